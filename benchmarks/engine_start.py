@@ -20,7 +20,7 @@ import psutil
 
 from nebula.rpc.jobs.runner import JobTask
 from nebula.spark import Spark, SparkRunner
-from nebula.spark.archivist import Archivist
+from nebula.spark.class_archive import Archivist
 from tests.spark.told import Told, running
 
 _PATIENCE_SECONDS = 600.0

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nebula.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from nebula import sync, testing
     from nebula.errors import (
@@ -30,25 +32,24 @@ if TYPE_CHECKING:
         SettingsError,
     )
     from nebula.host.embedding import embedded
-    from nebula.rpc.avro_bodies import in_avro
-    from nebula.rpc.breaker import Breaker
-    from nebula.rpc.cache import Cache, CacheFailed
-    from nebula.rpc.client import Client
-    from nebula.rpc.context import Request
+    from nebula.rpc.client.breaker import Breaker
+    from nebula.rpc.client.cache import Cache, CacheFailed
+    from nebula.rpc.client.client import Client
+    from nebula.rpc.client.reconnect import ConnectionState
+    from nebula.rpc.client.retry import Retry
+    from nebula.rpc.contract.context import Request
+    from nebula.rpc.contract.injection import Depends
+    from nebula.rpc.contract.lifespan import lifespan_state
+    from nebula.rpc.contract.verbs import verb
     from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError
-    from nebula.rpc.injection import Depends
     from nebula.rpc.jobs import Job, JobCancelled, JobHandle, JobState, JobStatus
-    from nebula.rpc.lifespan import lifespan_state
     from nebula.rpc.problems import Problem, problem_of
-    from nebula.rpc.reconnecting import ConnectionState
-    from nebula.rpc.responder import Responder
-    from nebula.rpc.retrying import Retry
-    from nebula.rpc.verbs import verb
+    from nebula.rpc.service.responder import Responder
+    from nebula.rpc.wire.avro_bodies import in_avro
     from nebula.spark import Spark
     from nebula.stomp.client_tls import TlsOptions
     from nebula.stomp.messages import AckMode, Message
 
-__version__ = "0.1.0"
 
 __all__ = [
     "AckMode",
@@ -102,12 +103,12 @@ __all__ = [
 
 _HOMES = {
     "AckMode": "nebula.stomp.messages",
-    "Breaker": "nebula.rpc.breaker",
-    "Cache": "nebula.rpc.cache",
-    "CacheFailed": "nebula.rpc.cache",
-    "Client": "nebula.rpc.client",
-    "ConnectionState": "nebula.rpc.reconnecting",
-    "Depends": "nebula.rpc.injection",
+    "Breaker": "nebula.rpc.client.breaker",
+    "Cache": "nebula.rpc.client.cache",
+    "CacheFailed": "nebula.rpc.client.cache",
+    "Client": "nebula.rpc.client.client",
+    "ConnectionState": "nebula.rpc.client.reconnect",
+    "Depends": "nebula.rpc.contract.injection",
     "Job": "nebula.rpc.jobs",
     "JobCancelled": "nebula.rpc.jobs",
     "JobHandle": "nebula.rpc.jobs",
@@ -115,19 +116,19 @@ _HOMES = {
     "JobStatus": "nebula.rpc.jobs",
     "Message": "nebula.stomp.messages",
     "Problem": "nebula.rpc.problems",
-    "Request": "nebula.rpc.context",
-    "Responder": "nebula.rpc.responder",
-    "Retry": "nebula.rpc.retrying",
+    "Request": "nebula.rpc.contract.context",
+    "Responder": "nebula.rpc.service.responder",
+    "Retry": "nebula.rpc.client.retry",
     "Spark": "nebula.spark",
     "StreamBroken": "nebula.rpc.errors",
     "TlsOptions": "nebula.stomp.client_tls",
     "UnexpectedReply": "nebula.rpc.errors",
     "VerbError": "nebula.rpc.errors",
     "embedded": "nebula.host.embedding",
-    "in_avro": "nebula.rpc.avro_bodies",
-    "lifespan_state": "nebula.rpc.lifespan",
+    "in_avro": "nebula.rpc.wire.avro_bodies",
+    "lifespan_state": "nebula.rpc.contract.lifespan",
     "problem_of": "nebula.rpc.problems",
-    "verb": "nebula.rpc.verbs",
+    "verb": "nebula.rpc.contract.verbs",
 }
 
 
@@ -140,7 +141,7 @@ def __getattr__(name: str) -> Any:
         try:
             value = getattr(import_module(_HOMES.get(name, "nebula.errors")), name)
         except ModuleNotFoundError as error:
-            from nebula.extras import explain
+            from nebula.optional import explain
 
             explain(error, f"nebula.{name}")
             raise

@@ -3,7 +3,7 @@
 import sys
 
 from nebula.errors import MissingExtra
-from nebula.extras import explain
+from nebula.optional import explain
 
 
 def main() -> None:

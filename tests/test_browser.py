@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from nebula.browser import MODULE, TYPES
-from nebula.rpc.jobs.states import JobState
+from nebula.rpc.jobs.model.states import JobState
 
 _METHOD = r"^  (?:static |async |get )*(?:\*\s*)?([a-z]\w*)(?:<[^(]*>)?\("
 

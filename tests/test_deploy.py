@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from nebula import Responder
-from nebula.broker.limits import Limits
+from nebula.broker.core.limits import Limits
 from nebula.broker.settings import ENV_PREFIX, BrokerSettings
-from nebula.broker.sqlite_rows import VERSION
+from nebula.broker.store.sqlite_tables import VERSION
 from nebula.cli.exits import Exit
 from nebula.cli.supervising import Supervisor
 from nebula.settings import load

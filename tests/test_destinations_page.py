@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from nebula import headers
-from nebula.broker.core import Broker
-from nebula.broker.globs import compile_glob, is_glob
-from nebula.broker.keys import key_function
-from nebula.broker.limits import Limits
+from nebula.broker.core.broker import Broker
+from nebula.broker.core.globs import compile_glob, is_glob
+from nebula.broker.core.keys import key_function
+from nebula.broker.core.limits import Limits
 from nebula.broker.settings import BrokerSettings
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "destinations.md"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nebula.extras import EXTRA_OF
+from nebula.optional import EXTRA_OF
 from tests.cli.programs import DEADLINE, environment, nebula, running
 from tests.ports import free_port
 

@@ -21,7 +21,7 @@ def contracts() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("container", "picture"), list(zip(["nebula", "nebula.broker"], PICTURES, strict=True))
+    ("container", "picture"), list(zip(["nebula", "nebula.broker", "nebula.rpc"], PICTURES, strict=True))
 )
 def test_picture_shows_the_layers_as_they_are_checked(container: str, picture: str) -> None:
     shown = [re.split(r"\s{2,}", line)[0] for line in picture.splitlines()]
@@ -29,17 +29,3 @@ def test_picture_shows_the_layers_as_they_are_checked(container: str, picture: s
     (contract,) = [one for one in contracts() if one.get("containers") == [container]]
     assert shown == contract["layers"]
     assert contract["exhaustive"] is True
-
-
-def test_every_module_of_the_broker_is_either_core_or_shell() -> None:
-    (layers,) = [one["layers"] for one in contracts() if one.get("containers") == ["nebula.broker"]]
-    above = layers[: layers.index("server_protocol")]
-    shell = {module for layer in above for module in layer.split(" | ")}
-    (purity,) = [one for one in contracts() if one["name"] == "The core is synchronous and deterministic"]
-    pure = {name.removeprefix("nebula.broker.") for name in purity["source_modules"] if ".broker." in name}
-
-    folder = ROOT / "nebula" / "broker"
-    modules = {
-        path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
-    }
-    assert modules - {"__init__"} == pure | shell

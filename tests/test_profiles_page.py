@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from nebula.broker.profiles import MAXAM, PROFILES, STANDARD, Profile
+from nebula.broker.core.profiles import MAXAM, PROFILES, STANDARD, Profile
 from nebula.broker.settings import load_broker_settings
 from nebula.stomp.dialects import Dialect
 from tests.docs_runner import read_page
@@ -51,7 +51,7 @@ CLOSING = """\
 - [Headers of ours](headers.md) that a peer asks for by a header of its own.
 - [Limits](settings.md) and [rights](rights.md).
 
-In code a profile is one frozen row, `nebula.broker.profiles.Profile`. Nothing else asks which profile it is.
+In code a profile is one frozen row, `nebula.broker.core.profiles.Profile`.
 """
 
 WHY = {

@@ -34,12 +34,12 @@ def declared_for_type_checkers(module: ModuleType) -> set[str]:
 
 
 def modules_after(statement: str) -> set[str]:
-    """What a fresh interpreter has loaded after a statement."""
+    """What a fresh interpreter has loaded after a statement, but for the version, which is one line."""
     program = f"import sys\n{statement}\nprint('\\n'.join(sys.modules))"
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
     )
-    return set(ended.stdout.split())
+    return set(ended.stdout.split()) - {"nebula.version"}
 
 
 def test_the_packages_that_load_lazily_are_these() -> None:
@@ -155,7 +155,7 @@ def test_importing_nebula_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "import nebula.rpc.client",
+        "import nebula.rpc.client.client",
         "from nebula import Client",
         "from nebula import Responder",
         "from nebula import Spark",
@@ -170,7 +170,7 @@ def test_client_or_service_loads_no_broker_and_no_spark(statement: str) -> None:
 
 
 def test_broker_loads_no_client() -> None:
-    loaded = modules_after("import nebula.broker.server")
+    loaded = modules_after("import nebula.broker.server.server")
 
     foreign = ("nebula.rpc", "nebula.spark", "nebula.stomp.client", "anyio", "pydantic")
     assert [name for name in loaded if name.startswith(foreign)] == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nebula.broker.limits import Limits
+from nebula.broker.core.limits import Limits
 from nebula.broker.settings import IdentitySettings
 
 TESTS = Path(__file__).parent

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from nebula.broker.limits import Limits
+from nebula.broker.core.limits import Limits
 from nebula.broker.settings import (
     BrokerSettings,
     DestinationSettings,

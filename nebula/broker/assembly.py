@@ -8,28 +8,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nebula.broker.access import AccessPolicy, Grants
-from nebula.broker.globs import compile_glob
-from nebula.broker.keys import key_function
-from nebula.broker.lifetimes import Lifetimes
-from nebula.broker.listeners import Listener, is_loopback
-from nebula.broker.pages import Token, pages_of
-from nebula.broker.policies import DestinationPolicy
-from nebula.broker.profiles import PROFILES
-from nebula.broker.rights_files import load_grants
-from nebula.broker.server import Server
+from nebula.broker.core.access import AccessPolicy, Grants
+from nebula.broker.core.globs import compile_glob
+from nebula.broker.core.keys import key_function
+from nebula.broker.core.policies import DestinationPolicy
+from nebula.broker.core.profiles import PROFILES
+from nebula.broker.core.shares import Share
+from nebula.broker.server.lifetimes import Lifetimes
+from nebula.broker.server.listener import Listener, is_loopback
+from nebula.broker.server.pages import Token, pages_of
+from nebula.broker.server.rights_files import load_grants
+from nebula.broker.server.server import Server
 from nebula.broker.settings import BrokerSettings, DestinationSettings, ListenerSettings, ShareSettings
-from nebula.broker.shares import Share
-from nebula.broker.sqlite_store import OnProgress, SqliteStore
+from nebula.broker.store.sqlite import OnProgress, SqliteStore
 from nebula.errors import SettingsError
 from nebula.logs import get_logger
 from nebula.places import state_root
 
 if TYPE_CHECKING:
     from nebula.avro import Registry
-    from nebula.broker.identity import Authenticator
-    from nebula.broker.messages import ContentCheck
-    from nebula.broker.tls import ServerTls
+    from nebula.broker.core.messages import ContentCheck
+    from nebula.broker.server.identity import Authenticator
+    from nebula.broker.server.tls import ServerTls
 
 _log = get_logger("nebula.broker")
 
@@ -162,7 +162,7 @@ class Assembly:
     def _tls(self, settings: ListenerSettings) -> ServerTls | None:
         if settings.tls_cert is None or settings.tls_key is None:
             return None
-        from nebula.broker.tls import ServerTls, TlsFiles
+        from nebula.broker.server.tls import ServerTls, TlsFiles
 
         return ServerTls(TlsFiles(settings.tls_cert, settings.tls_key, settings.client_ca, settings.deny))
 
@@ -179,7 +179,7 @@ class Assembly:
                 f"listener {settings.host}:{settings.port}: nobody there could say who they are; give it"
                 " client_ca, or users or jwks under [identity], or anonymous = true"
             )
-        from nebula.broker.identity import Authenticator
+        from nebula.broker.server.identity import Authenticator
 
         return Authenticator(
             users=identity.users,
@@ -213,6 +213,6 @@ class Assembly:
         if settings.avro is None:
             return None
         assert self.registry is not None  # the settings have seen to that
-        from nebula.broker.content import check_for
+        from nebula.broker.server.content import check_for
 
         return check_for(self.registry, settings.avro, is_bare=settings.content == "bare")

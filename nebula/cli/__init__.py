@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from nebula import __version__
 from nebula.cli.bench import bench
 from nebula.cli.broker import broker
 from nebula.cli.calls import call, describe
@@ -50,7 +49,8 @@ from nebula.cli.terminal import (
 )
 from nebula.cli.top import top
 from nebula.errors import MissingExtra, NebulaError
-from nebula.extras import explain
+from nebula.optional import explain
+from nebula.version import __version__
 
 __all__ = ["main"]
 

@@ -15,7 +15,7 @@ import nebula
 from nebula.cli.exits import BrokenModule
 from nebula.errors import SettingsError
 from nebula.nearest import did_you_mean, nearest
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 
 # Files of the import system, of this package, and of what dataclasses generate in it.
 _NOT_USERS: Final = (

@@ -10,7 +10,7 @@ import anyio
 
 from nebula import logs
 from nebula.errors import RemoteError
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from nebula.cli.terminal import stderr_screen
 from nebula.visible import visible
 
 if TYPE_CHECKING:
-    from nebula.rpc.client import Client
+    from nebula.rpc.client.client import Client
 
 # The publisher waits for a RECEIPT so often: else the broker's memory would be what is measured.
 _PER_RECEIPT: Final = 256

@@ -11,7 +11,7 @@ from nebula.cli.render import Output
 from nebula.cli.starting import NotBefore, Notify, Priority, start_options
 
 if TYPE_CHECKING:
-    from nebula.rpc.client import Client
+    from nebula.rpc.client.client import Client
 
 
 def call(

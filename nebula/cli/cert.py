@@ -16,7 +16,7 @@ from nebula.cli.terminal import ask_passcode, write_redirectable
 from nebula.errors import SettingsError
 
 if TYPE_CHECKING:
-    from nebula.broker.certificates import Authority, Certificate
+    from nebula.broker.operations.certificates import Authority, Certificate
 
 Folder: TypeAlias = Annotated[
     Path, Option("--folder", metavar="DIR", help="Where the CA's files are, and all are written.")
@@ -49,7 +49,7 @@ def ca(
 
     Example: nebula cert ca "Example site"
     """
-    from nebula.broker.certificates import make_authority
+    from nebula.broker.operations.certificates import make_authority
 
     _check_free(folder, _CA, force=force)
     _write(lambda: make_authority(name, days).certificate, folder, _CA, as_json=as_json)
@@ -101,7 +101,7 @@ def passcode(
 
     Example: nebula passcode alice >> users.toml
     """
-    from nebula.broker.identity import users_line
+    from nebula.broker.server.identity import users_line
 
     is_typed = sys.stdin.isatty()
     words = ask_passcode("Passcode") if is_typed else sys.stdin.readline().rstrip("\r\n")
@@ -126,7 +126,7 @@ def _check_free(folder: Path, stem: str, *, force: bool) -> None:
 def _issue(
     make: Callable[[Authority], Certificate], folder: Path, stem: str, *, force: bool, as_json: bool
 ) -> None:
-    from nebula.broker.certificates import Authority
+    from nebula.broker.operations.certificates import Authority
 
     if stem == _CA:
         raise SettingsError(f"{stem!r} is the name of the CA's own files; choose another one")

@@ -17,13 +17,13 @@ from typing import Any, Final, TypeAlias
 
 import anyio
 
-from nebula.broker.globs import escape_glob
+from nebula.broker.core.globs import escape_glob
 from nebula.cli.answers import Connections, Jobs, Page, checked
 from nebula.cli.contexts import find_broker
 from nebula.destinations import QUEUE
 from nebula.headers import BROKER_QUEUE, RESERVED_PREFIXES
-from nebula.rpc.client import Client
-from nebula.rpc.verbs import is_reserved
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.verbs import is_reserved
 
 __all__ = ["complete_jobs", "complete_queues", "complete_services", "complete_sessions", "complete_verbs"]
 

@@ -48,8 +48,8 @@ def stubs(
       nebula stubs prices -o prices_client.py
       nebula stubs prices | diff prices_client.py -      has the service changed?
     """
-    from nebula.rpc.replies import reading
-    from nebula.rpc.stubs.module import write_stubs
+    from nebula.codegen.module import write_stubs
+    from nebula.rpc.wire.replies import reading
 
     told = _told(service, broker, timeout)
     with reading(f"what {service} answers to describe"):
@@ -73,8 +73,8 @@ def schema(
       nebula schema prices
       nebula schema prices --asyncapi -o prices.asyncapi.json
     """
-    from nebula.rpc.asyncapi import asyncapi_document
-    from nebula.rpc.replies import reading
+    from nebula.codegen.asyncapi import asyncapi_document
+    from nebula.rpc.wire.replies import reading
 
     told = _told(service, broker, timeout)
     with reading(f"what {service} answers to describe"):

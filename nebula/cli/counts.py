@@ -15,10 +15,10 @@ from nebula.cli.tables import Column, number, table
 from nebula.cli.terminal import text
 from nebula.errors import NebulaError
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.statistics import merged, without_buckets
+from nebula.rpc.service.statistics import merged, without_buckets
 
 if TYPE_CHECKING:
-    from nebula.rpc.client import Client
+    from nebula.rpc.client.client import Client
 
 _QUANTILES: Final = (Column("p50", "p50_seconds", latency), Column("p99", "p99_seconds", latency))
 _VERBS: Final = (

@@ -17,12 +17,12 @@ from nebula.cli.tables import Column, table
 from nebula.cli.terminal import json_text, text
 from nebula.errors import CallTimeout, NoResponder, Refused, RemoteError
 from nebula.nearest import did_you_mean
-from nebula.rpc.adapting import DEPRECATED_BECAUSE
-from nebula.rpc.replies import reading
-from nebula.rpc.verbs import is_reserved
+from nebula.rpc.contract.verbs import is_reserved
+from nebula.rpc.wire.json_types import DEPRECATED_BECAUSE
+from nebula.rpc.wire.replies import reading
 
 if TYPE_CHECKING:
-    from nebula.rpc.client import Client
+    from nebula.rpc.client.client import Client
     from nebula.rpc.discovery import Instance, Presence
 
 _PARAMETERS: Final = (

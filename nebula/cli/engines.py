@@ -17,7 +17,7 @@ from nebula.cli.render import Output
 from nebula.cli.tables import Column, duration, number, octets, table
 
 if TYPE_CHECKING:
-    from nebula.rpc.client import Client
+    from nebula.rpc.client.client import Client
 
 # Who is there answers at once; a busy one is told as missing rather than waited for.
 _TIMEOUT = 5.0

@@ -15,10 +15,10 @@ from typer import BadParameter
 
 from nebula.cli.answers import Jobs, checked
 from nebula.errors import RemoteError
-from nebula.rpc.jobs.identifiers import is_ulid
+from nebula.rpc.jobs.model.identifiers import is_ulid
 
 if TYPE_CHECKING:
-    from nebula.rpc.client import Client
+    from nebula.rpc.client.client import Client
 
 __all__ = ["JOB_PREFIX", "LEAST", "SESSION_PREFIX", "find_job", "is_session_id", "only_one", "shortened"]
 

@@ -18,7 +18,7 @@ from nebula.errors import CallTimeout, NoResponder
 from nebula.visible import visible
 
 if TYPE_CHECKING:
-    from nebula.rpc.client import Client
+    from nebula.rpc.client.client import Client
     from nebula.rpc.discovery import Instance
 
 T = TypeVar("T")

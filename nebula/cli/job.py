@@ -17,13 +17,13 @@ from nebula.cli.results import show_preview, show_result
 from nebula.cli.starting import NotBefore, Notify, Priority, start_options
 from nebula.cli.tables import Column, date, duration, moment, number, table
 from nebula.cli.terminal import text
+from nebula.rpc.jobs.model.states import JobState
 from nebula.rpc.jobs.results.types import ResultFormat
-from nebula.rpc.jobs.states import JobState
 
 if TYPE_CHECKING:
-    from nebula.rpc.client import Client
+    from nebula.rpc.client.client import Client
     from nebula.rpc.jobs.handle import JobHandle
-    from nebula.rpc.jobs.record import LogLine
+    from nebula.rpc.jobs.model.record import LogLine
 
 job = typer.Typer(
     name="job",
@@ -251,6 +251,6 @@ def _seconds(step: Mapping[str, Any]) -> float | None:
 
 
 def _line(one: Mapping[str, Any]) -> LogLine:
-    from nebula.rpc.jobs.record import LogLine
+    from nebula.rpc.jobs.model.record import LogLine
 
     return LogLine(one["at"], str(one["text"]), one["number"])

@@ -20,7 +20,7 @@ from nebula.errors import RemoteError, SettingsError
 from nebula.headers import RESERVED_PREFIXES
 
 if TYPE_CHECKING:
-    from nebula.rpc.client import Client
+    from nebula.rpc.client.client import Client
 
 SERVICE = "nebula.broker"
 

@@ -15,7 +15,7 @@ from nebula.destinations import TOPIC, destination_named, is_bare, queue_named
 
 def job_named(job: str) -> str:
     """Argument callback: a job's id, or its service and the first characters of the id."""
-    from nebula.rpc.jobs.identifiers import unqualified
+    from nebula.rpc.jobs.model.identifiers import unqualified
 
     try:
         if job == "-":

@@ -24,11 +24,11 @@ from nebula.cli.terminal import flush_all
 from nebula.errors import SettingsError
 from nebula.logs import Level, get_logger
 from nebula.record.recorder import Recorder
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 
 # Programs import only what they run, so that services run where no broker is installed.
 if TYPE_CHECKING:
-    from nebula.broker.server import Server
+    from nebula.broker.server.server import Server
     from nebula.broker.settings import BrokerSettings
     from nebula.host.apps import App
 
@@ -162,7 +162,7 @@ async def _serve_broker(
     settings: BrokerSettings, apps: Sequence[App], on_listening: Callable[[str], None]
 ) -> None:
     from nebula.broker.assembly import Assembly
-    from nebula.broker.notify import READY, STOPPING, ServiceManager
+    from nebula.broker.server.systemd import READY, STOPPING, ServiceManager
     from nebula.host.apps import hosting
     from nebula.host.http_results import calls_and_results
     from nebula.host.own_verbs import own_responder
@@ -197,7 +197,7 @@ async def _serve_broker(
 
 
 async def _stop(server: Server, seconds: float) -> None:
-    from nebula.broker.writer import StoreStuck
+    from nebula.broker.store.writer import StoreStuck
 
     try:
         await server.stop(seconds)

@@ -6,11 +6,11 @@ from functools import partial
 
 from nebula.cli.terminal import is_redirected, write_octets
 from nebula.errors import RemoteError, SettingsError
-from nebula.rpc.envelope import dump_json
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.jobs.results.formats import NotRows, form_of, writer_of
 from nebula.rpc.jobs.results.types import ResultFormat
+from nebula.rpc.wire.envelope import dump_json
 
 __all__ = ["write_rows"]
 

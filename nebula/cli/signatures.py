@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nebula.rpc.adapting import DEPRECATED_BECAUSE
-from nebula.rpc.signature import PARAMETER_NAME
+from nebula.rpc.contract.signature import PARAMETER_NAME
+from nebula.rpc.wire.json_types import DEPRECATED_BECAUSE
 
 __all__ = ["Parameter", "call_line", "curl_line", "parameters_of", "signature_of", "type_of"]
 

@@ -10,7 +10,7 @@ from typer import Option
 from nebula.cli.options import named_destination
 
 if TYPE_CHECKING:
-    from nebula.rpc.start_options import StartOptions
+    from nebula.rpc.contract.start_options import StartOptions
 
 # Without an offset it is the local time.
 _TIMES: Final = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d"]

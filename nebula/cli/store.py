@@ -37,7 +37,7 @@ def check(*, data: Data = None, config: Config = None, as_json: AsJson = False) 
 
     Example: nebula store check --data /var/lib/nebula
     """
-    from nebula.broker.store_tools import open_store
+    from nebula.broker.store.tools import open_store
 
     findings = []
     with open_store(_folder(data, config)) as opened:
@@ -59,7 +59,7 @@ def compact(*, data: Data = None, config: Config = None, as_json: AsJson = False
 
     Example: nebula store compact
     """
-    from nebula.broker.store_tools import open_store
+    from nebula.broker.store.tools import open_store
 
     with open_store(_folder(data, config)) as opened, _bar("compacting", None):
         before, after = opened.compact()
@@ -81,7 +81,7 @@ def export_(
 
     Example: nebula store export messages.jsonl
     """
-    from nebula.broker.store_tools import open_store
+    from nebula.broker.store.tools import open_store
 
     with open_store(_folder(data, config)) as opened:
         rows = sum(opened.counts().values())
@@ -105,7 +105,7 @@ def import_(
 
     Example: nebula store import messages.jsonl --data /var/lib/nebula
     """
-    from nebula.broker.store_tools import import_lines
+    from nebula.broker.store.tools import import_lines
 
     folder = _folder(data, config)
     with _input(file) as (lines, size), _bar("importing", size) as advance:
@@ -132,7 +132,7 @@ def backup(
     Example:
       nebula store backup --data /var/lib/nebula /backups/nebula.db.monday
     """
-    from nebula.broker.store_tools import back_up_store
+    from nebula.broker.store.tools import back_up_store
 
     with _bar("copying", 1.0) as advance:
         done = 0.0

@@ -10,7 +10,7 @@ from nebula.cli.options import AsJson, Service, Url
 from nebula.cli.render import Output
 
 if TYPE_CHECKING:
-    from nebula.rpc.client import Client
+    from nebula.rpc.client.client import Client
 
 
 def stream(

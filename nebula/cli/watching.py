@@ -24,7 +24,7 @@ from nebula.cli.terminal import text
 from nebula.errors import RemoteError
 
 if TYPE_CHECKING:
-    from nebula.rpc.client import Client
+    from nebula.rpc.client.client import Client
 
 _QUEUES: Final = (
     Column("queue", "queue"),

@@ -14,7 +14,7 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
-from nebula.broker.server import Server
+from nebula.broker.server.server import Server
 from nebula.host.pipe import AppEnd, join
 from nebula.logs import get_logger
 from nebula.stomp.ambient import ambient_broker, carried

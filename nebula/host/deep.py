@@ -5,19 +5,19 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from nebula.broker.dead_letters import MessageView, peek
-from nebula.broker.destinations.queue import Queue
-from nebula.broker.messages import Kind, Message
-from nebula.broker.store import PAGE_BYTES, PageRequest
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.messages import Kind, Message
+from nebula.broker.core.storage import PAGE_BYTES, PageRequest
+from nebula.broker.operations.dead_letters import MessageView, peek
 
 if TYPE_CHECKING:
-    from nebula.broker.server import Server
+    from nebula.broker.server.server import Server
 
 
 async def peek_deep(
     server: Server, queue: Queue, *, after: int, limit: int, max_bytes: int
 ) -> list[MessageView]:
-    """Messages that wait, in memory and on disk; as `nebula.broker.dead_letters.peek`."""
+    """Messages that wait, in memory and on disk; as `nebula.broker.operations.dead_letters.peek`."""
     read: list[tuple[Message, int]] = []
     up_to: float = inf
     for line in queue.lines:

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 import anyio
 import anyio.to_thread
 
-from nebula.broker.limits import Limits
-from nebula.broker.server import Listener, Server
+from nebula.broker.core.limits import Limits
+from nebula.broker.server.server import Listener, Server
 from nebula.host.apps import App, hosting
 from nebula.logs import get_logger
 from nebula.stomp.confinement import confined, listening_here

@@ -22,22 +22,22 @@ from urllib.parse import parse_qs, unquote
 import anyio
 from pydantic_core import from_json
 
-from nebula.broker.http_posts import JSON_TYPE, Answer, Posted, Streamed, problem, too_large
+from nebula.broker.server.http_posts import JSON_TYPE, Answer, Posted, Streamed, problem, too_large
 from nebula.errors import ConnectionLost, NebulaError, NoResponder, Rejected
 from nebula.headers import TIMEOUT
 from nebula.host.http_streams import Form, HttpStream, form_of
 from nebula.host.pipe import AppEnd, join
 from nebula.logs import get_logger
-from nebula.rpc.client import Client
-from nebula.rpc.envelope import ascii_json, dump_json, encode
+from nebula.rpc.client.client import Client
 from nebula.rpc.problems import problem_of
 from nebula.rpc.streams.reading import Stream
+from nebula.rpc.wire.envelope import ascii_json, dump_json, encode
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from nebula.broker.assembly import Assembly
-    from nebula.broker.server import Server
+    from nebula.broker.server.server import Server
     from nebula.stomp.link import Link
 
 PATH: Final = "/call/"

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote
 
 import anyio.to_thread
 
-from nebula.broker.http_posts import Answer, CutOff, Posted, Streamed, preferences, problem
+from nebula.broker.server.http_posts import Answer, CutOff, Posted, Streamed, preferences, problem
 from nebula.errors import NebulaError, RemoteError, SettingsError
 from nebula.host.http_calls import (
     MOST_FIELDS,
@@ -28,8 +28,7 @@ from nebula.host.http_calls import (
     is_name,
     seconds_of,
 )
-from nebula.rpc.envelope import dump_json
-from nebula.rpc.jobs.identifiers import is_ulid, own_queue
+from nebula.rpc.jobs.model.identifiers import is_ulid, own_queue
 from nebula.rpc.jobs.results.formats import (
     CONTENT_TYPES,
     NotRows,
@@ -37,7 +36,8 @@ from nebula.rpc.jobs.results.formats import (
     writer_of,
 )
 from nebula.rpc.jobs.results.types import ResultFormat
-from nebula.rpc.replies import reading
+from nebula.rpc.wire.envelope import dump_json
+from nebula.rpc.wire.replies import reading
 
 if TYPE_CHECKING:
     from nebula.broker.assembly import Assembly

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
-from nebula.broker.http_posts import JSON_TYPE, Answer, Streamed, preferences
-from nebula.rpc.envelope import dump_json
+from nebula.broker.server.http_posts import JSON_TYPE, Answer, Streamed, preferences
 from nebula.rpc.errors import NotAStream
 from nebula.rpc.streams.reading import Stream
+from nebula.rpc.wire.envelope import dump_json
 
 __all__ = ["EVENTS", "LINES", "Form", "HttpStream", "form_of"]
 
@@ -108,7 +108,7 @@ def form_of(accept: str) -> Form | None:
 
 
 class HttpStream:
-    """A stream for one reader: the pieces of an answer, see `nebula.broker.http_posts.Pieces`.
+    """A stream for one reader: the pieces of an answer, see `nebula.broker.server.http_posts.Pieces`.
 
     A task on the loop of calls reads the stream and keeps one piece ready. All other methods are called on
     the broker's loop.

@@ -10,7 +10,7 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from nebula.rpc.jobs.job_statistics import Durations, EngineFacts, JobStatistics
+from nebula.rpc.jobs.service.job_statistics import Durations, EngineFacts, JobStatistics
 
 __all__ = ["JOB_BOUNDS", "job_metrics"]
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import Field
 
-from nebula.broker.administration import (
+from nebula.broker.core.messages import Kind
+from nebula.broker.operations.administration import (
     CONNECTION_RANKS,
     MOST_ROWS,
     PRINCIPAL_RANKS,
@@ -25,7 +26,7 @@ from nebula.broker.administration import (
     Selection,
     Steps,
 )
-from nebula.broker.dead_letters import (
+from nebula.broker.operations.dead_letters import (
     DeadLetters,
     Filter,
     Letters,
@@ -33,8 +34,8 @@ from nebula.broker.dead_letters import (
     Purged,
     Replayed,
 )
-from nebula.broker.messages import Kind
-from nebula.broker.rows import (
+from nebula.broker.operations.status import BrokerStatus, finish, status_of
+from nebula.broker.operations.views import (
     ConnectionDetails,
     ConnectionRow,
     DelayedRow,
@@ -46,16 +47,15 @@ from nebula.broker.rows import (
     TopicDetails,
     TopicRow,
 )
-from nebula.broker.status import BrokerStatus, finish, status_of
 from nebula.errors import Refused
 from nebula.host.deep import peek_deep
 from nebula.logs import get_logger
-from nebula.rpc.context import Request
+from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 
 if TYPE_CHECKING:
-    from nebula.broker.server import Server
+    from nebula.broker.server.server import Server
 
 T = TypeVar("T")
 

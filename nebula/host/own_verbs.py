@@ -12,14 +12,14 @@ from pydantic import BaseModel, Field
 
 from nebula.avro import Registry, Schema
 from nebula.broker.assembly import Assembly
-from nebula.broker.sqlite_store import SqliteStore
+from nebula.broker.store.sqlite import SqliteStore
 from nebula.errors import AvroError, SettingsError, StoreError
 from nebula.headers import BROKER_QUEUE
 from nebula.host.operator_verbs import add_operator_verbs
 from nebula.logs import get_logger
-from nebula.rpc.context import Request
+from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 
 # The principal of what is hosted is `app:` and its name; this one alone may serve reserved queues.
 NAME = "nebula"

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio.lowlevel
 
-from nebula.broker.connection import Connection
+from nebula.broker.server.connection import Connection
 from nebula.logs import get_logger
 from nebula.stomp.waiter import runs_on_asyncio
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from nebula.broker.server import Server
+    from nebula.broker.server.server import Server
     from nebula.stomp.link import Receiver
 
 # What a side may have written that the other has not read: a socket's buffers hold about that.

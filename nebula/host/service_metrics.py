@@ -14,8 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from nebula.host.job_metrics import job_metrics
-from nebula.rpc.responder import Responder
-from nebula.rpc.statistics import Tally
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.service.statistics import Tally
 
 # Upper bounds of latencies, in seconds: from an answer at once to one that people no longer wait for.
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

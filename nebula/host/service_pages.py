@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final
 
-from nebula.broker.http import Answer, Asked, HttpListener, Page
-from nebula.broker.listeners import is_loopback
-from nebula.broker.metrics import CONTENT_TYPE
+from nebula.broker.operations.metrics import CONTENT_TYPE
+from nebula.broker.server.http import Answer, Asked, HttpListener, Page
+from nebula.broker.server.listener import is_loopback
 from nebula.errors import SettingsError
 from nebula.host.service_metrics import service_metrics
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 
 _NOT_SERVING: Final = "no requests are taken now"
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from nebula.headers import DEDUP_ID
-from nebula.rpc.brokers import RABBITMQ, Brand
+from nebula.rpc.wire.brokers import RABBITMQ, Brand
 
 _AMQP_ID: Final = "amqp-message-id"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nebula.record.identity import has_stable_ids
-from nebula.rpc.brokers import NEBULA, Brand, is_last_value
+from nebula.rpc.wire.brokers import NEBULA, Brand, is_last_value
 
 __all__ = ["notes_on"]
 

@@ -29,9 +29,9 @@ from nebula.record.schemas import SchemaFinder, ask_broker
 from nebula.record.sorting import Sorter
 from nebula.record.status import Rate, RecorderState, RecorderStatus, write_status
 from nebula.record.store import RecordStore, state_folder
-from nebula.rpc.brokers import NEBULA, brand_of
-from nebula.rpc.reconnecting import Connections, ConnectionState, urls_of
-from nebula.rpc.resubscribing import options_for
+from nebula.rpc.client.reconnect import Connections, ConnectionState, urls_of
+from nebula.rpc.client.resubscribe import options_for
+from nebula.rpc.wire.brokers import NEBULA, brand_of
 from nebula.stomp.client import AckMode, Receipt, StompClient
 from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.messages import SubscribeOptions

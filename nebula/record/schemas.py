@@ -12,7 +12,7 @@ from nebula.avro.registry import Registry
 from nebula.avro.schema import Schema
 from nebula.errors import AvroError, NebulaError
 from nebula.logs import get_logger
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.stomp.client_tls import TlsOptions
 
 __all__ = ["SchemaFinder", "ask_broker"]

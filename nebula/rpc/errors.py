@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, overload
 
 from nebula.errors import NebulaError, RemoteError
-from nebula.rpc.envelope import Envelope
+from nebula.rpc.wire.envelope import Envelope
 
 __all__ = [
     "CODES",

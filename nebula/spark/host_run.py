@@ -14,8 +14,8 @@ import anyio
 from nebula.rpc.jobs.runner import JobTask
 from nebula.spark import lines
 from nebula.spark.child import ERRORS, Child
+from nebula.spark.crash_report import last_words
 from nebula.spark.engine import Spark
-from nebula.spark.last_words import last_words
 from nebula.spark.mailbox import Mailbox
 
 # How often the host's signs of life are looked at.

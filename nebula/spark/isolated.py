@@ -16,9 +16,9 @@ from anyio.abc import TaskGroup
 from nebula.logs import get_logger
 from nebula.rpc.jobs.runner import JobListener, JobTask
 from nebula.spark import lines
-from nebula.spark.book import JobBook, Key
 from nebula.spark.child import ERRORS
 from nebula.spark.host_run import End, HostRun
+from nebula.spark.job_table import JobBook, Key
 from nebula.spark.plan import EnginePlan
 
 _log = get_logger(__name__)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nebula.places import results_root
-from nebula.rpc.jobs.unfinished import UNFINISHED, sweep
+from nebula.rpc.jobs.registry.unfinished import UNFINISHED, sweep
 from nebula.spark import lines
-from nebula.spark.book import Key
 from nebula.spark.child import ERRORS
 from nebula.spark.engine import Spark
+from nebula.spark.job_table import Key
 
 _SCRATCH = "scratch"
 _RUNS = "runs"
@@ -28,7 +28,7 @@ class EnginePlan:
         name: the engine's.
         folder: where a host writes to, and nobody else.
         results: where jobs' results appear, those of the service's other engines too.
-        notes: where attempts note what they have begun to write, see `nebula.rpc.jobs.unfinished`.
+        notes: where attempts note what they have begun to write, see `nebula.rpc.jobs.registry.unfinished`.
         command: what to start as a host.
         archives: where archives of Java's classes are kept; None: the engine starts without.
     """

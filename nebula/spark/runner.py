@@ -13,19 +13,19 @@ import anyio
 from anyio.abc import TaskGroup
 
 from nebula.logs import get_logger
+from nebula.rpc.jobs.registry.unfinished import notes_of
 from nebula.rpc.jobs.runner import JobListener, JobTask
-from nebula.rpc.jobs.unfinished import notes_of
 from nebula.spark import lines
-from nebula.spark.archivist import Archivist
-from nebula.spark.book import JobBook, Key
 from nebula.spark.child import ERRORS, HOST_COMMAND
+from nebula.spark.class_archive import Archivist
 from nebula.spark.engine import Spark
 from nebula.spark.engine_status import status_of
 from nebula.spark.host_run import End, HostRun
+from nebula.spark.idle_policy import Idle, why_recycle, why_stop
 from nebula.spark.isolated import IsolatedRuns
+from nebula.spark.job_table import JobBook, Key
 from nebula.spark.mailbox import Mailbox
 from nebula.spark.plan import EnginePlan
-from nebula.spark.upkeep import Idle, why_recycle, why_stop
 
 _log = get_logger(__name__)
 

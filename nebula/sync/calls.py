@@ -7,15 +7,15 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Itera
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
-from nebula.rpc.client import Client as AsyncClient
-from nebula.rpc.context import AnyRequest
+from nebula.rpc.client.client import Client as AsyncClient
+from nebula.rpc.client.retry import CallOptions
+from nebula.rpc.contract.context import AnyRequest
+from nebula.rpc.contract.job_context import Job
+from nebula.rpc.contract.options import Options
+from nebula.rpc.contract.start_options import StartOptions
+from nebula.rpc.contract.unfitting import Unfitting
 from nebula.rpc.discovery import ScatterResult
-from nebula.rpc.jobs.context import Job
-from nebula.rpc.options import Options
-from nebula.rpc.retrying import CallOptions
-from nebula.rpc.start_options import StartOptions
 from nebula.rpc.streams.reading import Stream
-from nebula.rpc.unfitting import Unfitting
 from nebula.sync.jobs import JobHandle
 from nebula.sync.loop import Loop
 

@@ -8,14 +8,14 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from nebula.rpc.breaker import Breaker
-from nebula.rpc.chain import CallMiddleware
-from nebula.rpc.client import Client as AsyncClient
+from nebula.rpc.client.breaker import Breaker
+from nebula.rpc.client.client import Client as AsyncClient
+from nebula.rpc.client.reconnect import ConnectionState, OnState
+from nebula.rpc.client.retry import Retry
 from nebula.rpc.discovery import Instance
-from nebula.rpc.envelope import JSON_TYPE
-from nebula.rpc.reconnecting import ConnectionState, OnState
-from nebula.rpc.retrying import Retry
-from nebula.rpc.values import Received, Values
+from nebula.rpc.middleware.chain import CallMiddleware
+from nebula.rpc.wire.envelope import JSON_TYPE
+from nebula.rpc.wire.values import Received, Values
 from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.messages import Message, SubscribeOptions
 from nebula.stomp.subscription import Subscription as AsyncSubscription
@@ -26,7 +26,7 @@ from nebula.sync.messages import LastValue, Subscription
 
 if TYPE_CHECKING:
     from nebula.avro import Schema
-    from nebula.rpc.cache import Cache
+    from nebula.rpc.client.cache import Cache
 
 __all__ = ["Client"]
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Client(Calls):
-    """Calls verbs of services, over a connection that comes back. See `nebula.rpc.client.Client`.
+    """Calls verbs of services, over a connection that comes back. See `nebula.rpc.client.client.Client`.
 
     A context manager: entering it connects, leaving it disconnects. It may be used from several threads.
 
@@ -51,7 +51,7 @@ class Client(Calls):
             client.
         retry: of all calls that do not say otherwise.
         breaker: leaves services alone for a while that fail again and again; by default none.
-        middleware: around each call, on the client's own loop; see `nebula.rpc.chain.CallMiddleware`.
+        middleware: around each call, on the client's own loop; see `CallMiddleware`.
         cache: answers that are kept, for this client alone; by default each call asks.
     """
 

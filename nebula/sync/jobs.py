@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overlo
 
 from typing_extensions import TypeVar as DefaultTypeVar
 
+from nebula.rpc.contract.start_options import StartOptions
 from nebula.rpc.jobs.handle import JobHandle as AsyncJobHandle
-from nebula.rpc.jobs.record import LogLine
+from nebula.rpc.jobs.model.record import LogLine
+from nebula.rpc.jobs.model.states import JobStatus
 from nebula.rpc.jobs.results.fetching import rows_of
-from nebula.rpc.jobs.states import JobStatus
-from nebula.rpc.start_options import StartOptions
 from nebula.sync.loop import Loop
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from nebula.rpc.last_values import LastValue as AsyncLastValue
-from nebula.rpc.values import Received, Values
+from nebula.rpc.client.values import LastValue as AsyncLastValue
+from nebula.rpc.wire.values import Received, Values
 from nebula.stomp.messages import Message
 from nebula.stomp.subscription import Subscription as AsyncSubscription
 from nebula.sync.loop import Loop
@@ -58,7 +58,7 @@ class Subscription(Iterator[T], Generic[T]):
 
 
 class LastValue(Iterable[T | None], Generic[T]):
-    """A last value, as a value of a type. See `nebula.rpc.last_values.LastValue`.
+    """A last value, as a value of a type. See `nebula.rpc.client.values.LastValue`.
 
     Attributes:
         destination: the value's own.

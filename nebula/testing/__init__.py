@@ -57,7 +57,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     except ModuleNotFoundError as error:
-        from nebula.extras import explain
+        from nebula.optional import explain
 
         explain(error, f"{__name__}.{name}")
         raise

@@ -10,7 +10,7 @@ from typing import Any, Self
 from nebula import sync
 from nebula.errors import LocalProtocolError
 from nebula.host.apps import App
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.sync.calls import Calls
 from nebula.testing.apps import serving
 from nebula.testing.fakes import Fake

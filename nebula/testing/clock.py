@@ -21,15 +21,15 @@ import anyio.lowlevel
 
 # All that tell time, to be there when their clocks are moved: what is imported later has the real one, as has
 # what waits for Redis, which knows of no other.
-import nebula.rpc.cache
-import nebula.rpc.client
+import nebula.rpc.client.cache
+import nebula.rpc.client.client
 import nebula.rpc.middleware.logs
 import nebula.rpc.middleware.metrics
-import nebula.rpc.responder  # noqa: F401
+import nebula.rpc.service.responder  # noqa: F401
 from nebula.stomp.waiter import runs_on_asyncio
 
 if TYPE_CHECKING:
-    from nebula.broker.server import Server
+    from nebula.broker.server.server import Server
 
 # Whose deadlines are moved. The broker's clock is an attribute of its server.
 _PACKAGES = ("nebula.rpc.", "nebula.stomp.", "nebula.testing.")

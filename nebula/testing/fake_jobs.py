@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nebula.rpc.jobs.context import Job
-from nebula.rpc.jobs.verb import JobVerb
-from nebula.rpc.signature import Arguments, Signature
+from nebula.rpc.contract.job_context import Job
+from nebula.rpc.contract.signature import Arguments, Signature
+from nebula.rpc.jobs.service.verb import JobVerb
 
 __all__ = ["AnyParameters", "anything", "fake_job"]
 

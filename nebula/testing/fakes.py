@@ -14,14 +14,14 @@ from typing import Any, Final, overload
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from nebula.rpc.context import Request
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.resolving import destination_of, resolve
+from nebula.rpc.contract.results import BadResult
+from nebula.rpc.contract.signature import Arguments, Signature
+from nebula.rpc.contract.verbs import Target, Verb, VerbOptions, target_of
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.verb import JobVerb
-from nebula.rpc.resolving import destination_of, resolve
-from nebula.rpc.responder import Responder
-from nebula.rpc.results import BadResult
-from nebula.rpc.signature import Arguments, Signature
-from nebula.rpc.verbs import Target, Verb, VerbOptions, target_of
+from nebula.rpc.jobs.service.verb import JobVerb
+from nebula.rpc.service.responder import Responder
 from nebula.testing.fake_jobs import AnyParameters, anything, fake_job
 
 Outcome = Exception | type[Exception]

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import anyio.to_thread
 
-from nebula.rpc.consuming import WATCHERS
+from nebula.rpc.service.consuming import WATCHERS
 
 __all__ = ["handled"]
 

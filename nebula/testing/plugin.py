@@ -30,7 +30,7 @@ import pytest
 
 # Every run of pytest imports this module, also one that has nothing to do with Nebula.
 if TYPE_CHECKING:
-    from nebula.rpc.client import Client
+    from nebula.rpc.client.client import Client
     from nebula.testing.apps import Serve
     from nebula.testing.faults import Faults
     from nebula.testing.running import RunningBroker, Transport
@@ -106,7 +106,7 @@ def nebula_client(request: pytest.FixtureRequest, nebula_broker: RunningBroker) 
 
 
 async def _connected(nebula_broker: RunningBroker) -> AsyncGenerator[Client]:
-    from nebula.rpc.client import Client
+    from nebula.rpc.client.client import Client
     from nebula.testing.own_task import OwnTask
 
     client = Client(nebula_broker.url, timeout=_TIMEOUT, tls=nebula_broker.tls)

@@ -16,8 +16,8 @@ import anyio
 import anyio.to_thread
 
 from nebula.broker.assembly import Assembly
-from nebula.broker.certificates import make_authority
-from nebula.broker.server import Server
+from nebula.broker.operations.certificates import make_authority
+from nebula.broker.server.server import Server
 from nebula.broker.settings import BrokerSettings, ListenerSettings
 from nebula.host.apps import AppThread
 from nebula.host.embedding import BrokerThread

@@ -16,7 +16,7 @@ from typing import Final
 
 from argon2 import PasswordHasher
 
-from nebula.broker.certificates import Authority, make_authority
+from nebula.broker.operations.certificates import Authority, make_authority
 from nebula.stomp.client import StompClient
 from nebula.stomp.client_tls import TlsOptions
 from services.venue.bodies import SCHEMAS_FOLDER

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nebula.broker.messages import Message
+from nebula.broker.core.messages import Message
 
 
 class Counted(Message):

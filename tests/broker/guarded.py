@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nebula.broker.access import Capability, Grants
-from nebula.broker.profiles import STANDARD, Profile
+from nebula.broker.core.access import Capability, Grants
+from nebula.broker.core.profiles import STANDARD, Profile
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from nebula.broker.access import AccessPolicy, Grants
-from nebula.broker.core import Broker
-from nebula.broker.journal import Journal
-from nebula.broker.limits import Limits
-from nebula.broker.policies import DestinationPolicy, PolicyTable
-from nebula.broker.profiles import STANDARD, Profile
-from nebula.broker.server_protocol import ServerProtocol
-from nebula.broker.shares import Share
-from nebula.broker.store import PageRequest, Store
+from nebula.broker.core.access import AccessPolicy, Grants
+from nebula.broker.core.broker import Broker
+from nebula.broker.core.journal import Journal
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.policies import DestinationPolicy, PolicyTable
+from nebula.broker.core.profiles import STANDARD, Profile
+from nebula.broker.core.shares import Share
+from nebula.broker.core.storage import PageRequest, Store
+from nebula.broker.protocol.server_protocol import ServerProtocol
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
 from nebula.stomp.frames import SERVER_COMMANDS

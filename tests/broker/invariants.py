@@ -6,27 +6,27 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import chain, pairwise
 
-from nebula.broker.core import Broker
-from nebula.broker.destinations.last_value import LastValues
-from nebula.broker.destinations.line import Line
-from nebula.broker.destinations.queue import Queue
-from nebula.broker.destinations.queues import QUEUE_COST_BYTES
-from nebula.broker.destinations.topic import Topics
-from nebula.broker.destinations.value_feed import (
+from nebula.broker.core.broker import Broker
+from nebula.broker.core.destinations.last_value import LastValues
+from nebula.broker.core.destinations.paging import Line
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.registry import QUEUE_COST_BYTES
+from nebula.broker.core.destinations.topic import Topics
+from nebula.broker.core.destinations.value_feed import (
     ENTRY_COST_BYTES,
     TOPIC_COST_BYTES,
     LastValueTopic,
     ValueFeed,
 )
-from nebula.broker.duplicates import ID_COST_BYTES
-from nebula.broker.durables import SESSION_COST_BYTES
-from nebula.broker.messages import Message
-from nebula.broker.policies import WhenFull
-from nebula.broker.session import Session
-from nebula.broker.shares import Resource, Usage, text_cost_bytes
-from nebula.broker.subscribing import subscription_cost_bytes
-from nebula.broker.subscriptions import AckMode, Subscription
-from nebula.broker.transactions import HELD_COST_BYTES
+from nebula.broker.core.duplicates import ID_COST_BYTES
+from nebula.broker.core.durable import SESSION_COST_BYTES
+from nebula.broker.core.messages import Message
+from nebula.broker.core.policies import WhenFull
+from nebula.broker.core.session import Session
+from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.subscribe import subscription_cost_bytes
+from nebula.broker.core.subscription import AckMode, Subscription
+from nebula.broker.core.transaction import HELD_COST_BYTES
 from nebula.headers import INBOX_PREFIX
 
 

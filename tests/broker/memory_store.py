@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from nebula.broker.store import (
+from nebula.broker.core.storage import (
     DropDelayed,
     DropDuplicate,
     DropMessage,

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from nebula.broker.store import PutPending, PutSession, PutSubscription, Snapshot, Store, StoredMessage, Write
+from nebula.broker.core.storage import (
+    PutPending,
+    PutSession,
+    PutSubscription,
+    Snapshot,
+    Store,
+    StoredMessage,
+    Write,
+)
 
 NewStore: TypeAlias = Callable[[], Store]
 """Makes another store over the same rows."""

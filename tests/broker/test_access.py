@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nebula.broker.access import (
+from nebula.broker.core.access import (
     BROKERS_OWN,
     FREE_VERBS,
     AccessPolicy,

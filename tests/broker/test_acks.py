@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.profiles import MAXAM
+from nebula.broker.core.profiles import MAXAM
 from tests.broker.harness import BrokerHarness, Peer
 
 QUEUE = "/queue/a"

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import pytest
 
-from nebula.broker.administration import MOST_ROWS, Administration, Selection
-from nebula.broker.dead_letters import peek
-from nebula.broker.limits import Limits
-from nebula.broker.messages import Kind
-from nebula.broker.policies import DestinationPolicy
-from nebula.broker.rows import Arrivals
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import Kind
+from nebula.broker.core.policies import DestinationPolicy
+from nebula.broker.operations.administration import MOST_ROWS, Administration, Selection
+from nebula.broker.operations.dead_letters import peek
+from nebula.broker.operations.views import Arrivals
 from nebula.errors import Refused
 from tests.broker.harness import BrokerHarness
 from tests.broker.memory_store import MemoryDisk, MemoryStore

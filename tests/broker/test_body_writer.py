@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from nebula.broker.http import HttpListener
-from nebula.broker.http_connection import HttpConnection
-from nebula.broker.http_posts import Answer, Post, Posted, Streamed
-from nebula.broker.limits import Limits
+from nebula.broker.core.limits import Limits
+from nebula.broker.server.http import HttpListener
+from nebula.broker.server.http_connection import HttpConnection
+from nebula.broker.server.http_posts import Answer, Post, Posted, Streamed
 from tests.broker.browser import TIMEOUT, Browser, HttpServed, serve_http
 
 on_each_loop = pytest.mark.parametrize("run_loop", [uvloop.run, asyncio.run], ids=["uvloop", "asyncio"])

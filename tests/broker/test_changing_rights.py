@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.access import Capability, Grants
+from nebula.broker.core.access import Capability, Grants
 from tests.broker.guarded import (
     ACCEPTED,
     CAPABILITIES,

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from nebula.broker.messages import Head, Kind, Message
+from nebula.broker.core.messages import Head, Kind, Message
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from nebula.broker.access import BROKERS_OWN, Capability, Grants
-from nebula.broker.limits import Limits
-from nebula.broker.policies import DestinationPolicy
-from nebula.broker.profiles import MAXAM
+from nebula.broker.core.access import BROKERS_OWN, Capability, Grants
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.policies import DestinationPolicy
+from nebula.broker.core.profiles import MAXAM
 from nebula.headers import BROKER_QUEUE, DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore

@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 
-from nebula.broker.limits import Limits
+from nebula.broker.core.limits import Limits
 from tests.broker.harness import BrokerHarness
 
 

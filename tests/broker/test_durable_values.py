@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.access import Capability, Grants
-from nebula.broker.limits import Limits
-from nebula.broker.profiles import MAXAM, STANDARD, Profile
+from nebula.broker.core.access import Capability, Grants
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.profiles import MAXAM, STANDARD, Profile
 from tests.broker.harness import BrokerHarness, Peer
 
 DURABLE = ("ack:client-individual", "durable:true")

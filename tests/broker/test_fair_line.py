@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from nebula.broker.fair_line import Crowded, FairLine
+from nebula.broker.server.rate_limit import Crowded, FairLine
 
 pytestmark = pytest.mark.anyio
 DEADLINE = 10.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.limits import Limits
-from nebula.broker.policies import DestinationPolicy
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.policies import DestinationPolicy
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nebula.broker.globs import (
+from nebula.broker.core.globs import (
     GLOB_CHARACTERS,
     MAX_CHARACTERS,
     MAX_STARS,

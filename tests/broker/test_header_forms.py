@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from nebula import headers as names
-from nebula.broker.profiles import MAXAM, STANDARD, Profile
-from nebula.broker.requests import _SEND_FORMS, _SEND_IDENTIFIERS
+from nebula.broker.core.profiles import MAXAM, STANDARD, Profile
+from nebula.broker.protocol.requests import _SEND_FORMS, _SEND_IDENTIFIERS
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 
 

@@ -15,12 +15,12 @@ import h11
 import pytest
 import uvloop
 
-from nebula.broker import parting
-from nebula.broker.certificates import make_authority
-from nebula.broker.http_posts import Answer, Post, Posted, credentials_of, is_json, is_ours
-from nebula.broker.identity import Authenticator, users_line
-from nebula.broker.limits import Limits
-from nebula.broker.listeners import Listener
+from nebula.broker.core.limits import Limits
+from nebula.broker.operations.certificates import make_authority
+from nebula.broker.server import linger as parting
+from nebula.broker.server.http_posts import Answer, Post, Posted, credentials_of, is_json, is_ours
+from nebula.broker.server.identity import Authenticator, users_line
+from nebula.broker.server.listener import Listener
 from tests.broker.browser import TIMEOUT, Browser, HttpServed, serve_http
 
 on_each_loop = pytest.mark.parametrize("run_loop", [uvloop.run, asyncio.run], ids=["uvloop", "asyncio"])

@@ -12,8 +12,8 @@ from http import HTTPStatus
 import pytest
 import uvloop
 
-from nebula.broker.http_posts import Answer, CutOff, Posted, Streamed
-from nebula.broker.limits import Limits
+from nebula.broker.core.limits import Limits
+from nebula.broker.server.http_posts import Answer, CutOff, Posted, Streamed
 from tests.broker.browser import TIMEOUT, serve_http
 
 on_each_loop = pytest.mark.parametrize("run_loop", [uvloop.run, asyncio.run], ids=["uvloop", "asyncio"])

@@ -16,8 +16,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from nebula.broker.identity import Authenticator
-from nebula.broker.listeners import NOBODY, Identity
+from nebula.broker.server.identity import Authenticator
+from nebula.broker.server.listener import NOBODY, Identity
 from nebula.errors import SettingsError
 from tests.own_logs import own_logs
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.access import BROKERS_OWN, Grants
-from nebula.broker.profiles import MAXAM, STANDARD, Profile
+from nebula.broker.core.access import BROKERS_OWN, Grants
+from nebula.broker.core.profiles import MAXAM, STANDARD, Profile
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.guarded import (
     ACCEPTED,

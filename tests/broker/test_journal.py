@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.journal import Journal
-from nebula.broker.messages import Head, Kind, Message
-from nebula.broker.store import DropMessage, DropMessages, PutAttempts, PutMessage, PutShared, Write
+from nebula.broker.core.journal import Journal
+from nebula.broker.core.messages import Head, Kind, Message
+from nebula.broker.core.storage import DropMessage, DropMessages, PutAttempts, PutMessage, PutShared, Write
 
 QUEUE = "/queue/a"
 HEAD = Head(Kind.QUEUE, QUEUE, "alice", (), is_persistent=True)

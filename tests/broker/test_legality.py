@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from nebula.broker.server_protocol import _LEGAL, State
+from nebula.broker.protocol.server_protocol import _LEGAL, State
 from nebula.stomp.frames import CLIENT_COMMANDS
 from tests.broker.harness import BrokerHarness, Peer
 

@@ -18,13 +18,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from nebula.broker.assembly import Assembly
-from nebula.broker.certificates import make_authority
-from nebula.broker.http_posts import Answer, Posted
-from nebula.broker.identity import Authenticator
-from nebula.broker.lifetimes import NOT_ADMITTED, TOO_OLD, Lifetimes
-from nebula.broker.listeners import NOBODY, Identity, Listener, Proof
+from nebula.broker.operations.certificates import make_authority
+from nebula.broker.server.http_posts import Answer, Posted
+from nebula.broker.server.identity import Authenticator
+from nebula.broker.server.lifetimes import NOT_ADMITTED, TOO_OLD, Lifetimes
+from nebula.broker.server.listener import NOBODY, Identity, Listener, Proof
+from nebula.broker.server.tls import ServerTls, TlsFiles
 from nebula.broker.settings import load_broker_settings
-from nebula.broker.tls import ServerTls, TlsFiles
 from tests.broker.browser import Browser, HttpServed, serve_http
 from tests.broker.test_http_posts import HEAD
 from tests.faults.served import Served, Wire, serve

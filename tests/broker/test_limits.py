@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from nebula.broker.access import BROKERS_OWN
-from nebula.broker.limits import Limits
-from nebula.broker.messages import HEAD_COST_BYTES, HEADER_COST_BYTES, MESSAGE_COST_BYTES
-from nebula.broker.transactions import HELD_COST_BYTES
+from nebula.broker.core.access import BROKERS_OWN
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import HEAD_COST_BYTES, HEADER_COST_BYTES, MESSAGE_COST_BYTES
+from nebula.broker.core.transaction import HELD_COST_BYTES
 from nebula.headers import BROKER_QUEUE, INBOX_PREFIX
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore

@@ -17,17 +17,17 @@ import pytest
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
-from nebula.broker import pages
-from nebula.broker.administration import KindTotals, Steps
 from nebula.broker.assembly import Assembly
-from nebula.broker.counts import BOUNDS, Commits
-from nebula.broker.http_posts import Asked
-from nebula.broker.messages import Kind
-from nebula.broker.metrics import EVENTS, REASONS, BrokerCollector
-from nebula.broker.pages import Shared, Token
+from nebula.broker.core.counts import BOUNDS, Commits
+from nebula.broker.core.messages import Kind
+from nebula.broker.core.shares import Resource
+from nebula.broker.operations.administration import KindTotals, Steps
+from nebula.broker.operations.metrics import EVENTS, REASONS, BrokerCollector
+from nebula.broker.operations.status import BrokerStatus, PoolStatus, StoreStatus, finish
+from nebula.broker.server import pages
+from nebula.broker.server.http_posts import Asked
+from nebula.broker.server.pages import Shared, Token
 from nebula.broker.settings import load_broker_settings
-from nebula.broker.shares import Resource
-from nebula.broker.status import BrokerStatus, PoolStatus, StoreStatus, finish
 from nebula.errors import SettingsError
 from tests.faults.served import Served
 

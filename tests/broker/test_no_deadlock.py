@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nebula.broker.limits import Limits
+from nebula.broker.core.limits import Limits
 from tests.broker.harness import BrokerHarness, Peer
 
 INBOX = "/queue/nebula.inbox.alice"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nebula.broker.notify import READY, ServiceManager
+from nebula.broker.server.systemd import READY, ServiceManager
 from tests.cli.programs import running
 
 

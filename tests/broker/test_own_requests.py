@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.access import BROKERS_OWN, Capability, Grants
-from nebula.broker.limits import Limits
+from nebula.broker.core.access import BROKERS_OWN, Capability, Grants
+from nebula.broker.core.limits import Limits
 from nebula.headers import BROKER_QUEUE
 from tests.broker.harness import BrokerHarness, Peer
 

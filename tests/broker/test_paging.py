@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from nebula.broker.administration import Administration
-from nebula.broker.destinations.queue import Queue
-from nebula.broker.limits import Limits
-from nebula.broker.policies import DestinationPolicy, WhenFull
-from nebula.broker.store import PageRequest, StoredMessage
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.policies import DestinationPolicy, WhenFull
+from nebula.broker.core.storage import PageRequest, StoredMessage
+from nebula.broker.operations.administration import Administration
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from nebula.broker.parting import Farewell
+from nebula.broker.server.linger import Farewell
 
 
 class Socket(asyncio.Transport):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nebula.broker import patterns
-from nebula.broker.globs import compile_glob, is_glob
-from nebula.broker.patterns import PatternTable
+from nebula.broker.core import patterns
+from nebula.broker.core.globs import compile_glob, is_glob
+from nebula.broker.core.patterns import PatternTable
 
 PATTERNS = ("X/a", "X/b", "X/*", "X/**", "X/?", "X/[ab]", "X/[!a]", "X/*/c", "**")
 DESTINATIONS = ("X/a", "X/b", "X/ab", "X/a/c", "Y/a")

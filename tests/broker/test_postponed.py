@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from nebula.broker.limits import Limits
+from nebula.broker.core.limits import Limits
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore

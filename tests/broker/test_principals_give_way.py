@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from nebula.broker.doorway import Doorway
-from nebula.broker.transit import Load, Transit
-from nebula.broker.turns import Turns
+from nebula.broker.server.admission import Doorway
+from nebula.broker.server.fairness import Turns
+from nebula.broker.server.inflight import Load, Transit
 
 # --- places at the door
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from nebula.broker.profiles import MAXAM, PROFILES, STANDARD, Profile
+from nebula.broker.core.profiles import MAXAM, PROFILES, STANDARD, Profile
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.limits import Limits
-from nebula.broker.policies import DestinationPolicy, SlowSubscriber, WhenFull
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.policies import DestinationPolicy, SlowSubscriber, WhenFull
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.profiles import MAXAM, STANDARD, Profile
-from nebula.broker.server_protocol import MOST_FAULT_SECONDS
+from nebula.broker.core.profiles import MAXAM, STANDARD, Profile
+from nebula.broker.protocol.server_protocol import MOST_FAULT_SECONDS
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 

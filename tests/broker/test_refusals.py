@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.messages import Content
-from nebula.broker.policies import DestinationPolicy
+from nebula.broker.core.messages import Content
+from nebula.broker.core.policies import DestinationPolicy
 from tests.broker.harness import BrokerHarness
 
 QUEUE = "/queue/a"

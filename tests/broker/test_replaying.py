@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.access import Capability, Grants
-from nebula.broker.dead_letters import DeadLetters, Filter, Replayed
-from nebula.broker.limits import Limits
-from nebula.broker.messages import Head, Kind
-from nebula.broker.policies import DestinationPolicy, WhenFull
-from nebula.broker.rows import Arrivals
-from nebula.broker.store import DropMessage, PageRequest, PutMessage
+from nebula.broker.core.access import Capability, Grants
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import Head, Kind
+from nebula.broker.core.policies import DestinationPolicy, WhenFull
+from nebula.broker.core.storage import DropMessage, PageRequest, PutMessage
+from nebula.broker.operations.dead_letters import DeadLetters, Filter, Replayed
+from nebula.broker.operations.views import Arrivals
 from nebula.errors import Refused
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.counted import Counted

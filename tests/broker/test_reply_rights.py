@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.access import BROKERS_OWN, Capability, Grants
-from nebula.broker.limits import Limits
-from nebula.broker.profiles import MAXAM
+from nebula.broker.core.access import BROKERS_OWN, Capability, Grants
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.profiles import MAXAM
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 
@@ -335,7 +335,7 @@ def test_right_ends_with_the_inbox_also_where_another_gets_its_name(world: Broke
 def test_consumer_that_never_answers_keeps_the_rights_of_its_latest_requests(
     world: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nebula.broker.reply_rights._MAX_RIGHTS", 2)
+    monkeypatch.setattr("nebula.broker.core.reply_rights._MAX_RIGHTS", 2)
     alice, bob = caller(world), service(world)
     for id_ in (None, None, "3"):
         ask(alice, id=id_)

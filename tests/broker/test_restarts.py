@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nebula.broker.limits import Limits
-from nebula.broker.policies import DestinationPolicy
-from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.policies import DestinationPolicy
+from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nebula.broker.access import AccessPolicy, Capability, Rights
-from nebula.broker.globs import MAX_CHARACTERS, MAX_STARS
-from nebula.broker.rights_files import load_grants
+from nebula.broker.core.access import AccessPolicy, Capability, Rights
+from nebula.broker.core.globs import MAX_CHARACTERS, MAX_STARS
+from nebula.broker.server.rights_files import load_grants
 from nebula.errors import SettingsError
 from tests.docs_runner import read_page
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.dead_letters import DeadLetters, Filter
-from nebula.broker.destinations.line import Line
-from nebula.broker.limits import Limits
-from nebula.broker.messages import Head, Kind
-from nebula.broker.policies import DestinationPolicy, WhenFull
-from nebula.broker.rows import Arrivals
+from nebula.broker.core.destinations.paging import Line
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import Head, Kind
+from nebula.broker.core.policies import DestinationPolicy, WhenFull
+from nebula.broker.operations.dead_letters import DeadLetters, Filter
+from nebula.broker.operations.views import Arrivals
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.counted import Counted
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer

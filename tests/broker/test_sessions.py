@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.limits import Limits
-from nebula.broker.profiles import MAXAM
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.profiles import MAXAM
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from nebula.broker.messages import HEAD_COST_BYTES
+from nebula.broker.core.messages import HEAD_COST_BYTES
 from tests.broker.harness import BrokerHarness
 
 HEADS = 200

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import pytest
 
-from nebula.broker.access import Capability, Grants
-from nebula.broker.administration import Administration, DelayedFilter, Selection, Steps
-from nebula.broker.limits import Limits
-from nebula.broker.shares import Pool, Resource, Share, Usage, Usages
+from nebula.broker.core.access import Capability, Grants
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.shares import Pool, Resource, Share, Usage, Usages
+from nebula.broker.operations.administration import Administration, DelayedFilter, Selection, Steps
 from nebula.errors import Refused
 from nebula.headers import BROKER_QUEUE, INBOX_PREFIX
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer

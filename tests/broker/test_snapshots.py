@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nebula.broker.access import Capability, Grants
-from nebula.broker.limits import Limits
-from nebula.broker.profiles import MAXAM
+from nebula.broker.core.access import Capability, Grants
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.profiles import MAXAM
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received

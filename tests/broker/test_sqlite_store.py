@@ -19,8 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
-from nebula.broker.store import (
+from nebula.broker.core.storage import (
     DropMessage,
     DropMessages,
     PageRequest,
@@ -35,7 +34,8 @@ from nebula.broker.store import (
     StoredMessage,
     Write,
 )
-from nebula.broker.store_tools import open_store
+from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
+from nebula.broker.store.tools import open_store
 from nebula.errors import StoreError
 from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, lines, message, reloaded
 
@@ -606,8 +606,8 @@ def test_copy_on_which_a_broker_was_started_and_stopped_is_used_as_any_store(
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from nebula.broker.sqlite_store import SqliteStore
-from nebula.broker.store import PutMessage, StoredMessage
+from nebula.broker.store.sqlite import SqliteStore
+from nebula.broker.core.storage import PutMessage, StoredMessage
 from nebula.errors import StoreError
 
 store = SqliteStore(Path(sys.argv[1]))
@@ -727,8 +727,8 @@ def test_free_room_is_that_of_the_folder(tmp_path: Path) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from nebula.broker.sqlite_store import SqliteStore
-from nebula.broker.store import PutMessage, StoredMessage
+from nebula.broker.store.sqlite import SqliteStore
+from nebula.broker.core.storage import PutMessage, StoredMessage
 
 store = SqliteStore(Path(sys.argv[1]))
 store.load()
@@ -761,8 +761,8 @@ def test_what_was_applied_is_there_after_a_kill(tmp_path: Path) -> None:
 SHARING_CHILD = """
 import sys
 from pathlib import Path
-from nebula.broker.sqlite_store import SqliteStore
-from nebula.broker.store import DropMessage, DropMessages, PutAttempts, PutShared, StoredMessage
+from nebula.broker.store.sqlite import SqliteStore
+from nebula.broker.core.storage import DropMessage, DropMessages, PutAttempts, PutShared, StoredMessage
 
 LINES = ("\\0c\\0a", "\\0c\\0b", "\\0c\\0c")
 store = SqliteStore(Path(sys.argv[1]))

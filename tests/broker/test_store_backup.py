@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
-from nebula.broker.store import DropMessage, PutMessage, Write
+from nebula.broker.core.storage import DropMessage, PutMessage, Write
+from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.errors import StoreError
 from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, lines, message, reloaded
 

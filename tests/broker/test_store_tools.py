@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
-from nebula.broker.store import (
+from nebula.broker.core.storage import (
     DropMessages,
     PutDelayed,
     PutDuplicate,
@@ -25,7 +24,8 @@ from nebula.broker.store import (
     StoredMessage,
     Write,
 )
-from nebula.broker.store_tools import back_up_store, import_lines, open_store
+from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
+from nebula.broker.store.tools import back_up_store, import_lines, open_store
 from nebula.errors import StoreError
 from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, message, reloaded
 

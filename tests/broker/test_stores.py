@@ -16,10 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nebula.broker.assembly import Assembly
-from nebula.broker.settings import BrokerSettings, LimitsSettings
-from nebula.broker.sqlite_reads import read_into
-from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
-from nebula.broker.store import (
+from nebula.broker.core.storage import (
     DropDelayed,
     DropDuplicate,
     DropMessage,
@@ -44,7 +41,10 @@ from nebula.broker.store import (
     StoredMessage,
     Write,
 )
-from nebula.broker.store_tools import open_store
+from nebula.broker.settings import BrokerSettings, LimitsSettings
+from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
+from nebula.broker.store.sqlite_reads import read_into
+from nebula.broker.store.tools import open_store
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, NewStore, lines, message, reloaded
 

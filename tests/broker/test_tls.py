@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from nebula.broker.certificates import Authority, Certificate, make_authority
-from nebula.broker.tls import ServerTls, TlsFiles
+from nebula.broker.operations.certificates import Authority, Certificate, make_authority
+from nebula.broker.server.tls import ServerTls, TlsFiles
 from nebula.errors import Refused, SettingsError
 from tests.own_logs import own_logs
 

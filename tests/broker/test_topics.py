@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.limits import Limits
+from nebula.broker.core.limits import Limits
 from tests.broker.harness import BrokerHarness
 
 TOPIC = "/topic/news"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.access import Capability, Grants
-from nebula.broker.limits import Limits
-from nebula.broker.messages import Content
-from nebula.broker.policies import DestinationPolicy
-from nebula.broker.profiles import MAXAM
+from nebula.broker.core.access import Capability, Grants
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import Content
+from nebula.broker.core.policies import DestinationPolicy
+from nebula.broker.core.profiles import MAXAM
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.transacting import ABORT, BEGIN, COMMIT, IN, INDIVIDUAL, QUEUE, holder, left, receipt

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.account import Refusal
-from nebula.broker.limits import Limits
+from nebula.broker.core.account import Refusal
+from nebula.broker.core.limits import Limits
 from tests.broker.harness import BrokerHarness, Peer
 
 UNKNOWN_INBOX = "/queue/nebula.inbox.gone"

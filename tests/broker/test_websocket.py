@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 import uvloop
 
-from nebula.broker.connection import Connection
-from nebula.broker.http import HttpListener
-from nebula.broker.limits import Limits
-from nebula.broker.server import Server
+from nebula.broker.core.limits import Limits
+from nebula.broker.server.connection import Connection
+from nebula.broker.server.http import HttpListener
+from nebula.broker.server.server import Server
 from tests.broker.browser import (
     ACCEPT,
     BINARY,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nebula.broker.limits import Limits
-from nebula.broker.websocket import WebSocketTransport, shake_hands
+from nebula.broker.core.limits import Limits
+from nebula.broker.server.websocket import WebSocketTransport, shake_hands
 from tests.broker.browser import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, UPGRADE, unwrap, wrap
 from tests.host.loops import Side
 

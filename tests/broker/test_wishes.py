@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from nebula.broker.limits import Limits
-from nebula.broker.messages import Content
-from nebula.broker.policies import DestinationPolicy, WhenFull
-from nebula.broker.store import PutDuplicate
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import Content
+from nebula.broker.core.policies import DestinationPolicy, WhenFull
+from nebula.broker.core.storage import PutDuplicate
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore

@@ -13,11 +13,11 @@ from typing import Any
 import anyio
 import pytest
 
-from nebula.broker.journal import Journal
-from nebula.broker.server import Listener, Server
-from nebula.broker.sqlite_store import SqliteStore
-from nebula.broker.store import PageRequest, PutMessage, PutSession, StoredMessage, Write
-from nebula.broker.writer import StoreStuck, Writer
+from nebula.broker.core.journal import Journal
+from nebula.broker.core.storage import PageRequest, PutMessage, PutSession, StoredMessage, Write
+from nebula.broker.server.server import Listener, Server
+from nebula.broker.store.sqlite import SqliteStore
+from nebula.broker.store.writer import StoreStuck, Writer
 from nebula.errors import StoreError
 from tests.broker.stored import lines, message, reloaded
 

@@ -22,9 +22,9 @@ import structlog
 from typer.main import get_command
 
 from nebula import cli
-from nebula.broker.server import Listener, Server
+from nebula.broker.server.server import Listener, Server
 from nebula.headers import IN_REPLY_TO, REPLY_ID, REPLY_TO, RESPONSE
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.testing import RunningBroker
 
 # What terminals obey, or read in another order: C0, C1, bidirectional controls, line separators; and markup.

@@ -13,7 +13,7 @@ from nebula.cli.exits import BrokenModule
 from nebula.errors import SettingsError
 from tests.cli.programs import nebula
 
-SERVICE = "from nebula.rpc.responder import Responder\napp = Responder('shop')\nother = 1\n"
+SERVICE = "from nebula.rpc.service.responder import Responder\napp = Responder('shop')\nother = 1\n"
 
 
 @pytest.mark.parametrize(

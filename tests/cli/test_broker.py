@@ -70,7 +70,7 @@ HANGUPS = {
     ),
     "before there is a loop": "from nebula.cli import programs\nprograms._raise_file_limit = hang_up",
     "before it listens": (
-        "from nebula.broker.server import Server\n"
+        "from nebula.broker.server.server import Server\n"
         "start = Server.start\n"
         "async def start_late(server):\n"
         "    hang_up()\n"
@@ -206,7 +206,7 @@ def test_signal_ends_it_with_status_1_and_why_where_the_disk_hangs(tmp_path: Pat
     program = tmp_path / "hanging.py"
     program.write_text(
         "import threading\n"
-        "from nebula.broker.sqlite_store import SqliteStore\n"
+        "from nebula.broker.store.sqlite import SqliteStore\n"
         "from nebula.cli import main\n"
         "SqliteStore.close = lambda store: threading.Event().wait()\n"
         "main()\n"

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
-from nebula.broker.store import PutMessage
+from nebula.broker.core.storage import PutMessage
+from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.cli import app
 from nebula.cli.contexts import complete_names
 from nebula.cli.record import _Shown

@@ -23,7 +23,7 @@ from nebula.cli.result_rows import write_rows
 from nebula.cli.terminal import Screen
 from nebula.cli.times import moment_of
 from nebula.errors import RemoteError, SettingsError
-from nebula.rpc.jobs.record import LogLine
+from nebula.rpc.jobs.model.record import LogLine
 from nebula.rpc.jobs.results.types import ResultFormat
 from tests.cli.test_jobs import Ask, start
 

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from nebula.rpc.jobs.handle import JobHandle
-from nebula.rpc.replies import read_value, reading
+from nebula.rpc.wire.replies import read_value, reading
 from tests.cli.strangers import HOSTILE, INSTANCE, Ended, Stranger, environment_in, run, strangers
 from tests.cli.test_hostile_text import ASKING, Asking
 

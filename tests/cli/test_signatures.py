@@ -17,7 +17,7 @@ from typing_extensions import deprecated
 
 from nebula.cli.arguments import parse_parameters
 from nebula.cli.signatures import call_line, curl_line, parameters_of, signature_of
-from nebula.rpc.verbs import Verb
+from nebula.rpc.contract.verbs import Verb
 
 
 class Color(enum.StrEnum):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nebula.broker.sqlite_store import STORE_FILE, SqliteStore
-from nebula.broker.store import PutMessage
+from nebula.broker.core.storage import PutMessage
+from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.sync import Client
 from tests.broker.stored import lines, message
 from tests.cli.programs import DEADLINE, NEBULA, environment, nebula, running

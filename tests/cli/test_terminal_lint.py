@@ -22,7 +22,7 @@ ALLOWED = {
     "nebula/spark/host/__main__.py": "the engine host's pipes",
     "nebula/spark/host/archive.py": "the engine host's pipes, and errors of its own Java",
     "nebula/spark/host/forks.py": "the engine host's pipes",
-    "nebula/spark/host/hearing.py": "the engine host's pipes",
+    "nebula/spark/host/log_capture.py": "the engine host's pipes",
     "nebula/spark/host/start.py": "the engine host's pipes",
 }
 

@@ -6,9 +6,9 @@ import contextlib
 import ssl
 from pathlib import Path
 
-from nebula.broker.certificates import Certificate, make_authority
-from nebula.broker.listeners import Listener
-from nebula.broker.tls import ServerTls, TlsFiles
+from nebula.broker.operations.certificates import Certificate, make_authority
+from nebula.broker.server.listener import Listener
+from nebula.broker.server.tls import ServerTls, TlsFiles
 from tests.conformance.cases import Case
 from tests.conformance.running import over
 from tests.conformance.wires import TcpOctets, Wire

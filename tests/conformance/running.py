@@ -9,9 +9,9 @@ from functools import partial
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from nebula.broker.access import ANONYMOUS, Grants
-from nebula.broker.listeners import Listener
-from nebula.broker.server import Server
+from nebula.broker.core.access import ANONYMOUS, Grants
+from nebula.broker.server.listener import Listener
+from nebula.broker.server.server import Server
 from tests.conformance.cases import Case
 from tests.conformance.wires import TcpOctets, WebSocketOctets, Wire
 from tests.conformance.worlds import OverSockets

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nebula.broker import connection
-from nebula.broker.profiles import PROFILES
+from nebula.broker.core.profiles import PROFILES
+from nebula.broker.server import connection
 from tests.conformance.cases import Case, read_cases
 from tests.conformance.identities import Identities
 from tests.conformance.player import play

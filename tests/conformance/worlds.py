@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nebula.broker.access import Capability, Grants
+from nebula.broker.core.access import Capability, Grants
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received
 from tests.conformance.cases import Case

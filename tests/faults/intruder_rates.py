@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 
-from nebula.broker import disk
+from nebula.broker.store import disk
 from tests.faults.intruders import ATTACKS, LARGE, Attack, Broker, Figures, Intruder, Worker, watched_broker
 
 _SECONDS = 0.4

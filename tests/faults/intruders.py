@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 import argon2
 
 from nebula.broker.assembly import Assembly
+from nebula.broker.core.shares import Usage
 from nebula.broker.settings import BrokerSettings, IdentitySettings, LimitsSettings, ListenerSettings
-from nebula.broker.shares import Usage
 from nebula.headers import INBOX_PREFIX
 from nebula.host.apps import AppThread
 from nebula.host.embedding import BrokerThread

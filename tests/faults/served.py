@@ -11,9 +11,9 @@ from typing import Any
 
 import uvloop
 
-from nebula.broker.limits import Limits
-from nebula.broker.policies import DestinationPolicy
-from nebula.broker.server import Listener, Server
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.policies import DestinationPolicy
+from nebula.broker.server.server import Listener, Server
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
 from nebula.stomp.frames import SERVER_COMMANDS

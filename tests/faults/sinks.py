@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from nebula.broker.connection import Connection
+from nebula.broker.server.connection import Connection
 from tests.broker.script import octets
 from tests.faults.served import Served
 

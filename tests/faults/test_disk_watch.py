@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.disk import DiskWatch
-from nebula.broker.limits import Limits
+from nebula.broker.core.limits import Limits
+from nebula.broker.store.disk import DiskWatch
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.faults.served import Served, serve
 from tests.faults.test_server import wait_until

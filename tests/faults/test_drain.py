@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from nebula.broker.certificates import make_authority
-from nebula.broker.limits import Limits
-from nebula.broker.listeners import Listener
-from nebula.broker.tls import ServerTls, TlsFiles
+from nebula.broker.core.limits import Limits
+from nebula.broker.operations.certificates import make_authority
+from nebula.broker.server.listener import Listener
+from nebula.broker.server.tls import ServerTls, TlsFiles
 from tests.cli.programs import running
 from tests.faults.served import Wire, serve
 from tests.faults.sinks import Deaf, Sink, attach

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from nebula.broker.account import Account, Refusal
-from nebula.broker.events import EventLog
-from nebula.broker.limits import Limits
-from nebula.broker.notes import MESSAGES_DEAD
-from nebula.broker.policies import DestinationPolicy, WhenFull
+from nebula.broker.core.account import Account, Refusal
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.notes import MESSAGES_DEAD
+from nebula.broker.core.policies import DestinationPolicy, WhenFull
+from nebula.broker.operations.events import EventLog
 from tests.cli.programs import running
 from tests.faults.served import Served, Wire, serve
 from tests.faults.sinks import Deaf, Sink, attach

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from nebula.broker import disk as disks
+from nebula.broker.store import disk as disks
 from nebula.sync import Client
 from tests.faults.intruders import (
     ATTACKS,

@@ -24,8 +24,8 @@ _CHUNK_BYTES = 1 << 20
 _PROGRAM = """
 import asyncio, sys
 import uvloop
-from nebula.broker.limits import Limits
-from nebula.broker.server import Listener, Server
+from nebula.broker.core.limits import Limits
+from nebula.broker.server.server import Listener, Server
 
 async def main():
     limit = int(sys.argv[1])

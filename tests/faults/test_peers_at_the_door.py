@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import uvloop
 
-from nebula.broker.certificates import make_authority
-from nebula.broker.doorway import Doorway, place_of
-from nebula.broker.identity import Authenticator, users_line
-from nebula.broker.limits import Limits
-from nebula.broker.listeners import Listener
-from nebula.broker.tls import ServerTls, TlsFiles
+from nebula.broker.core.limits import Limits
+from nebula.broker.operations.certificates import make_authority
+from nebula.broker.server.admission import Doorway, place_of
+from nebula.broker.server.identity import Authenticator, users_line
+from nebula.broker.server.listener import Listener
+from nebula.broker.server.tls import ServerTls, TlsFiles
 from tests.broker.browser import UPGRADE, Browser
 from tests.faults.served import Served, Wire, serve
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from nebula.broker.limits import Limits
-from nebula.broker.listeners import Listener
+from nebula.broker.core.limits import Limits
+from nebula.broker.server.listener import Listener
 from tests.broker.browser import BINARY, CONTINUATION, PING, UPGRADE, Browser, wrap
 from tests.broker.script import octets
 from tests.faults.served import Served, Wire, serve

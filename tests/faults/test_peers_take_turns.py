@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from nebula.broker.connection import Connection
-from nebula.broker.limits import Limits
-from nebula.broker.server import Server
-from nebula.broker.turns import Turns
+from nebula.broker.core.limits import Limits
+from nebula.broker.server.connection import Connection
+from nebula.broker.server.fairness import Turns
+from nebula.broker.server.server import Server
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import octets
 from tests.faults.test_turns import CONNECT, FakeTransport, connected

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from nebula.broker.connection import Connection
-from nebula.broker.limits import Limits
-from nebula.broker.server import Listener, Server
+from nebula.broker.core.limits import Limits
+from nebula.broker.server.connection import Connection
+from nebula.broker.server.server import Listener, Server
 from tests.faults.served import Served, Wire, serve
 from tests.ports import free_port
 
@@ -89,7 +89,7 @@ def test_server_stops_in_time_also_when_a_peer_reads_nothing(
     assert deaf.is_in_order()
     block(broker, "/topic/t")
     # A peer that is to be told why gets so long: who waited for it would not come to an end here.
-    monkeypatch.setattr("nebula.broker.connection._FLUSH_SECONDS", 60.0)
+    monkeypatch.setattr("nebula.broker.server.connection._FLUSH_SECONDS", 60.0)
 
     broker.stop()
 

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import pytest
 
-from nebula.broker.limits import Limits
-from nebula.broker.sqlite_store import SqliteStore
+from nebula.broker.core.limits import Limits
+from nebula.broker.store.sqlite import SqliteStore
 from tests.broker.script import Received
 from tests.faults.served import Served, Wire, serve
 from tests.faults.test_server import wait_until

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nebula.broker.limits import Limits
-from nebula.broker.session import Session
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.session import Session
 from tests.faults.served import Served, Wire, serve
 from tests.faults.test_server import wait_until
 from tests.faults.test_waiting_receipts import SlowStore

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nebula.broker.sqlite_store import STORE_FILE
+from nebula.broker.store.sqlite import STORE_FILE
 from tests.broker.script import Received
 from tests.cli.programs import environment
 from tests.faults.served import Wire

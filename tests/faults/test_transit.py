@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nebula.broker.limits import Limits
+from nebula.broker.core.limits import Limits
 from tests.broker.script import octets
 from tests.faults.served import Served, serve
 from tests.faults.sinks import Deaf, Sink, attach

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from nebula.broker import turns
-from nebula.broker.connection import Connection
-from nebula.broker.server import Server
+from nebula.broker.server import fairness as turns
+from nebula.broker.server.connection import Connection
+from nebula.broker.server.server import Server
 from tests.faults.served import Wire, serve
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nebula.broker import server_protocol
-from nebula.broker.limits import Limits
-from nebula.broker.server import Listener, Server
-from nebula.broker.store import Write
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.storage import Write
+from nebula.broker.protocol import server_protocol
+from nebula.broker.server.server import Listener, Server
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 
 _SECONDS = 10
@@ -176,9 +176,10 @@ def test_publisher_is_not_read_while_too_many_of_its_receipts_wait() -> None:
         async with peer_of(store, Limits(outbox_high_water_bytes=2_000)) as peer:
             peer.say(_values(0))
             await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+            (session,) = peer.server.broker.sessions.values()
+            await _read(peer.server, lambda: len(session.held))
             peer.say(_values(20))
             await _round_trip(peer.server)
-            (session,) = peer.server.broker.sessions.values()
 
             assert len(session.held) == 20
             store.is_quick.set()

@@ -12,9 +12,9 @@ import anyio
 import pytest
 import redis
 
-from nebula.rpc.cache import Cache, CacheFailed
-from nebula.rpc.client import Client
-from nebula.rpc.redis_cache import RedisCache
+from nebula.extras.redis_cache import RedisCache
+from nebula.rpc.client.cache import Cache, CacheFailed
+from nebula.rpc.client.client import Client
 from nebula.testing import TestClient, fake
 from tests.foreign.install import install_program
 from tests.ports import free_port

@@ -10,11 +10,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from nebula.rpc.jobs.limits import JobLimits
-from nebula.rpc.jobs.postgres import Database
-from nebula.rpc.jobs.service import JobService
-from nebula.rpc.jobs.state_folder import StateFolder
-from nebula.rpc.jobs.writer import RegistryLost
+from nebula.extras.postgres import Database
+from nebula.rpc.jobs.model.limits import JobLimits
+from nebula.rpc.jobs.registry.state_folder import StateFolder
+from nebula.rpc.jobs.registry.writer import RegistryLost
+from nebula.rpc.jobs.service.service import JobService
 from tests.foreign.postgresql import PostgresServer
 from tests.rpc.jobs.harness import House
 

@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from nebula.errors import JobEnded, JobError
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.rpc.jobs import Job, JobState, JobStatus
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 from tests.foreign.suites import suites_of
 from tests.rpc import test_started_jobs
 from tests.rpc.conftest import Serving

@@ -9,9 +9,9 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from nebula.rpc.client import Client
-from nebula.rpc.responder import Responder
-from nebula.rpc.retrying import Retry
+from nebula.rpc.client.client import Client
+from nebula.rpc.client.retry import Retry
+from nebula.rpc.service.responder import Responder
 from nebula.testing import serving
 from tests.rpc.heard import Heard
 

@@ -14,18 +14,18 @@ import anyio
 import psycopg
 import pytest
 
+from nebula.extras.postgres import Database
+from nebula.extras.postgres_registry import PostgresJobRegistry
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.adopting import Orphans
-from nebula.rpc.jobs.limits import JobLimits
-from nebula.rpc.jobs.postgres import Database
-from nebula.rpc.jobs.postgres_registry import PostgresJobRegistry
-from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.model.limits import JobLimits
+from nebula.rpc.jobs.model.states import JobState
+from nebula.rpc.jobs.registry.registry import JobRegistry
+from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry, peek
+from nebula.rpc.jobs.registry.state_folder import StateFolder
+from nebula.rpc.jobs.registry.takeover import Orphans
+from nebula.rpc.jobs.registry.writer import RegistryLost
 from nebula.rpc.jobs.runner import JobOutput, JobTask
-from nebula.rpc.jobs.service import JobService
-from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry, peek
-from nebula.rpc.jobs.state_folder import StateFolder
-from nebula.rpc.jobs.states import JobState
-from nebula.rpc.jobs.writer import RegistryLost
+from nebula.rpc.jobs.service.service import JobService
 from tests.foreign.postgresql import PostgresServer, SlowDatabase
 from tests.own_logs import all_logs
 from tests.rpc.jobs.harness import House, ask

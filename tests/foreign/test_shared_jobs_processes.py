@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from nebula.errors import JobEnded
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.rpc.jobs.handle import JobHandle
 from tests.cli.programs import running
 from tests.foreign.postgresql import PASSWORD, PostgresServer

@@ -18,7 +18,7 @@ import argon2
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from nebula.broker.certificates import Authority, make_authority
+from nebula.broker.operations.certificates import Authority, make_authority
 from tests.cli.programs import running
 
 DEADLINE = 20.0

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import uvloop
 
-from nebula.broker.connection import Connection
+from nebula.broker.server.connection import Connection
 from nebula.host.pipe import AppEnd, BrokerEnd, make_pipe
 
 T = TypeVar("T")

@@ -10,10 +10,10 @@ from concurrent.futures import Future
 import anyio
 import pytest
 
-from nebula.broker.limits import Limits
+from nebula.broker.core.limits import Limits
 from nebula.errors import ConnectionLost, ServerError
 from nebula.host.apps import AppThread
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import StompClient
 from nebula.stomp.link import Link
 from nebula.sync import Client

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 import nebula
-from nebula.broker.limits import Limits
+from nebula.broker.core.limits import Limits
 from nebula.errors import NoResponder, RemoteError, ServerError
 from nebula.host.pipe import HIGH_WATER_BYTES, AppEnd
 from nebula.stomp.client import StompClient

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nebula.broker.http_posts import Posted
+from nebula.broker.server.http_posts import Posted
 from nebula.errors import (
     CallTimeout,
     ConnectionLost,

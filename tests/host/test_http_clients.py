@@ -10,8 +10,8 @@ from http import HTTPStatus
 import anyio
 import pytest
 
-from nebula.broker.http_posts import Answer, Posted
-from nebula.broker.server import Server
+from nebula.broker.server.http_posts import Answer, Posted
+from nebula.broker.server.server import Server
 from nebula.host import http_calls
 from nebula.host.http_calls import HttpCalls
 from nebula.host.pipe import AppEnd, join

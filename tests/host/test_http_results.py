@@ -17,7 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from pyarrow import parquet
 
-from nebula.broker.http_posts import Answer, CutOff, Posted, Streamed
+from nebula.broker.server.http_posts import Answer, CutOff, Posted, Streamed
 from nebula.host.http_calls import Call
 from nebula.host.http_results import HttpResults, NotAcceptable, format_of
 from nebula.rpc.jobs.results.formats import NotRows, writer_of

@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 
-from nebula.broker.http_posts import Answer, Posted, Streamed
-from nebula.broker.server import Server
+from nebula.broker.server.http_posts import Answer, Posted, Streamed
+from nebula.broker.server.server import Server
 from nebula.host import http_streams
 from nebula.host.http_calls import HttpCalls
 from nebula.host.http_streams import EVENTS, LINES, Form, form_of
 from nebula.host.pipe import AppEnd, join
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 from tests.broker.browser import Browser
 from tests.cli.programs import running
 from tests.host.http_house import DEADLINE, JSON, post

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nebula.broker.server import Server
+from nebula.broker.server.server import Server
 from nebula.host.embedding import BrokerThread
 from nebula.host.pipe import join
 from nebula.stomp.client import StompClient

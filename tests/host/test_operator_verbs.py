@@ -13,14 +13,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nebula.broker.administration import Steps
+from nebula.broker.operations.administration import Steps
 from nebula.errors import RemoteError
 from nebula.headers import BROKER_QUEUE
 from nebula.host import operator_verbs
 from nebula.host.operator_verbs import Desk, acting
-from nebula.rpc.context import Request
-from nebula.rpc.envelope import Envelope
+from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
+from nebula.rpc.wire.envelope import Envelope
 from nebula.stomp.client import AckMode
 from nebula.sync import Client
 from tests.cli.programs import running

@@ -15,8 +15,8 @@ from prometheus_client import REGISTRY, Counter
 
 from nebula.errors import SettingsError
 from nebula.host.service_pages import pages_served
-from nebula.rpc.client import Client
-from nebula.rpc.responder import Responder
+from nebula.rpc.client.client import Client
+from nebula.rpc.service.responder import Responder
 from nebula.spark import Spark, SparkRunner
 from tests.cli.test_supervising import get
 from tests.rpc.conftest import broker_url  # noqa: F401  # a fixture

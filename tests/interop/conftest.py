@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from nebula.broker.certificates import make_authority
+from nebula.broker.operations.certificates import make_authority
 from tests.cli.programs import running
 
 

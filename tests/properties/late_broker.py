@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nebula.broker.limits import Limits
-from nebula.broker.policies import DestinationPolicy
-from nebula.broker.store import PageRequest, StoredMessage, Write
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.policies import DestinationPolicy
+from nebula.broker.core.storage import PageRequest, StoredMessage, Write
 from tests.broker.harness import BrokerHarness
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from nebula.broker.account import Account
-from nebula.broker.destinations.line import queue_name
-from nebula.broker.destinations.queue import Queue
-from nebula.broker.limits import Limits
-from nebula.broker.policies import DestinationPolicy, WhenFull
+from nebula.broker.core.account import Account
+from nebula.broker.core.destinations.paging import queue_name
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.policies import DestinationPolicy, WhenFull
 from tests.broker.harness import Peer
 from tests.broker.script import Received
 from tests.properties.kept import MAX_DELIVERIES, Entry, Kept, Model, Subscribed

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from nebula.broker.limits import Limits
-from nebula.broker.policies import DestinationPolicy
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.policies import DestinationPolicy
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from nebula.broker.access import Capability, Grants
-from nebula.broker.limits import Limits
+from nebula.broker.core.access import Capability, Grants
+from nebula.broker.core.limits import Limits
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from nebula.broker.policies import WhenFull
+from nebula.broker.core.policies import WhenFull
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET
 from tests.properties.examples import SECONDS, many

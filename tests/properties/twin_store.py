@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nebula.broker.sqlite_store import SqliteStore
-from nebula.broker.store import PageRequest, Snapshot, StoredMessage, Write
-from nebula.broker.store_tools import open_store
+from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage, Write
+from nebula.broker.store.sqlite import SqliteStore
+from nebula.broker.store.tools import open_store
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 
 

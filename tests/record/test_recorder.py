@@ -20,7 +20,7 @@ from nebula.record.lossless import notes_on
 from nebula.record.parts import Rotation
 from nebula.record.recorder import Recorder, Recording
 from nebula.record.status import RecorderState
-from nebula.rpc.brokers import RABBITMQ
+from nebula.rpc.wire.brokers import RABBITMQ
 from nebula.stomp.client import AckMode, StompClient
 from nebula.testing import broker
 from tests.own_logs import all_logs

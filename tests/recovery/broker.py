@@ -17,8 +17,8 @@ from typing import Any
 
 from nebula import cli
 from nebula.broker import assembly
-from nebula.broker.sqlite_store import SqliteStore
-from nebula.broker.store import PutMessage, Write
+from nebula.broker.core.storage import PutMessage, Write
+from nebula.broker.store.sqlite import SqliteStore
 from tests.recovery.marks import Marker
 
 FAULT = "NEBULA_TEST_FAULT"

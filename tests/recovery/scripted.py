@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from nebula.broker.sqlite_store import SqliteStore
-from nebula.broker.store import (
+from nebula.broker.core.storage import (
     DropDelayed,
     DropDuplicate,
     DropMessage,
@@ -34,6 +33,7 @@ from nebula.broker.store import (
     StoredMessage,
     Write,
 )
+from nebula.broker.store.sqlite import SqliteStore
 from nebula.errors import StoreError
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from nebula.broker.sqlite_store import SqliteStore
-from nebula.broker.store_tools import open_store
+from nebula.broker.store.sqlite import SqliteStore
+from nebula.broker.store.tools import open_store
 from nebula.errors import StoreError
 from tests.recovery.scripted import BATCHES, kept_in, states, write_all
 

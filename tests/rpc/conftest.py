@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 
 from nebula import testing
-from nebula.broker.access import AccessPolicy
-from nebula.broker.server import Listener, Server
-from nebula.rpc.client import Client
+from nebula.broker.core.access import AccessPolicy
+from nebula.broker.server.server import Listener, Server
+from nebula.rpc.client.client import Client
 from tests import ports
 
 Serving = Callable[..., AbstractAsyncContextManager[None]]

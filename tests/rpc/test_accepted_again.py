@@ -10,7 +10,7 @@ import anyio
 import anyio.from_thread
 import pytest
 
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 from tests.rpc.scripted import brokers, header
 from tests.stomp.peer import Peer, receipt_of
 

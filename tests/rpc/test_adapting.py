@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import TypedDict, deprecated
 
-from nebula.rpc.adapting import DEPRECATED_BECAUSE, ENUM_NAMES, Adapter
+from nebula.rpc.wire.json_types import DEPRECATED_BECAUSE, ENUM_NAMES, Adapter
 
 ODD = b"\xff\x00\x80"
 

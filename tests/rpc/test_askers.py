@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nebula.errors import SettingsError
-from nebula.rpc.askers import asker_of
+from nebula.rpc.client.cache_partition import asker_of
 from nebula.stomp.client_tls import TlsOptions
 
 A = "stomp://alice:secret@a.example"

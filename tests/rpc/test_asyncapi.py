@@ -11,14 +11,14 @@ import pytest
 from jsonschema import Draft7Validator  # type: ignore[import-untyped]  # it has no types
 
 from nebula.avro import Schema
-from nebula.rpc.answers import failure
-from nebula.rpc.asyncapi import asyncapi_document
-from nebula.rpc.avro_bodies import MESSAGE, in_avro
-from nebula.rpc.envelope import JSON_TYPE, encode
+from nebula.codegen.asyncapi import asyncapi_document
+from nebula.rpc.contract.signature import Signature
+from nebula.rpc.contract.verbs import Verb
 from nebula.rpc.errors import VerbError
-from nebula.rpc.responder import Responder
-from nebula.rpc.signature import Signature
-from nebula.rpc.verbs import Verb
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.answers import failure
+from nebula.rpc.wire.avro_bodies import MESSAGE, in_avro
+from nebula.rpc.wire.envelope import JSON_TYPE, encode
 from nebula.testing import TestClient
 from tests.rpc import depot
 

@@ -16,7 +16,10 @@ from pydantic import BaseModel
 
 from nebula.avro import Schema
 from nebula.errors import AvroError, RemoteError
-from nebula.rpc.avro_bodies import (
+from nebula.rpc.client.client import Client
+from nebula.rpc.errors import VerbError
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.avro_bodies import (
     MESSAGE,
     AvroValue,
     in_avro,
@@ -25,10 +28,7 @@ from nebula.rpc.avro_bodies import (
     write_message,
     write_value,
 )
-from nebula.rpc.client import Client
-from nebula.rpc.envelope import encode, media_of, parse
-from nebula.rpc.errors import VerbError
-from nebula.rpc.responder import Responder
+from nebula.rpc.wire.envelope import encode, media_of, parse
 from tests.rpc.conftest import Serving
 
 AVRO = "avro/binary"

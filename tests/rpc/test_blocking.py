@@ -13,12 +13,12 @@ from typing import Any
 import anyio
 import pytest
 
-from nebula.rpc import blocking
-from nebula.rpc.answers import Answer
-from nebula.rpc.chain import CallNext
-from nebula.rpc.context import Request
-from nebula.rpc.injection import Depends
-from nebula.rpc.responder import Responder
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.injection import Depends
+from nebula.rpc.middleware.chain import CallNext
+from nebula.rpc.service import blocking
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.answers import Answer
 from nebula.testing import TestClient
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +46,7 @@ class Warned(logging.Handler):
 def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Warned]:
     monkeypatch.setattr(blocking, "_EVERY_SECONDS", 0.01)
     monkeypatch.setattr(blocking, "_BLOCKED_SECONDS", 0.04)
-    handler, logger = Warned(), logging.getLogger("nebula.rpc.blocking")
+    handler, logger = Warned(), logging.getLogger("nebula.rpc.service.blocking")
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)

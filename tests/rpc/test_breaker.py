@@ -8,10 +8,10 @@ import anyio
 import pytest
 
 from nebula.errors import CallTimeout, CircuitOpen, NebulaError, NoResponder, RemoteError
-from nebula.rpc.breaker import Breaker, Circuits
-from nebula.rpc.client import Client
+from nebula.rpc.client.breaker import Breaker, Circuits
+from nebula.rpc.client.client import Client
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 from tests.rpc.conftest import Serving
 from tests.rpc.scripted import answer_to, brokers, request, welcome
 from tests.stomp.peer import Peer, receipt_of
@@ -137,7 +137,7 @@ def test_breaker_of_no_sense_is_refused(numbers: tuple[int, float]) -> None:
 async def test_client_leaves_a_service_alone_that_is_not_there_and_finds_it_again(
     broker_url: str, serving: Serving, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nebula.rpc.breaker.monotonic", clock)
+    monkeypatch.setattr("nebula.rpc.client.breaker.monotonic", clock)
     app = Responder("comes-back")
     with anyio.fail_after(5):
         async with Client(broker_url, breaker=Breaker(failures=2, seconds=10)) as client:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from nebula.rpc.answer_post import AnswerPost
-from nebula.rpc.answers import Answer
-from nebula.rpc.brokers import ACTIVEMQ, NEBULA, OTHER, RABBITMQ, Brand, brand_of, whole_milliseconds
-from nebula.rpc.context import Request
-from nebula.rpc.envelope import Envelope
+from nebula.rpc.contract.context import Request
+from nebula.rpc.service.reply_sender import AnswerPost
+from nebula.rpc.wire.answers import Answer
+from nebula.rpc.wire.brokers import ACTIVEMQ, NEBULA, OTHER, RABBITMQ, Brand, brand_of, whole_milliseconds
+from nebula.rpc.wire.envelope import Envelope
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from nebula.avro import Schema
 from nebula.errors import CallTimeout, NoResponder, RemoteError
-from nebula.rpc import cache as module
-from nebula.rpc.avro_bodies import write_message, write_value
-from nebula.rpc.cache import Ask, Cache, CacheFailed, KeptReply, MemoryCache
-from nebula.rpc.client import Client
-from nebula.rpc.envelope import dump_json, encode
+from nebula.rpc.client import cache as module
+from nebula.rpc.client.cache import Ask, Cache, CacheFailed, KeptReply, MemoryCache
+from nebula.rpc.client.client import Client
 from nebula.rpc.errors import VerbError
-from nebula.rpc.replies import Reply
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.avro_bodies import write_message, write_value
+from nebula.rpc.wire.envelope import dump_json, encode
+from nebula.rpc.wire.replies import Reply
 from nebula.testing import TestClient, fake
 from tests.own_logs import all_logs
 

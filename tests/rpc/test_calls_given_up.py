@@ -12,10 +12,10 @@ import pytest
 from pydantic_core import from_json
 
 from nebula.errors import CallTimeout, NoResponder, RemoteError
-from nebula.rpc.client import Client
-from nebula.rpc.deadlines import AMBIENT
+from nebula.rpc.client.client import Client
 from nebula.rpc.errors import VerbError
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.deadlines import AMBIENT
 from nebula.stomp.client import Message, StompClient
 from tests.rpc.conftest import Serving
 from tests.rpc.scripted import answer_to, brokers, header, request, welcome
@@ -116,7 +116,7 @@ async def test_call_whose_time_is_over_is_not_withdrawn(
     client: Client, broker_url: str, anyio_backend_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A scope that ends a little before its call does is no withdrawal; on a busy machine that may be more.
-    monkeypatch.setattr("nebula.rpc.inbox._GRAIN", 0.25)
+    monkeypatch.setattr("nebula.rpc.client.inbox._GRAIN", 0.25)
     service = f"late-{anyio_backend_name}"
     with anyio.fail_after(5):
         async with hearing(broker_url, service) as (_, cancels):

@@ -14,13 +14,13 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from nebula.broker.access import AccessPolicy, Capability, Grants
-from nebula.rpc.cancelling import Cancel, Withdrawn, cancel_topics
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
-from nebula.rpc.responder import Responder
-from nebula.rpc.verbs import verb
-from nebula.rpc.withdrawing import withdraw
+from nebula.broker.core.access import AccessPolicy, Capability, Grants
+from nebula.rpc.client.cancel import withdraw
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.verbs import verb
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.cancel import Cancel, Withdrawn, cancel_topics
 from nebula.stomp.client import Message, StompClient
 from tests.rpc.conftest import RunningBroker, Serving
 

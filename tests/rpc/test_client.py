@@ -23,11 +23,11 @@ from nebula.errors import (
     RemoteError,
     ServerError,
 )
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.verbs import verb
 from nebula.rpc.errors import UnexpectedReply, VerbError
-from nebula.rpc.responder import Responder
-from nebula.rpc.verbs import verb
+from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import AckMode, StompClient
 from tests.rpc.conftest import RunningBroker, Serving
 from tests.stomp.peer import Peer, broker, receipt_of

@@ -14,16 +14,16 @@ import anyio.to_thread
 import pytest
 
 from nebula.errors import CallTimeout
-from nebula.rpc.answers import Answer
-from nebula.rpc.cancelling import Cancel
-from nebula.rpc.chain import CallNext
-from nebula.rpc.client import Client
-from nebula.rpc.context import Ending, Request, attempts_before
-from nebula.rpc.deadlines import AMBIENT, deadline_of
-from nebula.rpc.envelope import Envelope
-from nebula.rpc.lane import Lane, Worker
-from nebula.rpc.responder import Responder
-from nebula.rpc.running import Running
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.context import Ending, Request, attempts_before
+from nebula.rpc.middleware.chain import CallNext
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.service.running import Running
+from nebula.rpc.service.workers import Lane, Worker
+from nebula.rpc.wire.answers import Answer
+from nebula.rpc.wire.cancel import Cancel
+from nebula.rpc.wire.deadlines import AMBIENT, deadline_of
+from nebula.rpc.wire.envelope import Envelope
 from nebula.stomp.client import Message
 from tests.rpc.conftest import Serving
 

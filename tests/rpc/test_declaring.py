@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from nebula.rpc.context import Request
-from nebula.rpc.jobs.context import Job
-from nebula.rpc.responder import Responder
-from nebula.rpc.verbs import verb
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.job_context import Job
+from nebula.rpc.contract.verbs import verb
+from nebula.rpc.service.responder import Responder
 from nebula.testing import TestClient
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.rpc.digits import whole_number
+from nebula.rpc.wire.digits import whole_number
 
 
 @pytest.mark.parametrize(("text", "number"), [("0", 0), ("7", 7), ("007", 7), ("999", 999)])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nebula.rpc.envelope import (
+from nebula.rpc.wire.envelope import (
     Envelope,
     content_type_of,
     dump_json,

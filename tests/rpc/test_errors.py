@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from nebula.errors import RemoteError
-from nebula.rpc.envelope import Envelope
+from nebula.rpc.contract.verbs import VerbOptions
 from nebula.rpc.errors import CODES, VerbError, as_declared, declared_error, meaning_of, remote_error
-from nebula.rpc.responder import Responder
-from nebula.rpc.verbs import VerbOptions
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.envelope import Envelope
 
 
 def test_codes_are_kebab_case_and_explained() -> None:

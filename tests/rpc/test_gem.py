@@ -12,8 +12,8 @@ import pytest
 from anyio.abc import SocketStream
 
 from nebula.errors import RemoteError
-from nebula.rpc.client import Client
-from nebula.rpc.responder import Responder
+from nebula.rpc.client.client import Client
+from nebula.rpc.service.responder import Responder
 from nebula.stomp.addresses import parse_address
 from tests.rpc import gem
 from tests.rpc.conftest import Serving

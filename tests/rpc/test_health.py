@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from nebula.rpc.health import Checks
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.health import Checks
+from nebula.rpc.service.responder import Responder
 
 pytestmark = pytest.mark.anyio
 

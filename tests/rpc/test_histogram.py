@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.histogram import Histogram
-from nebula.rpc.statistics import Tally, listener_to_json, merged, without_buckets
+from nebula.rpc.service.histogram import Histogram
+from nebula.rpc.service.statistics import Tally, listener_to_json, merged, without_buckets
 
 
 def of(*seconds: float) -> Histogram:

@@ -9,7 +9,7 @@ from functools import partial
 import anyio
 import pytest
 
-from nebula.rpc.in_thread import DaemonThread
+from nebula.threads import DaemonThread
 
 pytestmark = pytest.mark.anyio
 

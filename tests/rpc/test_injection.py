@@ -12,12 +12,12 @@ import anyio
 import pytest
 
 from nebula.errors import CallTimeout, RemoteError
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.injection import Depends
+from nebula.rpc.contract.signature import Signature
 from nebula.rpc.errors import VerbError
-from nebula.rpc.injection import Depends
-from nebula.rpc.responder import Responder
-from nebula.rpc.signature import Signature
+from nebula.rpc.service.responder import Responder
 from nebula.testing import TestClient
 
 
@@ -448,7 +448,7 @@ async def test_what_a_provider_calls_has_the_time_that_the_request_has() -> None
     left: list[float | None] = []
 
     async def looks(request: Request) -> None:
-        from nebula.rpc.deadlines import AMBIENT
+        from nebula.rpc.wire.deadlines import AMBIENT
 
         left.append(AMBIENT.get())
         assert AMBIENT.get() == request.deadline

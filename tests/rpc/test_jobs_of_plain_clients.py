@@ -17,10 +17,10 @@ import pytest
 import stomp  # type: ignore[import-untyped] # it has no types
 
 from nebula import headers as names
-from nebula.rpc.answers import Answer
-from nebula.rpc.context import Request
-from nebula.rpc.jobs.context import Job
-from nebula.rpc.responder import Responder
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.job_context import Job
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.answers import Answer
 from tests.rpc.conftest import Serving
 
 pytestmark = pytest.mark.anyio

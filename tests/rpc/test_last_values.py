@@ -16,9 +16,9 @@ from pydantic import BaseModel
 from nebula import sync
 from nebula.avro import Schema
 from nebula.errors import ConnectionLost, Refused
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
+from nebula.rpc.client.values import LastValue, ValueChanges
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.last_values import LastValue, ValueChanges
 from nebula.stomp.subscription import Subscription
 from nebula.testing import Faults, RunningBroker
 from tests.rpc.scripted import brokers, welcome

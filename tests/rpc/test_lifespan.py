@@ -13,12 +13,12 @@ import anyio
 import pytest
 
 from nebula import testing
-from nebula.broker.server import Listener
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
-from nebula.rpc.injection import Depends
-from nebula.rpc.lifespan import lifespan_state
-from nebula.rpc.responder import Responder
+from nebula.broker.server.server import Listener
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.injection import Depends
+from nebula.rpc.contract.lifespan import lifespan_state
+from nebula.rpc.service.responder import Responder
 from nebula.testing import TestClient
 from tests.rpc.conftest import RunningBroker
 

@@ -15,16 +15,16 @@ import pytest
 from pydantic import BaseModel
 
 from nebula.avro import Schema
+from nebula.codegen.asyncapi import asyncapi_document
 from nebula.errors import LocalProtocolError, Refused, RemoteError
-from nebula.rpc.answers import Answer, success
-from nebula.rpc.asyncapi import asyncapi_document
-from nebula.rpc.chain import CallNext
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
+from nebula.rpc.client.client import Client
+from nebula.rpc.client.retry import Retry
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.injection import Depends
 from nebula.rpc.errors import VerbError
-from nebula.rpc.injection import Depends
-from nebula.rpc.responder import Responder
-from nebula.rpc.retrying import Retry
+from nebula.rpc.middleware.chain import CallNext
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.answers import Answer, success
 from nebula.testing import Faults, RunningBroker, TestClient
 from tests.rpc.heard import Heard
 from tests.rpc.scripted import brokers, header

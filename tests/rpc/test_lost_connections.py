@@ -17,13 +17,13 @@ import anyio.lowlevel
 import pytest
 
 from nebula.errors import ConnectionLost
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
+from nebula.rpc.client.client import Client
+from nebula.rpc.client.reconnect import ConnectionState
+from nebula.rpc.client.retry import Retry
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.verbs import verb
 from nebula.rpc.jobs.handle import JobHandle
-from nebula.rpc.reconnecting import ConnectionState
-from nebula.rpc.responder import Responder
-from nebula.rpc.retrying import Retry
-from nebula.rpc.verbs import verb
+from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import AckMode
 from nebula.testing import Faults
 from tests.rpc.conftest import Serving

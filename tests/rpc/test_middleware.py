@@ -13,14 +13,14 @@ from structlog.contextvars import get_contextvars
 
 from nebula.errors import NoResponder, RemoteError
 from nebula.logs import get_logger
-from nebula.rpc.answers import Answer, success
-from nebula.rpc.chain import Call, CallMiddleware, CallNext, MakeCall, Middleware
-from nebula.rpc.context import Request
+from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
+from nebula.rpc.middleware.chain import Call, CallMiddleware, CallNext, MakeCall, Middleware
 from nebula.rpc.middleware.limits import limit_requests
 from nebula.rpc.middleware.logs import log_calls, log_requests
 from nebula.rpc.middleware.metrics import MeasureCalls, MeasureRequests
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.answers import Answer, success
 from nebula.testing import TestClient
 from tests.own_logs import all_logs
 

@@ -14,11 +14,11 @@ import pytest
 
 from nebula import sync
 from nebula.errors import JobEnded
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.options import _KINDS, OPTIONS
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.jobs.states import JobState
-from nebula.rpc.options import _KINDS, OPTIONS
-from nebula.rpc.responder import Responder
+from nebula.rpc.jobs.model.states import JobState
+from nebula.rpc.service.responder import Responder
 from nebula.testing import TestClient, serving
 
 app = Responder("prices")

@@ -14,13 +14,13 @@ import anyio.from_thread
 import pytest
 
 from nebula.errors import CallTimeout, RemoteError
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
-from nebula.rpc.envelope import parse
-from nebula.rpc.gates import MOST_ASIDE, Gate
-from nebula.rpc.lane import Lane, Worker
-from nebula.rpc.responder import Responder
-from nebula.rpc.verbs import VerbOptions
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.verbs import VerbOptions
+from nebula.rpc.service.concurrency import MOST_ASIDE, Gate
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.service.workers import Lane, Worker
+from nebula.rpc.wire.envelope import parse
 from nebula.stomp.client import AckMode, Message
 from tests.rpc.conftest import Serving
 

@@ -19,11 +19,11 @@ from nebula.errors import (
     SettingsError,
     fresh,
 )
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
+from nebula.rpc.client.reconnect import Addresses, Connections, ConnectionState
+from nebula.rpc.client.retry import Retry
 from nebula.rpc.discovery import Instance
-from nebula.rpc.reconnecting import Addresses, Connections, ConnectionState
-from nebula.rpc.responder import Responder
-from nebula.rpc.retrying import Retry
+from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import StompClient
 from nebula.stomp.messages import AckMode
 from tests.own_logs import all_logs

@@ -14,11 +14,11 @@ import pytest
 import redis
 
 from nebula.errors import NebulaError, SettingsError
-from nebula.rpc import redis_access
-from nebula.rpc.cache import CacheFailed
+from nebula.extras import redis_access
+from nebula.extras.redis_access import RedisAccess
+from nebula.extras.redis_cache import RedisCache
+from nebula.rpc.client.cache import CacheFailed
 from nebula.rpc.idempotency import RedisStore
-from nebula.rpc.redis_access import RedisAccess
-from nebula.rpc.redis_cache import RedisCache
 
 pytestmark = pytest.mark.anyio
 
@@ -94,7 +94,7 @@ def test_address_of_something_else_is_refused_without_its_password(url: str) -> 
 @pytest.mark.parametrize(
     "use",
     [
-        partial(importlib.import_module, "nebula.rpc.redis_cache"),
+        partial(importlib.import_module, "nebula.extras.redis_cache"),
         partial(RedisStore, "redis://127.0.0.1"),
     ],
 )
@@ -102,7 +102,7 @@ def test_without_the_extra_it_says_what_to_install(
     use: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
-    for name in ("nebula.rpc.redis_access", "nebula.rpc.redis_cache"):
+    for name in ("nebula.extras.redis_access", "nebula.extras.redis_cache"):
         monkeypatch.delitem(sys.modules, name)
 
     with pytest.raises(SettingsError, match=r"pip install 'nebula-rpc\[redis\]'"):

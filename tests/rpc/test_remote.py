@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ConfigDict, Field
 
+from nebula.rpc.contract.remote import OMITTED, Partial, Remote
+from nebula.rpc.contract.resolving import resolve
+from nebula.rpc.contract.verbs import Target, VerbOptions
 from nebula.rpc.errors import VerbError
-from nebula.rpc.remote import OMITTED, Partial, Remote
-from nebula.rpc.resolving import resolve
-from nebula.rpc.verbs import Target, VerbOptions
 
 
 class SoldOut(VerbError):

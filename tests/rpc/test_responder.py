@@ -14,10 +14,10 @@ import anyio.to_thread
 import pytest
 
 from nebula.errors import CallTimeout, ConnectFailed, ConnectionLost, NoResponder, RemoteError, ServerError
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
-from nebula.rpc.responder import Responder
-from nebula.rpc.verbs import target_of, verb
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.verbs import target_of, verb
+from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.link import Link
 from tests.rpc.conftest import RunningBroker, Serving

@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.stomp.messages import AckMode
 from tests.rpc.scripted import Script, brokers, header, welcome
 from tests.stomp.peer import Peer, receipt_of

@@ -17,9 +17,9 @@ from typing_extensions import TypedDict
 
 from nebula import JobEnded, RemoteError, Responder, VerbError, in_avro, verb
 from nebula.avro import Schema
+from nebula.rpc.contract.results import BadResult, ResultContract
+from nebula.rpc.contract.signature import Signature
 from nebula.rpc.problems import status_of
-from nebula.rpc.results import BadResult, ResultContract
-from nebula.rpc.signature import Signature
 from nebula.testing import TestClient
 from tests.own_logs import own_logs
 

@@ -16,7 +16,7 @@ from nebula.errors import (
     RemoteError,
     ServerError,
 )
-from nebula.rpc.retrying import PLAIN, CallRules, ClientClosed, Retry, persist
+from nebula.rpc.client.retry import PLAIN, CallRules, ClientClosed, Retry, persist
 
 pytestmark = pytest.mark.anyio
 

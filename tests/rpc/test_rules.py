@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from nebula.rpc.errors import VerbError
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import AckMode, Message, StompClient, Subscription
 from tests.rpc.conftest import Serving
 

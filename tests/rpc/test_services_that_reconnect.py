@@ -9,11 +9,11 @@ from typing import Any
 import anyio
 import pytest
 
-from nebula.broker.server import Listener
+from nebula.broker.server.server import Listener
 from nebula.errors import ConnectFailed, ConnectionLost, ServerError, SettingsError
-from nebula.rpc.client import Client
-from nebula.rpc.responder import Responder
-from nebula.rpc.retrying import Retry
+from nebula.rpc.client.client import Client
+from nebula.rpc.client.retry import Retry
+from nebula.rpc.service.responder import Responder
 from tests.cli.programs import running
 from tests.own_logs import all_logs
 from tests.rpc.conftest import RunningBroker

@@ -21,16 +21,16 @@ from opentelemetry.trace import SpanKind
 from nebula import embedded
 from nebula import headers as names
 from nebula.errors import LocalProtocolError, RemoteError
-from nebula.rpc.chain import Call, MakeCall, calling_chain
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
-from nebula.rpc.deadlines import ASKED_BY
-from nebula.rpc.envelope import Envelope
-from nebula.rpc.injection import Depends
+from nebula.rpc.client.client import Client
+from nebula.rpc.client.retry import Retry
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.injection import Depends
+from nebula.rpc.middleware.chain import Call, MakeCall, calling_chain
 from nebula.rpc.middleware.tracing import trace_requests
-from nebula.rpc.responder import Responder
-from nebula.rpc.retrying import Retry
-from nebula.rpc.shared_client import call_middleware
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.service.shared_client import call_middleware
+from nebula.rpc.wire.deadlines import ASKED_BY
+from nebula.rpc.wire.envelope import Envelope
 from nebula.testing import RunningBroker, TestClient, fake
 from nebula.testing import serving as serving_at
 from tests.rpc.conftest import RunningBroker as MortalBroker

@@ -12,10 +12,10 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from nebula.rpc.context import Request
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.results import BadResult
+from nebula.rpc.contract.signature import Signature, job_signature
 from nebula.rpc.errors import VerbError
-from nebula.rpc.results import BadResult
-from nebula.rpc.signature import Signature, job_signature
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from nebula import headers as names
-from nebula.rpc.brokers import brand_of
-from nebula.rpc.start_options import StartOptions, start_headers
+from nebula.rpc.contract.start_options import StartOptions, start_headers
+from nebula.rpc.wire.brokers import brand_of
 
 
 def test_times_travel_as_whole_milliseconds() -> None:

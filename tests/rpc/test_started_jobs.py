@@ -11,11 +11,11 @@ import anyio
 import pytest
 
 from nebula.errors import CallTimeout, JobEnded, JobError, RemoteError
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.job_context import Job
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.jobs.context import Job
-from nebula.rpc.jobs.states import JobState
-from nebula.rpc.responder import Responder
+from nebula.rpc.jobs.model.states import JobState
+from nebula.rpc.service.responder import Responder
 from tests.rpc.conftest import Serving
 
 pytestmark = pytest.mark.anyio

@@ -14,10 +14,10 @@ import pytest
 
 from nebula.errors import RemoteError
 from nebula.headers import DELIVERY_COUNT, NO_REPLY
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
-from nebula.rpc.envelope import BOO
-from nebula.rpc.responder import Responder
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.context import Request
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.envelope import BOO
 from tests.rpc.scripted import brokers, header
 from tests.stomp.peer import Peer, receipt_of
 

@@ -19,10 +19,10 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from nebula.rpc.client import Client
+from nebula.codegen.module import write_stubs
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.verbs import Verb
 from nebula.rpc.errors import VerbError
-from nebula.rpc.stubs.module import write_stubs
-from nebula.rpc.verbs import Verb
 from tests.rpc import depot
 from tests.rpc.conftest import Serving
 from tests.rpc.test_types import imported

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from nebula.rpc.asyncapi import asyncapi_document
-from nebula.rpc.stubs.module import write_stubs
+from nebula.codegen.asyncapi import asyncapi_document
+from nebula.codegen.module import write_stubs
 
 # What code of a stub may call, import and define. All else in it are names and values.
 CALLED = {
@@ -20,8 +20,8 @@ CALLED = {
     "model_validate", "set", "time", "timedelta", "timezone", "TzInfo", "verb",
 }  # fmt: skip
 IMPORTED = {
-    "__future__", "collections.abc", "decimal", "enum", "nebula", "nebula.rpc.remote", "pydantic", "typing",
-    "typing_extensions", "uuid",
+    "__future__", "collections.abc", "decimal", "enum", "nebula", "nebula.rpc.contract.remote", "pydantic",
+    "typing", "typing_extensions", "uuid",
 }  # fmt: skip
 STATEMENTS = (ast.Expr, ast.ImportFrom, ast.Import, ast.Assign, ast.AnnAssign, ast.ClassDef)
 FUNCTIONS = (ast.AsyncFunctionDef, ast.FunctionDef)

@@ -15,10 +15,10 @@ import anyio.lowlevel
 import pytest
 from pydantic import BaseModel
 
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
-from nebula.rpc.injection import Depends
-from nebula.rpc.responder import Responder
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.injection import Depends
+from nebula.rpc.service.responder import Responder
 from nebula.testing import Faults
 from tests.rpc.conftest import Serving
 from tests.rpc.heard import Heard

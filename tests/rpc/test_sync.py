@@ -25,12 +25,12 @@ from nebula.errors import (
     NoResponder,
     RemoteError,
 )
-from nebula.rpc.breaker import Breaker
-from nebula.rpc.chain import Call, MakeCall
+from nebula.rpc.client.breaker import Breaker
+from nebula.rpc.client.retry import Retry
+from nebula.rpc.contract.verbs import verb
 from nebula.rpc.discovery import Change, Instance
-from nebula.rpc.responder import Responder
-from nebula.rpc.retrying import Retry
-from nebula.rpc.verbs import verb
+from nebula.rpc.middleware.chain import Call, MakeCall
+from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import AckMode
 from nebula.sync import Client, Subscription
 

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from nebula.rpc.contract.signature import Signature
 from nebula.rpc.errors import VerbError
-from nebula.rpc.own_verbs import OwnVerbs
-from nebula.rpc.signature import Signature
+from nebula.rpc.service.builtin_verbs import OwnVerbs
 from tests.rpc.jobs.harness import House
 
 pytestmark = pytest.mark.anyio

@@ -13,12 +13,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span, get_tracer
 
 from nebula.errors import JobEnded, RemoteError
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.job_context import Job
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.context import Job
 from nebula.rpc.middleware.tracing import trace_calls, trace_job, trace_requests
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 from nebula.testing import TestClient
 
 pytestmark = pytest.mark.anyio

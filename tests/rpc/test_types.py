@@ -15,11 +15,11 @@ import anyio
 import pytest
 from pydantic_core import from_json
 
-from nebula.rpc.client import Client
-from nebula.rpc.envelope import dump_json
-from nebula.rpc.responder import Responder
-from nebula.rpc.signature import PARAMETER_NAME, Signature
-from nebula.rpc.stubs.module import write_stubs
+from nebula.codegen.module import write_stubs
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.signature import PARAMETER_NAME, Signature
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.envelope import dump_json
 from tests.rpc.conftest import Serving
 from tests.rpc.depot import Card, Cash, Level, Mixed, Options, Order, Payment, Point, Receipt, Scores, Side
 

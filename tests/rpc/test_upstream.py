@@ -24,11 +24,11 @@ from nebula.errors import (
     ServerError,
     SettingsError,
 )
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError
 from nebula.rpc.middleware.metrics import MeasureRequests
-from nebula.rpc.responder import Responder
-from nebula.rpc.upstream import upstream_error
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.upstream import upstream_error
 from nebula.testing import TestClient, fake
 from tests.own_logs import own_logs
 from tests.rpc.conftest import Serving

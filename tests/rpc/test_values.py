@@ -14,9 +14,9 @@ from pydantic import BaseModel
 
 from nebula.avro import Schema, encode
 from nebula.errors import AvroError
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.values import Values
+from nebula.rpc.wire.values import Values
 from nebula.stomp.client import AckMode
 from tests.cli.programs import running
 

@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from nebula.rpc.context import Request
-from nebula.rpc.envelope import Envelope
-from nebula.rpc.errors import VerbError
-from nebula.rpc.responder import Responder
-from nebula.rpc.verbs import (
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.verbs import (
     RESERVED_NAMES,
     Target,
     Verb,
@@ -25,6 +22,9 @@ from nebula.rpc.verbs import (
     target_of,
     verb,
 )
+from nebula.rpc.errors import VerbError
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.envelope import Envelope
 
 
 def request() -> Request:

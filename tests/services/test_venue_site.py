@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nebula.broker.access import AccessPolicy, Rights
-from nebula.broker.rights_files import load_grants
+from nebula.broker.core.access import AccessPolicy, Rights
+from nebula.broker.server.rights_files import load_grants
 from nebula.broker.settings import load_broker_settings
 from services.venue.site import Doors, Login, Site, Who, make_site
 from services.venue.topics import SCHEMAS, Protocol, Topic, game_topic, machine_topic

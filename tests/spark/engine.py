@@ -14,7 +14,7 @@ from anyio.from_thread import start_blocking_portal
 
 from nebula.rpc.jobs.runner import JobTask
 from nebula.spark import Spark, SparkRunner
-from nebula.spark.archivist import Archivist
+from nebula.spark.class_archive import Archivist
 from nebula.spark.processes import MARKER
 from tests.spark.told import Told, task
 

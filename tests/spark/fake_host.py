@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from nebula.rpc.jobs.unfinished import AttemptNote
+from nebula.rpc.jobs.registry.unfinished import AttemptNote
 from nebula.spark import lines
 
 SESSION = lines.Ready("4.0.0", "Java 17 from a fake", os.getpid(), 0.1)

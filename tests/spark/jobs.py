@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from pydantic import BaseModel
 
 from nebula.errors import JobError
-from nebula.rpc.jobs.context import Job
+from nebula.rpc.contract.job_context import Job
 
 
 class Group(BaseModel):

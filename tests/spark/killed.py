@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nebula.rpc.jobs.context import Job
-from nebula.rpc.responder import Responder
+from nebula.rpc.contract.job_context import Job
+from nebula.rpc.service.responder import Responder
 from nebula.spark import Spark
 from tests.spark import jobs
 from tests.spark.engine import CONF

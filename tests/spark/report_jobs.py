@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pyspark.sql import DataFrame, Row
 
-from nebula.rpc.jobs.context import Job
+from nebula.rpc.contract.job_context import Job
 
 
 def quick_steps(ctx: Job) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from nebula.rpc.jobs.runner import JobOutput, JobTask
 from nebula.spark import Spark, lines
-from nebula.spark.archivist import MAKER_COMMAND, Archivist
+from nebula.spark.class_archive import MAKER_COMMAND, Archivist
 from tests.spark.engine import Engine, engine, living, until
 
 # Two engines at a time, and Java writes for long.

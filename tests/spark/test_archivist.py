@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from nebula.spark import Spark, lines
-from nebula.spark.archivist import MAKER_COMMAND, Archivist
 from nebula.spark.cds import is_set_aside
+from nebula.spark.class_archive import MAKER_COMMAND, Archivist
 from nebula.spark.processes import MARKER
 from tests.own_logs import own_logs
 

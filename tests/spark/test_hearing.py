@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from nebula.spark.host.hearing import Hearer, heard, listen
+from nebula.spark.host.log_capture import Hearer, heard, listen
 
 
 @contextmanager

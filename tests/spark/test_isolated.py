@@ -14,7 +14,7 @@ import pytest
 
 from nebula.rpc.jobs.runner import JobOutput
 from nebula.spark import Spark, SparkRunner
-from nebula.spark.archivist import Archivist
+from nebula.spark.class_archive import Archivist
 from nebula.spark.processes import engine_processes
 from tests.spark import fakes
 from tests.spark.told import Told, isolated, running

@@ -11,7 +11,7 @@ import pytest
 
 from nebula.rpc.jobs.runner import JobTask
 from nebula.spark import Spark, SparkRunner
-from nebula.spark.last_words import LastWords, last_words
+from nebula.spark.crash_report import LastWords, last_words
 from tests.own_logs import all_logs
 from tests.spark.told import Told, isolated, running, task
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nebula.rpc.jobs import placing
-from nebula.rpc.jobs.placing import place, restore
+from nebula.rpc.jobs.registry import atomic_publish as placing
+from nebula.rpc.jobs.registry.atomic_publish import place, restore
 
 
 @pytest.fixture(params=["a step", "two renames"])

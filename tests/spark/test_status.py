@@ -12,7 +12,7 @@ import pytest
 
 from nebula.spark.host.classic import ClassicPlace, ClassicSession
 from nebula.spark.host.context import SparkJob
-from nebula.spark.host.hearing import Hearer, heard
+from nebula.spark.host.log_capture import Hearer, heard
 from nebula.spark.host.results import Results
 from nebula.spark.lines import Event, Progressed, Submit
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from anyio.streams.tls import TLSStream
 
-from nebula.broker.certificates import make_authority
+from nebula.broker.operations.certificates import make_authority
 from nebula.errors import ConnectFailed, ConnectionLost
 from nebula.stomp.client import StompClient
 from nebula.stomp.client_tls import TlsOptions

@@ -9,8 +9,8 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from nebula.broker.profiles import MAXAM
-from nebula.broker.server import Listener
+from nebula.broker.core.profiles import MAXAM
+from nebula.broker.server.server import Listener
 from nebula.errors import LocalProtocolError, Refused
 from nebula.stomp.client import AckMode, Message, StompClient, Subscription
 from tests.rpc.conftest import RunningBroker

@@ -12,7 +12,7 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream, TaskStatus
 from anyio.streams.tls import TLSAttribute, TLSListener, TLSStream
 
-from nebula.broker.certificates import Authority, Certificate, make_authority
+from nebula.broker.operations.certificates import Authority, Certificate, make_authority
 from nebula.errors import ConnectFailed, ConnectionLost
 from nebula.stomp.client import StompClient
 from nebula.stomp.client_tls import TlsOptions

@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from nebula import Client, Responder
-from nebula.broker.certificates import make_authority
-from nebula.broker.server import Listener, Server
-from nebula.broker.tls import ServerTls, TlsFiles
+from nebula.broker.operations.certificates import make_authority
+from nebula.broker.server.server import Listener, Server
+from nebula.broker.server.tls import ServerTls, TlsFiles
 from nebula.errors import ConnectFailed, NebulaError, ServerError, SettingsError
 from nebula.headers import SENDER
 from nebula.stomp.client import StompClient

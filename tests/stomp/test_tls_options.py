@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nebula.broker.certificates import make_authority
+from nebula.broker.operations.certificates import make_authority
 from nebula.errors import SettingsError
 from nebula.stomp.client import StompClient
 from nebula.stomp.client_tls import TlsOptions

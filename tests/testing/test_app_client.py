@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from nebula.errors import NoResponder, RemoteError
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.rpc.errors import VerbError
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 from nebula.testing import FakeCall, TestClient, broker, fake, serving
 
 pytestmark = pytest.mark.anyio

@@ -14,12 +14,12 @@ import trio.testing
 
 import nebula
 from nebula.errors import CallTimeout, CircuitOpen, NebulaError, NoResponder, RemoteError
-from nebula.rpc.breaker import Breaker
-from nebula.rpc.cache import Cache
-from nebula.rpc.client import Client
+from nebula.rpc.client.breaker import Breaker
+from nebula.rpc.client.cache import Cache
+from nebula.rpc.client.client import Client
+from nebula.rpc.client.retry import Retry
 from nebula.rpc.errors import VerbError
-from nebula.rpc.responder import Responder
-from nebula.rpc.retrying import Retry
+from nebula.rpc.service.responder import Responder
 from nebula.stomp.waiter import runs_on_asyncio
 from nebula.testing import Faults, TestClient, broker, fake, serving, virtual_clock
 

@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 
 from nebula import Client, OutsideBroker, RemoteError, Responder, SettingsError, embedded, sync
-from nebula.broker.server import Listener, Server
+from nebula.broker.server.server import Listener, Server
 from nebula.errors import ConnectFailed, LocalProtocolError
 from nebula.host.embedding import BrokerThread
 from nebula.spark.child import environment_of

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from nebula import Depends, JobEnded, RemoteError, VerbError
-from nebula.rpc.jobs.context import Job
-from nebula.rpc.jobs.states import JobState
-from nebula.rpc.responder import Responder
+from nebula.rpc.contract.job_context import Job
+from nebula.rpc.jobs.model.states import JobState
+from nebula.rpc.service.responder import Responder
 from nebula.testing import FakeCall, TestClient, fake
 
 pytestmark = pytest.mark.anyio

@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 from nebula.errors import RemoteError
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.verbs import verb
 from nebula.rpc.errors import VerbError
-from nebula.rpc.responder import Responder
-from nebula.rpc.verbs import verb
+from nebula.rpc.service.responder import Responder
 from nebula.testing import Fake, FakeCall, TestClient, fake
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nebula.errors import ConnectFailed, ConnectionLost
 from nebula.headers import IN_REPLY_TO
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.stomp.client import AckMode, StompClient
 from nebula.testing import Faults, RunningBroker, Transport, fake, serving
 from nebula.testing.frames import FrameSplitter, command_of, header_of

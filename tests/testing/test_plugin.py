@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nebula.errors import ConnectionLost, Rejected
-from nebula.rpc.client import Client
-from nebula.rpc.responder import Responder
+from nebula.rpc.client.client import Client
+from nebula.rpc.service.responder import Responder
 from nebula.testing import Faults, RunningBroker
 
 pytestmark = pytest.mark.anyio

@@ -8,12 +8,12 @@ import anyio
 import pytest
 
 from nebula import sync
-from nebula.broker.server import Listener, Server
+from nebula.broker.server.server import Listener, Server
 from nebula.broker.settings import BrokerSettings, ListenerSettings
 from nebula.errors import ConnectFailed, NoResponder, Rejected
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
-from nebula.rpc.responder import Responder
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.context import Request
+from nebula.rpc.service.responder import Responder
 from nebula.stomp.addresses import Address
 from nebula.stomp.client import StompClient
 from nebula.stomp.link import Link

@@ -11,18 +11,18 @@ from typing import Any, assert_type
 
 from pydantic import BaseModel
 
-from nebula.rpc.answers import Answer
-from nebula.rpc.chain import Call, CallNext, MakeCall
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
+from nebula.rpc.client.client import Client
+from nebula.rpc.client.values import LastValue
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.injection import Depends
+from nebula.rpc.contract.job_context import Job
+from nebula.rpc.contract.lifespan import lifespan_state
+from nebula.rpc.contract.verbs import verb
 from nebula.rpc.discovery import ScatterResult
-from nebula.rpc.injection import Depends
-from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.handle import JobHandle
-from nebula.rpc.last_values import LastValue
-from nebula.rpc.lifespan import lifespan_state
-from nebula.rpc.responder import Responder
-from nebula.rpc.verbs import verb
+from nebula.rpc.middleware.chain import Call, CallNext, MakeCall
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.answers import Answer
 from nebula.sync import Client as SyncClient
 
 app = Responder("prices")

@@ -46,7 +46,7 @@ def test_pyright_accepts_right_calls_and_rejects_wrong_ones() -> None:
 
 _ONE_WRONG_ARGUMENT = """
 from tests.typing.check import app, crunch, look, quote, report, rows
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.sync import Client as SyncClient
 
 async def calls(client: Client, sync: SyncClient) -> None:

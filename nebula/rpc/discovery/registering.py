@@ -12,9 +12,9 @@ import anyio
 from nebula import headers as names
 from nebula.errors import NebulaError, Refused, Rejected
 from nebula.logs import get_logger
-from nebula.rpc.brokers import LONGEST_HEADER, Brand
 from nebula.rpc.discovery.instances import Instance
-from nebula.rpc.envelope import JSON_TYPE, Envelope, ascii_json, content_type_of, encode, parse
+from nebula.rpc.wire.brokers import LONGEST_HEADER, Brand
+from nebula.rpc.wire.envelope import JSON_TYPE, Envelope, ascii_json, content_type_of, encode, parse
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.messages import Message
 

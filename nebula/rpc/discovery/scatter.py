@@ -24,8 +24,8 @@ from nebula.errors import (
 )
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.presence import Presence, watching
-from nebula.rpc.envelope import BOO, TEXT_TYPE
 from nebula.rpc.errors import UnexpectedReply, VerbError
+from nebula.rpc.wire.envelope import BOO, TEXT_TYPE
 from nebula.stomp.client import StompClient
 
 __all__ = ["InstanceAnswer", "Scatter", "ScatterResult"]

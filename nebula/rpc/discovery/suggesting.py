@@ -10,8 +10,8 @@ from nebula.destinations import QUEUE
 from nebula.errors import NebulaError, Rejected
 from nebula.headers import REJECTED_NO_CONSUMER, REJECTED_UNAUTHORISED
 from nebula.nearest import nearest
-from nebula.rpc.brokers import brand_of
 from nebula.rpc.discovery.presence import present
+from nebula.rpc.wire.brokers import brand_of
 from nebula.stomp.client import StompClient
 
 __all__ = ["Suggestions"]

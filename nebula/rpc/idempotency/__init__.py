@@ -1,7 +1,7 @@
 """The same key, the same answer: requests that may be sent twice and shall be handled once (PROTOCOL G)."""
 
+from nebula.extras.redis_keys import RedisStore
 from nebula.rpc.idempotency.memory import MemoryStore
-from nebula.rpc.idempotency.redis import RedisStore
 from nebula.rpc.idempotency.sqlite import SqliteStore
 from nebula.rpc.idempotency.store import Claim, IdempotencyStore, Reach, StoreFailed
 

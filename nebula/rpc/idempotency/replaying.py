@@ -13,11 +13,11 @@ import anyio
 from pydantic_core import from_json
 
 from nebula.logs import get_logger
-from nebula.rpc.answers import Answer, failure
-from nebula.rpc.context import Request
-from nebula.rpc.envelope import dump_json
+from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency.store import IdempotencyStore, Reach, StoreFailed, join_key
+from nebula.rpc.wire.answers import Answer, failure
+from nebula.rpc.wire.envelope import dump_json
 
 _log = get_logger(__name__)
 

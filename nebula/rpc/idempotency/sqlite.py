@@ -14,7 +14,7 @@ import anyio.to_thread
 from nebula.logs import get_logger
 from nebula.private import free_bytes_at, make_private, make_private_database
 from nebula.rpc.idempotency.store import Claim, Reach, StoreFailed, sender_of
-from nebula.rpc.turns import Turns
+from nebula.thread_limit import Turns
 
 _log = get_logger(__name__)
 

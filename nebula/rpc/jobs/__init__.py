@@ -11,15 +11,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nebula.rpc.jobs.context import Job, JobCancelled
+    from nebula.rpc.contract.job_context import Job, JobCancelled
     from nebula.rpc.jobs.handle import JobHandle
-    from nebula.rpc.jobs.limits import JobLimits
-    from nebula.rpc.jobs.record import LogLine
+    from nebula.rpc.jobs.model.limits import JobLimits
+    from nebula.rpc.jobs.model.record import LogLine
+    from nebula.rpc.jobs.model.states import JobState, JobStatus
+    from nebula.rpc.jobs.registry.state_folder import StateFolder
     from nebula.rpc.jobs.runner import JobFailure, JobListener, JobOutput, JobRunner, JobTask, Progress
-    from nebula.rpc.jobs.service import JobService
-    from nebula.rpc.jobs.state_folder import StateFolder
-    from nebula.rpc.jobs.states import JobState, JobStatus
-    from nebula.rpc.jobs.verb import JobVerb
+    from nebula.rpc.jobs.service.service import JobService
+    from nebula.rpc.jobs.service.verb import JobVerb
 
 __all__ = [
     "Job",
@@ -42,26 +42,26 @@ __all__ = [
 
 # The engine host imports the context of jobs and must not pay for the registry.
 _HOMES = {
-    "Job": "context",
-    "JobCancelled": "context",
-    "JobFailure": "runner",
-    "JobHandle": "handle",
-    "JobLimits": "limits",
-    "JobListener": "runner",
-    "JobOutput": "runner",
-    "JobRunner": "runner",
-    "JobService": "service",
-    "JobState": "states",
-    "JobStatus": "states",
-    "JobTask": "runner",
-    "JobVerb": "verb",
-    "LogLine": "record",
-    "Progress": "runner",
-    "StateFolder": "state_folder",
+    "Job": "nebula.rpc.contract.job_context",
+    "JobCancelled": "nebula.rpc.contract.job_context",
+    "JobFailure": "nebula.rpc.jobs.runner",
+    "JobHandle": "nebula.rpc.jobs.handle",
+    "JobLimits": "nebula.rpc.jobs.model.limits",
+    "JobListener": "nebula.rpc.jobs.runner",
+    "JobOutput": "nebula.rpc.jobs.runner",
+    "JobRunner": "nebula.rpc.jobs.runner",
+    "JobService": "nebula.rpc.jobs.service.service",
+    "JobState": "nebula.rpc.jobs.model.states",
+    "JobStatus": "nebula.rpc.jobs.model.states",
+    "JobTask": "nebula.rpc.jobs.runner",
+    "JobVerb": "nebula.rpc.jobs.service.verb",
+    "LogLine": "nebula.rpc.jobs.model.record",
+    "Progress": "nebula.rpc.jobs.runner",
+    "StateFolder": "nebula.rpc.jobs.registry.state_folder",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)

@@ -14,17 +14,17 @@ from pydantic_core import from_json
 from typing_extensions import TypeVar as DefaultTypeVar
 
 from nebula.errors import CallTimeout, JobEnded, NebulaError, NoResponder, RemoteError
-from nebula.rpc.brokers import brand_of
+from nebula.rpc.contract.start_options import StartOptions
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.jobs.identifiers import own_queue, unqualified
-from nebula.rpc.jobs.record import LogLine
+from nebula.rpc.jobs.model.identifiers import own_queue, unqualified
+from nebula.rpc.jobs.model.record import LogLine
+from nebula.rpc.jobs.model.states import JobState, JobStatus
+from nebula.rpc.jobs.model.status_messages import status_destination
 from nebula.rpc.jobs.results.fetching import arrow_of, each_page, require, rows_of
 from nebula.rpc.jobs.results.tables import Form
 from nebula.rpc.jobs.runner import JobOutput
-from nebula.rpc.jobs.states import JobState, JobStatus
-from nebula.rpc.jobs.status_messages import status_destination
-from nebula.rpc.replies import reader_of, reading
-from nebula.rpc.start_options import StartOptions
+from nebula.rpc.wire.brokers import brand_of
+from nebula.rpc.wire.replies import reader_of, reading
 from nebula.stomp.client import AckMode
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import anyio
 
-from nebula.rpc.jobs.context import Job
+from nebula.rpc.contract.job_context import Job
 
 __all__ = [
     "ENGINE_LOST", "OUT_OF_MEMORY", "JobFailure", "JobListener", "JobMiddleware", "JobOutput", "JobRunner",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import anyio
 
-from nebula.rpc.answers import Answer
-from nebula.rpc.chain import CallNext, Middleware
-from nebula.rpc.context import Request
+from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
+from nebula.rpc.middleware.chain import CallNext, Middleware
+from nebula.rpc.wire.answers import Answer
 
 __all__ = ["limit_requests"]
 

@@ -7,10 +7,10 @@ from typing import Any
 from structlog.contextvars import bound_contextvars
 
 from nebula.logs import get_logger
-from nebula.rpc.answers import Answer
-from nebula.rpc.chain import Call, CallNext, MakeCall
-from nebula.rpc.context import Request
+from nebula.rpc.contract.context import Request
+from nebula.rpc.middleware.chain import Call, CallNext, MakeCall
 from nebula.rpc.middleware.outcomes import Outcome
+from nebula.rpc.wire.answers import Answer
 
 __all__ = ["log_calls", "log_requests"]
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nebula.extras import needing
-from nebula.rpc.answers import Answer
-from nebula.rpc.chain import Call, CallNext, MakeCall
-from nebula.rpc.context import Request
+from nebula.optional import needing
+from nebula.rpc.contract.context import Request
+from nebula.rpc.middleware.chain import Call, CallNext, MakeCall
 from nebula.rpc.middleware.outcomes import Outcome
+from nebula.rpc.wire.answers import Answer
 
 with needing("prometheus", __name__):
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram

@@ -6,11 +6,11 @@ from time import monotonic
 from typing import Any
 
 from nebula.errors import NebulaError, RemoteError
-from nebula.rpc.answers import Answer
-from nebula.rpc.chain import Call, CallNext, MakeCall
-from nebula.rpc.context import Request
+from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
-from nebula.rpc.upstream import upstream_error
+from nebula.rpc.middleware.chain import Call, CallNext, MakeCall
+from nebula.rpc.wire.answers import Answer
+from nebula.rpc.wire.upstream import upstream_error
 
 __all__ = ["Outcome"]
 

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from nebula.errors import RemoteError
-from nebula.extras import needing
-from nebula.rpc.answers import Answer
-from nebula.rpc.chain import Call, CallMiddleware, CallNext, MakeCall, Middleware
-from nebula.rpc.context import Request
+from nebula.optional import needing
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.job_context import Job
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.context import Job
 from nebula.rpc.jobs.runner import JobRunner
+from nebula.rpc.middleware.chain import Call, CallMiddleware, CallNext, MakeCall, Middleware
+from nebula.rpc.wire.answers import Answer
 
 with needing("otel", __name__):
     from opentelemetry.context import attach, detach

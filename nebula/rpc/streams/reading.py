@@ -13,12 +13,12 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from nebula import headers as names
 from nebula.errors import CallTimeout, LocalProtocolError, NebulaError, Rejected, RemoteError
-from nebula.rpc.brokers import NEBULA, Brand
-from nebula.rpc.digits import whole_number
-from nebula.rpc.envelope import JSON_TYPE, content_type_of, parse
 from nebula.rpc.errors import NotAStream, StreamBroken, UnexpectedReply, VerbError, as_declared
-from nebula.rpc.replies import read_checked, read_value
 from nebula.rpc.streams.inflow import Inflow
+from nebula.rpc.wire.brokers import NEBULA, Brand
+from nebula.rpc.wire.digits import whole_number
+from nebula.rpc.wire.envelope import JSON_TYPE, content_type_of, parse
+from nebula.rpc.wire.replies import read_checked, read_value
 from nebula.stomp.messages import Message
 from nebula.stomp.waiter import Waiter, new_waiter
 

@@ -13,16 +13,16 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from nebula import headers as names
-from nebula.rpc.context import Request
-from nebula.rpc.digits import whole_number
-from nebula.rpc.envelope import content_type_of, media_of
+from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.streams.outflow import MOST_BYTES, MOST_ITEMS, Outflow
 from nebula.rpc.streams.sending import Letters, PostWithReceipt, ServedStream
+from nebula.rpc.wire.digits import whole_number
+from nebula.rpc.wire.envelope import content_type_of, media_of
 from nebula.stomp.messages import Message
 
 if TYPE_CHECKING:
-    from nebula.rpc.signature import Arguments, Signature
+    from nebula.rpc.contract.signature import Arguments, Signature
 
 _Key: TypeAlias = tuple[str | None, str]
 """Whose stream it is, and its id."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from nebula.spark import lines
 from nebula.spark.failures import describe, is_death_of_java
 from nebula.spark.host.forks import leave_to_forks
-from nebula.spark.host.hearing import listen, stop_listening
+from nebula.spark.host.log_capture import listen, stop_listening
 from nebula.spark.host.output import bound_output
 from nebula.spark.host.session import CannotStart, Session
 from nebula.spark.host.standby import Standby
@@ -109,7 +109,7 @@ class Host:
         threading.Thread(target=run, name=target.__name__.strip("_"), daemon=True).start()
 
     def _fail(self, error: BaseException) -> NoReturn:
-        # The service finds it there, with its stack: see `nebula.spark.last_words`.
+        # The service finds it there, with its stack: see `nebula.spark.crash_report`.
         traceback.print_exception(error)
         self.leave(None, _STATUS_FAULT)
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from nebula.errors import JobError
-from nebula.rpc.jobs.context import Job
-from nebula.rpc.signature import Signature, job_signature
+from nebula.rpc.contract.job_context import Job
+from nebula.rpc.contract.signature import Signature, job_signature
 from nebula.spark import lines
 from nebula.spark.failures import Failure, describe, may_be_engine_loss, may_be_server_loss
 from nebula.spark.host.context import SparkJob
 from nebula.spark.host.forks import ended_where_forked
-from nebula.spark.host.hearing import Hearer, heard
+from nebula.spark.host.log_capture import Hearer, heard
 from nebula.spark.host.results import Results
 from nebula.spark.host.session import Session
 from nebula.spark.host.standby import Standby

@@ -13,11 +13,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from nebula.rpc.envelope import load_json
-from nebula.rpc.jobs.placing import place, remove, restore
-from nebula.rpc.jobs.unfinished import UNFINISHED, AttemptNote
-from nebula.rpc.results import BadResult, of_job
-from nebula.rpc.signature import Signature
+from nebula.rpc.contract.results import BadResult, of_job
+from nebula.rpc.contract.signature import Signature
+from nebula.rpc.jobs.registry.atomic_publish import place, remove, restore
+from nebula.rpc.jobs.registry.unfinished import UNFINISHED, AttemptNote
+from nebula.rpc.wire.envelope import load_json
 from nebula.spark.failures import ResultError
 from nebula.spark.host.parquet import data_files, first_rows, sign
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from nebula.destinations import destination_named
 from nebula.errors import SettingsError
-from nebula.rpc.brokers import is_last_value
+from nebula.rpc.wire.brokers import is_last_value
 from nebula.stomp.addresses import parse_address
 
 MESSAGE: Final = "message"

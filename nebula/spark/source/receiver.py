@@ -20,8 +20,8 @@ from nebula.record.disk import is_full
 from nebula.record.identity import has_stable_ids, id_of
 from nebula.record.message import encode_message
 from nebula.record.spool import Spool, Synced
-from nebula.rpc.brokers import NEBULA, brand_of
-from nebula.rpc.reconnecting import Connections
+from nebula.rpc.client.reconnect import Connections
+from nebula.rpc.wire.brokers import NEBULA, brand_of
 from nebula.spark.source.options import StreamOptions
 from nebula.stomp.addresses import parse_address
 from nebula.stomp.client import AckMode, StompClient

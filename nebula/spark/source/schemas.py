@@ -21,8 +21,8 @@ from nebula.errors import (
     SettingsError,
 )
 from nebula.headers import BROKER_QUEUE
-from nebula.rpc.brokers import brand_of
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
+from nebula.rpc.wire.brokers import brand_of
 from nebula.spark.source.options import AVRO, ENVELOPE, BrokerOptions, ContentOptions
 
 # Somebody may register it any moment.

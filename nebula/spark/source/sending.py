@@ -12,7 +12,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from nebula.errors import ConnectionLost, NebulaError
 from nebula.headers import ACCEPTED
-from nebula.rpc.reconnecting import Connections
+from nebula.rpc.client.reconnect import Connections
 from nebula.spark.source.options import BrokerOptions
 from nebula.stomp.addresses import parse_address
 from nebula.stomp.client import StompClient

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from nebula.avro import Schema
 from nebula.errors import SettingsError
 from nebula.record.message import encode_message
-from nebula.rpc.brokers import brand_of, no_last_values
+from nebula.rpc.wire.brokers import brand_of, no_last_values
 from nebula.spark.source.options import ReadOptions
 from nebula.spark.source.rows import Bodies, MessageRows
 from nebula.spark.source.schemas import Writers

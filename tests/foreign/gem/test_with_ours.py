@@ -11,7 +11,7 @@ import anyio.to_thread
 import pytest
 
 from nebula.errors import CallTimeout, NoResponder, RemoteError
-from nebula.rpc import client as rpc
+from nebula.rpc.client import client as rpc
 from nebula.sync import Client
 from tests.cli.programs import running
 from tests.foreign.gem.double import Gem, Raised, playing

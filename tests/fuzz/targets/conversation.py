@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from nebula.broker.limits import Limits
-from nebula.broker.policies import DestinationPolicy, SlowSubscriber, WhenFull
-from nebula.broker.profiles import MAXAM, STANDARD
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.policies import DestinationPolicy, SlowSubscriber, WhenFull
+from nebula.broker.core.profiles import MAXAM, STANDARD
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received

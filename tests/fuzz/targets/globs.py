@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nebula.broker.globs import MAX_STARS, compile_glob
+from nebula.broker.core.globs import MAX_STARS, compile_glob
 
 # The other matcher takes time in proportion to both lengths multiplied.
 _MOST_CHARACTERS = 400

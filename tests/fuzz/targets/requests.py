@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nebula.rpc.envelope import Envelope, dump_json, encode, encode_free, media_of, parse
+from nebula.rpc.wire.envelope import Envelope, dump_json, encode, encode_free, media_of, parse
 
 
 def read_body(data: bytes) -> None:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, cast
 
 import h11
 
-from nebula.broker.connection import Connection
-from nebula.broker.http import HttpListener
-from nebula.broker.http_connection import HttpConnection
-from nebula.broker.limits import Limits
+from nebula.broker.core.limits import Limits
+from nebula.broker.server.connection import Connection
+from nebula.broker.server.http import HttpListener
+from nebula.broker.server.http_connection import HttpConnection
 from tests.broker.browser import CLOSE, PING, PONG, UPGRADE, unwrap
 from tests.fuzz.targets.pieces import cut, sizes
 

@@ -15,9 +15,9 @@ import pytest
 
 from nebula import headers as names
 from nebula.errors import ConnectionLost, ServerError
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.rpc.discovery import Change, Instance, Presence
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import StompClient
 from nebula.testing import Faults
 from tests.rpc.conftest import RunningBroker, Serving

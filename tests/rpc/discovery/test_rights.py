@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from nebula.errors import Refused, Rejected
-from nebula.rpc.client import Client
-from nebula.rpc.responder import Responder
+from nebula.rpc.client.client import Client
+from nebula.rpc.service.responder import Responder
 from nebula.testing import RunningBroker, serving
 
 pytestmark = pytest.mark.anyio

@@ -15,13 +15,13 @@ import pytest
 
 from nebula import headers as names
 from nebula.errors import CallTimeout, ConnectionLost, RemoteError, ServerError
-from nebula.rpc.breaker import Breaker
-from nebula.rpc.chain import Call, MakeCall
-from nebula.rpc.client import Client
+from nebula.rpc.client.breaker import Breaker
+from nebula.rpc.client.client import Client
 from nebula.rpc.discovery import Instance
-from nebula.rpc.envelope import BOO
 from nebula.rpc.errors import UnexpectedReply, VerbError
-from nebula.rpc.responder import Responder
+from nebula.rpc.middleware.chain import Call, MakeCall
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.envelope import BOO
 from tests.rpc.conftest import RunningBroker, Serving
 from tests.rpc.discovery.test_presence import _serving_at
 

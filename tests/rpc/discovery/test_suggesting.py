@@ -6,10 +6,10 @@ import anyio
 import pytest
 
 from nebula.errors import NoResponder
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.rpc.discovery import Instance, suggesting
 from nebula.rpc.discovery.presence import present
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import StompClient
 from nebula.testing import TestClient, serving
 

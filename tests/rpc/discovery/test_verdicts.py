@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from nebula.errors import Rejected
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.rpc.discovery import Instance
 from tests.rpc.scripted import answer_to, brokers, header, request, welcome
 from tests.stomp.peer import Peer, receipt_of

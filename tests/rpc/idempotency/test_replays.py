@@ -15,16 +15,16 @@ import anyio
 import anyio.from_thread
 import pytest
 
-from nebula.rpc.answers import Answer, success
-from nebula.rpc.client import Client
-from nebula.rpc.context import Request
-from nebula.rpc.envelope import Envelope
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.verbs import verb
 from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency import Claim, IdempotencyStore, MemoryStore, Reach, SqliteStore, StoreFailed
 from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.idempotency.store import sender_of
-from nebula.rpc.responder import Responder
-from nebula.rpc.verbs import verb
+from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.answers import Answer, success
+from nebula.rpc.wire.envelope import Envelope
 from nebula.stomp.client import Message, StompClient
 from tests.rpc.conftest import Serving
 

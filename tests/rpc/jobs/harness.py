@@ -13,18 +13,18 @@ from typing import Any, Literal
 import anyio
 
 from nebula import headers as names
-from nebula.rpc.brokers import NEBULA
-from nebula.rpc.context import Request
-from nebula.rpc.envelope import Envelope
-from nebula.rpc.jobs.context import Job
-from nebula.rpc.jobs.identifiers import new_ulid
-from nebula.rpc.jobs.limits import Clock, JobLimits
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.job_context import Job
+from nebula.rpc.jobs.model.identifiers import new_ulid
+from nebula.rpc.jobs.model.limits import Clock, JobLimits
+from nebula.rpc.jobs.model.states import JobStatus
+from nebula.rpc.jobs.model.status_messages import Publish
+from nebula.rpc.jobs.registry.state_folder import StateFolder
 from nebula.rpc.jobs.runner import JobListener, JobTask
-from nebula.rpc.jobs.service import JobService
-from nebula.rpc.jobs.state_folder import StateFolder
-from nebula.rpc.jobs.states import JobStatus
-from nebula.rpc.jobs.status_messages import Publish
-from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.jobs.service.service import JobService
+from nebula.rpc.jobs.service.verb import JobVerb
+from nebula.rpc.wire.brokers import NEBULA
+from nebula.rpc.wire.envelope import Envelope
 
 
 def count(ctx: Job, up_to: int = 3) -> int:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import anyio
 
-from nebula.rpc.jobs.context import Job
-from nebula.rpc.jobs.limits import JobLimits
-from nebula.rpc.responder import Responder
+from nebula.rpc.contract.job_context import Job
+from nebula.rpc.jobs.model.limits import JobLimits
+from nebula.rpc.service.responder import Responder
 
 app = Responder("tallies", job_limits=JobLimits(adopt_every=0.1))
 

@@ -15,9 +15,9 @@ from typing import Any
 import anyio
 import pytest
 
-from nebula.rpc.client import Client
-from nebula.rpc.jobs.record import JobRecord
-from nebula.rpc.jobs.sqlite_registry import peek
+from nebula.rpc.client.client import Client
+from nebula.rpc.jobs.model.record import JobRecord
+from nebula.rpc.jobs.registry.sqlite import peek
 from tests.cli.programs import environment, running
 from tests.ports import free_port
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from nebula.rpc.jobs.adopting import Orphans
-from nebula.rpc.jobs.limits import JobLimits
-from nebula.rpc.jobs.other_instances import OtherInstances
-from nebula.rpc.jobs.record import LogLine
-from nebula.rpc.jobs.registry import JobRegistry
+from nebula.rpc.jobs.model.limits import JobLimits
+from nebula.rpc.jobs.model.record import LogLine
+from nebula.rpc.jobs.model.states import JobState
+from nebula.rpc.jobs.registry.registry import JobRegistry
+from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry
+from nebula.rpc.jobs.registry.state_folder import StateFolder
+from nebula.rpc.jobs.registry.takeover import Orphans
 from nebula.rpc.jobs.runner import JobOutput
-from nebula.rpc.jobs.service import JobService
-from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
-from nebula.rpc.jobs.state_folder import StateFolder
-from nebula.rpc.jobs.states import JobState
+from nebula.rpc.jobs.service.other_instances import OtherInstances
+from nebula.rpc.jobs.service.service import JobService
 from tests.own_logs import all_logs
 from tests.rpc.jobs.harness import House, ask
 from tests.rpc.jobs.registries import job

@@ -10,12 +10,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from nebula.rpc.jobs.board import JobBoard
-from nebula.rpc.jobs.record import JobRecord
+from nebula.rpc.jobs.model.record import JobRecord
+from nebula.rpc.jobs.model.states import JobState, require_transition
 from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress, TaskCounts
-from nebula.rpc.jobs.states import JobState, require_transition
-from nebula.rpc.jobs.verb import JobVerb
-from nebula.rpc.jobs.work import Cancel, Ended, Keep, Moment, Submit, Work
+from nebula.rpc.jobs.scheduler.board import JobBoard
+from nebula.rpc.jobs.scheduler.work import Cancel, Ended, Keep, Moment, Submit, Work
+from nebula.rpc.jobs.service.verb import JobVerb
 from tests.rpc.jobs.harness import count
 
 _CAPACITY = 2

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nebula.errors import SettingsError
-from nebula.rpc.jobs.limits import JobLimits
-from nebula.rpc.jobs.postgres import Database, database_of_environment
-from nebula.rpc.responder import Responder
+from nebula.extras.postgres import Database, database_of_environment
+from nebula.rpc.jobs.model.limits import JobLimits
+from nebula.rpc.service.responder import Responder
 
 _URL = "postgresql://nebula:open%2Fsesame@db.example:6432/jobs"
 

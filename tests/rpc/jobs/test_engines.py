@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nebula import Job, Responder
-from nebula.rpc.job_entries import JobEntries
+from nebula.rpc.service.jobs import JobEntries
 from nebula.spark import Spark
 
 ENGINES = {"default": Spark(warm=False, cds=False), "bulk": Spark(warm=False, cds=False, max_running=1)}

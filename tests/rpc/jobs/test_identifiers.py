@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nebula.rpc.jobs.identifiers import RANDOM_BYTES, is_ulid, new_ulid, qualified, unqualified
+from nebula.rpc.jobs.model.identifiers import RANDOM_BYTES, is_ulid, new_ulid, qualified, unqualified
 
 _TIMES = st.integers(0, (1 << 48) - 1)
 _CHANCE = st.binary(min_size=RANDOM_BYTES, max_size=RANDOM_BYTES)

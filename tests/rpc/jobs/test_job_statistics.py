@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nebula.rpc.jobs.job_statistics import UNDECLARED, EndedJobs, EngineFacts, engine_facts
-from nebula.rpc.jobs.record import JobRecord
-from nebula.rpc.jobs.states import JobState
+from nebula.rpc.jobs.model.record import JobRecord
+from nebula.rpc.jobs.model.states import JobState
+from nebula.rpc.jobs.service.job_statistics import UNDECLARED, EndedJobs, EngineFacts, engine_facts
 
 _RECORD = JobRecord("01JDB3QK6M0000000000000000", "add", None, 10.0)
 

@@ -11,10 +11,10 @@ import pytest
 
 from nebula import Client, sync
 from nebula.errors import NebulaError, RemoteError
-from nebula.rpc.jobs.context import Job
+from nebula.rpc.contract.job_context import Job
 from nebula.rpc.jobs.handle import JobHandle
-from nebula.rpc.jobs.limits import JobLimits
-from nebula.rpc.responder import Responder
+from nebula.rpc.jobs.model.limits import JobLimits
+from nebula.rpc.service.responder import Responder
 from nebula.testing import TestClient
 
 pytestmark = pytest.mark.anyio

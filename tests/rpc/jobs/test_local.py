@@ -15,10 +15,10 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from nebula.errors import JobError
-from nebula.rpc.jobs.context import Job, JobCancelled
-from nebula.rpc.jobs.limits import Clock, JobLimits
-from nebula.rpc.jobs.service import JobService
-from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.contract.job_context import Job, JobCancelled
+from nebula.rpc.jobs.model.limits import Clock, JobLimits
+from nebula.rpc.jobs.service.service import JobService
+from nebula.rpc.jobs.service.verb import JobVerb
 from tests.rpc.jobs.harness import House, ask
 
 pytestmark = pytest.mark.anyio

@@ -12,14 +12,14 @@ import anyio
 import pytest
 
 from nebula.errors import ConnectionLost, Rejected, ServerError
-from nebula.rpc.jobs.notices import Notices
-from nebula.rpc.jobs.record import JobRecord
-from nebula.rpc.jobs.registry import JobFilter, JobRegistry
+from nebula.rpc.jobs.model.record import JobRecord
+from nebula.rpc.jobs.model.states import JobState
+from nebula.rpc.jobs.model.status_messages import Teller, nobody_listens
+from nebula.rpc.jobs.registry.registry import JobFilter, JobRegistry
+from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry
 from nebula.rpc.jobs.runner import JobOutput
-from nebula.rpc.jobs.service import JobService
-from nebula.rpc.jobs.sqlite_registry import SqliteJobRegistry
-from nebula.rpc.jobs.states import JobState
-from nebula.rpc.jobs.status_messages import Teller, nobody_listens
+from nebula.rpc.jobs.scheduler.notices import Notices
+from nebula.rpc.jobs.service.service import JobService
 from tests.rpc.jobs.harness import House, ask, request
 
 pytestmark = pytest.mark.anyio

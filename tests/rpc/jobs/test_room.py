@@ -14,17 +14,17 @@ import anyio
 import pytest
 
 from nebula.cli.exits import unwrapped
+from nebula.rpc.contract.job_context import Job
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.context import Job
-from nebula.rpc.jobs.limits import JobLimits
-from nebula.rpc.jobs.record import LogLine
-from nebula.rpc.jobs.registry import JobFilter, OwnerBytes, RegistryFull
-from nebula.rpc.jobs.room import Wanted, share_out
-from nebula.rpc.jobs.rows import COLUMNS, row_of
+from nebula.rpc.jobs.model.limits import JobLimits
+from nebula.rpc.jobs.model.record import LogLine
+from nebula.rpc.jobs.registry.registry import JobFilter, OwnerBytes, RegistryFull
+from nebula.rpc.jobs.registry.rows import COLUMNS, row_of
+from nebula.rpc.jobs.registry.sqlite import REGISTRY_FILE, SqliteJobRegistry
+from nebula.rpc.jobs.registry.writer import RegistryWriter
 from nebula.rpc.jobs.runner import JobOutput
-from nebula.rpc.jobs.service import JobService
-from nebula.rpc.jobs.sqlite_registry import REGISTRY_FILE, SqliteJobRegistry
-from nebula.rpc.jobs.writer import RegistryWriter
+from nebula.rpc.jobs.scheduler.capacity import Wanted, share_out
+from nebula.rpc.jobs.service.service import JobService
 from tests.rpc.jobs.faults import FullDisk, filling_disk
 from tests.rpc.jobs.harness import House, ask, request
 from tests.rpc.jobs.registries import job

@@ -14,8 +14,8 @@ import pytest
 
 from nebula.errors import SettingsError
 from nebula.places import state_root
-from nebula.rpc.jobs.projects import project_of
-from nebula.rpc.jobs.state_folder import StateFolder
+from nebula.rpc.jobs.registry.projects import project_of
+from nebula.rpc.jobs.registry.state_folder import StateFolder
 
 
 @pytest.fixture
@@ -79,7 +79,8 @@ def test_services_share_a_root_but_no_folder(tmp_path: Path, new_name: Callable[
 
 def test_folder_of_a_killed_process_is_free(tmp_path: Path, new_name: Callable[[], str]) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from nebula.rpc.jobs.state_folder import StateFolder\n"
+        "import sys, time; from pathlib import Path\n"
+        "from nebula.rpc.jobs.registry.state_folder import StateFolder\n"
         "folder = StateFolder.take('reports', lambda: 'mine', Path(sys.argv[1]))\n"
         "print(folder.instance, flush=True); time.sleep(60)"
     )
@@ -186,7 +187,7 @@ def test_project_is_found_however_its_program_is_started(
     if mark:
         (project / mark).touch()
     (project / file).write_text(
-        "from nebula.rpc.jobs.projects import project_of\ndef job(): ...\nprint(project_of(job))\n"
+        "from nebula.rpc.jobs.registry.projects import project_of\ndef job(): ...\nprint(project_of(job))\n"
     )
     words = ["-m", name] if is_program else ["-c", f"import {name}"]
     found = subprocess.run(
@@ -203,7 +204,9 @@ def test_project_is_found_however_its_program_is_started(
 
 
 def test_project_of_what_has_no_file_is_where_it_runs(tmp_path: Path) -> None:
-    program = "from nebula.rpc.jobs.projects import project_of\ndef job(): ...\nprint(project_of(job))"
+    program = (
+        "from nebula.rpc.jobs.registry.projects import project_of\ndef job(): ...\nprint(project_of(job))"
+    )
     found = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,

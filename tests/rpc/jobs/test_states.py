@@ -6,8 +6,14 @@ from itertools import product
 
 import pytest
 
+from nebula.rpc.jobs.model.states import (
+    END_STATES,
+    IllegalTransition,
+    JobState,
+    JobStatus,
+    require_transition,
+)
 from nebula.rpc.jobs.runner import JobFailure, TaskCounts
-from nebula.rpc.jobs.states import END_STATES, IllegalTransition, JobState, JobStatus, require_transition
 
 # The picture of SPARK 4.4, as pairs.
 _LEGAL = """

@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from nebula.headers import JOB_PREFIX
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.rpc.jobs import Job, JobHandle, JobState
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 from tests.rpc.conftest import Serving
 
 pytestmark = pytest.mark.anyio

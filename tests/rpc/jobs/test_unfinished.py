@@ -10,9 +10,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from nebula.rpc.jobs import housekeeping
-from nebula.rpc.jobs.context import Job
-from nebula.rpc.jobs.unfinished import AttemptNote, notes_of
+from nebula.rpc.contract.job_context import Job
+from nebula.rpc.jobs.registry.unfinished import AttemptNote, notes_of
+from nebula.rpc.jobs.service import housekeeping
 from tests.rpc.jobs.harness import House
 
 pytestmark = pytest.mark.anyio

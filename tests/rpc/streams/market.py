@@ -12,9 +12,9 @@ import anyio
 import anyio.to_thread
 from pydantic import BaseModel
 
-from nebula.rpc.context import Request
+from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 
 
 class Tick(BaseModel):

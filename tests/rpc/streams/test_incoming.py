@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from nebula.errors import CallTimeout, NebulaError, NoResponder
-from nebula.rpc.brokers import RABBITMQ
 from nebula.rpc.errors import StreamBroken
 from nebula.rpc.streams.reading import Incoming
+from nebula.rpc.wire.brokers import RABBITMQ
 from nebula.stomp.messages import Message
 
 SERVICE = "/queue/prices"

@@ -13,8 +13,8 @@ import anyio.to_thread
 import pytest
 
 from nebula.errors import ConnectionLost
-from nebula.rpc.client import Client
-from nebula.rpc.responder import Responder
+from nebula.rpc.client.client import Client
+from nebula.rpc.service.responder import Responder
 from tests.rpc.conftest import Serving
 from tests.rpc.streams.market import (
     endless,

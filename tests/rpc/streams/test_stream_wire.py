@@ -10,7 +10,7 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
 from nebula.rpc.errors import StreamBroken
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.messages import Message

@@ -14,11 +14,11 @@ import pytest
 from typing_extensions import deprecated
 
 from nebula.errors import CallTimeout, ConnectionLost, NoResponder, RemoteError, ServerError
-from nebula.rpc.client import Client
+from nebula.rpc.client.client import Client
+from nebula.rpc.contract.remote import Remote
+from nebula.rpc.contract.verbs import verb
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.remote import Remote
-from nebula.rpc.responder import Responder
-from nebula.rpc.verbs import verb
+from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.messages import Message
 from tests.rpc.conftest import RunningBroker, Serving

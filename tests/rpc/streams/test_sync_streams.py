@@ -11,7 +11,7 @@ import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from nebula.rpc.responder import Responder
+from nebula.rpc.service.responder import Responder
 from nebula.sync import Client
 
 app = Responder(f"numbers-{uuid4().hex}")

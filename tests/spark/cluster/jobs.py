@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 from pyspark.sql import functions
 
-from nebula.rpc.jobs.context import Job
+from nebula.rpc.contract.job_context import Job
 
 
 def steady(ctx: Job, tasks: int = 10, seconds: float = 0.5) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import functions
 
-from nebula.rpc.jobs.context import Job
+from nebula.rpc.contract.job_context import Job
 
 
 def sums(ctx: Job, path: str | list[str], options: dict[str, Any]) -> dict[str, Any]:

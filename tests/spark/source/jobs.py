@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from nebula.rpc.jobs.context import Job
+from nebula.rpc.contract.job_context import Job
 
 
 def write_rows(ctx: Job, count: int, options: dict[str, str]) -> int:

@@ -13,7 +13,7 @@ from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.jobs.results.foreign_arrow import read_foreign
 from nebula.rpc.jobs.results.tables import Form
 from nebula.rpc.jobs.results.types import from_wire, row_converter
-from nebula.rpc.replies import reading
+from nebula.rpc.wire.replies import reading
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types

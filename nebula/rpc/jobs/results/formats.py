@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from nebula.rpc.jobs.results.fetching import batches_of, require
 from nebula.rpc.jobs.results.tables import Form
 from nebula.rpc.jobs.results.types import ResultFormat
-from nebula.rpc.replies import reading
+from nebula.rpc.wire.replies import reading
 
 if TYPE_CHECKING:
     from pyarrow import parquet  # type: ignore[import-untyped]  # it ships no types

@@ -16,7 +16,7 @@ from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.jobs.results import fetching, pages
 from nebula.rpc.jobs.results.tables import TableReader
 from nebula.rpc.jobs.runner import JobFailure, JobOutput
-from nebula.rpc.jobs.service import JobService
+from nebula.rpc.jobs.service.service import JobService
 from tests.rpc.jobs.handles import Watched, watching
 from tests.rpc.jobs.harness import House, ask, request
 from tests.rpc.jobs.results.tables import is_same, write

@@ -1,0 +1,1 @@
+"""The broker core: destinations, subscriptions, sessions, rights and limits. Pure."""

@@ -1,0 +1,395 @@
+"""Who may do what: grants, the rights that are implied in every configuration, and what is reserved.
+
+The rules are those of PROTOCOL.md, "Implied rights" (G). `S` there is a service: the part of a name up
+to its first dot. Whoever may publish to `/queue/S` is its caller, whoever may subscribe to it serves it.
+What depends on the moment is the core's: reply rights, and whether an inbox is fresh and whose it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakValueDictionary
+
+from nebula.broker.core.globs import Matcher, compile_glob, escape_glob, is_glob, literal_prefix
+from nebula.headers import (
+    BROKER_QUEUE,
+    CANCEL_TOPIC_PREFIX,
+    DEAD_LETTER_QUEUE,
+    INBOX_PREFIX,
+    JOB_PREFIX,
+    JOB_TOPIC_PREFIX,
+    RESERVED_PREFIXES,
+    RESERVED_QUEUE_PREFIX,
+    SERVICE_PREFIX,
+    SERVICES_TOPIC,
+)
+
+IDENTITY: Final = "{identity}"
+ANONYMOUS: Final = "anonymous"
+"""The principal of peers that do not have to authenticate."""
+BROKERS_OWN: Final = "app:nebula"
+"""The principal of the broker's own responder, which serves `/queue/nebula.broker`."""
+
+# Verbs of the broker's that need no grant: they show what a decoder of messages has to know.
+FREE_VERBS: Final = frozenset({"schema.bound", "schema.get", "schema.list"})
+
+_DEAD_LETTER_VERBS: Final = "dlq."
+_QUEUE: Final = "/queue/"
+# Its queue is reserved, so no grant and no open door lets anybody else serve under this name.
+_BROKERS_SERVICE: Final = "nebula"
+
+# What a service says and its callers hear; an instance's or job's name follows the service's.
+_SAID_BY_SERVICE: Final = (SERVICE_PREFIX, f"{SERVICES_TOPIC}.", JOB_PREFIX, JOB_TOPIC_PREFIX)
+
+# Of one principal, and of names that are not absurdly long: together some megabytes.
+_MAX_ANSWERS: Final = 10_000
+_MAX_REMEMBERED_CHARACTERS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """A unit of function (B.7): globs of what may be published, subscribed to, and called.
+
+    `{identity}` in a glob stands for the principal, taken literally. `call` has globs over the
+    verbs of the broker itself.
+
+    Raises:
+        ValueError: it gives no right at all. The text goes on from the capability's name.
+    """
+
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+    call: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.publish or self.subscribe or self.call):
+            raise ValueError("gives no right: publish, subscribe or call needs a glob")
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """Capabilities by name, and the names of those that each principal has."""
+
+    capabilities: Mapping[str, Capability]
+    identities: Mapping[str, tuple[str, ...]]
+
+
+def check_grant(pattern: str) -> None:
+    """Refuse a glob that could not be granted.
+
+    Raises:
+        ValueError: the text goes on from the pattern.
+    """
+    # Each part is a glob by itself, so that no identity ends up as the members of a class.
+    for part in pattern.split(IDENTITY):
+        compile_glob(part)
+    compile_glob(pattern.replace(IDENTITY, "identity"))
+
+
+class Rights:
+    """What one principal may do; shared by all its sessions.
+
+    The object stays the same when rights are reloaded, only its answers change. Warm ones are a
+    dictionary access. It is made by `AccessPolicy.rights_of`.
+
+    Attributes:
+        principal: who it is.
+    """
+
+    __slots__ = ("__weakref__", "_dead_letter_queues", "_granted", "_publish", "_subscribe", "principal")
+
+    def __init__(self, principal: str, granted: _Granted | None, dead_letter_queues: frozenset[str]) -> None:
+        self.principal = principal
+        self._granted = granted
+        self._dead_letter_queues = dead_letter_queues
+        # Answers by destination, worked out when first asked for.
+        self._publish: dict[str, bool] = {}
+        self._subscribe: dict[str, bool] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """No rights are configured: only reserved names are refused."""
+        return self._granted is None
+
+    def may_publish(self, destination: str) -> bool:
+        """Whether a SEND there is granted or implied.
+
+        False for every inbox: a reply right, or that the inbox is the sender's own, is the core's
+        to know.
+        """
+        answer = self._publish.get(destination)
+        if answer is None:
+            answer = self._judge_publish(destination)
+            _remember(self._publish, destination, answer=answer)
+        return answer
+
+    def may_subscribe(self, destination: str) -> bool:
+        """Whether one may subscribe to this name, taken literally.
+
+        True for every inbox: that it is fresh and asked for exclusively is the core's to check.
+        """
+        answer = self._subscribe.get(destination)
+        if answer is None:
+            answer = self._judge_subscribe(destination)
+            _remember(self._subscribe, destination, answer=answer)
+        return answer
+
+    def may_receive(self, destination: str) -> bool:
+        """Whether what was sent to `destination` may be shown, whatever was subscribed to.
+
+        To be asked at each delivery (D.36): a glob over services shows those only that one may call.
+        """
+        answer = self._subscribe.get(destination)
+        return self.may_subscribe(destination) if answer is None else answer
+
+    def may_call(self, verb: str) -> bool:
+        """Whether a verb of the broker itself, such as `schema.register`, may be called."""
+        if self._granted is None or verb in FREE_VERBS:
+            return True
+        return _matches(self._granted.call, verb)
+
+    def may_look_into(self, queue: str) -> bool:
+        """Whether a verb may show the messages of this queue, or move them to where its caller can read them.
+
+        For most queues the right to call the verb is enough. A dead-letter queue has to be named, as for
+        SUBSCRIBE: by a grant of `subscribe`, or by a grant of `call` that begins with `dlq.`.
+        """
+        if self._granted is None or queue not in self._dead_letter_queues:
+            return True
+        return queue in self._granted.named or self._granted.names_dead_letters
+
+    @property
+    def may_call_any(self) -> bool:
+        """Whether it may call verbs of the broker itself that not everybody may."""
+        return self._granted is None or bool(self._granted.call)
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether a grant lets it call verbs of the broker itself, or it is the broker's own responder.
+
+        Without configured rights there are no operators: everybody may call every verb.
+        """
+        if self.principal == BROKERS_OWN:
+            return True
+        return self._granted is not None and bool(self._granted.call)
+
+    def may_keep(self, pattern: str) -> bool:
+        """Whether a subscription to this name or glob may be durable.
+
+        It may subscribe to the name, or one of its `subscribe` globs may overlap this glob. What is kept
+        while a peer is away costs the broker memory and disk.
+        """
+        if self._granted is None:
+            return True
+        if not is_glob(pattern):
+            return self.may_subscribe(pattern)
+        prefix = literal_prefix(pattern)
+        return any(
+            prefix.startswith(granted) or granted.startswith(prefix) for granted in self._granted.prefixes
+        )
+
+    def _replace(self, granted: _Granted | None) -> None:
+        self._granted = granted
+        self._publish.clear()
+        self._subscribe.clear()
+
+    def _judge_publish(self, destination: str) -> bool:
+        if destination.startswith(RESERVED_QUEUE_PREFIX):
+            # Its verbs check capabilities themselves.
+            return destination == BROKER_QUEUE
+        if destination == SERVICES_TOPIC:
+            return True
+        if not destination.startswith(RESERVED_PREFIXES) and self._is_granted_publish(destination):
+            return True
+        if service := _service_speaking(destination):
+            return self._serves(service)
+        service = _service_spoken_to(destination)
+        return service is not None and self._calls(service)
+
+    def _judge_subscribe(self, destination: str) -> bool:
+        if destination.startswith(RESERVED_QUEUE_PREFIX):
+            return destination.startswith(INBOX_PREFIX) or self.principal == BROKERS_OWN
+        if destination in self._dead_letter_queues:
+            # Even where its name is that of an instance of a service: no implied right opens it.
+            return self._is_granted_subscribe(destination)
+        if not destination.startswith(RESERVED_PREFIXES) and self._is_granted_subscribe(destination):
+            return True
+        if service := _service_speaking(destination):
+            return self._calls(service)
+        service = _service_spoken_to(destination)
+        return service is not None and self._serves(service)
+
+    def _calls(self, service: str) -> bool:
+        return service == _BROKERS_SERVICE or self._is_granted_publish(_QUEUE + service)
+
+    def _serves(self, service: str) -> bool:
+        if service == _BROKERS_SERVICE:
+            return self.principal == BROKERS_OWN
+        return self._is_granted_subscribe(_QUEUE + service)
+
+    def _is_granted_publish(self, destination: str) -> bool:
+        return self._granted is None or _matches(self._granted.publish, destination)
+
+    def _is_granted_subscribe(self, destination: str) -> bool:
+        if self._granted is None:
+            return True
+        if destination in self._dead_letter_queues:
+            # What others sent ends there: no glob opens it by chance.
+            return destination in self._granted.named
+        return _matches(self._granted.subscribe, destination)
+
+
+class AccessPolicy:
+    """The rights of every principal, and their reload.
+
+    Attributes:
+        epoch: rises with each reload: answers that were kept elsewhere are stale.
+    """
+
+    def __init__(
+        self,
+        grants: Grants | None = None,
+        *,
+        dead_letter_queues: frozenset[str] = frozenset({DEAD_LETTER_QUEUE}),
+    ) -> None:
+        """Begin with these grants; None leaves everything open that is not reserved.
+
+        Args:
+            dead_letter_queues: queues that only a grant of their exact name opens to readers.
+
+        Raises:
+            ValueError: a bad glob, or an identity with an unknown capability.
+        """
+        _check(grants)
+        self.epoch = 0
+        self._grants = grants
+        self._dead_letter_queues = dead_letter_queues
+        # Sessions hold the rights of their principals; what nobody holds is forgotten, so names that
+        # peers make up cost nothing once they have gone.
+        self._rights: WeakValueDictionary[str, Rights] = WeakValueDictionary()
+
+    @property
+    def is_open(self) -> bool:
+        """No rights are configured, for nobody: only reserved names are refused."""
+        return self._grants is None
+
+    def rights_of(self, principal: str) -> Rights:
+        """The one `Rights` of this principal, for as long as somebody holds it."""
+        rights = self._rights.get(principal)
+        if rights is None:
+            granted = _granted_to(principal, self._grants)
+            rights = self._rights[principal] = Rights(principal, granted, self._dead_letter_queues)
+        return rights
+
+    def replace(self, grants: Grants | None) -> None:
+        """Reload: all `Rights` change in place, at once.
+
+        Raises:
+            ValueError: a bad glob or an unknown capability; nothing has changed then.
+        """
+        _check(grants)
+        self._grants = grants
+        self.epoch += 1
+        for principal, rights in list(self._rights.items()):
+            rights._replace(_granted_to(principal, grants))
+
+
+@dataclass(frozen=True, slots=True)
+class _Granted:
+    """What the grants give to one principal, compiled."""
+
+    publish: tuple[Matcher, ...]
+    subscribe: tuple[Matcher, ...]
+    call: tuple[Matcher, ...]
+    named: frozenset[str]
+    """What may be subscribed to as written: plain names among the globs."""
+    prefixes: frozenset[str]
+    """The beginnings of the `subscribe` globs, up to their first special character."""
+    names_dead_letters: bool
+    """Whether a `call` glob begins with `dlq.`."""
+
+
+def _remember(answers: dict[str, bool], destination: str, *, answer: bool) -> None:
+    """Keep an answer. Bounded, as peers choose the names."""
+    if len(destination) > _MAX_REMEMBERED_CHARACTERS:
+        return
+    if len(answers) >= _MAX_ANSWERS:
+        # To begin anew costs less than to know which are the oldest.
+        answers.clear()
+    answers[destination] = answer
+
+
+def _check(grants: Grants | None) -> None:
+    if grants is None:
+        return
+    for name, capability in grants.capabilities.items():
+        for pattern in (*capability.publish, *capability.subscribe, *capability.call):
+            try:
+                check_grant(pattern)
+            except ValueError as error:
+                raise ValueError(f'capability {name}: "{pattern}" {error}') from error
+    for identity, names in grants.identities.items():
+        for name in names:
+            if name not in grants.capabilities:
+                raise ValueError(f'identity "{identity}": no capability is called "{name}"')
+
+
+def _granted_to(principal: str, grants: Grants | None) -> _Granted | None:
+    if grants is None:
+        return None
+    capabilities = [grants.capabilities[name] for name in grants.identities.get(principal, ())]
+    subscribe = [pattern for capability in capabilities for pattern in capability.subscribe]
+    return _Granted(
+        publish=_compile((pattern for each in capabilities for pattern in each.publish), principal),
+        subscribe=_compile(subscribe, principal),
+        call=_compile((pattern for each in capabilities for pattern in each.call), principal),
+        named=frozenset(subscribe),
+        prefixes=frozenset(
+            literal_prefix(pattern.replace(IDENTITY, escape_glob(principal))) for pattern in subscribe
+        ),
+        names_dead_letters=any(
+            pattern.startswith(_DEAD_LETTER_VERBS) for each in capabilities for pattern in each.call
+        ),
+    )
+
+
+def _compile(patterns: Iterable[str], principal: str) -> tuple[Matcher, ...]:
+    literal = escape_glob(principal)
+    matchers: list[Matcher] = []
+    # Capabilities overlap (B.7): the same glob need not be tried twice.
+    for pattern in dict.fromkeys(patterns):
+        try:
+            matchers.append(compile_glob(pattern.replace(IDENTITY, literal)))
+        except ValueError:
+            # The pattern was checked, so this identity makes it too long for a glob: no right then.
+            continue
+    return tuple(matchers)
+
+
+def _matches(matchers: tuple[Matcher, ...], name: str) -> bool:
+    return any(matches(name) for matches in matchers)
+
+
+def _service_speaking(destination: str) -> str | None:
+    """The service that tells its callers something there, if it is such a destination."""
+    for prefix in _SAID_BY_SERVICE:
+        if destination.startswith(prefix):
+            return _before_dot(destination.removeprefix(prefix))
+    return None
+
+
+def _service_spoken_to(destination: str) -> str | None:
+    """The service that callers cancel at there, or one of whose instances they speak to."""
+    if destination.startswith(CANCEL_TOPIC_PREFIX):
+        return destination.removeprefix(CANCEL_TOPIC_PREFIX).partition(".")[0] or None
+    if destination.startswith(_QUEUE):
+        return _before_dot(destination.removeprefix(_QUEUE))
+    return None
+
+
+def _before_dot(name: str) -> str | None:
+    """The service of `S.*`, where `*` is a glob's: it does not pass a slash."""
+    service, dot, rest = name.partition(".")
+    return service if service and dot and "/" not in rest else None

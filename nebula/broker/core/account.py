@@ -1,0 +1,275 @@
+"""Accounting for the whole broker: resources in use, dropped messages, refusals."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from nebula.broker.core.access import BROKERS_OWN, Rights
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import Head, Message
+from nebula.broker.core.notes import MESSAGES_DROPPED, SHARE_EXCEEDED, Notes
+from nebula.broker.core.shares import Pool, Resource, Share, Usage, Usages, room
+
+if TYPE_CHECKING:
+    from nebula.broker.core.destinations.postponed import Postponed
+    from nebula.broker.core.destinations.queue import Queue
+    from nebula.broker.core.destinations.queue_store import Holding
+    from nebula.broker.core.storage import PageRequest
+
+# Refusals kept between two writes of the operator's log; the rest are only counted.
+_MAX_REFUSALS: Final = 4
+
+_OWN_RIGHTS: Final = Rights(BROKERS_OWN, None, frozenset())
+_DEAD_RIGHTS: Final = Rights(f"{BROKERS_OWN}.dead-letters", None, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A refused request, for the operator's log alone: the peer is not told why (D.5)."""
+
+    principal: str
+    session: str
+    what: str
+    destination: str
+    verdict: str
+
+
+class Account:
+    """Resources in use by all principals, dropped messages, and refusals.
+
+    Args:
+        limits: how much there is of each resource.
+        shares: what single principals may use, by pattern.
+
+    Attributes:
+        stored_bytes: memory in use by messages, values, transactions, subscriptions and names.
+        watermark_bytes: up to this much in use, nobody can have exceeded a share of the memory, so shares are
+            not checked.
+        own: the broker itself; pays for what has other bounds.
+        dead: pays for dead letters. It has an ordinary share, so that they cannot take the reserve or the
+            whole disk.
+        heads_bytes: by payer, the memory of heads that messages share, once nothing more can share them.
+        pools: all other resources.
+        dropped: messages that were not delivered, by reason.
+        is_disk_low: only writes that free something are allowed.
+        large: queues that hold much in memory; what is stored can be paged out.
+        expiring: queues with messages that will expire.
+        pages: of deep queues, to be read now.
+        judged: the message that a queue is to take now, as there was memory for it when it was judged. What
+            is done before may take more than was foreseen, such as a new queue or a dead letter.
+        postponed: queues with messages that were NACKed and are not to be delivered again before their time.
+            In the account for the same reason as `uncommitted`.
+        uncommitted: queues with messages that are not delivered until their batch is committed. For each such
+            batch: the number of the first of them, and the batch.
+        notes: events for the operator's log.
+    """
+
+    __slots__ = (
+        "_refusals",
+        "_uncounted",
+        "_unheard",
+        "dead",
+        "dropped",
+        "expiring",
+        "heads_bytes",
+        "is_disk_low",
+        "judged",
+        "large",
+        "max_bytes",
+        "notes",
+        "own",
+        "pages",
+        "pools",
+        "postponed",
+        "refusals",
+        "reserved_bytes",
+        "stored_bytes",
+        "uncommitted",
+        "usages",
+        "watermark_bytes",
+    )
+
+    def __init__(self, limits: Limits, shares: Sequence[Share] = ()) -> None:
+        self.max_bytes = limits.max_memory_bytes
+        self.reserved_bytes = int(limits.max_memory_bytes * limits.operator_reserve)
+        self.stored_bytes = 0
+        self.usages = Usages(shares, limits.principal_share)
+        self.watermark_bytes = self.usages.lowest(Resource.MEMORY, self.max_bytes - self.reserved_bytes)
+        self.own = self.usages.of(_OWN_RIGHTS)
+        self.dead = self.usages.of(_DEAD_RIGHTS)
+        self.pools = {
+            resource: Pool(resource, limit, int(limit * limits.operator_reserve))
+            for resource, limit in (
+                (Resource.DESTINATIONS, limits.max_destinations),
+                (Resource.SUBSCRIPTIONS, limits.max_subscriptions_in_all),
+                (Resource.GLOBS, limits.max_globs),
+                (Resource.SESSIONS, limits.max_durable_sessions),
+                (Resource.DURABLES, limits.max_durable_subscriptions),
+                (Resource.DELAYED, limits.max_delayed_messages),
+                (Resource.DEDUP_IDS, limits.max_dedup_ids),
+                (Resource.CONNECTIONS, limits.max_connections),
+            )
+        }
+        self.heads_bytes: Counter[Usage] = Counter()
+        self.refusals: Counter[Resource] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.is_disk_low = False
+        self.judged: Message | None = None
+        self.large: dict[Holding, None] = {}
+        self.expiring: dict[Holding, None] = {}
+        self.pages: list[PageRequest] = []
+        self.postponed: dict[Holding, Postponed] = {}
+        self.uncommitted: dict[Queue, deque[tuple[int, int]]] = {}
+        self.notes = Notes()
+        self._refusals: list[Refusal] = []
+        self._uncounted = 0
+        self._unheard: list[Refusal] = []
+
+    def drop(self, head: Head, reason: str, session: str = "") -> None:
+        """Count a dropped message, and note it for the log.
+
+        Args:
+            session: of its sender, where it is known.
+        """
+        self.dropped[reason] += 1
+        self.notes.add(
+            MESSAGES_DROPPED,
+            reason,
+            principal=head.sender,
+            session=session,
+            destination=head.destination,
+        )
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Keep a refusal for the log, or only count it if there are too many."""
+        if len(self._refusals) < _MAX_REFUSALS:
+            self._refusals.append(refusal)
+        else:
+            self._uncounted += 1
+
+    def take_refusals(self) -> tuple[list[Refusal], int]:
+        """The refusals since the last call, and the number of those that were only counted."""
+        taken = self._refusals, self._uncounted
+        self._refusals, self._uncounted = [], 0
+        return taken
+
+    def note_unheard(self, refusal: Refusal) -> bool:
+        """Keep for the log that a SEND without a receipt was rejected.
+
+        Returns:
+            False if too many are kept already: call it again for the sender's next one.
+        """
+        if len(self._unheard) >= _MAX_REFUSALS:
+            return False
+        self._unheard.append(refusal)
+        return True
+
+    def take_unheard(self) -> list[Refusal]:
+        """The refusals kept by `note_unheard` since the last call."""
+        taken, self._unheard = self._unheard, []
+        return taken
+
+    # --- memory ---
+
+    def is_nearly_full(self, usage: Usage) -> bool:
+        """Whether memory is so full that publishers that wait for room keep waiting."""
+        most_bytes = usage.memory_bytes + self.room_bytes(usage)
+        return self.stored_bytes * 8 >= self.max_bytes * 7 or usage.memory_bytes * 8 >= most_bytes * 7
+
+    def has_room_for(self, size_bytes: int, usage: Usage) -> bool:
+        """Whether a principal may use this much more memory."""
+        if self.stored_bytes + size_bytes <= self.watermark_bytes:
+            return True
+        return size_bytes <= self.room_bytes(usage)
+
+    def is_overdrawn(self, usage: Usage) -> bool:
+        """Whether a principal uses all the memory that it may, or more: some costs are counted
+        but never refused."""
+        return self.stored_bytes >= self.watermark_bytes and not self.room_bytes(usage)
+
+    def room_bytes(self, usage: Usage) -> int:
+        """How much more memory a principal may use."""
+        return room(
+            Resource.MEMORY,
+            usage,
+            limit=self.max_bytes,
+            reserved=self.reserved_bytes,
+            used=self.stored_bytes,
+        )
+
+    def hold(self, size_bytes: int, usage: Usage) -> None:
+        """Charge memory to a principal, whether there is room for it or not."""
+        self.stored_bytes += size_bytes
+        usage.memory_bytes += size_bytes
+
+    def release(self, size_bytes: int, usage: Usage) -> None:
+        """Undo `hold` for this much."""
+        self.stored_bytes -= size_bytes
+        usage.memory_bytes -= size_bytes
+
+    def hold_head(self, head: Head, usage: Usage) -> None:
+        """A principal pays for a head until no message has it any more."""
+        self.hold(head.own_bytes, usage)
+        self.heads_bytes[usage] += head.own_bytes
+        head.on_gone = partial(self._release_head, head.own_bytes, usage)
+
+    def _release_head(self, size_bytes: int, usage: Usage) -> None:
+        self.release(size_bytes, usage)
+        self.heads_bytes[usage] -= size_bytes
+
+    # --- disk ---
+
+    def note_disk(self, free_bytes: int, *, is_low: bool) -> None:
+        """Share out the free space of the disk. Call it at intervals.
+
+        Args:
+            is_low: nothing more may be written by anybody.
+        """
+        self.is_disk_low = is_low
+        free_bytes = max(0, free_bytes)
+        usages = self.usages.all
+        used_bytes = sum(usage.disk_bytes for usage in usages)
+        self.usages.most_disk_bytes = self._most_disk_bytes(self.usages.newcomer, used_bytes, free_bytes)
+        for usage in usages:
+            was_full = usage.is_disk_full
+            usage.most_disk_bytes = self._most_disk_bytes(usage, used_bytes, free_bytes)
+            if usage.is_disk_full and not was_full:
+                self.exceed(Resource.DISK, usage)
+
+    @staticmethod
+    def _most_disk_bytes(usage: Usage, used_bytes: int, free_bytes: int) -> int:
+        limit = used_bytes + free_bytes
+        more = room(Resource.DISK, usage, limit=limit, reserved=0, used=used_bytes)
+        # Half of it until the next call: new data is in the store's log first, and then in its tables as
+        # well.
+        return usage.disk_bytes + (more + 1) // 2
+
+    # --- everything else ---
+
+    def has_room(self, resource: Resource, usage: Usage) -> bool:
+        """Whether a principal may have one more of a resource."""
+        return self.pools[resource].room_for(usage) > 0
+
+    def take(self, resource: Resource, usage: Usage) -> None:
+        """Charge one more to a principal, whether there is room for it or not."""
+        self.pools[resource].used += 1
+        usage.counts[resource] = usage.counts.get(resource, 0) + 1
+
+    def give_back(self, resource: Resource, usage: Usage) -> None:
+        """Undo `take` for one."""
+        self.pools[resource].used -= 1
+        usage.counts[resource] -= 1
+
+    def exceed(self, resource: Resource, usage: Usage, session: str = "") -> None:
+        """Count, and note for the log, that a principal was refused because its share is used up.
+
+        Args:
+            session: of the principal, where it is known.
+        """
+        self.refusals[resource] += 1
+        usage.refusals += 1
+        self.notes.add(SHARE_EXCEEDED, resource.value, principal=usage.name, session=session)

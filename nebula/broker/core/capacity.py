@@ -1,0 +1,115 @@
+"""The room that a transaction takes, before anything of it has happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nebula.broker.core.account import Account
+from nebula.broker.core.delayed import Delayed
+from nebula.broker.core.destinations.last_value import LastValues
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.registry import Queues
+from nebula.broker.core.messages import HEAD_COST_BYTES, Kind, Message
+from nebula.broker.core.shares import Resource, Usage
+
+
+@dataclass(slots=True)
+class _Part:
+    """The messages of a transaction for one queue.
+
+    Attributes:
+        left: messages that it will keep, whatever follows; None: all of them.
+        messages, size_bytes: number and size of those.
+    """
+
+    queue: Queue
+    left: int | None
+    messages: int = 0
+    size_bytes: int = 0
+
+    def take(self, size_bytes: int) -> bool:
+        """Whether there is room for one more."""
+        messages, total_bytes = self.messages + 1, self.size_bytes + size_bytes
+        if self.left != 0:
+            self.messages, self.size_bytes = messages, total_bytes
+            if self.left is not None:
+                self.left -= 1
+        # In a queue that drops its oldest, a waiting message makes room for the next one.
+        return self.queue.could_take(messages, total_bytes) and self.queue.could_hold(size_bytes)
+
+
+class Rooms:
+    """The room that the messages of one transaction take together, before any of them is there."""
+
+    def __init__(
+        self,
+        account: Account,
+        queues: Queues,
+        values: LastValues,
+        delayed: Delayed,
+        sender: Usage,
+        now: float,
+    ) -> None:
+        self._account = account
+        self._queues = queues
+        self._values = values
+        self._delayed = delayed
+        self._sender = sender
+        self._now = now
+        self._delayed_count = 0
+        self._new_values: set[str] = set()
+        # Not registered: judging a SEND leaves no queue behind.
+        self._new_queues: dict[str, Queue] = {}
+        self._size_bytes = 0
+        self._parts: dict[str, _Part] = {}
+
+    def take(self, message: Message) -> bool:
+        """Whether there is room for one more."""
+        head = message.head
+        if head.copy_to is not None and not self._take_into(
+            head.copy_to, message, message.size_bytes + HEAD_COST_BYTES
+        ):
+            return False
+        if head.kind is Kind.QUEUE:
+            if self._ends_at_once(message):
+                return True
+            if head.wishes is not None and head.wishes.due(self._now) > self._now:
+                return self._take_later(message)
+            return self._take_into(head.destination, message, message.size_bytes)
+        if head.kind is Kind.LAST_VALUE:
+            self._size_bytes += message.size_bytes
+            if message.body and head.destination not in self._values.topics:
+                self._new_values.add(head.destination)
+        return self._account.has_room_for(self._size_bytes, self._sender) and self._has_places()
+
+    def _ends_at_once(self, message: Message) -> bool:
+        """Whether it expires before it reaches its queue, as in `Placing`."""
+        wishes = message.head.wishes
+        if wishes is not None and wishes.expires_at is not None and wishes.expires_at <= self._now:
+            return True
+        is_plain = wishes is None and message.head.copy_to is None
+        return not is_plain and message.has_expired(self._now)
+
+    def _take_later(self, message: Message) -> bool:
+        self._size_bytes += message.size_bytes
+        others, self._delayed_count = self._delayed_count, self._delayed_count + 1
+        has_room = self._account.has_room_for(self._size_bytes, self._sender)
+        return has_room and self._delayed.has_room_for(message, others)
+
+    def _take_into(self, name: str, message: Message, size_bytes: int) -> bool:
+        self._size_bytes += size_bytes
+        if not self._account.has_room_for(self._size_bytes, self._sender):
+            return False
+        part = self._parts.get(name)
+        if part is None:
+            queue = self._queues.get(name)
+            if queue is None:
+                queue = self._new_queues[name] = self._queues.planned(name, self._sender)
+                if not self._has_places():
+                    return False
+            part = self._parts[name] = _Part(queue, queue.credit if queue.loses_oldest else None)
+        return part.take(size_bytes) and part.queue.could_keep(message)
+
+    def _has_places(self) -> bool:
+        wanted = len(self._new_queues) + len(self._new_values)
+        return self._account.pools[Resource.DESTINATIONS].room_for(self._sender) >= wanted

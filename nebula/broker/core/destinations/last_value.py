@@ -1,0 +1,444 @@
+"""Last-value destinations: one value each; a subscriber is told of the present one (PROTOCOL B.5).
+
+How to think about it. Nobody is sent messages: a subscription has destinations that it has still
+to be told of, and is told of the value that each has when its turn comes. So a slow subscriber
+costs memory for destinations, never for values, and always ends with the last one.
+
+Invariants, checked after each step of the tests:
+
+- a feed has at most one message of a destination in flight;
+- nothing waits that a connected feed is to be told of, while its session has credit and reads;
+- a destination without a value is kept only while a feed has to do with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+
+from nebula.broker.core.account import Account
+from nebula.broker.core.destinations.snapshots import Departed, Snapshots
+from nebula.broker.core.destinations.value_feed import TOPIC_COST_BYTES, LastValueTopic, ValueFeed
+from nebula.broker.core.journal import Journal
+from nebula.broker.core.messages import Head, Kind, Message
+from nebula.broker.core.patterns import PatternTable
+from nebula.broker.core.session import SNAPSHOT_END, Session
+from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.subscription import AckMode, Nack, Subscription
+from nebula.headers import RESERVED_VALUE_PREFIX
+
+
+class LastValues:
+    """All last-value destinations, and who is told of which.
+
+    Args:
+        account: what all destinations of a broker hold together; an attribute, too.
+        numbers: gives messages of our own their numbers.
+        journal: is told of what is to be kept on disk; None: nothing is.
+        key_of: what a destination's value is kept under, where two destinations may share it (D.30).
+    """
+
+    takes_nacks = False  # D.23: it stays in flight
+
+    def __init__(
+        self,
+        account: Account,
+        numbers: count[int],
+        *,
+        journal: Journal | None = None,
+        key_of: Callable[[str], str] | None = None,
+    ) -> None:
+        self.is_judged = False
+        self.account = account
+        self._numbers = numbers
+        self._journal = journal
+        self._key_of = key_of
+        self._topics: dict[str, LastValueTopic] = {}
+        self._by_key: dict[str, str] = {}
+        self._table: PatternTable[list[ValueFeed]] = PatternTable(self._reaches)
+        self.forget_reached = self._table.forget_reached
+        # Whose values are kept encoded, as many are being told of them.
+        self._shared: set[LastValueTopic] = set()
+        self._snapshots = Snapshots(account, self._topics, self._may)
+        self._departed = Departed()
+        self.owe = self._snapshots.owe
+        self.globs = self._table.globs
+
+    @property
+    def topics(self) -> Mapping[str, LastValueTopic]:
+        """By destination; those without a value too that somebody has still to be told of."""
+        return self._topics
+
+    def next_number(self) -> int:
+        """A number above all that were given, and below all that will be."""
+        return next(self._numbers)
+
+    # --- values ---
+
+    def send(self, message: Message, owner: Session | None, *, deletes: bool) -> None:
+        """Replace the value of a destination, or delete it, and let everybody know.
+
+        Args:
+            owner: the session that the value goes with; None: it stays.
+            deletes: the message stands for a deletion, and is delivered as such.
+        """
+        destination = message.head.destination
+        if self._key_of is not None:
+            self._claim_key(self._key_of(destination), message.head)
+        topic = self._topics.get(destination)
+        if topic is None:
+            topic = self._topics[destination] = LastValueTopic(destination, message)
+            self._open(topic)
+        else:
+            self.account.release(topic.value.size_bytes, topic.value.head.usage)
+        was_ordinary = topic.is_live and topic.owner is None
+        self._set_owner(topic, owner)
+        topic.value = message
+        topic.is_live = not deletes
+        self.account.hold(message.size_bytes, message.head.usage)
+        topic.users += 1  # ours, until everybody has been told
+        is_owed, is_judged = False, self._is_judged(destination)
+        groups = self._table.reached(destination) if is_judged else self._table.matching(destination)
+        if sum(map(len, groups)) > 1:
+            message.shared = {}
+            self._shared.add(topic)
+        for feeds in groups:
+            for feed in feeds:
+                if deletes and feed.snapshot is not None:
+                    self._strike_silently(feed, topic)
+                if not is_judged or feed.rights.may_receive(destination):
+                    self._tell_of(feed, topic, was_ordinary=was_ordinary)
+                elif feed.subscription is not None:  # there may be the marker to send
+                    self._line_up(feed, feed.subscription.session)
+                is_owed = is_owed or (feed.is_durable and feed.knows(topic))
+        self._record(topic, is_owed=is_owed)
+        topic.users -= 1
+        self._forget_if_idle(topic)
+
+    def end_ephemerals(self, session: Session) -> None:
+        """The session has ended, and the values that go with it do."""
+        for destination in list(session.ephemerals):
+            self._delete(destination, session.principal, session.usage)
+
+    def restore(self, message: Message, *, deletes: bool) -> None:
+        """Take what was kept by an earlier run, before anything else happens."""
+        destination = message.head.destination
+        topic = self._topics[destination] = LastValueTopic(destination, message)
+        topic.is_live = not deletes
+        topic.is_stored = True
+        self._pay_disk(topic, message)
+        self._open(topic)
+        self.account.hold(message.size_bytes, message.head.usage)
+        if self._key_of is not None and not deletes:
+            self._by_key[self._key_of(destination)] = destination
+
+    def sweep(self) -> None:
+        """After `restore` and `owe`: forget the deletions that nobody has to be told of."""
+        for topic in list(self._topics.values()):
+            self._forget_if_idle(topic)
+
+    def advance(self) -> None:
+        """Let time pass: a value stays, what it was encoded to for its first receivers need not."""
+        for topic in self._shared:
+            topic.value.shared = None
+        self._shared.clear()
+        for topic in self._departed.let_go_some():
+            self._forget_if_idle(topic)
+
+    def _claim_key(self, key: str, head: Head) -> None:
+        """D.30: a value that was kept for another destination of this key is deleted there."""
+        former = self._by_key.get(key)
+        self._by_key[key] = head.destination
+        if former is not None and former != head.destination:
+            self._delete(former, head.sender, head.usage)
+
+    def _delete(self, destination: str, sender: str, usage: Usage) -> None:
+        topic = self._topics.get(destination)
+        if topic is not None and topic.is_live:
+            head = Head(Kind.LAST_VALUE, destination, sender, (), usage=usage)
+            # Not by `send`: its key may be another destination's by now.
+            key_of, self._key_of = self._key_of, None
+            try:
+                self.send(Message(head, b"", next(self._numbers), 0.0), None, deletes=True)
+            finally:
+                self._key_of = key_of
+
+    def _set_owner(self, topic: LastValueTopic, owner: Session | None) -> None:
+        if topic.owner is not None:
+            topic.owner.ephemerals.pop(topic.destination, None)
+        topic.owner = owner
+        if owner is not None:
+            owner.ephemerals[topic.destination] = None
+
+    def _record(self, topic: LastValueTopic, *, is_owed: bool) -> None:
+        journal = self._journal
+        if journal is None:
+            return
+        if topic.owner is None and (topic.is_live or is_owed):
+            self._pay_disk(topic, topic.value)
+            topic.is_stored = True
+            journal.put_value(topic.value)
+        elif topic.is_stored or not topic.is_live:
+            # A deletion of nothing leaves a row too: its RECEIPT shall not say that it is not durable.
+            self._pay_disk(topic, None)
+            topic.is_stored = False
+            journal.drop_value(topic.destination)
+
+    def _pay_disk(self, topic: LastValueTopic, value: Message | None) -> None:
+        """Note which value the store has from now on; None: it has none."""
+        former = topic.stored
+        if former is not None:
+            former.head.usage.disk_bytes -= former.disk_bytes
+        if value is not None:
+            value.head.usage.disk_bytes += value.disk_bytes
+        topic.stored = value
+
+    def _open(self, topic: LastValueTopic) -> None:
+        self.account.take(Resource.DESTINATIONS, topic.creator)
+        self.account.hold(TOPIC_COST_BYTES + text_cost_bytes(topic.destination), topic.creator)
+
+    def _forget_if_idle(self, topic: LastValueTopic) -> None:
+        if topic.is_live or topic.users:
+            return
+        del self._topics[topic.destination]
+        self.account.release(topic.value.size_bytes, topic.value.head.usage)
+        self.account.release(TOPIC_COST_BYTES + text_cost_bytes(topic.destination), topic.creator)
+        self.account.give_back(Resource.DESTINATIONS, topic.creator)
+        if topic.is_stored and self._journal is not None:
+            self._pay_disk(topic, None)
+            self._journal.drop_value(topic.destination)
+        if self._key_of is not None:
+            key = self._key_of(topic.destination)
+            if self._by_key.get(key) == topic.destination:
+                del self._by_key[key]
+
+    # --- feeds ---
+
+    def add(self, feed: ValueFeed) -> None:
+        """Let `feed` know of changes from now on. Raises ValueError for a malformed glob."""
+        feeds = self._table.get(feed.pattern)
+        if feeds is None:
+            self._table.add(feed.pattern, [feed])
+        else:
+            feeds.append(feed)
+            self._table.note_change(feed.pattern)
+
+    def users_of(self, pattern: str) -> Iterator[Usage]:
+        """Whose feeds of exactly this pattern there are."""
+        return (feed.owner for feed in self._table.get(pattern) or ())
+
+    def remove(self, feed: ValueFeed) -> None:
+        """Forget a feed that nobody is fed by."""
+        feeds = self._table.get(feed.pattern)
+        assert feeds is not None
+        feeds.remove(feed)
+        self._table.note_change(feed.pattern)
+        if not feeds:
+            self._table.remove(feed.pattern)
+        feed.end_walk()
+        for topic in self._departed.add(feed):
+            self._forget_if_idle(topic)
+
+    def drop_waiting(self, feed: ValueFeed) -> int:
+        """Drop what is pending for `feed`. Returns the number of destinations."""
+        dropped = feed.drop_waiting()
+        for topic in dropped:
+            self._strike_silently(feed, topic)
+            self._forget_if_idle(topic)
+        return len(dropped)
+
+    def take_snapshot(self, feed: ValueFeed, *, tells_end: bool) -> None:
+        """Have `feed` told of all that is live and permitted now (`eager`; PROTOCOL G, "Snapshot").
+
+        Where there is much to look at, it `is_walking` after this, and `walk_on` is to be called.
+
+        Raises:
+            Refused: the broker has no room for so much to be told.
+        """
+        self._snapshots.begin(feed, tells_end=tells_end)
+        self._snapshots.walk_on(feed)
+
+    def walk_on(self, feed: ValueFeed) -> bool:
+        """Go on with a snapshot, as `Snapshots.walk_on`, and send it when it is complete."""
+        goes_on = self._snapshots.walk_on(feed)
+        if not goes_on and feed.subscription is not None:
+            self._begin_to_tell(feed, feed.subscription)
+        return goes_on
+
+    def attach(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
+        """Feed it from now on, and with what its feed has to tell already."""
+        feed = subscription.feed
+        assert feed is not None
+        feed.subscription = subscription
+        self._begin_to_tell(feed, subscription)
+
+    def _begin_to_tell(self, feed: ValueFeed, subscription: Subscription) -> None:
+        if feed.snapshot is not None and not (feed.snapshot or feed.is_walking):
+            self._mark_end(feed)
+        self._line_up(feed, subscription.session)
+
+    def review(self, subscription: Subscription) -> None:
+        """Rights have changed: what is no longer permitted is struck off its snapshot."""
+        feed = subscription.feed
+        assert feed is not None
+        for topic in list(feed.snapshot or ()):
+            if not self._may(feed, topic):
+                self._strike_silently(feed, topic)
+        self._line_up(feed, subscription.session)
+
+    def release(self, subscription: Subscription) -> None:
+        """Its RECEIPT was said: send what waits for that."""
+        feed = subscription.feed
+        assert feed is not None
+        if feed.subscription is subscription:
+            feed.is_held = False
+            self._line_up(feed, subscription.session)
+
+    def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:  # noqa: ARG002
+        """Feed it no more. That of a durable one remembers what was in flight."""
+        feed = subscription.feed
+        assert feed is not None
+        session = subscription.session
+        session.value_credit += feed.in_flight_count
+        subscription.unacked.clear()
+        if feed.in_line:
+            session.value_feeds.remove(feed)
+            feed.in_line = False
+        feed.subscription = None
+        feed.is_held = False
+        if feed.is_durable:
+            self._snapshots.finish(feed)
+            feed.land()
+            feed.seen_number = self.next_number()
+        else:
+            self.remove(feed)
+        feed.snapshot = None
+        self._pump(session)
+
+    def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:  # noqa: ARG002
+        """These were told; what has changed since goes to the end of the line."""
+        feed = subscription.feed
+        assert feed is not None
+        for message in messages:
+            topic = feed.settle(message.number)
+            if topic is not None and topic is not feed.marker:
+                self._forget_if_idle(topic)
+        subscription.session.value_credit += len(messages)
+        self._line_up(feed, subscription.session)
+
+    def give_back(
+        self,
+        subscription: Subscription,  # noqa: ARG002
+        messages: Sequence[Message],  # noqa: ARG002
+        now: float,  # noqa: ARG002
+        nack: Nack,  # noqa: ARG002
+    ) -> None:
+        """Never asked for: a NACK is ignored here."""
+        raise AssertionError
+
+    def resume(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
+        """Tell on."""
+        self._pump(subscription.session)
+
+    def _reaches(self, feeds: Sequence[ValueFeed], destination: str) -> bool:
+        """Whether one of these may be told of a destination, or knows of it from when it might."""
+        topic = self._topics.get(destination)
+        for feed in feeds:  # of very many a generator takes three times as long
+            if feed.rights.may_receive(destination) or (topic is not None and feed.knows(topic)):
+                return True
+        return False
+
+    def _may(self, feed: ValueFeed, topic: LastValueTopic) -> bool:
+        return not self._is_judged(topic.destination) or feed.rights.may_receive(topic.destination)
+
+    def _is_judged(self, destination: str) -> bool:
+        # What is reserved is shown only to whom it is meant for, also where no rights are configured.
+        return self.is_judged or destination.startswith(RESERVED_VALUE_PREFIX)
+
+    def _tell_of(self, feed: ValueFeed, topic: LastValueTopic, *, was_ordinary: bool) -> None:
+        """`topic` has changed. Now if nothing is before it, otherwise when its turn comes."""
+        subscription = feed.subscription
+        if subscription is None:
+            # What comes and goes with a publisher is not kept for who is away, save that it put an
+            # end to what they know of (PROTOCOL G, "Ephemeral").
+            is_unknown = not topic.is_live and topic.first_number > feed.seen_number
+            if was_ordinary or not (is_unknown or topic.owner is not None):
+                feed.notify(topic)
+        elif subscription.session.takes_values and feed.is_free_for(topic):
+            # As by way of the line, in a third of the time.
+            if subscription.ack_mode is not AckMode.AUTO:
+                feed.send_at_once(topic)
+                self._await_ack(subscription, topic)
+            subscription.deliver(topic.value)
+        elif feed.notify(topic) or feed.marker is not None:
+            self._line_up(feed, subscription.session)
+
+    def _line_up(self, feed: ValueFeed, session: Session) -> None:
+        if feed.is_ready and not feed.in_line:
+            feed.in_line = True
+            session.value_feeds.append(feed)
+        self._pump(session)
+
+    def _pump(self, session: Session) -> None:
+        """Tell what can be told, the session's subscriptions in turn.
+
+        D.8: one window of un-ACKed messages for the whole connection; when it is full everything
+        waits, subscriptions that acknowledge nothing too.
+        """
+        feeds = session.value_feeds
+        while feeds and session.value_credit > 0 and not session.is_choked:
+            feed = feeds[0]
+            if not feed.is_ready:
+                feeds.popleft()
+                feed.in_line = False
+                continue
+            if len(feeds) > 1:
+                feeds.rotate(-1)
+            self._tell(feed, feed.take())
+
+    def _tell(self, feed: ValueFeed, topic: LastValueTopic) -> None:
+        subscription = feed.subscription
+        assert subscription is not None
+        is_marker = topic is feed.marker
+        if not is_marker and not self._may(feed, topic):
+            feed.let_go(topic)
+            self._strike_silently(feed, topic)
+            self._forget_if_idle(topic)
+            return
+        message = topic.value
+        ends = is_marker or (topic.is_live and self._strike(feed, topic))
+        if subscription.ack_mode is AckMode.AUTO:
+            feed.let_go(topic)
+        else:
+            feed.send(topic)
+            self._await_ack(subscription, topic)
+        subscription.deliver(message, SNAPSHOT_END if ends else None)
+        if not is_marker:
+            self._forget_if_idle(topic)
+
+    def _await_ack(self, subscription: Subscription, topic: LastValueTopic) -> None:
+        subscription.unacked[topic.value.number] = topic.value
+        subscription.session.value_credit -= 1
+
+    def _strike(self, feed: ValueFeed, topic: LastValueTopic) -> bool:
+        """Strike a destination off the snapshot; whether it was the last."""
+        snapshot = feed.snapshot
+        if snapshot is None or topic not in snapshot:
+            return False
+        snapshot.remove(topic)
+        if snapshot or feed.is_walking:
+            return False
+        feed.snapshot = None
+        return True
+
+    def _strike_silently(self, feed: ValueFeed, topic: LastValueTopic) -> None:
+        if self._strike(feed, topic):
+            self._mark_end(feed)
+
+    def _mark_end(self, feed: ValueFeed) -> None:
+        """PROTOCOL G, "Snapshot": no value can tell of its end, so that an empty message does."""
+        feed.snapshot = None
+        head = Head(Kind.LAST_VALUE, feed.pattern, "", ())
+        head.headers = (("destination", feed.pattern),)  # nobody sent it
+        feed.marker = LastValueTopic(feed.pattern, Message(head, b"", next(self._numbers), 0.0))
+        feed.notify(feed.marker)

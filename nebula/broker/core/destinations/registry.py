@@ -1,0 +1,355 @@
+"""All queues: how they come and go, inboxes, and the dead-letter queue."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Final
+
+from nebula import headers as names
+from nebula.broker.core.access import Rights
+from nebula.broker.core.account import Account
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.journal import Journal
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import Head, Kind, Message, Verdict
+from nebula.broker.core.notes import MESSAGES_DEAD
+from nebula.broker.core.policies import DestinationPolicy, PolicyTable, QueueRules, WhenFull
+from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.subscription import PLAIN_NACK, Nack
+
+# PROTOCOL G: the name of an inbox that is gone is not given out again for an hour. So many
+# names are remembered at most, some 150 bytes each; the oldest of the principal that has most are forgotten
+# first.
+_RETIRED_INBOX_SECONDS = 3600.0
+_MAX_RETIRED_INBOXES = 100_000
+
+# Memory that CPython uses for an empty queue, measured by tests/broker/test_costs.py.
+QUEUE_COST_BYTES: Final = 3_200
+
+# Of messages that may have expired so many are looked at in one go, over all queues: some 10 ms.
+_SWEPT_AT_ONCE = 20_000
+
+# Of postponed messages that are due so many are put back in one go, over all queues: some 10 ms.
+_PUT_BACK_AT_ONCE = 5_000
+
+
+class Queues:
+    """The queues of a broker, by name.
+
+    Args:
+        account: what all destinations hold together.
+        limits: of queues for which no policy says otherwise.
+        policies: limits of single queues, by pattern.
+        numbers: gives messages of our own their numbers.
+        journal: is told of what is to be kept on disk; None: nothing is.
+        wall_offset: what makes wall-clock time (seconds since 1970) of the broker's own.
+        dead_letter: name of the queue for messages that nobody consumed.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        limits: Limits,
+        policies: PolicyTable,
+        numbers: count[int],
+        *,
+        journal: Journal | None = None,
+        wall_offset: float = 0.0,
+        dead_letter: str = names.DEAD_LETTER_QUEUE,
+    ) -> None:
+        self.dead_letter = dead_letter
+        self._account = account
+        self._limits = limits
+        self._policies = policies
+        self._numbers = numbers
+        self._journal = journal
+        self._copies = policies.copies
+        self._wall_offset = wall_offset
+        self._by_name: dict[str, Queue] = {}
+        # Hashes of names, which may be long, with until when; and by whose they were, oldest first.
+        self._retired_inboxes: dict[int, float] = {}
+        self._retired_by: dict[str, deque[int]] = {}
+        self.get: Callable[[str], Queue | None] = self._by_name.get
+        self._now = 0.0
+
+    @property
+    def by_name(self) -> Mapping[str, Queue]:
+        """All of them."""
+        return self._by_name
+
+    def ensure(self, name: str, owner: Usage) -> Queue:
+        """The queue of this name; if it is new, follow it up as after `create`."""
+        return self._by_name.get(name) or self.create(name, owner)
+
+    def create(
+        self, name: str, owner: Usage, *, auto_delete: bool = False, has_levels: bool = False
+    ) -> Queue:
+        """A queue that is new. Follow it with what it is to hold or feed, or `forget_if_idle`.
+
+        Args:
+            owner: who pays for it as a destination, and for the messages of an inbox.
+            auto_delete: it is removed with its last subscription, and nothing of it is stored.
+            has_levels: it has priorities, whatever the policies say.
+        """
+        self._account.take(Resource.DESTINATIONS, owner)
+        self._account.hold(QUEUE_COST_BYTES + text_cost_bytes(name), owner)
+        queue = self._by_name[name] = self.planned(
+            name, owner, auto_delete=auto_delete, has_levels=has_levels
+        )
+        return queue
+
+    def planned(
+        self, name: str, owner: Usage, *, auto_delete: bool = False, has_levels: bool = False
+    ) -> Queue:
+        """A queue as `create` would make it, but not registered: to find out what it would accept."""
+        is_inbox = name.startswith(names.INBOX_PREFIX)
+        is_reserved = name.startswith(names.RESERVED_QUEUE_PREFIX)
+        is_dead_letter = name == self.dead_letter
+        # A queue that others rely on is not removed with its last subscription.
+        is_ours = is_dead_letter or is_reserved or name in self._copies
+        auto_delete = auto_delete and not is_ours
+        # The two queues in which anybody's messages may end up have bounds of their own.
+        payer = self._account.own if name == names.BROKER_QUEUE else None
+        if is_dead_letter:
+            payer = self._account.dead
+        return Queue(
+            name,
+            self._account,
+            self._rules(name, is_dead_letter=is_dead_letter),
+            # Anybody may send to the broker's own service: nobody's dead letters go for what that rejects.
+            bury=None if is_reserved or is_dead_letter else self._bury,
+            # A crash ends the last subscription, and the queue with it: nothing need be stored.
+            journal=None if auto_delete or is_inbox else self._journal,
+            # D.48: an inbox exists through its subscription only, whatever that asked for.
+            auto_delete=auto_delete or is_inbox,
+            is_inbox=is_inbox,
+            keeps_all=name in self._copies,
+            # Operators' requests go before what anybody may send there.
+            has_levels=has_levels or name == names.BROKER_QUEUE,
+            # Messages that a peer does not take from its inbox must not use up the shares of their senders.
+            payer=owner if is_inbox else payer,
+            owner=owner,
+        )
+
+    def keeps(self, name: str) -> bool:
+        """Whether messages of this queue may be stored."""
+        queue = self._by_name.get(name)
+        return queue is None or queue.may_keep
+
+    def _rules(self, name: str, *, is_dead_letter: bool) -> QueueRules:
+        policy = self._policies.lookup(name) or DestinationPolicy()
+        limits = self._limits
+        return QueueRules(
+            max_messages=policy.max_messages or limits.max_queue_messages,
+            max_bytes=policy.max_bytes or limits.max_queue_bytes,
+            max_memory_bytes=limits.max_queue_memory_bytes,
+            window_bytes=limits.queue_window_bytes,
+            # What is dead stays until somebody takes it, or newer ones take its place.
+            max_deliveries=None if is_dead_letter else policy.max_deliveries or limits.max_deliveries,
+            when_full=WhenFull.DROP_OLDEST if is_dead_letter else policy.when_full,
+            time_to_live=None if is_dead_letter else policy.time_to_live,
+            has_priorities=policy.has_priorities and not is_dead_letter,
+        )
+
+    def make_bound(
+        self,
+        name: str,
+        rights: Rights,
+        owner: Usage,
+        *,
+        is_durable: bool,
+        when_full: WhenFull = WhenFull.REJECT,
+    ) -> Queue:
+        """A queue for one subscription to topics. It is nobody else's, and not among the others.
+
+        Args:
+            owner: whose subscription it is. It asked for the messages, so it pays for them.
+            when_full: of one that is not durable: what happens when its subscriber does not keep up. With
+                REJECT that is ended.
+        """
+        limits = self._limits
+        # What waits for somebody who is there is bounded as his outbox is: more, and he is too slow.
+        most_bytes = limits.max_queue_memory_bytes if is_durable else limits.max_outbox_bytes
+        rules = QueueRules(
+            max_messages=limits.max_queue_messages,
+            max_bytes=limits.max_queue_bytes if is_durable else most_bytes,
+            max_memory_bytes=most_bytes,
+            window_bytes=limits.queue_window_bytes,
+            max_deliveries=limits.max_deliveries,
+            when_full=when_full,
+        )
+        return Queue(
+            name,
+            self._account,
+            rules,
+            bury=self._bury_kept if is_durable else None,
+            journal=self._journal if is_durable else None,
+            keeps_all=is_durable,
+            auto_delete=not is_durable,
+            rights=rights,
+            payer=owner,
+            owner=owner,
+        )
+
+    def is_fresh_inbox(self, name: str, now: float) -> bool:
+        """Whether somebody may have it as an inbox: nobody has, nor had within the hour."""
+        return name not in self._by_name and self._retired_inboxes.get(hash(name), now) <= now
+
+    def forget_if_idle(self, queue: Queue, now: float) -> None:
+        """Forget what holds and feeds nothing: the next SEND or SUBSCRIBE makes it again."""
+        if not queue.is_idle or self._by_name.get(queue.name) is not queue:
+            return
+        del self._by_name[queue.name]
+        self._account.give_back(Resource.DESTINATIONS, queue.owner)
+        self._account.release(QUEUE_COST_BYTES + text_cost_bytes(queue.name), queue.owner)
+        if queue.is_inbox:
+            self._retire(queue, now)
+
+    def _retire(self, inbox: Queue, now: float) -> None:
+        """Remember its name for a while. Where these are too many, whoever has most forgets its oldest."""
+        name, owner = hash(inbox.name), inbox.owner.name
+        if name in self._retired_inboxes:
+            self._forget_expired(now)  # its hour is over, and nobody has looked since
+        self._retired_inboxes[name] = now + _RETIRED_INBOX_SECONDS
+        self._retired_by.setdefault(owner, deque()).append(name)
+        if len(self._retired_inboxes) > _MAX_RETIRED_INBOXES:
+            self._forget_retired(max(self._retired_by, key=lambda each: len(self._retired_by[each])))
+
+    def _forget_expired(self, now: float) -> None:
+        for owner, retired in list(self._retired_by.items()):
+            while retired and self._retired_inboxes[retired[0]] <= now:
+                self._forget_retired(owner)
+
+    def _forget_retired(self, owner: str) -> None:
+        retired = self._retired_by[owner]
+        del self._retired_inboxes[retired.popleft()]
+        if not retired:
+            del self._retired_by[owner]
+
+    def advance(self, now: float) -> None:
+        """Let time pass: drop what has expired."""
+        self._now = now
+        expiring = self._account.expiring
+        left = _SWEPT_AT_ONCE
+        for holding in list(expiring):
+            if left <= 0:
+                break
+            count = holding.expire(now, left)
+            left -= count
+            if count and holding in expiring:
+                # To the end of the line: those that were not looked at come first the next time.
+                del expiring[holding]
+                expiring[holding] = None
+            queue = self._by_name.get(holding.name)
+            if queue is holding:
+                self.forget_if_idle(queue, now)
+        self._forget_expired(now)
+        self._put_back_due(now)
+
+    def _put_back_due(self, now: float) -> None:
+        """Go on with what was postponed and is due."""
+        postponed = self._account.postponed
+        left = _PUT_BACK_AT_ONCE
+        for holding in list(postponed):
+            if left <= 0:
+                break
+            count = holding.put_back_due(now, left)
+            left -= count
+            if count and holding in postponed:
+                # To the end of the line, as above.
+                postponed[holding] = postponed.pop(holding)
+            queue = self._by_name.get(holding.name)
+            if count and queue is holding:
+                self.forget_if_idle(queue, now)
+
+    def page_out(self, up_to: int) -> None:
+        """Let large queues go what the store has.
+
+        Args:
+            up_to: the highest number that it has.
+        """
+        account = self._account
+        is_scarce = account.stored_bytes > account.max_bytes // 2
+        for queue in list(account.large):
+            queue.page_out(up_to, is_scarce=is_scarce)
+
+    def bury(
+        self,
+        message: Message,
+        source: str,
+        reason: str,
+        deliveries: int,
+        *,
+        nack: Nack = PLAIN_NACK,
+        was_kept: bool = False,
+        is_moved: bool = False,
+    ) -> None:
+        """Put a message that nobody consumed into the dead-letter queue, with why, or count it.
+
+        Args:
+            nack: what was said last when it was given back.
+            was_kept: it was on disk, whatever its SEND said, and so the dead letter is.
+            is_moved: a queue had it.
+        """
+        self._account.notes.add(MESSAGES_DEAD, reason, principal=message.head.sender, destination=source)
+        queue = self._by_name.get(self.dead_letter)
+        if queue is None:
+            if not self._account.has_room_for(message.size_bytes, self._account.dead):
+                # A flood of them must not make a queue for each.
+                self._account.dropped["dead-letter-full"] += 1
+                return
+            queue = self.create(self.dead_letter, self._account.own)
+        is_persistent = message.head.is_persistent or was_kept
+        dead = self._dead(
+            message, source, reason, deliveries, nack, is_persistent=is_persistent, is_moved=is_moved
+        )
+        # A crash before the commit leaves it in the queue where it died.
+        if queue.send_once(dead, self._now) is not Verdict.ACCEPTED:
+            self._account.dropped["dead-letter-full"] += 1
+            self.forget_if_idle(queue, self._now)
+
+    def _bury(self, message: Message, source: str, reason: str, deliveries: int, nack: Nack) -> None:
+        self.bury(message, source, reason, deliveries, nack=nack, is_moved=True)
+
+    def _bury_kept(self, message: Message, source: str, reason: str, deliveries: int, nack: Nack) -> None:
+        self.bury(message, source, reason, deliveries, nack=nack, was_kept=True, is_moved=True)
+
+    def _dead(
+        self,
+        message: Message,
+        source: str,
+        reason: str,
+        deliveries: int,
+        nack: Nack,
+        *,
+        is_persistent: bool,
+        is_moved: bool,
+    ) -> Message:
+        """A message with its own headers and those that say what became of it (PROTOCOL G)."""
+        wall = self._now + self._wall_offset
+        about = [
+            (names.DEAD_LETTER_REASON, reason),
+            (names.DEAD_LETTER_FROM, source),
+            (names.DEAD_LETTER_AT, str(round(wall * 1000))),
+            (names.DEAD_LETTER_DELIVERIES, str(deliveries)),
+            *nack.failure,
+        ]
+        kept = message.head.headers[2:]
+        if message.exchange is not None:
+            kept += (message.exchange,)
+        # What is dead does not expire (DESIGN 4).
+        kept = tuple(
+            (names.DEAD_LETTER_EXPIRES if name == names.EXPIRES else name, value) for name, value in kept
+        )
+        head = Head(
+            Kind.QUEUE,
+            self.dead_letter,
+            message.head.sender,
+            (*about, *kept),
+            is_persistent=is_persistent,
+            is_moved=is_moved,
+            usage=message.head.usage,
+        )
+        return Message(head, message.body, next(self._numbers), self._now)

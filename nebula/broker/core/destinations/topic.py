@@ -1,0 +1,211 @@
+"""Topics: each message to everybody who is subscribed at that moment.
+
+Invariants, checked after each step of the tests:
+
+- a topic holds no message: what cannot go out at once lies in the receivers' outboxes, which
+  are bounded, or in the queue that is bound to a subscription;
+- each subscription is either fed directly (auto) or through one bound queue;
+- a topic without subscriptions is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from nebula.broker.core.account import Account
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.messages import Message, Verdict
+from nebula.broker.core.patterns import PatternTable
+from nebula.broker.core.shares import Resource, Usage
+from nebula.broker.core.subscription import Nack, Subscription
+from nebula.headers import RESERVED_TOPIC_PREFIX
+
+
+class Topic:
+    """What is subscribed to one topic, or to one glob of topics.
+
+    Attributes:
+        direct: subscriptions that acknowledge nothing.
+        owner: the first subscriber of those that still are; pays for it as a destination.
+        queues: one for each other subscription, which gives it credit, redelivery and a bound. That
+            of a durable one stays while its subscription is away.
+    """
+
+    __slots__ = ("direct", "owner", "queues")
+
+    def __init__(self, owner: Usage) -> None:
+        self.owner = owner
+        self.direct: list[Subscription] = []
+        self.queues: list[Queue] = []
+
+    @property
+    def consumer_count(self) -> int:
+        """Subscriptions, and those that are away."""
+        return len(self.direct) + len(self.queues)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing would be lost if it were forgotten."""
+        return not (self.direct or self.queues)
+
+    def reaches(self, destination: str) -> bool:
+        """Whether anybody is subscribed who may receive what is sent there."""
+        for subscription in self.direct:
+            if subscription.session.rights.may_receive(destination):
+                return True
+        for queue in self.queues:  # noqa: SIM110  # of very many a generator takes three times as long
+            if queue.may_take(destination):
+                return True
+        return False
+
+    @property
+    def users(self) -> Iterator[Usage]:
+        """Whose subscriptions there are."""
+        yield from (subscription.session.usage for subscription in self.direct)
+        yield from (queue.owner for queue in self.queues)
+
+    def send(self, message: Message, now: float, *, is_judged: bool) -> list[Queue]:
+        """To everybody who is subscribed now, and may receive it.
+
+        Args:
+            is_judged: rights are configured, so that each receiver's are looked at.
+
+        Returns:
+            Bound queues that have no room for it.
+        """
+        head = message.head
+        if is_judged or head.reply_to is not None:
+            self._send_with_care(message, now, is_judged=is_judged)
+        else:
+            # `Subscription.deliver` written out: the call would cost a third of the fan-out.
+            size = message.size_bytes
+            for subscription in self.direct:
+                session = subscription.session
+                outbox = session.outbox
+                if not outbox:
+                    session.dirty.append(session)
+                outbox.append((subscription, message, None))
+                session.outbox_bytes += size
+                if session.outbox_bytes >= session.high_water_bytes:
+                    session.choke()
+        if not self.queues:
+            return []
+        send = Queue.send_once if head.is_once else Queue.send
+        return [
+            queue
+            for queue in self.queues
+            if queue.may_take(head.destination) and send(queue, message, now) is Verdict.FULL
+        ]
+
+    def _send_with_care(self, message: Message, now: float, *, is_judged: bool) -> None:
+        head = message.head
+        for subscription in self.direct:
+            session = subscription.session
+            if is_judged and not session.rights.may_receive(head.destination):
+                continue
+            subscription.deliver(message)
+            if head.reply_to is not None:
+                session.reply_rights.grant(message, now)
+
+
+class Topics:
+    """All topics, and what is subscribed to several of them by a glob.
+
+    Args:
+        account: what all principals use.
+
+    Attributes:
+        globs: those that are subscribed to at present.
+    """
+
+    takes_nacks = False  # a direct subscription has nothing to give back
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self.is_judged = False
+        self._table: PatternTable[Topic] = PatternTable(Topic.reaches)
+        self.forget_reached = self._table.forget_reached
+        self.globs = self._table.globs
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """By what was subscribed to."""
+        return self._table.things
+
+    def send(self, message: Message, now: float) -> list[Queue]:
+        """To everybody whose pattern matches; one MESSAGE for each subscription (D.33).
+
+        Who has no room is not waited for: his bound queue is among those returned.
+        """
+        table = self._table
+        destination = message.head.destination
+        if not table.has_globs:
+            topic = table.get(destination)
+            if topic is None:
+                return []
+            if topic.consumer_count > 1:
+                message.shared = {}
+            return topic.send(message, now, is_judged=self.is_judged)
+        # A glob shows what is reserved only to whom it is meant for, also where no rights are configured.
+        is_judged = self.is_judged or destination.startswith(RESERVED_TOPIC_PREFIX)
+        topics = table.reached(destination) if is_judged else table.matching(destination)
+        if len(topics) > 1 or (topics and topics[0].consumer_count > 1):
+            message.shared = {}
+        full: list[Queue] = []
+        for topic in topics:
+            full += topic.send(message, now, is_judged=is_judged)
+        return full
+
+    def bind(self, pattern: str, queue: Queue) -> None:
+        """Feed `queue` with what is sent to topics of `pattern`."""
+        self.topic(pattern, queue.owner).queues.append(queue)
+        self._table.note_change(pattern)
+
+    def release(self, pattern: str, queue: Queue) -> None:
+        """Feed it no more."""
+        topic = self._table.things[pattern]
+        topic.queues.remove(queue)
+        self._let_go(pattern, topic, queue.owner)
+
+    def attach(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
+        """Feed it directly what comes from now on."""
+        self.topic(subscription.pattern, subscription.session.usage).direct.append(subscription)
+        self._table.note_change(subscription.pattern)
+
+    def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:  # noqa: ARG002
+        """Feed it no more."""
+        topic = self._table.things[subscription.pattern]
+        topic.direct.remove(subscription)
+        self._let_go(subscription.pattern, topic, subscription.session.usage)
+
+    def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
+        """Nothing was un-ACKed."""
+
+    def give_back(
+        self, subscription: Subscription, messages: Sequence[Message], now: float, nack: Nack
+    ) -> None:
+        """Nothing was un-ACKed."""
+
+    def resume(self, subscription: Subscription, now: float) -> None:
+        """Nothing waits."""
+
+    def topic(self, pattern: str, owner: Usage) -> Topic:
+        """What is subscribed to `pattern`, new if there is nothing yet."""
+        topic = self._table.get(pattern)
+        if topic is None:
+            topic = Topic(owner)
+            self._table.add(pattern, topic)
+            self._account.take(Resource.DESTINATIONS, owner)
+        return topic
+
+    def _let_go(self, pattern: str, topic: Topic, leaver: Usage) -> None:
+        """A subscription of this principal has ended: forget a topic that is idle."""
+        self._table.note_change(pattern)
+        if topic.is_idle:
+            self._table.remove(pattern)
+            self._account.give_back(Resource.DESTINATIONS, topic.owner)
+        elif topic.owner is leaver and leaver not in topic.users:
+            # Others who stay must not have who has left pay for it.
+            self._account.give_back(Resource.DESTINATIONS, topic.owner)
+            topic.owner = next(topic.users)
+            self._account.take(Resource.DESTINATIONS, topic.owner)

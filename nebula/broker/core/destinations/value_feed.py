@@ -1,0 +1,296 @@
+"""What one subscription to last values has still to be told of."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum, auto
+from itertools import islice
+from typing import Final
+
+from nebula.broker.core.access import Rights
+from nebula.broker.core.account import Account
+from nebula.broker.core.messages import Message
+from nebula.broker.core.session import Session
+from nebula.broker.core.shares import Usage
+from nebula.broker.core.subscription import Subscription
+
+# What CPython takes for one destination that a feed has to do with: places in a dictionary, in a line, in a
+# snapshot. Measured: 137 bytes.
+ENTRY_COST_BYTES: Final = 150
+
+# And for a last-value destination, without its name and its value.
+TOPIC_COST_BYTES: Final = 300
+
+_REFERENCE_BYTES: Final = 8
+
+
+class LastValueTopic:
+    """One last-value destination.
+
+    Attributes:
+        destination: its name.
+        value: the message that was sent last; of a deletion too, while somebody has to be told.
+        is_live: there is a value; otherwise it was deleted.
+        owner: the session that an ephemeral value goes with, or None.
+        is_stored: the store has a row of it.
+        stored: the value in that row; its sender pays for it.
+        creator: who sent its first value, and pays for it as a destination.
+        first_number: of the message that it began with. A feed that has seen less knows nothing of it.
+        users: feeds that have still to be told of it, or have a message of it in flight.
+    """
+
+    __slots__ = (
+        "creator",
+        "destination",
+        "first_number",
+        "is_live",
+        "is_stored",
+        "owner",
+        "stored",
+        "users",
+        "value",
+    )
+
+    def __init__(self, destination: str, value: Message) -> None:
+        self.destination = destination
+        self.creator = value.head.usage
+        self.value = value
+        self.is_live = False
+        self.owner: Session | None = None
+        self.is_stored = False
+        self.stored: Message | None = None
+        self.first_number = value.number
+        self.users = 0
+
+
+class _State(Enum):
+    """Where a destination stands with a feed that has anything to do with it."""
+
+    READY = auto()
+    """It changed, and waits in the line."""
+    IN_FLIGHT = auto()
+    """A message of it was sent and not ACKed."""
+    CHANGED = auto()
+    """It is in flight, and has changed since."""
+
+
+class ValueFeed:
+    """What one subscription has still to be told of. That of a durable one outlives its connection.
+
+    Each destination that it has anything to do with counts in the account: many eager globs over many
+    values would be more than all values.
+
+    Args:
+        account: what all destinations of a broker hold together.
+        pattern: the destination or glob of its subscription.
+        rights: of its principal; it is told of nothing else.
+        owner: who pays for what is pending.
+        is_durable: changes are remembered while its session is away.
+
+    Attributes:
+        subscription: the one that is fed at present; None while its session is away.
+        snapshot: destinations of the snapshot that were not sent yet; None: no end of it is to be told.
+        marker: stands in the line for the end of a snapshot that no value can tell of.
+        seen_number: what was published up to here its subscription may have had when it went away.
+        is_held: nothing is to be sent yet: the RECEIPT of its SUBSCRIBE waits for the store (D.43).
+        in_line: it stands among its session's feeds that have something to be sent.
+    """
+
+    __slots__ = (
+        "_account",
+        "_in_flight",
+        "_is_wanted",
+        "_line",
+        "_states",
+        "_walk",
+        "_walk_bytes",
+        "in_line",
+        "is_durable",
+        "is_held",
+        "marker",
+        "owner",
+        "pattern",
+        "rights",
+        "seen_number",
+        "snapshot",
+        "subscription",
+    )
+
+    def __init__(
+        self, account: Account, pattern: str, rights: Rights, owner: Usage, *, is_durable: bool
+    ) -> None:
+        self._account = account
+        self.owner = owner
+        self.pattern = pattern
+        self.rights = rights
+        self.is_durable = is_durable
+        self.subscription: Subscription | None = None
+        self.snapshot: set[LastValueTopic] | None = None
+        self.marker: LastValueTopic | None = None
+        self.seen_number = 0
+        self.is_held = False
+        self.in_line = False
+        self._walk: Iterator[LastValueTopic] | None = None
+        self._walk_bytes = 0
+        self._is_wanted: Callable[[LastValueTopic], object] = bool
+        self._states: dict[LastValueTopic, _State] = {}
+        # Those in READY, in the order in which they became so.
+        self._line: deque[LastValueTopic] = deque()
+        # Those in the other two states, by the number of the message that was sent.
+        self._in_flight: dict[int, LastValueTopic] = {}
+
+    @property
+    def is_ready(self) -> bool:
+        """There is something to be sent."""
+        return bool(self._line) and not self.is_held and self._walk is None
+
+    @property
+    def is_walking(self) -> bool:
+        """Its snapshot is not complete, and nothing is sent before it is; see `walk_on`."""
+        return self._walk is not None
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages that were sent and not ACKed."""
+        return len(self._in_flight)
+
+    @property
+    def pending_count(self) -> int:
+        """How much there is to be told of, what is in flight too."""
+        return len(self._in_flight) + len(self._line)
+
+    @property
+    def holds_any(self) -> bool:
+        """It has to do with some destination."""
+        return bool(self._states)
+
+    def is_free_for(self, topic: LastValueTopic) -> bool:
+        """`topic` can be sent at once, if its session takes values: then nothing else waits."""
+        return not (self.is_held or topic in self._states or self._walk is not None)
+
+    def knows(self, topic: LastValueTopic) -> bool:
+        """Whether `topic` has to be kept for this feed."""
+        return topic in self._states
+
+    def pending(self) -> list[LastValueTopic]:
+        """All that it has to be told of if its session should resume, what was in flight first."""
+        return [topic for topic in (*self._in_flight.values(), *self._line) if topic is not self.marker]
+
+    def begin_walk(
+        self,
+        topics: Sequence[LastValueTopic],
+        is_wanted: Callable[[LastValueTopic], object],
+        *,
+        tells_end: bool,
+    ) -> None:
+        """Have it told of what is live and wanted among `topics`: `walk_on` until that is done."""
+        self._walk = iter(topics)
+        self._walk_bytes = _REFERENCE_BYTES * len(topics)
+        self._account.hold(self._walk_bytes, self.owner)
+        self._is_wanted = is_wanted
+        self.snapshot = set() if tells_end else None
+
+    def walk_on(self, count: int) -> bool:
+        """Look at so many more; True: that were not all."""
+        assert self._walk is not None
+        snapshot, is_wanted = self.snapshot, self._is_wanted
+        looked_at = 0
+        for topic in islice(self._walk, count):
+            looked_at += 1
+            if topic.is_live and is_wanted(topic):
+                self.notify(topic)
+                if snapshot is not None:
+                    snapshot.add(topic)
+        if looked_at == count:
+            return True
+        self.end_walk()
+        return False
+
+    def end_walk(self) -> None:
+        """What was not looked at is no part of the snapshot. Idempotent."""
+        self._walk = None
+        self._is_wanted = bool
+        self._account.release(self._walk_bytes, self.owner)
+        self._walk_bytes = 0
+
+    def notify(self, topic: LastValueTopic) -> bool:
+        """`topic` has changed. A place in the line is kept: that is what conflates (B.5).
+
+        Returns:
+            Whether the line has grown by it.
+        """
+        state = self._states.get(topic)
+        if state is None:
+            self._take_up(topic, _State.READY)
+            self._line.append(topic)
+            return True
+        if state is _State.IN_FLIGHT:
+            self._states[topic] = _State.CHANGED
+        return False
+
+    def take(self) -> LastValueTopic:
+        """The next of the line. It is to be `send`ed, or else `let_go`."""
+        return self._line.popleft()
+
+    def send(self, topic: LastValueTopic) -> None:
+        """Its value is on its way, and will be ACKed."""
+        self._states[topic] = _State.IN_FLIGHT
+        self._in_flight[topic.value.number] = topic
+
+    def send_at_once(self, topic: LastValueTopic) -> None:
+        """As `send`, of one that it `is_free_for`."""
+        self._take_up(topic, _State.IN_FLIGHT)
+        self._in_flight[topic.value.number] = topic
+
+    def let_go(self, topic: LastValueTopic) -> None:
+        """There is nothing more to be told of it."""
+        del self._states[topic]
+        topic.users -= 1
+        self._account.release(ENTRY_COST_BYTES, self.owner)
+
+    def _take_up(self, topic: LastValueTopic, state: _State) -> None:
+        self._states[topic] = state
+        topic.users += 1
+        self._account.hold(ENTRY_COST_BYTES, self.owner)
+
+    def let_go_some(self, count: int) -> list[LastValueTopic]:
+        """Nobody is fed by it any more: let so many go, whatever they wait for. Returns them."""
+        topics: list[LastValueTopic] = []
+        while self._states and len(topics) < count:
+            topic, _ = self._states.popitem()
+            topic.users -= 1
+            self._account.release(ENTRY_COST_BYTES, self.owner)
+            if topic is not self.marker:
+                topics.append(topic)
+        return topics
+
+    def drop_waiting(self) -> list[LastValueTopic]:
+        """Drop and return what is pending. What is in flight stays."""
+        dropped = [topic for topic in self._line if topic is not self.marker]
+        self._line = deque(topic for topic in self._line if topic is self.marker)
+        for topic in dropped:
+            self.let_go(topic)
+        return dropped
+
+    def settle(self, number: int) -> LastValueTopic | None:
+        """A message was ACKed; the destination that this feed has let go, if it did not change since."""
+        topic = self._in_flight.pop(number)
+        if self._states[topic] is _State.IN_FLIGHT:
+            self.let_go(topic)
+            return topic
+        # To the tail: what was notified before it and not sent yet goes first, so that all keys stay
+        # about equally fresh (B.5, "Fairness"; E 47).
+        self._states[topic] = _State.READY
+        self._line.append(topic)
+        return None
+
+    def land(self) -> None:
+        """The session goes away: what was in flight has to be told anew, first."""
+        pending = self.pending()
+        if self.marker is not None and self.knows(self.marker):
+            self.let_go(self.marker)
+        self.marker = None
+        self._in_flight.clear()
+        self._line = deque(pending)
+        self._states = dict.fromkeys(pending, _State.READY)

@@ -1,0 +1,238 @@
+"""Durable subscriptions, and the sessions that they belong to (PROTOCOL B.2, B.5; D.3, D.19, D.32)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from nebula.broker.core.access import Rights
+from nebula.broker.core.account import Account
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.registry import QUEUE_COST_BYTES
+from nebula.broker.core.destinations.value_feed import ValueFeed
+from nebula.broker.core.journal import Journal
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.storage import (
+    DropSession,
+    DropSubscription,
+    PutPending,
+    PutSession,
+    PutSubscription,
+)
+from nebula.broker.core.subscription import AckMode, Subscription
+from nebula.errors import Refused
+
+# Memory that CPython uses for a session with durable subscriptions and for each of these, without texts.
+SESSION_COST_BYTES: Final = 800
+DURABLE_COST_BYTES: Final = 1_500
+
+
+class Durable:
+    """A durable subscription: what goes on while its session is away.
+
+    Attributes:
+        id: as in SUBSCRIBE.
+        pattern: the destination or glob.
+        ack_mode, prefetch: of its last SUBSCRIBE.
+        source: keeps what it has still to get: a queue for topics, a feed for last values.
+        since: number of what came last before it: after a crash nothing older is told.
+        subscription: the one that is served at present; None while it is paused or away.
+    """
+
+    __slots__ = ("ack_mode", "id", "pattern", "prefetch", "since", "source", "subscription")
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002
+        pattern: str,
+        ack_mode: AckMode,
+        prefetch: int,
+        source: Queue | ValueFeed,
+        since: int,
+    ) -> None:
+        self.id = id
+        self.pattern = pattern
+        self.ack_mode = ack_mode
+        self.prefetch = prefetch
+        self.source = source
+        self.since = since
+        self.subscription: Subscription | None = None
+
+    @property
+    def cost_bytes(self) -> int:
+        """Memory that it costs, without its messages."""
+        bound_bytes = QUEUE_COST_BYTES if isinstance(self.source, Queue) else 0
+        return DURABLE_COST_BYTES + bound_bytes + text_cost_bytes(self.id, self.pattern)
+
+
+class StandingSession:
+    """What a client-id names, as long as it has durable subscriptions.
+
+    Attributes:
+        id: the client-id.
+        rights: whose it is.
+        usage: of its principal, which pays for it.
+        durables: its durable subscriptions, by id.
+        away_since: when its connection ended; None while it is connected.
+    """
+
+    __slots__ = ("away_since", "durables", "id", "rights", "usage")
+
+    def __init__(self, id: str, rights: Rights, usage: Usage) -> None:  # noqa: A002
+        self.id = id
+        self.rights = rights
+        self.usage = usage
+        self.durables: dict[str, Durable] = {}
+        self.away_since: float | None = None
+
+
+class StandingSessions:
+    """All sessions with durable subscriptions.
+
+    Args:
+        limits: for how long they are kept.
+        account: what all principals use.
+        journal: is told of all of them; None: they do not survive the process.
+    """
+
+    def __init__(self, limits: Limits, account: Account, journal: Journal | None = None) -> None:
+        self._limits = limits
+        self._account = account
+        self._journal = journal
+        self._by_id: dict[str, StandingSession] = {}
+        # Those without a connection, longest first.
+        self._away: dict[str, StandingSession] = {}
+
+    @property
+    def by_id(self) -> Mapping[str, StandingSession]:
+        """All of them."""
+        return self._by_id
+
+    def open(self, id: str, rights: Rights, usage: Usage) -> StandingSession:  # noqa: A002
+        """The session of this client-id, made if it is new.
+
+        Raises:
+            Refused: there are too many.
+        """
+        session = self._by_id.get(id)
+        if session is None:
+            if not self._account.has_room(Resource.SESSIONS, usage):
+                self._account.exceed(Resource.SESSIONS, usage, id)
+                raise Refused("too-many-sessions", "the broker has no room for more of your durable sessions")
+            session = self._make(id, rights, usage)
+            self._record(session)
+        return session
+
+    def check_room(self, usage: Usage) -> None:
+        """Refuse one more durable subscription where there are too many.
+
+        Raises:
+            Refused: there are.
+        """
+        if not self._account.has_room(Resource.DURABLES, usage):
+            self._account.exceed(Resource.DURABLES, usage)
+            detail = "the broker has no room for more of your durable subscriptions"
+            raise Refused("too-many-subscriptions", detail)
+        if self._account.is_overdrawn(usage):
+            self._account.exceed(Resource.MEMORY, usage)
+            raise Refused("memory", "the broker has no room for one more durable subscription")
+
+    def take_in(self, session: StandingSession, durable: Durable) -> None:
+        """Know of a durable subscription, which the store knows already."""
+        if durable.id not in session.durables:
+            self._account.take(Resource.DURABLES, session.usage)
+            self._account.hold(durable.cost_bytes, session.usage)
+        session.durables[durable.id] = durable
+
+    def add(self, session: StandingSession, durable: Durable) -> None:
+        """One more durable subscription, or one that has changed."""
+        self.take_in(session, durable)
+        if self._journal is not None:
+            row = PutSubscription(
+                session.id,
+                durable.id,
+                durable.pattern,
+                durable.ack_mode.value,
+                durable.prefetch,
+                durable.since,
+            )
+            self._journal.put("subscription", session.id, durable.id, row)
+
+    def remove(self, session: StandingSession, durable: Durable) -> None:
+        """One durable subscription less; a session without any is forgotten."""
+        del session.durables[durable.id]
+        self._account.give_back(Resource.DURABLES, session.usage)
+        self._account.release(durable.cost_bytes, session.usage)
+        if self._journal is not None:
+            self._journal.put(
+                "subscription", session.id, durable.id, DropSubscription(session.id, durable.id)
+            )
+        if not session.durables:
+            del self._by_id[session.id]
+            self._account.give_back(Resource.SESSIONS, session.usage)
+            self._account.release(SESSION_COST_BYTES + text_cost_bytes(session.id), session.usage)
+            self._away.pop(session.id, None)
+            if self._journal is not None:
+                self._journal.put("session", session.id, "", DropSession(session.id))
+
+    def arrive(self, id: str) -> None:  # noqa: A002
+        """The client of this session has connected."""
+        session = self._away.pop(id, None)
+        if session is not None:
+            session.away_since = None
+            self._record(session)
+
+    def leave(self, id: str, now: float) -> None:  # noqa: A002
+        """It has gone: from now on the session is abandoned, until it comes again."""
+        session = self._by_id.get(id)
+        if session is not None and session.away_since is None:
+            session.away_since = now
+            self._away[id] = session
+            self._record(session)
+
+    def expired(self, now: float) -> Iterator[StandingSession]:
+        """Those that were abandoned for too long. They are to be removed."""
+        for session in list(self._away.values()):
+            assert session.away_since is not None
+            if session.away_since + self._limits.session_expiry_seconds > now:
+                return
+            yield session
+
+    def restore(self, row: PutSession, rights: Rights, usage: Usage, now: float) -> StandingSession:
+        """Take what was kept by an earlier run. All are away at first."""
+        session = self._make(row.id, rights, usage)
+        offset = 0.0 if self._journal is None else self._journal.wall_offset
+        # A clock that was put back must not make it live for ever.
+        session.away_since = now if row.away_since is None else min(now, row.away_since - offset)
+        self._away[row.id] = session
+        if row.away_since is None:
+            # It was connected when the broker was killed: from now on it is away, over further starts.
+            self._record(session)
+        return session
+
+    def close(self) -> None:
+        """At a clean stop, after all connections have ended: have the store know what is pending."""
+        if self._journal is None:
+            return
+        for session in self._by_id.values():
+            for durable in session.durables.values():
+                feed = durable.source
+                if isinstance(feed, ValueFeed):
+                    pending = tuple(topic.destination for topic in feed.pending())
+                    self._journal.put(
+                        "pending", session.id, durable.id, PutPending(session.id, durable.id, pending)
+                    )
+
+    def _make(self, id: str, rights: Rights, usage: Usage) -> StandingSession:  # noqa: A002
+        session = self._by_id[id] = StandingSession(id, rights, usage)
+        self._account.take(Resource.SESSIONS, usage)
+        self._account.hold(SESSION_COST_BYTES + text_cost_bytes(id), usage)
+        return session
+
+    def _record(self, session: StandingSession) -> None:
+        if self._journal is not None:
+            since = session.away_since
+            wall = None if since is None else since + self._journal.wall_offset
+            row = PutSession(session.id, session.rights.principal, wall)
+            self._journal.put("session", session.id, "", row)

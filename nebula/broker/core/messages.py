@@ -1,0 +1,326 @@
+"""Messages, and the verdicts on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+from nebula import headers
+from nebula.broker.core.shares import Usage
+
+QUEUE_PREFIX: Final = "/queue/"
+TOPIC_PREFIX: Final = "/topic/"
+
+
+class Verdict(Enum):
+    """What became of a SEND. Values are the `disposition` of its RECEIPT."""
+
+    ACCEPTED = headers.ACCEPTED
+    INVALID = headers.REJECTED_INVALID
+    UNAUTHORISED = headers.REJECTED_UNAUTHORISED
+    FULL = headers.REJECTED_FULL
+    NO_CONSUMER = headers.REJECTED_NO_CONSUMER
+    DUPLICATE = headers.DUPLICATE
+    """Its `dedup-id` was used before: it is accepted, and nothing happens."""
+    WAIT = "wait"
+    """Nothing happened yet: the sender is to be read no further until the broker says so."""
+
+    # Members are compared by identity all over the hot path, and hashed in the RECEIPT table.
+    __hash__ = object.__hash__
+
+
+class Kind(Enum):
+    """The kinds of destinations (D.10)."""
+
+    QUEUE = "queue"
+    TOPIC = "topic"
+    LAST_VALUE = "last-value"
+
+    __hash__ = object.__hash__
+
+
+class Content(Enum):
+    """What a body is under the schema of its destination."""
+
+    VALID = "valid"
+    TOMBSTONE = "tombstone"
+    INVALID = "invalid"
+
+    __hash__ = object.__hash__
+
+
+ContentCheck: TypeAlias = Callable[[bytes], Content]
+"""Judges a body. Never raises; bounded in time and memory, whatever the body is."""
+
+
+PRIORITIES: Final = 10
+DEFAULT_PRIORITY: Final = 4
+
+_LEVELS: Final = frozenset(map(str, range(PRIORITIES)))
+
+
+def wanted_priority(fields: Mapping[str, str]) -> int:
+    """The level that headers ask for, or the usual one."""
+    text = fields.get(headers.PRIORITY, "")
+    return int(text) if text in _LEVELS else DEFAULT_PRIORITY
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What few SENDs ask for.
+
+    Attributes:
+        expires_at: when the message becomes a dead letter, or None.
+        delay: seconds until it is put into its queue, or None.
+        deliver_at: when that is to happen, or None. The later one counts.
+        dedup_id: what no other message there may have within a window, or None.
+    """
+
+    expires_at: float | None = None
+    delay: float | None = None
+    deliver_at: float | None = None
+    dedup_id: str | None = None
+
+    def due(self, now: float) -> float:
+        """When the message is to be put into its queue."""
+        return max(now, now + (self.delay or 0.0), self.deliver_at or now)
+
+
+# What keeping a message costs beside its body, a head beside its headers, and a header beside its
+# text: the objects of CPython around them. Counting a little too much is safe, too little is not.
+MESSAGE_COST_BYTES = 320
+HEAD_COST_BYTES = 1100
+EXCHANGE_COST_BYTES = 200
+HEADER_COST_BYTES = 180
+
+
+class Head:
+    """What all messages of one header block have in common. Shared; only the broker writes to it.
+
+    Attributes:
+        destination: where the SEND goes; `kind` is what that is.
+        headers: what is passed on to receivers, in order; nothing of it belongs to one
+            delivery. The first is the destination, the second the sender.
+        sender: the principal of the sender.
+        usage: pays for the messages unless something else is said: that of the sender.
+        requires_consumers: refuse the message when nobody listens (D.49).
+        is_persistent: keep it on disk, where it waits.
+        is_ephemeral: the value goes with its publisher (PROTOCOL G).
+        is_quiet: a RECEIPT comes only if the verdict is not that it is accepted.
+        is_moved: what it was is dropped from the disk at the same time, so that it takes no more room there.
+        time_to_live: of a request: seconds from arrival, after which it is only counted. None: it is no
+            request, or has all the time of the world. One that was stored has its own time.
+        wishes: what few ask for, or None.
+        priority: 0 to 9, for queues that look at it.
+        copy_to: the queue that gets a copy of each, or None; `copy` is the head of those, once made.
+        transaction: the transaction that its SENDs belong to, or None.
+        is_once: stored messages of a queue are delivered only when their batch is committed, so that a sender
+            that repeats one after a crash does not duplicate it.
+        is_plain: the messages have no wishes and no copy, and do not wait for a commit.
+        reply_to: where the answer to these requests is wanted, or None.
+        is_answer: they have `neb-response:true`.
+        addresses: where the messages ask others to send something. Each has a flag: true for notices of a
+            job, false for answers or credit. Mostly there are none.
+        origin: for requests, the `Session.origin` of their sender; None if it is no longer known.
+        is_stream: they ask for a stream, or are parts of one that goes on.
+        deletes_explicitly: the SEND had a `content-length`, so that an empty body deletes under any
+            profile (D.28).
+        check: what bodies are judged by, or None.
+        judged_in: the epoch of the access policy in which `is_permitted` was found.
+        is_permitted: whether the sender may publish there.
+        free_in: the epoch in which nothing else is to be looked at where its queue is there; or -1.
+        own_bytes: what the head costs to keep.
+        cost_bytes: what the next message counts for it: the first one for all.
+        later_bytes: what those after the first one do: nothing, as they share it, until it is closed.
+        uses: messages that it had so far.
+        on_gone: called when nothing refers to it any more, or None.
+        text_characters: length of all headers together.
+        blocks: for the protocol: the headers encoded, by what they are encoded for.
+    """
+
+    __slots__ = (
+        "addresses",
+        "blocks",
+        "check",
+        "copy",
+        "copy_to",
+        "cost_bytes",
+        "deletes_explicitly",
+        "destination",
+        "free_in",
+        "headers",
+        "is_answer",
+        "is_ephemeral",
+        "is_moved",
+        "is_once",
+        "is_permitted",
+        "is_persistent",
+        "is_plain",
+        "is_quiet",
+        "is_stream",
+        "judged_in",
+        "kind",
+        "later_bytes",
+        "on_gone",
+        "origin",
+        "own_bytes",
+        "priority",
+        "reply_to",
+        "requires_consumers",
+        "sender",
+        "text_characters",
+        "time_to_live",
+        "transaction",
+        "usage",
+        "uses",
+        "wishes",
+    )
+
+    def __init__(
+        self,
+        kind: Kind,
+        destination: str,
+        sender: str,
+        passed_on: tuple[tuple[str, str], ...],
+        *,
+        requires_consumers: bool = False,
+        is_persistent: bool = False,
+        is_ephemeral: bool = False,
+        is_quiet: bool = False,
+        is_moved: bool = False,
+        time_to_live: float | None = None,
+        transaction: str | None = None,
+        reply_to: str | None = None,
+        addresses: tuple[tuple[str, bool], ...] = (),
+        origin: object = None,
+        is_answer: bool = False,
+        is_stream: bool = False,
+        deletes_explicitly: bool = True,
+        check: ContentCheck | None = None,
+        wishes: Wishes | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        copy_to: str | None = None,
+        is_once: bool = False,
+        usage: Usage | None = None,
+    ) -> None:
+        self.kind = kind
+        self.destination = destination
+        self.sender = sender
+        self.usage = Usage(sender) if usage is None else usage
+        self.headers = (("destination", destination), (headers.SENDER, sender), *passed_on)
+        self.requires_consumers = requires_consumers
+        self.is_persistent = is_persistent
+        self.is_ephemeral = is_ephemeral
+        self.is_quiet = is_quiet
+        self.is_moved = is_moved
+        self.time_to_live = time_to_live
+        self.transaction = transaction
+        self.reply_to = reply_to
+        self.addresses = addresses
+        self.origin = origin
+        self.is_answer = is_answer
+        self.is_stream = is_stream
+        self.deletes_explicitly = deletes_explicitly
+        self.check = check
+        self.wishes = wishes
+        self.priority = priority
+        self.copy_to = copy_to
+        self.copy: Head | None = None
+        has_id = wishes is not None and wishes.dedup_id is not None
+        self.is_once = is_once or has_id or transaction is not None
+        self.is_plain = wishes is None and copy_to is None and not self.is_once
+        self.judged_in = -1
+        self.is_permitted = False
+        self.free_in = -1
+        # Twice: as text and as an encoded block. One rare character makes a text four times as wide.
+        text = "".join(map("".join, self.headers))
+        self.text_characters = len(text)
+        text_bytes = len(text) * (2 if text.isascii() else 8)
+        self.own_bytes = HEAD_COST_BYTES + HEADER_COST_BYTES * len(self.headers) + text_bytes
+        self.cost_bytes = self.own_bytes
+        self.later_bytes = 0
+        self.uses = 0
+        self.on_gone: Callable[[], None] | None = None
+        self.blocks: dict[Any, bytes] = {}
+
+    def __del__(self) -> None:
+        if self.on_gone is not None:
+            self.on_gone()
+
+    def as_moved(self) -> Head:
+        """The same, of what was elsewhere on the disk."""
+        moved = copy(self)
+        moved.is_moved = True
+        moved.on_gone = None
+        return moved
+
+    def close(self) -> bool:
+        """Have each message that is still to come count for all of it.
+
+        Returns:
+            Whether there are messages that count for none of it.
+        """
+        self.cost_bytes = self.later_bytes = self.own_bytes
+        return self.uses > 1
+
+
+class Message:
+    """Content that was sent once, on its way to one receiver or to many.
+
+    Attributes:
+        head: what it shares with its like.
+        body: octets.
+        number: its place in the order of arrival, unique in a broker's life.
+        exchange: a header that the messages of one head do not share, or None.
+        expires_at: when it is no longer worth delivering, or None; see `is_request`.
+        size_bytes: what it counts for against the limits.
+        shared: for the protocol: the octets that its receivers have in common, by what they are
+            encoded for; None where there is one receiver at most.
+    """
+
+    __slots__ = ("body", "exchange", "expires_at", "head", "number", "shared", "size_bytes")
+
+    def __init__(
+        self, head: Head, body: bytes, number: int, now: float, exchange: tuple[str, str] | None = None
+    ) -> None:
+        self.head = head
+        self.body = body
+        self.number = number
+        self.exchange = exchange
+        self.size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
+        head.cost_bytes = head.later_bytes
+        head.uses += 1
+        if exchange is not None:
+            text = exchange[1]
+            self.size_bytes += EXCHANGE_COST_BYTES + len(text) * (1 if text.isascii() else 4)
+        self.expires_at = None if head.time_to_live is None else now + head.time_to_live
+        self.shared: dict[Any, Any] | None = None
+
+    @property
+    def disk_bytes(self) -> int:
+        """About how many bytes it takes on disk."""
+        return self.size_bytes + self.head.text_characters
+
+    @property
+    def is_request(self) -> bool:
+        """Nobody misses it when it has expired: it was to be answered in time."""
+        return self.head.time_to_live is not None
+
+    def expire_at(self, at: float) -> None:
+        """It is no longer worth delivering then, if it still is."""
+        if self.expires_at is None or at < self.expires_at:
+            self.expires_at = at
+
+    def has_expired(self, now: float) -> bool:
+        """Whether its time to live is over."""
+        return self.expires_at is not None and self.expires_at <= now
+
+    def header(self, name: str) -> str | None:
+        """The value of a header that is passed on."""
+        exchange = self.exchange
+        if exchange is not None and exchange[0] == name:
+            return exchange[1]
+        return next((value for each, value in self.head.headers if each == name), None)

@@ -1,0 +1,262 @@
+"""Where messages go that were judged: to their destination, now or when they are due, with their copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count, islice
+from typing import Final
+
+from nebula.broker.core.account import Account
+from nebula.broker.core.delayed import Delayed
+from nebula.broker.core.destinations.last_value import LastValues
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.registry import Queues
+from nebula.broker.core.destinations.topic import Topics
+from nebula.broker.core.duplicates import DedupKey, Duplicates
+from nebula.broker.core.journal import Journal
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import Content, Head, Kind, Message, Verdict, Wishes
+from nebula.broker.core.notes import SHARE
+from nebula.broker.core.policies import PolicyTable
+from nebula.broker.core.session import Session
+from nebula.broker.core.shares import Resource
+from nebula.broker.core.storage import PutDuplicate
+from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
+
+# Looked up once: members of an enum are found by their class's attributes.
+_ACCEPTED: Final = Verdict.ACCEPTED
+_QUEUE: Final = Kind.QUEUE
+_TOPIC: Final = Kind.TOPIC
+_NO_WISHES: Final = Wishes()
+
+# Of what is due, put into queues at once: some ten milliseconds. The others come at the next look.
+_DUE_AT_ONCE: Final = 5_000
+
+
+class Placing:
+    """Puts messages where they belong.
+
+    Args:
+        account: what all destinations hold together.
+        limits: what peers may use.
+        numbers: gives messages their numbers.
+        queues, topics, values: where messages go.
+        policies: what differs for single destinations.
+        journal: is told of what is to be kept on disk; None: nothing is.
+
+    Attributes:
+        delayed: what is to be put into a queue later.
+        duplicates: the `dedup-id`s of the current window.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        limits: Limits,
+        numbers: count[int],
+        queues: Queues,
+        topics: Topics,
+        values: LastValues,
+        policies: PolicyTable,
+        journal: Journal | None,
+    ) -> None:
+        self._account = account
+        self._limits = limits
+        self._next_number = numbers.__next__
+        self._queues = queues
+        self._topics = topics
+        self._values = values
+        self._policies = policies
+        self._journal = journal
+        self.delayed = Delayed(account, journal)
+        self.duplicates = Duplicates(account, journal)
+
+    def put(self, session: Session, message: Message, now: float) -> Queue | None:
+        """Hand over a message that was judged, and its copy.
+
+        Returns:
+            None; or the queue that has no room for it, and nothing has happened.
+        """
+        head = message.head
+        if not head.is_plain:
+            return self._put_with_wishes(session, message, now)
+        if head.kind is _QUEUE:
+            queue = self._queues.ensure(head.destination, head.usage)
+            return None if queue.send(message, now) is _ACCEPTED else queue
+        self._publish(session, message, now)
+        return None
+
+    def _put_with_wishes(self, session: Session, message: Message, now: float) -> Queue | None:
+        head = message.head
+        count = 0 if self._journal is None else self._journal.count
+        copy = self._copy_of(message, now)
+        if copy is None:
+            full = self._put_when_due(session, message, now)
+        else:
+            full = self._put_with_copy(session, message, copy, now)
+        if full is None and head.wishes is not None and head.wishes.dedup_id is not None:
+            # Of what is persistent also where it was consumed at once, and never touched the disk.
+            is_kept = self._journal is not None and (
+                self._journal.count != count
+                or (head.kind is _QUEUE and head.is_persistent and self._queues.keeps(head.destination))
+            )
+            until = now + self._dedup_window(head.destination)
+            key = DedupKey(head.destination, head.sender, head.wishes.dedup_id)
+            self.duplicates.add(key, until, head.usage, is_kept=is_kept)
+        return full
+
+    def _put_with_copy(self, session: Session, message: Message, copy: Message, now: float) -> Queue | None:
+        copies = self._queues.ensure(copy.head.destination, copy.head.usage)
+        # Those of a transaction were judged together.
+        if message.head.transaction is None and not copies.could_accept(copy, beside=message):
+            return copies
+        full = self._put_when_due(session, message, now)
+        if full is not None:
+            self._queues.forget_if_idle(copies, now)
+            return full
+        send = copies.send_once if copy.head.is_once else copies.send
+        self._account.judged = copy
+        if send(copy, now) is not _ACCEPTED:
+            self._queues.bury(copy, copies.name, "full", 0, was_kept=True)
+            self._queues.forget_if_idle(copies, now)
+        self._account.judged = None
+        return None
+
+    def _put_when_due(self, session: Session, message: Message, now: float) -> Queue | None:
+        head = message.head
+        wishes = head.wishes or _NO_WISHES
+        if head.kind is Kind.LAST_VALUE:
+            self._publish(session, message, now)
+            return None
+        if wishes.expires_at is not None:
+            message.expire_at(wishes.expires_at)
+        due = wishes.due(now)
+        if message.has_expired(now):
+            self._expire_at_once(message)
+        elif head.kind is _TOPIC:
+            self._publish(session, message, now)
+        elif due > now:
+            if not self.delayed.has_room_for(message):
+                return self._queues.ensure(head.destination, head.usage)
+            self.delayed.add(message, due)
+        else:
+            queue = self._queues.ensure(head.destination, head.usage)
+            send = queue.send_once if head.is_once else queue.send
+            return None if send(message, now) is _ACCEPTED else queue
+        return None
+
+    def _expire_at_once(self, message: Message, *, is_moved: bool = False) -> None:
+        if (
+            message.is_request
+            or message.head.kind is not _QUEUE
+            or message.head.destination.startswith(INBOX_PREFIX)
+        ):
+            self._account.drop(message.head, "expired")
+        else:
+            self._queues.bury(message, message.head.destination, "expired", 0, is_moved=is_moved)
+
+    def _copy_of(self, message: Message, now: float) -> Message | None:
+        """What a recorder gets of it (PROTOCOL G, "Copies")."""
+        head = message.head
+        if head.copy_to is None or head.copy_to == head.destination:
+            return None
+        if head.copy is None:
+            passed_on = tuple(pair for pair in head.headers[2:] if pair[0] not in (EXPIRES, TIMEOUT))
+            about = (ORIGINAL_DESTINATION, head.destination)
+            head.copy = Head(
+                _QUEUE,
+                head.copy_to,
+                head.sender,
+                (about, *passed_on),
+                is_persistent=True,
+                priority=head.priority,
+                is_once=head.is_once,
+                usage=head.usage,
+            )
+        return Message(head.copy, message.body, self._next_number(), now, message.exchange)
+
+    def knows(self, head: Head, now: float) -> bool:
+        """Whether a message with the same `dedup-id` was accepted before."""
+        wishes = head.wishes
+        if wishes is None or wishes.dedup_id is None:
+            return False
+        return self.duplicates.knows(DedupKey(head.destination, head.sender, wishes.dedup_id), now)
+
+    def is_duplicate(self, head: Head, now: float) -> bool:
+        """Like `knows`, for a message that is sent now: a duplicate is counted."""
+        if not self.knows(head, now):
+            return False
+        self._account.drop(head, Verdict.DUPLICATE.value)
+        if self._journal is not None:
+            self._journal.touch()
+        return True
+
+    def _dedup_window(self, destination: str) -> float:
+        policy = self._policies.lookup(destination)
+        window = None if policy is None else policy.dedup_window
+        return self._limits.dedup_seconds if window is None else window
+
+    def advance(self, now: float) -> None:
+        """Let time pass: put what is due into its queue, as the newest there."""
+        self.duplicates.advance(now)
+        moved: dict[Head, Head] = {}
+        for message in islice(self.delayed.take_due(now), _DUE_AT_ONCE):
+            name = message.head.destination
+            message.number = self._next_number()
+            if self._account.is_disk_low or message.head.usage.is_disk_full:
+                # It is on the disk, in another place: there it takes no more room than it did.
+                head = message.head
+                message.head = moved.get(head) or moved.setdefault(head, head.as_moved())
+            if message.has_expired(now):
+                self._expire_at_once(message, is_moved=True)
+            elif name.startswith(INBOX_PREFIX) and self._queues.get(name) is None:
+                self._account.drop(message.head, Verdict.NO_CONSUMER.value)
+            elif not self._takes_due(message, now):
+                self._queues.bury(message, name, "full", 0, is_moved=True)
+
+    def _takes_due(self, message: Message, now: float) -> bool:
+        """Put a message that is due into its queue; False: there is no room for it, or for the queue."""
+        name, usage = message.head.destination, message.head.usage
+        queue = self._queues.get(name)
+        if queue is None:
+            # When it was sent there was: but many may wait for queues that are not there.
+            if not self._account.has_room(Resource.DESTINATIONS, usage):
+                self._account.exceed(Resource.DESTINATIONS, usage)
+                return False
+            queue = self._queues.create(name, usage)
+        # A crash before this is committed leaves it among the delayed ones.
+        is_taken = queue.send_once(message, now) is _ACCEPTED
+        if not is_taken:
+            self._queues.forget_if_idle(queue, now)
+        return is_taken
+
+    def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[PutDuplicate]) -> None:
+        """Take up what an earlier run has left. Times are those of the wall clock."""
+        offset = 0.0 if self._journal is None else self._journal.wall_offset
+        for message, deliver_at in delayed:
+            self.delayed.restore(message, deliver_at - offset)
+        for row in duplicates:
+            usage = self._account.own if self._journal is None else self._journal.usage_of(row.principal)
+            key = DedupKey(row.destination, row.principal, row.id)
+            self.duplicates.restore(key, row.until - offset, usage)
+
+    def _publish(self, session: Session, message: Message, now: float) -> None:
+        head = message.head
+        if head.kind is not _TOPIC:
+            body = message.body
+            deletes = not body or (head.check is not None and head.check(body) is Content.TOMBSTONE)
+            owner = session if head.is_ephemeral and not deletes else None
+            self._values.send(message, owner, deletes=deletes)
+            return
+        for queue in self._topics.send(message, now):
+            if queue.auto_delete:
+                # Its subscriber is there, and too slow to stay.
+                for subscription in queue.subscriptions:
+                    subscription.session.mark_too_slow()
+            elif queue.owner.is_disk_full or not self._account.has_room_for(message.size_bytes, queue.owner):
+                # Not dead-lettered: dead letters of others would have to make room.
+                resource = Resource.DISK if queue.owner.is_disk_full else Resource.MEMORY
+                self._account.exceed(resource, queue.owner)
+                self._account.drop(head, SHARE)
+            else:
+                self._queues.bury(message, head.destination, "full", 0, was_kept=True)

@@ -1,0 +1,212 @@
+"""Shares: how much of each bound of the broker one principal may use.
+
+Every bound of the whole broker is a `Pool`, and what one principal uses of all pools is its `Usage`. A
+principal with the fraction `f` may use at most `f / (1 - f)` times what is still free. So a principal that is
+alone gets the fraction `f` of a pool, several that press it get equal parts, and a part always stays free for
+whoever comes next. (Switches divide their packet buffers this way: Choudhury and Hahne, "Dynamic queue length
+thresholds in a shared memory packet switch", 1996.)
+
+A part of each pool is reserved for operators, so that they can look and intervene when everything else is
+used up.
+Their own share is not limited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from math import ceil
+from typing import Final
+from weakref import WeakValueDictionary
+
+from nebula.broker.core.access import ANONYMOUS, Rights
+from nebula.broker.core.globs import compile_glob
+
+# Memory that CPython uses for a string without its characters, and for an entry of a dictionary that holds
+# it.
+_TEXT_COST_BYTES: Final = 150
+
+# What may be written if the disk is not watched.
+UNBOUNDED_BYTES: Final = 1 << 62
+
+
+class Resource(Enum):
+    """Resources that are bounded for the whole broker. The values are used in the log, metrics and
+    settings."""
+
+    MEMORY = "memory"
+    DISK = "disk"
+    DESTINATIONS = "destinations"
+    SUBSCRIPTIONS = "subscriptions"
+    GLOBS = "globs"
+    SESSIONS = "durable-sessions"
+    DURABLES = "durable-subscriptions"
+    DELAYED = "delayed-messages"
+    DEDUP_IDS = "dedup-ids"
+    CONNECTIONS = "connections"
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one principal may use.
+
+    Attributes:
+        pattern: a glob over the names of usages: principals, or `anonymous@ADDRESS`.
+        fraction: of each pool, for a principal that is alone; 1.0: all of it.
+        most: further limits, in the unit of each resource.
+    """
+
+    pattern: str = "**"
+    fraction: float = 1.0
+    most: Mapping[Resource, int] = field(default_factory=dict)
+
+
+class Usage:
+    """What one principal uses of the broker. Everything that costs something has a reference to the usage
+    that pays.
+
+    Attributes:
+        name: the principal; for an anonymous peer with its address.
+        rights: of the principal.
+        share: what it may use.
+        memory_bytes: messages, values, transactions, subscriptions and names that it pays for.
+        disk_bytes: messages that it pays for on disk.
+        counts: numbers of all other resources in use.
+        refusals: how often it was refused because its share was used up.
+        most_disk_bytes: what it may pay for on disk, until the next check of the disk.
+        is_stalled: it waited for memory without success, and does not wait again until some is free.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "counts",
+        "disk_bytes",
+        "is_stalled",
+        "memory_bytes",
+        "most_disk_bytes",
+        "name",
+        "refusals",
+        "rights",
+        "share",
+    )
+
+    def __init__(self, name: str, rights: Rights | None = None, share: Share | None = None) -> None:
+        self.name = name
+        self.rights = rights
+        self.share = share or Share()
+        self.memory_bytes = 0
+        self.disk_bytes = 0
+        self.counts: dict[Resource, int] = {}
+        self.refusals = 0
+        self.most_disk_bytes = UNBOUNDED_BYTES
+        self.is_stalled = False
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether its share of the disk is used up."""
+        return self.disk_bytes >= self.most_disk_bytes
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it may use the reserve and everything that is free."""
+        return self.rights is not None and self.rights.is_operator
+
+    def used(self, resource: Resource) -> int:
+        """How much it uses."""
+        if resource is Resource.MEMORY:
+            return self.memory_bytes
+        return self.disk_bytes if resource is Resource.DISK else self.counts.get(resource, 0)
+
+
+@dataclass(slots=True)
+class Pool:
+    """One bound of the broker.
+
+    Attributes:
+        limit: how much there is.
+        reserved: of it, for operators alone.
+        used: by everybody together.
+    """
+
+    resource: Resource
+    limit: int
+    reserved: int = 0
+    used: int = 0
+
+    def room_for(self, usage: Usage) -> int:
+        """How much more a principal may take now."""
+        return room(self.resource, usage, limit=self.limit, reserved=self.reserved, used=self.used)
+
+
+def room(resource: Resource, usage: Usage, *, limit: int, reserved: int, used: int) -> int:
+    """How much more of a resource a principal may take, given what is used in total."""
+    if usage.is_operator:
+        return max(0, limit - used)
+    free = limit - reserved - used
+    held, share = usage.used(resource), usage.share
+    most = free
+    if share.fraction < 1.0:
+        # Solved for `more` from: held + more <= times * (free - more).
+        times = share.fraction / (1.0 - share.fraction)
+        most = ceil((times * free - held) / (1.0 + times))
+    if resource in share.most:
+        most = min(most, share.most[resource] - held)
+    return max(0, min(most, free))
+
+
+class Usages:
+    """The usages of all principals that use something.
+
+    Args:
+        shares: what principals may use; the first that matches counts.
+        fraction: for principals that no share matches.
+    """
+
+    def __init__(self, shares: Sequence[Share] = (), fraction: float = 1.0) -> None:
+        self._shares = tuple((compile_glob(share.pattern), share) for share in shares)
+        self._usual = Share(fraction=fraction)
+        self.newcomer = Usage("", None, self._usual)
+        """The usage of a principal that is not known yet."""
+        self.most_disk_bytes = UNBOUNDED_BYTES
+        """What a newcomer may pay for on disk, until the next check of the disk."""
+        # A usage that is no longer used is forgotten, so that invented names cost nothing.
+        self._by_name: WeakValueDictionary[str, Usage] = WeakValueDictionary()
+
+    def of(self, rights: Rights, place: str = "") -> Usage:
+        """The usage of a principal; there is only one.
+
+        Args:
+            rights: of the principal.
+            place: the address of the peer, which tells anonymous peers apart.
+        """
+        name = f"{ANONYMOUS}@{place}" if place and rights.principal == ANONYMOUS else rights.principal
+        usage = self._by_name.get(name)
+        if usage is None:
+            usage = self._by_name[name] = Usage(name, rights, self._share_of(name))
+            usage.most_disk_bytes = self.most_disk_bytes
+        return usage
+
+    @property
+    def all(self) -> list[Usage]:
+        """All usages that are in use."""
+        return list(self._by_name.values())
+
+    def lowest(self, resource: Resource, limit: int) -> int:
+        """Up to this much in total, nobody can have exceeded a share."""
+        shares = (self._usual, *(share for _, share in self._shares))
+        return min(min(int(share.fraction * limit), share.most.get(resource, limit)) for share in shares)
+
+    def _share_of(self, name: str) -> Share:
+        return next((share for matches, share in self._shares if matches(name)), self._usual)
+
+
+def text_cost_bytes(*texts: str) -> int:
+    """Memory that these texts cost."""
+    cost_bytes = _TEXT_COST_BYTES * len(texts)
+    for text in texts:
+        # A single non-Latin character can make a text four times as large.
+        cost_bytes += len(text) if text.isascii() else 4 * len(text)
+    return cost_bytes

@@ -1,0 +1,522 @@
+"""SUBSCRIBEs: what they may have, what feeds them, and what goes on when they end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+from nebula.broker.core.account import Account
+from nebula.broker.core.destinations.last_value import LastValues
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.registry import QUEUE_COST_BYTES, Queues
+from nebula.broker.core.destinations.topic import Topics
+from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES, ValueFeed
+from nebula.broker.core.durable import Durable, StandingSession, StandingSessions
+from nebula.broker.core.globs import compile_glob, is_glob
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import QUEUE_PREFIX, Kind
+from nebula.broker.core.notes import SESSIONS_EXPIRED
+from nebula.broker.core.policies import PolicyTable, SlowSubscriber, WhenFull
+from nebula.broker.core.session import Session
+from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.storage import PutSubscription
+from nebula.broker.core.subscription import AckMode, Subscription
+from nebula.errors import Refused
+from nebula.headers import INBOX_PREFIX, PAUSED, REMOVED
+
+# Memory that CPython uses for a connected subscription, without its texts.
+SUBSCRIPTION_COST_BYTES: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeRequest:
+    """What a SUBSCRIBE asks for, in the core's words.
+
+    Attributes:
+        kind: of its destination.
+        durable: it is to outlive its connection (not on queues, which keep anyway; D.10).
+        eager: it wants all present values first.
+        tells_end: and to be told when it has had them.
+    """
+
+    id: str
+    destination: str
+    kind: Kind = Kind.QUEUE
+    ack_mode: AckMode = AckMode.AUTO
+    prefetch: int | None = None
+    exclusive: bool = False
+    auto_delete: bool = False
+    durable: bool = False
+    eager: bool = False
+    tells_end: bool = False
+
+
+class Subscribing:
+    """The subscriptions of all sessions.
+
+    Args:
+        limits: what peers may use.
+        account: what all principals use.
+        queues, topics, values: what feeds them.
+        standing: the durable ones.
+        policies: what differs for single destinations.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        account: Account,
+        queues: Queues,
+        topics: Topics,
+        values: LastValues,
+        standing: StandingSessions,
+        policies: PolicyTable,
+    ) -> None:
+        self._policies = policies
+        self._limits = limits
+        self._account = account
+        # The first to use a glob, of those who still do: they pay for it.
+        self._glob_owners: dict[str, Usage] = {}
+        self._queues = queues
+        self._topics = topics
+        self._values = values
+        self._standing = standing
+
+    def may_subscribe(self, session: Session, request: SubscribeRequest, now: float) -> bool:
+        """Whether the request is to be heard at all; False: it is ignored, as D.5 and D.48 say."""
+        name = request.destination
+        if request.durable and request.kind is not Kind.QUEUE and not session.rights.may_keep(name):
+            return False
+        if request.kind is not Kind.QUEUE and is_glob(name):
+            return True  # it gets what its principal may receive
+        is_bare = request.kind is Kind.QUEUE and not name.startswith(QUEUE_PREFIX)
+        if is_bare and not session.profile.bare_names_are_queues:
+            return False  # D.10: there is no such resource
+        if name.startswith(INBOX_PREFIX):
+            return request.exclusive and self._queues.is_fresh_inbox(name, now)
+        return session.rights.may_subscribe(name)
+
+    def subscribe(self, session: Session, request: SubscribeRequest) -> Subscription:
+        """Make a subscription; `attach` it to its destination when its RECEIPT was said (D.43).
+
+        Raises:
+            Refused: it cannot be had; the connection is to be closed with an ERROR.
+        """
+        self._need(Resource.SUBSCRIPTIONS, session, "too-many-subscriptions", "subscriptions")
+        self._need_memory(session)
+        durable = None
+        source: Queue | ValueFeed | None
+        if request.kind is not Kind.QUEUE and (request.durable or self._is_paused(session, request)):
+            self._need_glob(session, request)
+            durable = self._durable_for(session, request)
+            source = durable.source
+        else:
+            # D.32: this id means something else from now on.
+            self.remove_paused(session, request.id)
+            source = self._source_for(session, request)
+        if request.eager and isinstance(source, ValueFeed):
+            self._take_snapshot(source, request)
+        subscription = self._make(session, request, source)
+        if durable is not None:
+            durable.subscription = subscription
+        session.subscriptions[request.id] = subscription
+        self._count_in(subscription)
+        return subscription
+
+    def _count_in(self, subscription: Subscription) -> None:
+        usage, pattern = subscription.session.usage, subscription.pattern
+        self._account.take(Resource.SUBSCRIPTIONS, usage)
+        self._account.hold(subscription_cost_bytes(subscription), usage)
+        if is_glob(pattern) and pattern not in self._glob_owners and not _is_of_queue(subscription):
+            self._glob_owners[pattern] = usage
+            self._account.take(Resource.GLOBS, usage)
+
+    def _count_out(self, subscription: Subscription) -> None:
+        usage = subscription.session.usage
+        self._account.give_back(Resource.SUBSCRIPTIONS, usage)
+        self._account.release(subscription_cost_bytes(subscription), usage)
+
+    def _let_go_of_glob(self, pattern: str, leaver: Usage) -> None:
+        """A subscription of this principal has ended: another one pays for its glob, or nobody has to."""
+        owner = self._glob_owners.get(pattern)
+        heir = next(self._users_of_glob(pattern), None)
+        if owner is None or (heir and (owner is not leaver or owner in self._users_of_glob(pattern))):
+            return
+        self._account.give_back(Resource.GLOBS, self._glob_owners.pop(pattern))
+        if heir is not None:
+            self._glob_owners[pattern] = heir
+            self._account.take(Resource.GLOBS, heir)
+
+    def _users_of_glob(self, pattern: str) -> Iterator[Usage]:
+        topic = self._topics.topics.get(pattern)
+        return chain(() if topic is None else topic.users, self._values.users_of(pattern))
+
+    def _take_snapshot(self, feed: ValueFeed, request: SubscribeRequest) -> None:
+        try:
+            self._values.take_snapshot(feed, tells_end=request.tells_end)
+        except Refused:
+            feed.end_walk()
+            feed.snapshot = None
+            if not feed.is_durable:
+                self._values.remove(feed)
+            raise
+
+    def unsubscribe(
+        self,
+        subscription: Subscription,
+        now: float,
+        *,
+        lost: bool,
+        removes: bool,
+        kept: Collection[int] = frozenset(),
+    ) -> str | None:
+        """End a subscription; what it did not settle goes back to the front (D.12).
+
+        Args:
+            removes: a durable one is to go for good; otherwise it is paused (D.3).
+            kept: un-ACKed messages that open transactions have ACKed or NACKed. They stay until these end;
+                `part` then gives back what is left.
+
+        Returns:
+            What became of a durable one, PAUSED or REMOVED; None: it was none.
+        """
+        session = subscription.session
+        if subscription in session.parted:
+            self.part(subscription, frozenset(), now, lost=lost)
+            return None
+        del session.subscriptions[subscription.id]
+        queue = destination = subscription.destination
+        if kept and isinstance(queue, Queue) and _outlives_subscription(queue, removes=removes):
+            session.parted[subscription] = None
+            queue.part(subscription, kept, now, lost=lost)
+        else:
+            self._count_out(subscription)
+            destination.detach(subscription, now, lost=lost)
+        if isinstance(destination, Queue) and destination.is_inbox:
+            session.inbox_count -= 1
+        standing = self._standing.by_id.get(session.id)
+        durable = None if standing is None else standing.durables.get(subscription.id)
+        if standing is not None and durable is not None and durable.subscription is subscription:
+            durable.subscription = None
+            if removes:
+                self.remove(standing, durable)
+            return REMOVED if removes else PAUSED
+        if isinstance(destination, Queue):
+            if destination.rights is not None:
+                self._topics.release(subscription.pattern, destination)
+            else:
+                self._queues.forget_if_idle(destination, now)
+        self._let_go_of_glob(subscription.pattern, session.usage)
+        return None
+
+    def part(self, subscription: Subscription, kept: Collection[int], now: float, *, lost: bool) -> None:
+        """A transaction has ended: give back messages of an ended subscription that no other transaction has
+        settled."""
+        queue = subscription.destination
+        assert isinstance(queue, Queue)
+        if kept:
+            queue.part(subscription, kept, now, lost=lost)
+            return
+        del subscription.session.parted[subscription]
+        self._count_out(subscription)
+        queue.detach(subscription, now, lost=lost)
+        self._queues.forget_if_idle(queue, now)
+
+    def drain(self, subscription: Subscription) -> bool:
+        """End its deliveries; what is un-ACKed stays with it until ACK, NACK or the end of its connection.
+
+        With the last of these it ends by itself. Idempotent. False, and nothing done: nothing of it is
+        un-ACKed, or it is not one of a queue that others may read. `unsubscribe` it then.
+        """
+        queue = subscription.destination
+        if not isinstance(queue, Queue) or queue.rights is not None or queue.is_inbox:
+            return False
+        if subscription.is_drained:
+            return True
+        if not subscription.unacked:
+            return False
+        queue.drain(subscription)
+        return True
+
+    def _is_paused(self, session: Session, request: SubscribeRequest) -> bool:
+        """D.32: the same id and destination go on where a durable one was left, also if it is not said."""
+        standing = self._standing.by_id.get(session.id)
+        durable = None if standing is None else standing.durables.get(request.id)
+        return durable is not None and durable.pattern == request.destination
+
+    def remove_paused(self, session: Session, id: str) -> bool:  # noqa: A002
+        """Remove a durable subscription that is not served at present; False: there is none."""
+        standing = self._standing.by_id.get(session.id)
+        durable = None if standing is None else standing.durables.get(id)
+        if standing is None or durable is None:
+            return False
+        self.remove(standing, durable)
+        return True
+
+    def remove(self, standing: StandingSession, durable: Durable) -> None:
+        """Forget a durable subscription that is not served, with what it keeps."""
+        if isinstance(durable.source, ValueFeed):
+            self._values.remove(durable.source)
+        else:
+            for subscription in durable.source.drained:
+                del subscription.session.parted[subscription]
+                self._count_out(subscription)
+            durable.source.drop_drained()
+            durable.source.clear("deleted")
+            self._topics.release(durable.pattern, durable.source)
+        self._standing.remove(standing, durable)
+        self._let_go_of_glob(durable.pattern, standing.usage)
+
+    def end_session(self, standing: StandingSession) -> None:
+        """Remove a session's durable subscriptions and everything kept for them. None may be connected."""
+        for durable in list(standing.durables.values()):
+            self.remove(standing, durable)
+
+    def drop_backlog(self, standing: StandingSession) -> int:
+        """Drop everything that waits for a session; its subscriptions stay. Returns how much there was."""
+        count = 0
+        for durable in standing.durables.values():
+            if isinstance(durable.source, ValueFeed):
+                count += self._values.drop_waiting(durable.source)
+            else:
+                count += durable.source.clear("purged")
+        return count
+
+    def relieve(self, sessions: Collection[Session]) -> None:
+        """End subscriptions whose pending values have a principal exceed its share of the memory.
+
+        Such values cannot be refused when they are published, as somebody else publishes them. The largest
+        holder is ended first: a connection that is too slow, or a durable subscription that is away.
+        """
+        if self._account.stored_bytes < self._account.watermark_bytes:
+            return
+        owners = {
+            usage
+            for usage in self._account.usages.all
+            if self._account.is_overdrawn(usage) and not usage.is_operator
+        }
+        for owner in owners:
+            self._relieve(owner, [each for each in sessions if each.usage is owner])
+
+    def _relieve(self, owner: Usage, sessions: Sequence[Session]) -> None:
+        held: list[tuple[int, Session | tuple[StandingSession, Durable]]] = []
+        for session in sessions:
+            feeds = [each.feed for each in session.subscriptions.values() if each.feed is not None]
+            held.append((sum(feed.pending_count for feed in feeds), session))
+        for standing in self._standing.by_id.values():
+            if standing.usage is owner:
+                held += [
+                    (durable.source.pending_count, (standing, durable))
+                    for durable in standing.durables.values()
+                    if isinstance(durable.source, ValueFeed) and durable.subscription is None
+                ]
+        held.sort(key=lambda each: each[0])
+        # If most of it is messages, those are refused instead, and the subscriptions stay.
+        while (
+            held
+            and self._account.is_overdrawn(owner)
+            and 2 * ENTRY_COST_BYTES * sum(count for count, _ in held) > owner.memory_bytes
+        ):
+            _, largest = held.pop()
+            self._account.exceed(Resource.MEMORY, owner)
+            if isinstance(largest, Session):
+                largest.mark_too_slow()
+            else:
+                self.remove(*largest)
+
+    def expire(self, now: float) -> None:
+        """Forget the sessions that were abandoned for too long."""
+        for standing in self._standing.expired(now):
+            self._values.account.notes.add(
+                SESSIONS_EXPIRED, "away too long", principal=standing.rights.principal, session=standing.id
+            )
+            self.end_session(standing)
+
+    def restore(self, row: PutSubscription, kind: Kind, pending: tuple[str, ...] | None) -> None:
+        """Take up a durable subscription of an earlier run.
+
+        Args:
+            pending: what it has still to be told of; None: that is not known, so all that changed.
+        """
+        standing = self._standing.by_id[row.session]
+        source = self._add_source(kind, row.id, standing, row.destination)
+        durable = Durable(row.id, row.destination, AckMode(row.ack), row.prefetch, source, row.seen_number)
+        self._standing.take_in(standing, durable)
+        if is_glob(row.destination) and row.destination not in self._glob_owners:
+            self._glob_owners[row.destination] = standing.usage
+            self._account.take(Resource.GLOBS, standing.usage)
+        if isinstance(source, ValueFeed):
+            self._values.owe(source, pending, row.seen_number)
+
+    def queue_of(self, name: str) -> Queue | None:
+        """The bound queue of a durable subscription, by its own name."""
+        if not name.startswith("\0"):
+            return None
+        _, session, id_ = name.split("\0", 2)
+        standing = self._standing.by_id.get(session)
+        durable = None if standing is None else standing.durables.get(id_)
+        return durable.source if durable is not None and isinstance(durable.source, Queue) else None
+
+    def _add_source(
+        self,
+        kind: Kind,
+        id: str,  # noqa: A002
+        standing: StandingSession,
+        pattern: str,
+    ) -> Queue | ValueFeed:
+        """What keeps the messages of a new durable subscription."""
+        if kind is Kind.LAST_VALUE:
+            feed = ValueFeed(self._account, pattern, standing.rights, standing.usage, is_durable=True)
+            self._values.add(feed)
+            return feed
+        # Apart from all that a peer can name.
+        name = f"\0{standing.id}\0{id}"
+        queue = self._queues.make_bound(name, standing.rights, standing.usage, is_durable=True)
+        self._topics.bind(pattern, queue)
+        return queue
+
+    def _make(
+        self, session: Session, request: SubscribeRequest, source: Queue | ValueFeed | None
+    ) -> Subscription:
+        ack_mode = request.ack_mode
+        if request.kind is Kind.LAST_VALUE and session.profile.acks_alone and ack_mode is AckMode.CLIENT:
+            ack_mode = AckMode.INDIVIDUAL  # D.7
+        if isinstance(source, Queue):
+            destination: Queue | Topics | LastValues = source
+        else:
+            destination = self._topics if source is None else self._values
+        subscription = Subscription(
+            request.id,
+            session,
+            request.destination,
+            destination,
+            ack_mode,
+            prefetch=min(request.prefetch or self._limits.default_prefetch, self._limits.max_prefetch),
+            exclusive=request.exclusive and request.kind is Kind.QUEUE,
+        )
+        if isinstance(source, ValueFeed):
+            subscription.feed = source
+        elif isinstance(source, Queue) and source.is_inbox:
+            subscription.began_at = self._values.next_number()
+        return subscription
+
+    def _queue_for(self, session: Session, request: SubscribeRequest) -> Queue:
+        name = request.destination
+        queue = self._queues.get(name)
+        if queue is None:
+            self._need_place(session)
+            if name.startswith(INBOX_PREFIX):
+                if session.inbox_count >= self._limits.max_inboxes:
+                    raise Refused("too-many-inboxes", f"more than {self._limits.max_inboxes} inboxes")
+                session.inbox_count += 1
+            return self._queues.create(name, session.usage, auto_delete=request.auto_delete)
+        if queue.exclusive_subscription is not None:
+            raise Refused("exclusive", f"{name} has an exclusive subscription")
+        if request.exclusive and queue.consumer_count:
+            raise Refused("exclusive", f"{name} has a subscription, so there can be no exclusive one")
+        return queue
+
+    def _source_for(self, session: Session, request: SubscribeRequest) -> Queue | ValueFeed | None:
+        """What feeds a subscription that goes with its connection; None: its topic itself."""
+        if request.kind is Kind.QUEUE:
+            return self._queue_for(session, request)
+        self._need_glob(session, request)
+        pattern = request.destination
+        if request.kind is Kind.LAST_VALUE:
+            feed = ValueFeed(self._account, pattern, session.rights, session.usage, is_durable=False)
+            self._values.add(feed)
+            return feed
+        self._need_topic(session, pattern)
+        policy = self._policies.lookup(pattern)
+        drops = policy is not None and policy.slow_subscriber is SlowSubscriber.DROP_OLDEST
+        if request.ack_mode is AckMode.AUTO and not drops:
+            return None
+        when_full = WhenFull.DROP_OLDEST if drops else WhenFull.REJECT
+        queue = self._queues.make_bound(
+            pattern, session.rights, session.usage, is_durable=False, when_full=when_full
+        )
+        self._topics.bind(pattern, queue)
+        return queue
+
+    def _durable_for(self, session: Session, request: SubscribeRequest) -> Durable:
+        """D.32: the one of this id goes on where its destination is the same, and is replaced otherwise."""
+        standing = self._standing.by_id.get(session.id)
+        durable = None if standing is None else standing.durables.get(request.id)
+        if standing is not None and durable is not None and durable.pattern != request.destination:
+            self.remove(standing, durable)
+            durable = None
+        prefetch = request.prefetch or self._limits.default_prefetch
+        if durable is None:
+            if request.kind is Kind.TOPIC:
+                self._need_topic(session, request.destination)
+            self._standing.check_room(session.usage)
+            standing = self._standing.open(session.id, session.rights, session.usage)
+            if len(standing.durables) >= self._limits.max_subscriptions:
+                raise Refused("too-many-subscriptions", f"the session has {len(standing.durables)}")
+            source = self._add_source(request.kind, request.id, standing, request.destination)
+            since = self._values.next_number()
+            durable = Durable(request.id, request.destination, request.ack_mode, prefetch, source, since)
+        assert standing is not None
+        durable.ack_mode = request.ack_mode
+        durable.prefetch = prefetch
+        if request.eager:
+            durable.since = 0  # what of the snapshot a crash leaves untold is to be told too
+        self._standing.add(standing, durable)
+        return durable
+
+    def _need_place(self, session: Session) -> None:
+        self._need(Resource.DESTINATIONS, session, "too-many-destinations", "destinations")
+
+    def _need_topic(self, session: Session, pattern: str) -> None:
+        if pattern not in self._topics.topics:
+            self._need_place(session)
+
+    def _need(self, resource: Resource, session: Session, code: str, what: str) -> None:
+        if not self._account.has_room(resource, session.usage):
+            self._account.exceed(resource, session.usage, session.id)
+            raise Refused(code, f"the broker has no room for more of your {what}")
+
+    def _need_memory(self, session: Session) -> None:
+        """Where its memory is used up a principal may still subscribe, to take its messages out; but not so
+        often that the subscriptions fill what is left to others."""
+        usage = session.usage
+        has_many = usage.used(Resource.SUBSCRIPTIONS) >= self._limits.max_subscriptions
+        if has_many and self._account.is_overdrawn(usage):
+            self._account.exceed(Resource.MEMORY, usage, session.id)
+            raise Refused("memory", "the broker has no room for more of your subscriptions")
+
+    def _need_glob(self, session: Session, request: SubscribeRequest) -> None:
+        """Refuse a malformed glob, or one too many, before anything is created. Each takes memory, and may
+        have to be tried on each new name."""
+        pattern = request.destination
+        if not is_glob(pattern):
+            return
+        try:
+            compile_glob(pattern)
+        except ValueError as error:
+            raise Refused("glob", f"{pattern[:60]} {error}") from error
+        if pattern not in self._glob_owners:
+            self._need(Resource.GLOBS, session, "too-many-globs", "globs")
+
+
+def subscription_cost_bytes(subscription: Subscription) -> int:
+    """Memory that a connected subscription costs, without its messages."""
+    destination = subscription.destination
+    is_bound = isinstance(destination, Queue) and destination.rights is not None and destination.auto_delete
+    bound_bytes = QUEUE_COST_BYTES if is_bound else 0
+    return SUBSCRIPTION_COST_BYTES + bound_bytes + text_cost_bytes(subscription.id, subscription.pattern)
+
+
+def _is_of_queue(subscription: Subscription) -> bool:
+    destination = subscription.destination
+    return isinstance(destination, Queue) and destination.rights is None
+
+
+def _outlives_subscription(queue: Queue, *, removes: bool) -> bool:
+    """Whether messages that a transaction has settled are still there after an UNSUBSCRIBE."""
+    if queue.rights is None:
+        return not queue.is_inbox
+    # Bound to topics: the queue of a durable subscription stays until this is removed.
+    return not (queue.auto_delete or removes)

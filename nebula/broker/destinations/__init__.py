@@ -1,1 +1,0 @@
-"""One class for each kind of destination. They know messages and subscriptions, nothing of frames."""

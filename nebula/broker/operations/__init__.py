@@ -1,0 +1,1 @@
+"""What operators see and do: views, administration, dead letters, metrics and log events."""

@@ -1,0 +1,509 @@
+"""What an operator may do on the core: look at its parts, and interfere.
+
+What looks at all destinations pauses after so many of them, for a broker with a hundred thousand goes on
+serving in between: see `Steps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass, fields
+from heapq import nsmallest
+from itertools import chain, islice
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from nebula.broker.core.account import Account
+from nebula.broker.core.broker import Broker
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.topic import Topic
+from nebula.broker.core.destinations.value_feed import LastValueTopic
+from nebula.broker.core.durable import StandingSession
+from nebula.broker.core.globs import compile_glob
+from nebula.broker.core.messages import Kind, Message
+from nebula.broker.core.session import Session
+from nebula.broker.core.shares import Resource, Usage
+from nebula.broker.operations.views import (
+    Arrivals,
+    ConnectionDetails,
+    ConnectionRow,
+    DelayedRow,
+    PrincipalRow,
+    QueueDetails,
+    QueueRow,
+    SessionDetails,
+    SessionRow,
+    TopicDetails,
+    TopicRow,
+    connection_details,
+    connection_row,
+    delayed_row,
+    paged_out,
+    principal_row,
+    queue_details,
+    queue_row,
+    session_details,
+    session_row,
+    topic_details,
+    topic_row,
+    unacked_of,
+    used_fraction,
+)
+from nebula.errors import Refused
+from nebula.headers import RESERVED_PREFIXES
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Steps: TypeAlias = Generator[None, None, T]
+"""Bounded work: `next` does a piece of it, until it returns its result. Anything may happen in between."""
+
+# A millisecond or two where a glob is tried on each.
+_AT_ONCE: Final = 1_000
+
+# Of rows, and of characters in their names, which peers choose: a page stays far below `max_body_bytes`.
+MOST_ROWS: Final = 1_000
+_MOST_NAME_CHARACTERS: Final = 256 * 1024
+
+_EVERYTHING: Final = "**"
+
+# What the principals of services in the broker's process begin with, and no others.
+_HOSTED: Final = "app:"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which of many, and which page of those.
+
+    Attributes:
+        pattern: a glob that names have to match.
+        rank: what to order by, the greatest first; None: by name.
+        after: where the order is by name: begin behind this one.
+        limit: rows of the page.
+        has_internal: include Nebula's own destinations, such as inboxes.
+    """
+
+    pattern: str = _EVERYTHING
+    rank: str | None = None
+    after: str = ""
+    limit: int = 100
+    has_internal: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedFilter:
+    """Which delayed messages.
+
+    Attributes:
+        pattern: a glob that their destinations match.
+        principal: of their sender; None: any.
+        after: for a list, only messages that came later than the one with this number.
+    """
+
+    pattern: str = _EVERYTHING
+    principal: str | None = None
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """A page of rows.
+
+    Attributes:
+        rows: in the order that was asked for.
+        matched: how many there are, on all pages.
+        after: of the next page, where the order is by name and there is one.
+        hidden: the number of internal ones left out.
+    """
+
+    rows: list[T]
+    matched: int
+    after: str | None = None
+    hidden: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KindTotals:
+    """What all destinations of one kind are and hold together. Messages of last values are the values."""
+
+    destinations: int = 0
+    messages: int = 0
+    unacked: int = 0
+    paged_out: int = 0
+    stored_bytes: int = 0
+    subscriptions: int = 0
+
+
+# What queues can be ordered by, beside their names.
+QUEUE_RANKS: Final[Mapping[str, Callable[[Queue], float]]] = {
+    "depth": lambda queue: queue.depth,
+    "bytes": lambda queue: queue.stored_bytes,
+    "taken": lambda queue: queue.taken_count,
+}
+
+# What connections can be ordered by, beside their sessions' names.
+CONNECTION_RANKS: Final[Mapping[str, Callable[[Session], float]]] = {
+    "outbox": lambda session: session.outbox_bytes,
+    "unacked": unacked_of,
+    "traffic": lambda session: (
+        session.connection.traffic.read_bytes + session.connection.traffic.written_bytes
+    ),
+}
+
+
+# What principals can be ordered by, besides their names.
+PRINCIPAL_RANKS: Final[Mapping[str, Callable[[Usage, Account], float]]] = {
+    "used": used_fraction,
+    "memory": lambda usage, _: usage.memory_bytes,
+    "disk": lambda usage, _: usage.disk_bytes,
+    "refusals": lambda usage, _: usage.refusals,
+    "connections": lambda usage, _: usage.used(Resource.CONNECTIONS),
+    "destinations": lambda usage, _: usage.used(Resource.DESTINATIONS),
+}
+
+
+class Administration:
+    """Looks into a broker, and interferes.
+
+    Args:
+        broker: whose.
+        now: when it begins. Whatever is there by now is as old as that.
+
+    Attributes:
+        arrivals: tells how old messages are.
+    """
+
+    def __init__(self, broker: Broker, now: float) -> None:
+        self._broker = broker
+        self._own_count = 0
+        self._first_number = broker.values.next_number()
+        self.arrivals = Arrivals(self._first_number, now)
+
+    @property
+    def received_count(self) -> int:
+        """Messages that were numbered since the start: sent to the broker, or made by it."""
+        return self._next_number() - self._first_number - self._own_count
+
+    def advance(self, now: float) -> None:
+        """Let time pass. How old messages are is known as exactly as this is called often."""
+        self.arrivals.note(self._next_number(), now)
+
+    def _next_number(self) -> int:
+        # Numbers are only told by taking one: there are enough, and ours are not counted as messages.
+        self._own_count += 1
+        return self._broker.values.next_number()
+
+    # --- looking ---
+
+    def queues(self, selection: Selection, now: float) -> Steps[Listing[QueueRow]]:
+        """Queues; they can be ordered by one of `QUEUE_RANKS`.
+
+        Raises:
+            Refused: a malformed glob.
+        """
+        rank = None if selection.rank is None else QUEUE_RANKS[selection.rank]
+        return choose(
+            self._broker.queues.by_name,
+            selection,
+            rank,
+            lambda _, queue: queue_row(queue, self.arrivals, now),
+        )
+
+    def topics(self, selection: Selection, kind: Kind | None, now: float) -> Steps[Listing[TopicRow]]:
+        """Topics that are subscribed to, and last-value destinations; or those of one kind.
+
+        Raises:
+            Refused: a malformed glob.
+        """
+        topics: dict[str, Topic | LastValueTopic] = {}
+        if kind is not Kind.LAST_VALUE:
+            topics.update(self._broker.topics.topics)
+        if kind is not Kind.TOPIC:
+            topics.update(self._broker.values.topics)
+        return choose(topics, selection, None, lambda name, topic: topic_row(name, topic, self.arrivals, now))
+
+    def sessions(self, selection: Selection, now: float) -> Steps[Listing[SessionRow]]:
+        """Sessions with durable subscriptions, connected or not.
+
+        Raises:
+            Refused: a malformed glob.
+        """
+        return choose(
+            self._broker.standing.by_id, selection, None, lambda _, session: session_row(session, now)
+        )
+
+    def connections(
+        self, selection: Selection, principal: str | None, now: float
+    ) -> Steps[Listing[ConnectionRow]]:
+        """Connected sessions, or those of one principal; they can be ordered by one of `CONNECTION_RANKS`.
+
+        Raises:
+            Refused: a malformed glob.
+        """
+        sessions = {
+            name: session
+            for name, session in self._broker.sessions.items()
+            if principal is None or session.principal == principal
+        }
+        rank = None if selection.rank is None else CONNECTION_RANKS[selection.rank]
+        return choose(sessions, selection, rank, lambda _, session: connection_row(session, now))
+
+    def connection(self, name: str, now: float) -> ConnectionDetails:
+        """The connection of one session.
+
+        Raises:
+            Refused: nobody is connected by this name.
+        """
+        return connection_details(self._find_session(name), now)
+
+    def queue(self, name: str, now: float) -> QueueDetails:
+        """One queue.
+
+        Raises:
+            Refused: there is none of this name.
+        """
+        return queue_details(self.find_queue(name), self.arrivals, now)
+
+    def topic(self, name: str, now: float) -> TopicDetails:
+        """One topic or last value.
+
+        Raises:
+            Refused: there is none of this name.
+        """
+        found = self._broker.topics.topics.get(name) or self._broker.values.topics.get(name)
+        if found is None:
+            raise Refused("not-found", f"no topic or last value {name[:200]!r} is subscribed to or kept")
+        return topic_details(name, found, self.arrivals, now)
+
+    def session(self, name: str, now: float) -> SessionDetails:
+        """One session with durable subscriptions.
+
+        Raises:
+            Refused: there is none of this name.
+        """
+        return session_details(self._find_standing(name), now)
+
+    def _find_standing(self, name: str) -> StandingSession:
+        found = self._broker.standing.by_id.get(name)
+        if found is None:
+            raise Refused("not-found", f"no session {name[:200]!r} has durable subscriptions")
+        return found
+
+    def principals(self, selection: Selection) -> Steps[Listing[PrincipalRow]]:
+        """Principals that use anything, by name or in the order of one of `PRINCIPAL_RANKS`.
+
+        Raises:
+            Refused: a malformed glob.
+        """
+        account = self._broker.account
+        usages = {usage.name: usage for usage in account.usages.all}
+        order = None if selection.rank is None else PRINCIPAL_RANKS[selection.rank]
+        rank = None if order is None else lambda usage: order(usage, account)
+        return choose(usages, selection, rank, lambda _, usage: principal_row(usage, account))
+
+    def delayed(self, wanted: DelayedFilter, limit: int, now: float) -> Listing[DelayedRow]:
+        """Delayed messages, in order of arrival.
+
+        Raises:
+            Refused: a malformed glob.
+        """
+        found = self._delayed(wanted)
+        later = [each for each in found if each[1].number > wanted.after]
+        rows = [delayed_row(due, message, now) for due, message in later[: min(limit, MOST_ROWS)]]
+        return Listing(rows, len(found), str(rows[-1].number) if len(rows) < len(later) else None)
+
+    def purge_delayed(self, wanted: DelayedFilter) -> int:
+        """Drop delayed messages and count them as purged. Returns how many there were.
+
+        Raises:
+            Refused: a malformed glob.
+        """
+        numbers = {message.number for _, message in self._delayed(wanted)}
+        count = self._broker.placing.delayed.remove(numbers)
+        self._broker.account.dropped["purged"] += count
+        return count
+
+    def _delayed(self, wanted: DelayedFilter) -> list[tuple[float, Message]]:
+        matches = _matcher(wanted.pattern)
+        return [
+            (due, message)
+            for due, message in self._broker.placing.delayed.waiting()
+            if (wanted.principal is None or message.head.sender == wanted.principal)
+            and (matches is None or matches(message.head.destination))
+        ]
+
+    def find_queue(self, name: str) -> Queue:
+        """The queue of this name.
+
+        Raises:
+            Refused: there is none: nobody is subscribed, and nothing waits.
+        """
+        queue = self._broker.queues.get(name)
+        if queue is None:
+            raise Refused("not-found", f"no queue {name[:200]!r}: nothing waits, and nobody is subscribed")
+        return queue
+
+    def totals(self) -> Steps[dict[Kind, KindTotals]]:
+        """What there is of each kind: few numbers, however many destinations there are."""
+        queues = yield from _add_up(self._broker.queues.by_name, _queue_counts)
+        topics = yield from _add_up(self._broker.topics.topics, _topic_counts)
+        values = yield from _add_up(self._broker.values.topics, _value_counts)
+        return {Kind.QUEUE: queues, Kind.TOPIC: topics, Kind.LAST_VALUE: values}
+
+    # --- interfering ---
+
+    def purge(self, name: str, now: float) -> Steps[int]:
+        """Drop all that waits in a queue by now, and count it as purged; what is un-ACKed stays.
+
+        Returns:
+            How many messages.
+
+        Raises:
+            Refused: there is no such queue.
+        """
+        queue = self.find_queue(name)
+        # Out of the queue at once: what is still to be dropped must not be paged out or delivered meanwhile.
+        purged = queue.doom("purged")
+        try:
+            while queue.forget_doomed("purged", _AT_ONCE):
+                yield
+        finally:
+            queue.forget_doomed("purged", len(queue.doomed))
+            self._broker.queues.forget_if_idle(queue, now)
+        return purged
+
+    def end_durable_session(self, name: str, now: float) -> None:
+        """Remove a session's durable subscriptions and everything kept for them, and end its connection.
+
+        Raises:
+            Refused: there is none of this name, or it is a service in the broker's own process.
+        """
+        standing = self._find_standing(name)
+        self._check_not_hosted(standing.rights.principal)
+        self._broker.end_durable_session(standing, now)
+
+    def drop_backlog(self, name: str) -> int:
+        """Drop everything that waits for a session. Its subscriptions and un-ACKed messages stay.
+
+        Returns:
+            The number of dropped messages and pending values.
+
+        Raises:
+            Refused: there is none of this name.
+        """
+        return self._broker.drop_backlog(self._find_standing(name))
+
+    def end_session(self, name: str) -> None:
+        """End the connection that a session has at present, with an ERROR that says so.
+
+        Its durable subscriptions stay. The shell has to work on what follows.
+
+        Raises:
+            Refused: nobody is connected by this name, or it is a service in the broker's own process.
+        """
+        session = self._find_session(name)
+        self._check_not_hosted(session.principal)
+        session.end("an operator has ended the connection")
+
+    def _check_not_hosted(self, principal: str) -> None:
+        if principal.startswith(_HOSTED):
+            raise Refused("hosted", "the broker would end with a service that it hosts itself")
+
+    def _find_session(self, name: str) -> Session:
+        session = self._broker.sessions.get(name)
+        if session is None:
+            raise Refused("not-found", f"no session {name[:200]!r} is connected")
+        return session
+
+
+def choose(
+    things: Mapping[str, T],
+    selection: Selection,
+    rank: Callable[[T], float] | None,
+    row: Callable[[str, T], R],
+) -> Steps[Listing[R]]:
+    """A page of what has a name: the first by name, or the first by rank.
+
+    Raises:
+        Refused: a malformed glob.
+    """
+    return _choose(things, selection, _matcher(selection.pattern), rank, row)
+
+
+def _matcher(pattern: str) -> Callable[[str], object] | None:
+    try:
+        return None if pattern == _EVERYTHING else compile_glob(pattern)
+    except ValueError as error:
+        raise Refused("bad-pattern", f"{pattern[:200]!r} {error}") from error
+
+
+def _choose(
+    things: Mapping[str, T],
+    selection: Selection,
+    matches: Callable[[str], object] | None,
+    rank: Callable[[T], float] | None,
+    row: Callable[[str, T], R],
+) -> Steps[Listing[R]]:
+    limit, matched, hidden = min(selection.limit, MOST_ROWS), 0, 0
+    best: list[tuple[float, str]] = []
+    names = iter(list(things))
+    while batch := list(islice(names, _AT_ONCE)):
+        found = [name for name in batch if name in things and (matches is None or matches(name))]
+        if not selection.has_internal:
+            before, found = len(found), [name for name in found if not name.startswith(RESERVED_PREFIXES)]
+            hidden += before - len(found)
+        matched += len(found)
+        if rank is None:
+            candidates = [(0.0, name) for name in found if name > selection.after]
+        else:
+            candidates = [(-rank(things[name]), name) for name in found]
+        # One more than is shown, so that it is known whether there is a next page.
+        best = nsmallest(limit + 1, chain(best, candidates))
+        yield
+    chosen = list(_within([name for _, name in best[:limit]]))
+    rows = [row(name, things[name]) for name in chosen if name in things]
+    is_last = rank is not None or len(chosen) == len(best)
+    return Listing(rows, matched, None if is_last else chosen[-1], hidden)
+
+
+def _within(names: Iterable[str]) -> Iterable[str]:
+    """As many of the names as fit into a page, but one at least."""
+    characters = 0
+    for name in names:
+        if characters > _MOST_NAME_CHARACTERS:
+            return
+        yield name
+        characters += len(name)
+
+
+# The fields of `KindTotals` but the first.
+_Counts: TypeAlias = tuple[int, int, int, int, int]
+
+
+def _add_up(things: Mapping[str, T], counts_of: Callable[[T], _Counts]) -> Steps[KindTotals]:
+    sums = [0] * len(fields(KindTotals)[1:])
+    rest = iter(list(things.values()))
+    while batch := list(islice(rest, _AT_ONCE)):
+        columns = zip(*map(counts_of, batch), strict=True)
+        sums = [total + sum(column) for total, column in zip(sums, columns, strict=True)]
+        yield
+    return KindTotals(len(things), *sums)
+
+
+def _queue_counts(queue: Queue) -> _Counts:
+    return (
+        queue.depth,
+        queue.unacked_count,
+        paged_out(queue),
+        queue.stored_bytes,
+        queue.consumer_count,
+    )
+
+
+def _topic_counts(topic: Topic) -> _Counts:
+    bound = [_queue_counts(queue) for queue in topic.queues]
+    messages, unacked, paged_out, stored_bytes = (sum(each[place] for each in bound) for place in range(4))
+    return messages, unacked, paged_out, stored_bytes, topic.consumer_count
+
+
+def _value_counts(topic: LastValueTopic) -> _Counts:
+    return int(topic.is_live), 0, 0, topic.value.size_bytes, 0

@@ -1,0 +1,386 @@
+"""Looking at messages without consuming them; and the dead letters: to see why, to put back, to drop."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import chain, islice
+from math import inf
+from typing import Final, Literal
+
+from nebula import headers as names
+from nebula.broker.core.broker import Broker
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.messages import Head, Kind, Message, Verdict, wanted_priority
+from nebula.broker.operations.administration import Steps
+from nebula.broker.operations.views import Arrivals, at_hand, paged_out
+from nebula.errors import Refused
+
+# Put back, or looked at, in one piece of work: some milliseconds.
+_PUT_BACK_AT_ONCE: Final = 200
+_LOOKED_AT_AT_ONCE: Final = 2_000
+
+# Of headers and bodies: a page of messages stays far below `max_body_bytes`. One is always shown.
+_MOST_PAGE_BYTES: Final = 512 * 1024
+
+_DEAD_LETTER_PREFIX: Final = "dead-letter-"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageView:
+    """A message that waits, as it is shown to people.
+
+    Attributes:
+        number: its place in the order of arrival.
+        headers: what is passed on to receivers, beside destination and sender.
+        body: the begin of it, as text where it is UTF-8, else in Base64: see `encoding`.
+        body_bytes: of the whole.
+        is_cut: there is more of the body than is shown.
+        attempts: deliveries that failed.
+        age_seconds: since it came, at least.
+    """
+
+    number: int
+    destination: str
+    sender: str
+    headers: dict[str, str]
+    body: str
+    encoding: Literal["text", "base64"]
+    body_bytes: int
+    is_cut: bool
+    is_persistent: bool
+    attempts: int
+    age_seconds: float
+    expires_in_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that nobody consumed: from where, why, when and after how many deliveries.
+
+    Attributes:
+        died_at: wall clock, seconds since 1970.
+        code, text: what its last consumer said went wrong; empty: nothing.
+        handler: who that was.
+    """
+
+    number: int
+    source: str
+    reason: str
+    died_at: float
+    deliveries: int
+    sender: str
+    body_bytes: int
+    is_persistent: bool
+    code: str
+    text: str
+    handler: str
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which dead letters.
+
+    Attributes:
+        numbers: these; None: all that the rest lets through.
+        source: sent to this destination.
+        reason: that died of this.
+        after: with a higher number.
+    """
+
+    numbers: Collection[int] | None = None
+    source: str | None = None
+    reason: str | None = None
+    after: int = 0
+
+    def lets_through(self, message: Message) -> bool:
+        """Whether the message is one of them, where it is behind `after`."""
+        return (
+            (self.numbers is None or message.number in self.numbers)
+            and (self.source is None or message.header(names.DEAD_LETTER_FROM) == self.source)
+            and (self.reason is None or message.header(names.DEAD_LETTER_REASON) == self.reason)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """Dead letters; and how many are on disk alone, which were not looked at."""
+
+    rows: list[DeadLetter]
+    on_disk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """How many were dropped; and how many are on disk alone, which were not looked at."""
+
+    purged: int
+    on_disk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What became of dead letters that were to be put back.
+
+    Attributes:
+        replayed: are where they came from.
+        full: found no room there, and are still dead letters.
+        without_queue: came from topics, whose messages go to many, or were sent here in the first place: they
+            are still dead letters, and can be put into a queue that is named.
+        not_permitted: likewise where their sender may not send any more (D.36).
+        on_disk: dead letters on disk alone, which were not looked at: they come when those before them go.
+    """
+
+    replayed: int
+    full: int
+    without_queue: int
+    not_permitted: int
+    on_disk: int
+
+
+def peek(
+    queue: Queue,
+    arrivals: Arrivals,
+    now: float,
+    *,
+    after: int = 0,
+    limit: int = 10,
+    max_bytes: int = 1_000,
+    from_disk: Iterable[tuple[Message, int]] = (),
+    up_to: float = inf,
+) -> list[MessageView]:
+    """The first messages that wait, in order of arrival; nothing happens to them.
+
+    Args:
+        after: begin behind this number.
+        limit: how many at most; fewer where they are large.
+        max_bytes: of each body.
+        from_disk: those of a deep queue that were read for this, with their deliveries that failed.
+        up_to: what has a higher number is not shown: there may be others before it that were not read.
+    """
+    # Numbers rise along a line, so its first ones are enough: a queue may hold half a million in memory.
+    firsts = (
+        islice((each for each in line.in_memory() if each.number > after), limit) for line in queue.lines
+    )
+    in_memory = ((each, queue.attempts_of(each)) for each in chain.from_iterable(firsts))
+    known = (each for each in chain(in_memory, from_disk) if each[0].number <= up_to)
+    # What came from the disk since it was read is there twice, and once here.
+    found = {each[0].number: each for each in nsmallest(2 * limit, known, key=lambda each: each[0].number)}
+    shown = islice(found.values(), limit)
+    return list(_fit(view(message, attempts, arrivals, now, max_bytes) for message, attempts in shown))
+
+
+def view(message: Message, attempts: int, arrivals: Arrivals, now: float, max_bytes: int) -> MessageView:
+    """A message as it is shown, with so much of its body.
+
+    Args:
+        attempts: its deliveries that failed.
+    """
+    head = message.head
+    shown = dict(reversed(head.headers[2:]))  # of a name that comes twice the first counts
+    if message.exchange is not None:
+        shown.setdefault(*message.exchange)
+    body, encoding = _text(message.body[:max_bytes], is_cut=len(message.body) > max_bytes)
+    expires_at = message.expires_at
+    return MessageView(
+        message.number,
+        head.destination,
+        head.sender,
+        dict(reversed(shown.items())),
+        body,
+        encoding,
+        len(message.body),
+        len(message.body) > max_bytes,
+        head.is_persistent,
+        attempts,
+        arrivals.age_of(message.number, now),
+        None if expires_at is None else expires_at - now,
+    )
+
+
+class DeadLetters:
+    """The dead-letter queue of a broker.
+
+    What a consumer of it has un-ACKed is out of reach until it comes back.
+    """
+
+    def __init__(self, broker: Broker, arrivals: Arrivals) -> None:
+        self._broker = broker
+        self._arrivals = arrivals
+
+    @property
+    def _queue(self) -> Queue | None:
+        return self._broker.queues.get(self._broker.queues.dead_letter)
+
+    def rows(self, wanted: Filter, limit: int) -> Steps[Letters]:
+        """The first of those that are wanted, in order of arrival."""
+        rows: list[DeadLetter] = []
+        after = wanted.after
+        while len(rows) < limit:
+            found, after = yield from self._next(wanted, after, limit - len(rows))
+            if not found:
+                break
+            rows += map(_dead_letter, found)
+        return Letters(rows, self._on_disk)
+
+    def show(self, number: int, now: float, max_bytes: int) -> MessageView:
+        """One of them, with so much of its body.
+
+        Raises:
+            Refused: there is none of this number.
+        """
+        queue = self._queue
+        for message in () if queue is None else queue.waiting:
+            if message.number == number:
+                assert queue is not None
+                return view(message, queue.attempts_of(message), self._arrivals, now, max_bytes)
+        raise Refused("not-found", f"no dead letter {number} is in memory")
+
+    def drop(self, wanted: Filter, limit: int, now: float) -> Steps[Purged]:
+        """Drop those that are wanted, and count them as purged."""
+        purged, after = 0, wanted.after
+        while purged < limit:
+            found, after = yield from self._next(wanted, after, min(_PUT_BACK_AT_ONCE, limit - purged))
+            if not found:
+                break
+            self._take_out(found, now)
+            self._broker.account.dropped["purged"] += len(found)
+            purged += len(found)
+            yield
+        return Purged(purged, self._on_disk)
+
+    def replay(self, wanted: Filter, limit: int, now: float, *, to: str | None = None) -> Steps[Replayed]:
+        """Put those that are wanted back where they came from, or into another queue.
+
+        Each is moved in one batch of the store, and delivered when that is committed: a crash neither loses
+        nor duplicates it. It is a new message there, without the dead-letter headers and without an expiry,
+        and as persistent as it was.
+        What a piece of work has put back stays so, whatever becomes of the others.
+
+        Raises:
+            Refused: `to` is no queue, or reserved, or the dead-letter queue itself.
+        """
+        if to is not None:
+            self._check_target(to)
+        counts = dict.fromkeys(("replayed", "full", "without_queue", "not_permitted"), 0)
+        left, after = limit, wanted.after
+        # What is put back may push others out of a full queue, to here: they are not this work's.
+        last = self._broker.values.next_number()
+        while left:
+            letters, after = yield from self._next(wanted, after, min(_PUT_BACK_AT_ONCE, left))
+            found = [each for each in letters if each.number <= last]
+            if not found:
+                break
+            left -= len(found)
+            outcomes = [self._put_back(letter, to, now) for letter in found]
+            for outcome in outcomes:
+                counts[outcome] += 1
+            done = [each for each, outcome in zip(found, outcomes, strict=True) if outcome == "replayed"]
+            self._take_out(done, now)
+            yield
+        return Replayed(**counts, on_disk=self._on_disk)
+
+    @property
+    def _on_disk(self) -> int:
+        return 0 if self._queue is None else paged_out(self._queue)
+
+    def _next(self, wanted: Filter, after: int, count: int) -> Steps[tuple[list[Message], int]]:
+        """The next of those that are wanted; nothing happens between this and what is done to them.
+
+        Returns:
+            None or up to `count` of them, and the number behind which to go on.
+        """
+        while (queue := self._queue) is not None:
+            looked_at = list(islice(at_hand(queue, after), _LOOKED_AT_AT_ONCE))
+            found = list(islice(filter(wanted.lets_through, looked_at), count))
+            if found:
+                return found, found[-1].number
+            if looked_at:
+                after = looked_at[-1].number
+            elif not _awaits_page(queue):
+                break
+            yield
+        return [], after
+
+    def _take_out(self, letters: Collection[Message], now: float) -> None:
+        queue = self._queue
+        if letters and queue is not None:
+            queue.withdraw(letters)
+            self._broker.queues.forget_if_idle(queue, now)
+
+    def _check_target(self, to: str) -> None:
+        is_queue = self._broker.kind_of(to) is Kind.QUEUE and not to.startswith(names.RESERVED_QUEUE_PREFIX)
+        if not is_queue or to == self._broker.queues.dead_letter:
+            raise Refused("bad-target", f"{to[:200]!r} is not a queue that dead letters can be put into")
+
+    def _put_back(self, letter: Message, to: str | None, now: float) -> str:
+        broker = self._broker
+        target = to or letter.header(names.DEAD_LETTER_FROM) or ""
+        if not target or broker.kind_of(target) is not Kind.QUEUE:
+            return "without_queue"
+        if to is None and not broker.access.rights_of(letter.head.sender).may_publish(target):
+            return "not_permitted"
+        queue = broker.queues.get(target) or broker.queues.create(target, letter.head.usage)
+        message = Message(_head_again(letter, target), letter.body, broker.values.next_number(), now)
+        if queue.send_once(message, now) is Verdict.ACCEPTED:
+            return "replayed"
+        broker.queues.forget_if_idle(queue, now)
+        return "full"
+
+
+def _awaits_page(queue: Queue) -> bool:
+    return any(line.depot is not None and line.depot.asked is not None for line in queue.lines)
+
+
+def _head_again(letter: Message, target: str) -> Head:
+    """The head of a dead letter as it was before it died."""
+    passed_on = tuple(each for each in letter.head.headers[2:] if not each[0].startswith(_DEAD_LETTER_PREFIX))
+    # Who consumes it now may answer, judged by who it was that asked, as after a restart.
+    reply_to = next((value for name, value in passed_on if name == names.REPLY_TO), None)
+    return Head(
+        Kind.QUEUE,
+        target,
+        letter.head.sender,
+        passed_on,
+        is_persistent=letter.head.is_persistent,
+        reply_to=reply_to,
+        priority=wanted_priority(dict(passed_on)),
+        usage=letter.head.usage,
+    )
+
+
+def _dead_letter(message: Message) -> DeadLetter:
+    return DeadLetter(
+        message.number,
+        message.header(names.DEAD_LETTER_FROM) or "",
+        message.header(names.DEAD_LETTER_REASON) or "",
+        int(message.header(names.DEAD_LETTER_AT) or 0) / 1000,
+        int(message.header(names.DEAD_LETTER_DELIVERIES) or 0),
+        message.head.sender,
+        len(message.body),
+        message.head.is_persistent,
+        message.header(names.DEAD_LETTER_CODE) or "",
+        message.header(names.DEAD_LETTER_TEXT) or "",
+        message.header(names.DEAD_LETTER_HANDLER) or "",
+    )
+
+
+def _text(octets: bytes, *, is_cut: bool) -> tuple[str, Literal["text", "base64"]]:
+    try:
+        return octets.decode(), "text"
+    except UnicodeDecodeError as error:
+        # The cut may go through a character, which has four octets at most.
+        if is_cut and error.end == len(octets) and error.start >= len(octets) - 3:
+            return octets[: error.start].decode(), "text"
+        return base64.b64encode(octets).decode(), "base64"
+
+
+def _fit(views: Iterable[MessageView]) -> Iterator[MessageView]:
+    size_bytes = 0
+    for each in views:
+        size_bytes += len(each.body) + sum(len(name) + len(value) for name, value in each.headers.items())
+        yield each
+        if size_bytes > _MOST_PAGE_BYTES:
+            return

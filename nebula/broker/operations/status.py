@@ -1,0 +1,176 @@
+"""How a broker is: the few numbers that `broker.status`, `/readyz` and `/metrics` tell in their ways."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from nebula.broker.core.account import Account
+from nebula.broker.core.broker import Broker
+from nebula.broker.core.counts import Commits
+from nebula.broker.core.shares import Pool, Resource
+from nebula.broker.operations.administration import KindTotals, Steps
+from nebula.version import __version__
+
+if TYPE_CHECKING:
+    from nebula.broker.server.server import Server
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """What the store has done since the start.
+
+    Attributes:
+        commits: batches, of `rows` together, which took so many `seconds` together.
+        backlog: rows that wait for the next batch.
+        waiting: sessions whose RECEIPTs wait for it.
+    """
+
+    commits: int
+    rows: int
+    seconds: float
+    backlog: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatus:
+    """One of the broker's bounds.
+
+    Attributes:
+        limit: how much there is; `reserved` is the part for operators alone.
+        used: by everybody together; `largest` is what the principal with the highest use uses.
+        refusals: how often a principal was refused because its share was used up.
+    """
+
+    limit: int
+    reserved: int
+    used: int
+    largest: int
+    refusals: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """A broker at this moment. Totals count from its start; the difference of two answers is a rate.
+
+    Attributes:
+        not_ready: why it should be sent nothing at present; None: it is ready.
+        connections: also those that have not said who they are.
+        sessions: those with durable subscriptions, connected or not.
+        received: messages that were sent to it. What it made of them, such as dead letters, counts too.
+        sent_frames: deliveries, and what it said itself.
+        read_bytes, written_bytes: of all connections.
+        memory_bytes: used by messages, values, transactions, subscriptions and names, of `max_memory_bytes`.
+        outbox_bytes: to be written to connections.
+        held_back: connections that are not read until there is room.
+        delayed: messages that wait for their time.
+        dead_letters: messages in the dead-letter queue.
+        dropped: messages that were not delivered, by reason.
+        events: how often connections did what the log tells of them.
+        ended: connections that the broker has ended, by why.
+        kinds: what there is of each kind of destination.
+        principals: number of those that use something.
+        pools: the shared bounds, by resource.
+        store: None: nothing is kept on disk.
+    """
+
+    version: str
+    uptime_seconds: float
+    not_ready: str | None
+    connections: int
+    max_connections: int
+    sessions: int
+    received: int
+    sent_frames: int
+    read_bytes: int
+    written_bytes: int
+    memory_bytes: int
+    max_memory_bytes: int
+    outbox_bytes: int
+    held_back: int
+    delayed: int
+    dead_letters: int
+    dropped: Mapping[str, int]
+    events: Mapping[str, int]
+    ended: Mapping[str, int]
+    kinds: Mapping[str, KindTotals]
+    principals: int
+    pools: Mapping[str, PoolStatus]
+    store: StoreStatus | None
+
+
+def status_of(server: Server) -> Steps[BrokerStatus]:
+    """The status of a broker that has started. Destinations are counted in steps."""
+    totals = yield from server.administration.totals()
+    broker, account, traffic = server.broker, server.broker.account, server.traffic
+    dead_letters = broker.queues.get(broker.queues.dead_letter)
+    return BrokerStatus(
+        __version__,
+        server.time() - server.started_at,
+        server.not_ready,
+        server.connection_count,
+        server.limits.max_connections,
+        len(broker.standing.by_id),
+        server.administration.received_count,
+        traffic.sent_frames,
+        traffic.read_bytes,
+        traffic.written_bytes,
+        account.stored_bytes,
+        account.max_bytes,
+        server.outbox_bytes,
+        broker.held_back_count,
+        broker.delayed_count,
+        0 if dead_letters is None else dead_letters.depth,
+        dict(account.dropped),
+        dict(server.events.counts),
+        dict(server.ended),
+        {kind.value: each for kind, each in totals.items()},
+        len(account.usages.all),
+        _pools(account),
+        _store_status(server.commits, broker),
+    )
+
+
+def _pools(account: Account) -> dict[str, PoolStatus]:
+    usages = account.usages.all
+    memory = Pool(Resource.MEMORY, account.max_bytes, account.reserved_bytes, account.stored_bytes)
+    return {
+        pool.resource.value: PoolStatus(
+            pool.limit,
+            pool.reserved,
+            pool.used,
+            max((usage.used(pool.resource) for usage in usages), default=0),
+            account.refusals[pool.resource],
+        )
+        for pool in (memory, *account.pools.values())
+    }
+
+
+def _store_status(commits: Commits | None, broker: Broker) -> StoreStatus | None:
+    if commits is None or broker.journal is None:
+        return None
+    backlog = broker.journal.pending_count
+    return StoreStatus(commits.count, commits.rows, commits.seconds, backlog, len(broker.waiting))
+
+
+async def finish(server: Server, steps: Steps[T]) -> T:
+    """Do all steps of a walk, on the server's loop. Between them it does what else there is to do.
+
+    Walks wait for each other: a thousand at once would take a second's worth of steps at each turn.
+    """
+    async with server.one_walk:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            finally:
+                # A step may have changed something.
+                server.work(server.time())
+            await asyncio.sleep(0)

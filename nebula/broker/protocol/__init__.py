@@ -1,0 +1,1 @@
+"""The server side of STOMP: frames to core calls and deliveries to bytes. Pure."""

@@ -1,0 +1,254 @@
+"""From deliveries and verdicts to octets, as cheaply as it can be done.
+
+A MESSAGE is written as what belongs to the delivery (subscription, id, attempts), then what all
+receivers of one version have in common. The first part is put together from octets that were
+made when the subscription began; of the second, the header block is made once for all messages
+of a head, and for a message with many receivers the whole of it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from nebula import headers
+from nebula.broker.core.messages import Kind, Message, Verdict
+from nebula.broker.core.profiles import STANDARD, Profile
+from nebula.broker.core.session import SNAPSHOT_END, Delivery
+from nebula.broker.core.subscription import AckMode, Subscription
+from nebula.stomp.codec import serialize
+from nebula.stomp.dialects import V1_0, Dialect
+from nebula.stomp.frames import Frame
+
+_REDELIVERED = headers.REDELIVERED.encode()
+_DELIVERY_COUNT = headers.DELIVERY_COUNT.encode()
+_TIMEOUT = headers.TIMEOUT.encode()
+_SNAPSHOT_END = b"\n%b:end" % headers.SNAPSHOT.encode()
+
+_KEYS: Final[dict[tuple[Dialect, bool], tuple[object, object]]] = {}
+
+Label = tuple[bytes, bytes]
+"""The octets of a subscription's MESSAGEs before the number of the message, and those between it
+and the second number in `ack` (empty where there is no `ack`)."""
+
+
+LARGE_BYTES: Final = 64 * 1024
+"""From so much on, the body of a message is handed on as it is. Below it, copying is cheaper than
+one more write."""
+
+# What an ERROR's `message` may hold of a text that its body has whole.
+_MAX_MESSAGE_CHARACTERS = 200
+
+
+def to_client(frame: Frame, dialect: Dialect) -> bytes:
+    """The octets of a frame of ours, and a line end, as all frames of ours end.
+
+    STOMP allows it, and other brokers send it: php-stomp drops the octet after a RECEIPT's NUL whatever
+    it is, and takes no further frame after a body unless a line end comes between.
+    """
+    return serialize(frame, dialect) + b"\n"
+
+
+def error_frame(message: str, receipt: str | None, dialect: Dialect) -> bytes:
+    """An ERROR about the frame that asked for `receipt`, if it did."""
+    fields = {"message": message[:_MAX_MESSAGE_CHARACTERS], "content-type": "text/plain"}
+    if receipt is not None:
+        fields = {"receipt-id": receipt, **fields}
+    return to_client(Frame("ERROR", fields, message.encode()), dialect)
+
+
+def version_error(message: str, dialects: Sequence[Dialect]) -> bytes:
+    """The ERROR that names what we speak (STOMP 1.2, "Protocol Negotiation"), legible in any version."""
+    versions = [dialect.version for dialect in dialects]
+    body = f"Supported protocol versions are {' '.join(versions)}"
+    fields = {"version": ",".join(versions), "content-type": "text/plain", "message": message}
+    return to_client(Frame("ERROR", fields, body.encode()), V1_0)
+
+
+class Encoder:
+    """Writes what one connection is told, in its dialect and by its profile.
+
+    Args:
+        dialect: what was negotiated.
+        incarnation: what every message-id begins with.
+        profile: how the connection's listener behaves.
+    """
+
+    def __init__(self, dialect: Dialect, incarnation: str, profile: Profile = STANDARD) -> None:
+        self._dialect = dialect
+        self._incarnation = incarnation
+        self._profile = profile
+        # What was encoded once is good for all connections that are told the same. One object for
+        # each: a tuple would be hashed at every delivery.
+        self._key, self._common_key = _KEYS.setdefault((dialect, profile.annotates), (object(), object()))
+        self._verdicts: dict[tuple[Verdict, int | None, bool], bytes] = {}
+
+    def label(self, subscription: Subscription, *, names_subscription: bool) -> Label:
+        """What all MESSAGEs of `subscription` begin with.
+
+        Args:
+            names_subscription: the SUBSCRIBE had an `id` (always so from 1.1 on).
+        """
+        dialect = self._dialect
+        start = "MESSAGE\n"
+        if names_subscription:
+            start += f"subscription:{dialect.escape(subscription.id)}\n"
+        start += f"message-id:{self._incarnation}-"
+        ack = ""
+        if dialect.ack_on_message and subscription.ack_mode is not AckMode.AUTO:
+            # D.20: `<subscription> <message-id>`.
+            ack = f"\nack:{dialect.escape(subscription.id)} {self._incarnation}-"
+        return start.encode(), ack.encode()
+
+    def message_number(self, message_id: str) -> int | None:
+        """The number in a message-id that we gave; None for any other text."""
+        incarnation, _, digits = message_id.rpartition("-")
+        if incarnation != self._incarnation or not (digits.isascii() and digits.isdigit()):
+            return None
+        return int(digits) if len(digits) < 20 else None
+
+    def receipt(self, receipt: str, result: str | None = None) -> bytes:
+        """A RECEIPT of another frame than SEND."""
+        block = self._dialect.header_block([("receipt-id", receipt)])
+        if result is not None:
+            block += self._dialect.header_block([(headers.RESULT, result)])
+        return b"RECEIPT\n%b\n\0\n" % block
+
+    def send_receipt(
+        self, receipt: str, verdict: Verdict, consumers: int | None = None, *, is_kept: bool = True
+    ) -> bytes:
+        """The RECEIPT of a SEND.
+
+        Args:
+            consumers: subscriptions of the queue at this moment; None for what is no queue.
+            is_kept: it is on disk, or need not be.
+        """
+        rest = self._verdicts.get((verdict, consumers, is_kept))
+        if rest is None:
+            rest = self._verdict(verdict, consumers, is_kept=is_kept)
+            if len(self._verdicts) < 64:
+                self._verdicts[verdict, consumers, is_kept] = rest
+        return b"RECEIPT\nreceipt-id:%b\n%b" % (self._dialect.escape(receipt).encode(), rest)
+
+    def commit_receipt(self, receipt: str, verdict: Verdict, failed_receipt: str | None) -> bytes:
+        """The RECEIPT of a COMMIT (D.24).
+
+        A COMMIT that was done gets a plain STOMP RECEIPT: some clients compare whole frames.
+        """
+        pairs = [("receipt-id", receipt)]
+        if verdict is not Verdict.ACCEPTED:
+            pairs.append((headers.DISPOSITION, verdict.value))
+        if failed_receipt is not None:
+            pairs.append((headers.FAILED_RECEIPT, failed_receipt))
+        return b"RECEIPT\n%b\n\0\n" % self._dialect.header_block(pairs)
+
+    def _verdict(self, verdict: Verdict, consumers: int | None, *, is_kept: bool) -> bytes:
+        is_duplicate = verdict is Verdict.DUPLICATE
+        if is_duplicate:
+            verdict = Verdict.ACCEPTED
+        pairs = [(headers.DISPOSITION, verdict.value)]
+        if is_duplicate:
+            pairs.append((headers.DUPLICATE, "true"))
+        if self._profile.names_twice:
+            pairs.append((headers.CONTENT_DISPOSITION, verdict.value))
+        if verdict is Verdict.ACCEPTED and not is_kept and self._profile.annotates:
+            pairs.append((headers.DURABLE, "false"))
+        if consumers is not None:
+            pairs.append((headers.CONSUMERS, str(consumers)))
+        return self._dialect.header_block(pairs) + b"\n\0\n"
+
+    def outbox(self, outbox: Sequence[Delivery | bytes], now: float) -> list[bytes]:
+        """The octets of all that a session was told, in order: one piece, but large bodies apart.
+
+        A large body is the message's own, not a copy: so it costs its octets once, however many receive it.
+        """
+        key = self._key
+        large_bytes = LARGE_BYTES
+        pieces: list[bytes] = []
+        chunks: list[bytes] = []
+        for item in outbox:
+            if isinstance(item, bytes):
+                chunks.append(item)
+                continue
+            subscription, message, attempts = item
+            start, ack = subscription.label
+            shared = message.shared
+            if shared is not None and not ack and attempts is None:
+                # Many hear the same: the number too, as nothing belongs to one delivery.
+                numbered = shared.get(key)
+                if numbered is not None:
+                    chunks += (start, numbered)
+                    continue
+                if message.size_bytes < large_bytes:
+                    numbered = shared[key] = b"%d%b" % (message.number, self._common(message, shared))
+                    chunks += (start, numbered)
+                    continue
+            if message.size_bytes >= large_bytes:
+                chunks.append(self._beginning(item, now))
+                pieces += (b"".join(chunks), message.body)
+                chunks = [b"\0\n"]
+                continue
+            number = message.number
+            block = message.head.blocks.get(key)
+            if shared is None and block is not None and message.exchange is None:
+                # As `_encode_common`, without a call: most messages have one receiver, and a known head.
+                body = message.body
+                common = b"%bcontent-length:%d\n\n%b\0\n" % (block, len(body), body)
+            else:
+                common = self._encode_common(message) if shared is None else self._common(message, shared)
+            if attempts is not None or message.expires_at is not None:
+                common = self._of_this_delivery(message, attempts, now) + common
+            if ack:
+                chunks += (b"%b%d%b%d" % (start, number, ack, number), common)
+            else:
+                chunks += (b"%b%d" % (start, number), common)
+        pieces.append(b"".join(chunks))
+        return pieces
+
+    def _beginning(self, delivery: Delivery, now: float) -> bytes:
+        """All of a MESSAGE that comes before its body."""
+        subscription, message, attempts = delivery
+        start, ack = subscription.label
+        lines = self._of_this_delivery(message, attempts, now)
+        if ack:
+            lines = b"%b%d%b" % (ack, message.number, lines)
+        return b"%b%d%b%b" % (start, message.number, lines, self._before_body(message))
+
+    def _common(self, message: Message, shared: dict[Any, Any]) -> bytes:
+        """What all receivers of a message get, kept for the others of them."""
+        common: bytes | None = shared.get(self._common_key)
+        if common is None:
+            common = shared[self._common_key] = self._encode_common(message)
+        return common
+
+    def _encode_common(self, message: Message) -> bytes:
+        """The headers of a message and its body."""
+        return b"%b%b\0\n" % (self._before_body(message), message.body)
+
+    def _before_body(self, message: Message) -> bytes:
+        blocks = message.head.blocks
+        block = blocks.get(self._key)
+        if block is None:
+            block = blocks[self._key] = self._block(message)
+        if message.exchange is not None:
+            block += self._dialect.header_block([message.exchange])
+        return b"%bcontent-length:%d\n\n" % (block, len(message.body))
+
+    def _block(self, message: Message) -> bytes:
+        passed_on = message.head.headers
+        if not self._profile.annotates and message.head.kind is not Kind.QUEUE:
+            # PROTOCOL G: `sender` is told unasked in the profile standard only, save on queues.
+            passed_on = tuple(pair for pair in passed_on if pair[0] != headers.SENDER)
+        return b"\n" + self._dialect.header_block(passed_on)
+
+    def _of_this_delivery(self, message: Message, attempts: int | None, now: float) -> bytes:
+        lines = b""
+        if attempts == SNAPSHOT_END:
+            lines = _SNAPSHOT_END
+        elif attempts is not None:
+            lines = b"\n%b:true" % _REDELIVERED
+            if attempts:
+                lines += b"\n%b:%d" % (_DELIVERY_COUNT, attempts)
+        if message.expires_at is not None and message.is_request:
+            lines += b"\n%b:%d" % (_TIMEOUT, max(0, round((message.expires_at - now) * 1000)))
+        return lines

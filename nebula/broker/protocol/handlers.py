@@ -1,0 +1,370 @@
+"""What the frames of an open session do: from frames to the core, and from its answers to RECEIPTs.
+
+A fault of the peer's is a `RemoteProtocolError` (or the core's `Refused`) and ends the connection; a
+request that policy turns down is answered with a RECEIPT that says so.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+from nebula import headers as names
+from nebula.broker.core.account import Refusal
+from nebula.broker.core.broker import Broker
+from nebula.broker.core.globs import is_glob
+from nebula.broker.core.messages import Head, Kind, Verdict
+from nebula.broker.core.session import Session
+from nebula.broker.core.subscription import Subscription
+from nebula.broker.core.transaction import HeldSend, HeldSettlement, Outcome
+from nebula.broker.protocol.encoding import Encoder
+from nebula.broker.protocol.requests import (
+    check_identifier,
+    read_keeps,
+    read_nack,
+    read_removes,
+    read_send,
+    read_settled,
+    read_subscribe,
+    required,
+    subscription_id,
+)
+from nebula.errors import RemoteProtocolError
+from nebula.stomp.dialects import Dialect
+from nebula.stomp.frames import Frame, Headers
+
+_ACCEPTED: Final = Verdict.ACCEPTED  # looked up once
+
+# One frame that is as much work as so many is followed by a rest.
+_MUCH: Final = 100
+
+
+class Then(Enum):
+    """What is to be done after a frame, unless it is the next one."""
+
+    HOLD_BACK = auto()
+    """The frame waits: the peer is to be read no further until there is room."""
+    REST = auto()
+    """It was much work: the others have their turn before the next one."""
+    FINISH = auto()
+    """It was the last one."""
+
+
+class Dialogue:
+    """One open session's side of the talk. Call `begin_frame` before each of the others.
+
+    Args:
+        broker: what the requests go to.
+        session: whose they are.
+        encoder: writes what the session is told.
+        dialect: what was negotiated.
+
+    Attributes:
+        now: when the frames at hand came.
+    """
+
+    def __init__(
+        self, broker: Broker, session: Session, encoder: Encoder, dialect: Dialect, now: float
+    ) -> None:
+        self.now = now
+        self._broker = broker
+        self._session = session
+        self._encoder = encoder
+        self._dialect = dialect
+        self._max_identifier = broker.limits.max_identifier_characters
+        # Whose snapshot is too large for one turn.
+        self._unfinished: Subscription | None = None
+        # The reasons for rejected SENDs without a receipt that were logged for this connection.
+        self._unheard: set[Verdict] = set()
+        # How far the journal was before the frame at hand.
+        self._journal_count = 0
+
+    def begin_frame(self) -> None:
+        """Note what the store was told before: a RECEIPT waits for what its frame adds."""
+        if self._broker.journal is not None:
+            self._journal_count = self._broker.journal.count
+
+    def go_on(self) -> bool:
+        """After a `REST`: go on with the frame before it; True: rest once more.
+
+        Raises:
+            Refused: it cannot be finished; the connection is to be closed with an ERROR.
+        """
+        subscription = self._unfinished
+        if subscription is None or subscription.feed is None:
+            return False
+        if subscription.feed.is_walking and self._broker.values.walk_on(subscription.feed):
+            return True
+        self._unfinished = None
+        return False
+
+    def say_receipt(self, frame: Frame, result: str | None = None) -> None:
+        if frame.receipt is not None:
+            self._answer(self._encoder.receipt(frame.receipt, result))
+
+    def _answer(self, octets: bytes) -> None:
+        """Say a RECEIPT: when the store has what the frame left there, and behind those before it."""
+        journal = self._broker.journal
+        if journal is None or (journal.count == self._journal_count and not self._session.held):
+            self._session.say(octets)
+        else:
+            self._broker.hold_receipt(self._session, octets, journal.batch)
+
+    def _ignore(self, frame: Frame) -> None:
+        """Turn down what is not permitted, without a word of why (D.5): that is the operator's."""
+        session, destination = self._session, frame.headers.get("destination", "")
+        self._broker.account.refuse(
+            Refusal(session.principal, session.id, frame.command, destination, names.IGNORED)
+        )
+        if not self._session.profile.ignores_silently:
+            self.say_receipt(frame, names.IGNORED)
+
+    # SEND
+
+    def send(self, frame: Frame, *, may_wait: bool = True) -> Then | None:
+        """SEND. HOLD_BACK: nothing has happened; it is to come again when there is room."""
+        fields: Headers = frame.headers  # type: ignore[assignment]  # the parser makes Headers
+        plan = fields.memo
+        if plan is None:
+            plan = fields.memo = read_send(frame, self._broker, self._session)
+        exchange = frame.exchange
+        if exchange is not None and len(exchange[1]) > self._max_identifier and exchange[0] == names.REPLY_ID:
+            plan = Verdict.INVALID
+        if type(plan) is Head:
+            if plan.transaction is not None:
+                return self._hold_send(frame, plan)
+            verdict = self._broker.send(
+                self._session, plan, frame.body, self.now, exchange=exchange, may_wait=may_wait
+            )
+            if verdict is not _ACCEPTED:
+                if verdict is Verdict.WAIT:
+                    return Then.HOLD_BACK
+                if frame.receipt is None:
+                    self._note_unheard(verdict, plan.destination)
+                    if verdict is Verdict.FULL:
+                        # Its sender would not hear of it (DESIGN 4).
+                        self._broker.bury(plan, frame.body, exchange, self.now)
+        elif "transaction" in fields:
+            return self._hold_send(frame, plan)
+        else:
+            verdict = self._broker.refuse(plan, self._session, fields["destination"])
+            if frame.receipt is None:
+                self._note_unheard(verdict, fields["destination"])
+        if frame.receipt is not None and not (verdict is _ACCEPTED and type(plan) is Head and plan.is_quiet):
+            self._answer_send(frame.receipt, plan, verdict)
+        return None
+
+    def _note_unheard(self, verdict: Verdict, destination: str) -> None:
+        """Log that SENDs without a receipt are rejected, once per connection and reason."""
+        if verdict is Verdict.DUPLICATE or verdict in self._unheard:
+            return
+        session = self._session
+        refusal = Refusal(session.principal, session.id, "SEND", destination, verdict.value)
+        if self._broker.account.note_unheard(refusal):
+            self._unheard.add(verdict)
+
+    def _answer_send(self, receipt: str, plan: Head | Verdict, verdict: Verdict) -> None:
+        consumers = None
+        # Who may not send learns nothing of who listens.
+        if type(plan) is Head and plan.kind is Kind.QUEUE and verdict is not Verdict.UNAUTHORISED:
+            consumers = self._broker.consumer_count(plan.destination)
+        journal = self._broker.journal
+        if journal is None:
+            self._session.say(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=False))
+        else:
+            # Else the store hears only of what this one has replaced, or of its copy.
+            is_written = journal.count != self._journal_count
+            is_kept = is_written and type(plan) is Head and self._broker.may_be_kept(plan)
+            self._answer(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=is_kept))
+
+    # SUBSCRIBE, UNSUBSCRIBE
+
+    def subscribe(self, frame: Frame) -> Then | None:
+        """SUBSCRIBE. Its RECEIPT comes before its first MESSAGE (D.43)."""
+        request = read_subscribe(frame, self._dialect, self._broker, self._session.profile)
+        session = self._session
+        if request.id in session.subscriptions:
+            # STOMP 1.2, "SUBSCRIBE id Header"; D.32. In 1.0 two without an id could not be told apart.
+            which = f"id {request.id!r}" if "id" in frame.headers else f"to {request.destination}, unnamed,"
+            raise RemoteProtocolError(f"the subscription {which} is there already", receipt=frame.receipt)
+        if len(session.subscriptions) + len(session.parted) >= self._broker.limits.max_subscriptions:
+            limit = self._broker.limits.max_subscriptions
+            raise RemoteProtocolError(f"more than {limit} subscriptions", receipt=frame.receipt)
+        if not self._broker.may_subscribe(session, request, self.now):
+            self._ignore(frame)
+            return None
+        subscription = self._broker.subscribe(session, request)
+        subscription.label = self._encoder.label(subscription, names_subscription="id" in frame.headers)
+        self.say_receipt(frame)
+        self._broker.begin(subscription, self.now)
+        if subscription.feed is not None and subscription.feed.is_walking:
+            self._unfinished = subscription
+        # A glob takes a millisecond to compile, and is tried on all last values where they are wanted.
+        return Then.REST if request.kind is not Kind.QUEUE and is_glob(request.destination) else None
+
+    def unsubscribe(self, frame: Frame) -> Then | None:
+        """UNSUBSCRIBE: a durable one is paused, or removed (D.3); that of a queue may be a drain."""
+        profile = self._session.profile
+        removes, keeps = read_removes(frame, profile), read_keeps(frame, profile)
+        subscription = self._named_subscription(frame)
+        if subscription is not None and keeps and self._broker.drain(subscription):
+            self.say_receipt(frame)
+            return None
+        is_much = subscription is not None and (_holds_much(subscription) or _has_much_open(self._session))
+        if subscription is not None:
+            result = self._broker.unsubscribe(subscription, self.now, removes=removes)
+        elif removes and self._broker.remove_paused(self._session, self._named_id(frame)):
+            result = names.REMOVED
+        else:
+            result = names.IGNORED
+        self.say_receipt(frame, result)
+        return Then.REST if is_much else None
+
+    def _named_id(self, frame: Frame) -> str:
+        return subscription_id(frame, frame.headers.get("destination", ""), self._dialect)
+
+    def _named_subscription(self, frame: Frame) -> Subscription | None:
+        subscriptions = self._session.subscriptions
+        if self._dialect.needs_subscription_id or "id" in frame.headers:
+            return subscriptions.get(required(frame, "id"))
+        destination = required(frame, "destination")
+        for subscription in subscriptions.values():
+            if subscription.pattern == destination:
+                return subscription
+        return None
+
+    # ACK, NACK
+
+    def ack(self, frame: Frame) -> Then | None:
+        """ACK, in any version's form."""
+        subscription, message, transaction = read_settled(frame, self._dialect, self._session.profile)
+        target = self._target(frame, subscription, message)
+        if transaction is not None:
+            self._hold_settlement(frame, HeldSettlement(target, nack=None))
+        else:
+            is_known = target is not None and self._broker.acknowledge(*target, self.now)
+            # D.22: races are normal, an unknown one is no fault.
+            self.say_receipt(frame, None if is_known else names.IGNORED)
+        return Then.REST if self._searches_much(subscription) else None
+
+    def nack(self, frame: Frame) -> Then | None:
+        """NACK, in any version's form."""
+        subscription, message, transaction = read_settled(frame, self._dialect, self._session.profile)
+        target = self._target(frame, subscription, message)
+        nack = read_nack(frame, self._session.profile, self._broker.limits)
+        if transaction is not None:
+            self._hold_settlement(frame, HeldSettlement(target, nack))
+            is_known = False
+        else:
+            is_known = target is not None and self._broker.negative_acknowledge(*target, self.now, nack)
+            self.say_receipt(frame, None if is_known else names.IGNORED)
+        # What comes back finds its place among all that waits, and goes out again at once.
+        return Then.REST if is_known or self._searches_much(subscription) else None
+
+    def _searches_much(self, subscription_id: str | None) -> bool:
+        """Whether an ACK or NACK that names this subscription has `_target` search through many."""
+        names_one = subscription_id is not None and self._dialect.needs_subscription_id
+        return not names_one and len(self._session.subscriptions) > _MUCH
+
+    def _target(
+        self, frame: Frame, subscription_id: str | None, message_id: str
+    ) -> tuple[Subscription, int] | None:
+        """The subscription and number that an ACK or NACK names; None when there is none such."""
+        number = self._encoder.message_number(message_id)
+        if number is None:
+            return None
+        subscriptions = self._session.subscriptions
+        subscription = None if subscription_id is None else subscriptions.get(subscription_id)
+        if subscription is None and (subscription_id is None or not self._dialect.needs_subscription_id):
+            # It names only the message. Linear, but such a peer has few subscriptions.
+            holders = [each for each in subscriptions.values() if number in each.unacked]
+            if len(holders) > 1 and self._dialect.needs_subscription_id:
+                # A message of a topic has the same number on each subscription. STOMP 1.0 cannot name the
+                # subscription, so the first one counts there.
+                what = f"{frame.command} needs the header subscription"
+                raise RemoteProtocolError(
+                    f"{what}: {len(holders)} subscriptions have the message", receipt=frame.receipt
+                )
+            subscription = next(iter(holders), None)
+        return None if subscription is None else (subscription, number)
+
+    # BEGIN, COMMIT, ABORT
+
+    def _hold_send(self, frame: Frame, plan: Head | Verdict) -> Then | None:
+        """Hold it until the COMMIT. Its RECEIPT means only that it is held; the COMMIT's has the verdict
+        (D.24)."""
+        is_much = self._is_much_to_part()
+        self._need_transactions(frame)
+        name, receipt = frame.headers["transaction"], frame.receipt
+        if receipt is not None and len(receipt) > self._max_identifier:
+            # The receipt is kept, to be named if the COMMIT is refused.
+            plan, receipt = Verdict.INVALID, None
+        if isinstance(plan, Head):
+            send = HeldSend(plan, frame.body, frame.exchange, receipt)
+            self._broker.hold_send(self._session, name, send, self.now)
+        else:
+            why, destination = Outcome(plan, receipt), frame.headers["destination"]
+            self._broker.refuse_send(self._session, name, why, destination, self.now)
+        self.say_receipt(frame)
+        return Then.REST if is_much else None
+
+    def _hold_settlement(self, frame: Frame, settlement: HeldSettlement) -> None:
+        """Hold it until the COMMIT. Its RECEIPT means that it is held (D.24)."""
+        self._need_transactions(frame)
+        self._broker.hold_settlement(self._session, frame.headers["transaction"], settlement)
+        self.say_receipt(frame)
+
+    def begin(self, frame: Frame) -> None:
+        """BEGIN (D.24)."""
+        self._need_transactions(frame)
+        check_identifier(frame, "transaction", self._broker.limits)
+        self._broker.begin_transaction(self._session, required(frame, "transaction"))
+        self.say_receipt(frame)
+
+    def abort(self, frame: Frame) -> Then | None:
+        """ABORT."""
+        self._need_transactions(frame)
+        is_much = self._is_much_to_part()
+        self._broker.abort(self._session, required(frame, "transaction"), self.now)
+        self.say_receipt(frame)
+        return Then.REST if is_much else None
+
+    def commit(self, frame: Frame) -> Then | None:
+        """COMMIT. Refused without a receipt to say so, it ends the connection."""
+        self._need_transactions(frame)
+        name = required(frame, "transaction")
+        transaction = self._session.transactions.get(name)
+        is_large = transaction is not None and len(transaction.actions) > _MUCH
+        is_much = is_large or self._is_much_to_part()
+        outcome = self._broker.commit(self._session, name, self.now)
+        if frame.receipt is not None:
+            self._answer(self._encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt))
+        elif outcome.verdict is not Verdict.ACCEPTED:
+            raise RemoteProtocolError(f"the transaction is refused: {outcome.verdict.value}")
+        return Then.REST if is_much else None
+
+    def _is_much_to_part(self) -> bool:
+        """Whether at the end of a transaction much is looked through for what others have of the
+        subscriptions that have ended."""
+        return bool(self._session.parted) and _has_much_open(self._session)
+
+    def _need_transactions(self, frame: Frame) -> None:
+        if not self._session.profile.has_transactions:
+            raise RemoteProtocolError("there are no transactions here", receipt=frame.receipt)
+
+    # DISCONNECT
+
+    def disconnect(self, frame: Frame) -> Then:
+        """DISCONNECT. D.25: no more messages, then what was written, the RECEIPT, the end."""
+        self._broker.close_session(self._session, self.now, lost=False, is_told=True)
+        self.say_receipt(frame)
+        return Then.FINISH
+
+
+def _has_much_open(session: Session) -> bool:
+    return sum(len(transaction.actions) for transaction in session.transactions.values()) > _MUCH
+
+
+def _holds_much(subscription: Subscription) -> bool:
+    feed = subscription.feed
+    return len(subscription.unacked) > _MUCH or (feed is not None and feed.pending_count > _MUCH)

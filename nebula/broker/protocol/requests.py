@@ -1,0 +1,355 @@
+"""What SENDs, SUBSCRIBEs, ACKs and NACKs ask for: from headers to the core's words.
+
+Functions of a frame and nothing else. What a peer wrote wrong is a `RemoteProtocolError` with the
+frame's receipt, save on SEND, where a value outside its form is a verdict (PROTOCOL G).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from nebula import headers as names
+from nebula.broker.core.broker import Broker, SubscribeRequest
+from nebula.broker.core.globs import is_glob
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import (
+    DEFAULT_PRIORITY,
+    PRIORITIES,
+    QUEUE_PREFIX,
+    Head,
+    Kind,
+    Verdict,
+    Wishes,
+)
+from nebula.broker.core.profiles import Profile
+from nebula.broker.core.session import Session
+from nebula.broker.core.subscription import PLAIN_NACK, AckMode, Nack
+from nebula.errors import RemoteProtocolError
+from nebula.stomp.dialects import Dialect
+from nebula.stomp.frames import Frame
+from nebula.stomp.heartbeat import parse_heart_beat
+
+# Said by us, or asked of us: never passed on from the sender to the receivers (A.3).
+_NOT_PASSED_ON: Final = frozenset(
+    {"destination", "content-length", "transaction", "subscription", "message-id", "ack"}
+    | {names.DELAY, names.DELIVER_AT, names.DEAD_LETTER_EXPIRES, names.ORIGINAL_DESTINATION}
+    | {names.SENDER, names.REDELIVERED, names.DELIVERY_COUNT, names.SNAPSHOT}
+    | {names.PERSISTENT, names.REQUIRE_CONSUMERS, names.EPHEMERAL, names.RECEIPT_ON_REJECTION}
+    | {names.DEAD_LETTER_REASON, names.DEAD_LETTER_FROM, names.DEAD_LETTER_AT, names.DEAD_LETTER_DELIVERIES}
+    | {names.DEAD_LETTER_CODE, names.DEAD_LETTER_TEXT, names.DEAD_LETTER_HANDLER}
+)
+# For a flag, `false` and an empty value are the same as no header (PROTOCOL G).
+_FLAGS: Final = {"true": True, "false": False, "": False, None: False}
+_ACK_MODES: Final = {mode.value: mode for mode in AckMode}
+_PRIORITIES: Final = frozenset(map(str, range(PRIORITIES)))
+_WISHES: Final = frozenset({names.EXPIRES, names.DELAY, names.DELIVER_AT, names.DEDUP_ID})
+_MOST_DIGITS: Final = 15
+
+# What a NACK may say of why, for the dead letter; what is longer is cut to so many characters.
+_FAILURE: Final = {
+    names.DEAD_LETTER_CODE: 100,
+    names.DEAD_LETTER_TEXT: 1_000,
+    names.DEAD_LETTER_HANDLER: 200,
+}
+_NACKS: Final = frozenset({names.REQUEUE, names.REDELIVERY_DELAY, *_FAILURE})
+
+_Form: TypeAlias = Callable[[str, Profile], object | None]
+"""Reads the value of a header; None: the value is outside its form."""
+
+
+def _as_flag(text: str | None, profile: Profile) -> bool | None:
+    if text and profile.flags_in_any_case:
+        text = text.lower()
+    return _FLAGS.get(text)
+
+
+def _as_seconds(text: str, profile: Profile) -> float | None:  # noqa: ARG001
+    number = _number(text)
+    return None if number is None else number / 1000
+
+
+def _as_priority(text: str, profile: Profile) -> int | None:  # noqa: ARG001
+    return int(text) if text in _PRIORITIES else None
+
+
+# Every header of ours that the broker reads on a SEND. The form is checked on every kind of destination, even
+# where the header has no meaning, so that a sender learns of a mistake early.
+_SEND_FORMS: Final[Mapping[str, _Form]] = {
+    **dict.fromkeys(
+        (
+            names.REQUIRE_CONSUMERS,
+            names.PERSISTENT,
+            names.EPHEMERAL,
+            names.RECEIPT_ON_REJECTION,
+            names.RESPONSE,
+            names.STREAM,
+            names.STREAM_END,
+        ),
+        _as_flag,
+    ),
+    **dict.fromkeys((names.EXPIRES, names.DELAY, names.DELIVER_AT, names.TIMEOUT), _as_seconds),
+    names.PRIORITY: _as_priority,
+}
+# Kept longer than the message, so their length is limited: the first for a window, the others as reply
+# rights.
+_SEND_IDENTIFIERS: Final = frozenset({names.DEDUP_ID, names.REPLY_TO, names.REPLY_ID})
+
+
+def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
+    """What is common to all SENDs with these headers: a head, or a verdict on all of them."""
+    fields = frame.headers
+    destination = read_destination(frame, broker.limits)
+    kind = broker.kind_of(destination)
+    if not _may_be_sent_to(destination, kind, session):
+        return Verdict.INVALID  # D.6, D.47: policy, so the connection goes on
+    profile = session.profile
+    given: dict[str, Any] = {
+        name: _SEND_FORMS[name](fields[name], profile) for name in _SEND_FORMS.keys() & fields.keys()
+    }
+    most = broker.limits.max_identifier_characters
+    if None in given.values() or any(len(fields[name]) > most for name in _SEND_IDENTIFIERS & fields.keys()):
+        return Verdict.INVALID
+    is_queue = kind is Kind.QUEUE
+    # What is in the dead-letter queue waits until somebody takes it (DESIGN 4).
+    may_expire = destination != broker.queues.dead_letter
+    policy = broker.policies.lookup(destination)
+    is_answer = given.get(names.RESPONSE, False)
+    named = fields.get(names.REPLY_TO)
+    # An answer of ours is never answered (D.46); the address that it names is for credit.
+    reply_to = None if is_answer else named
+    notify = fields.get(names.JOB_NOTIFY)
+    passed_on = tuple(
+        (name, value)
+        for name, value in fields.items()
+        # On a queue the time that is left belongs to each delivery; a topic passes it unread.
+        if name not in _NOT_PASSED_ON and not (is_queue and name == names.TIMEOUT)
+    )
+    head = Head(
+        kind,
+        destination,
+        session.principal,
+        passed_on,
+        requires_consumers=is_queue and given.get(names.REQUIRE_CONSUMERS, False),
+        is_persistent=given.get(names.PERSISTENT, False),
+        is_ephemeral=kind is Kind.LAST_VALUE and given.get(names.EPHEMERAL, False),
+        is_quiet=given.get(names.RECEIPT_ON_REJECTION, False),
+        time_to_live=given.get(names.TIMEOUT) if is_queue and may_expire else None,
+        transaction=fields.get("transaction"),
+        reply_to=reply_to,
+        addresses=_addresses(named, notify) if named or notify else (),
+        is_answer=is_answer,
+        origin=None if reply_to is None else session.origin,
+        is_stream=given.get(names.STREAM, False) and not given.get(names.STREAM_END),
+        deletes_explicitly="content-length" in fields or frame.exchange is not None,
+        check=None if policy is None else policy.check,
+        wishes=_wishes(fields, given, destination, kind, broker.wall_offset, may_expire=may_expire),
+        priority=given.get(names.PRIORITY, DEFAULT_PRIORITY) if is_queue else DEFAULT_PRIORITY,
+        copy_to=None if policy is None else policy.copy_to,
+        usage=session.usage,
+    )
+    session.heads.add(head)
+    return head
+
+
+def _addresses(reply_to: str | None, notify: str | None) -> tuple[tuple[str, bool], ...]:
+    return tuple((name, is_notify) for name, is_notify in ((reply_to, False), (notify, True)) if name)
+
+
+def _wishes(
+    fields: Mapping[str, str],
+    given: Mapping[str, Any],
+    destination: str,
+    kind: Kind,
+    wall_offset: float,
+    *,
+    may_expire: bool,
+) -> Wishes | None:
+    """What few SENDs ask for; None: nothing of that.
+
+    Args:
+        given: parsed values of the headers in `_SEND_FORMS`.
+    """
+    if not _WISHES & fields.keys():
+        return None
+    expires_at = given.get(names.EXPIRES) if kind is not Kind.LAST_VALUE else None
+    is_queue = kind is Kind.QUEUE
+    deliver_at = given.get(names.DELIVER_AT) if is_queue else None
+    return Wishes(
+        expires_at=expires_at - wall_offset if expires_at is not None and may_expire else None,
+        delay=given.get(names.DELAY) if is_queue else None,
+        deliver_at=None if deliver_at is None else deliver_at - wall_offset,
+        # An inbox ends with its connection, so there is no later repetition to detect.
+        dedup_id=None if destination.startswith(names.INBOX_PREFIX) else fields.get(names.DEDUP_ID) or None,
+    )
+
+
+def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker, profile: Profile) -> SubscribeRequest:
+    """What a SUBSCRIBE asks for."""
+    fields = frame.headers
+    destination = read_destination(frame, broker.limits)
+    if "selector" in fields:
+        # D.44: without it the wrong messages would be delivered.
+        raise RemoteProtocolError("the header selector is not supported", receipt=frame.receipt)
+    ack = fields.get("ack", AckMode.AUTO.value)
+    if ack not in _ACK_MODES:
+        raise RemoteProtocolError(
+            f"ack {ack[:40]!r} is not one of {', '.join(_ACK_MODES)}", receipt=frame.receipt
+        )
+    check_identifier(frame, "id", broker.limits)
+    return SubscribeRequest(
+        id=subscription_id(frame, destination, dialect),
+        destination=destination,
+        kind=broker.kind_of(destination),
+        ack_mode=_ACK_MODES[ack],
+        prefetch=_prefetch(frame),
+        exclusive=_flag(frame, names.EXCLUSIVE, profile),
+        auto_delete=_flag(frame, names.AUTO_DELETE, profile),
+        durable=_flag(frame, names.DURABLE, profile),
+        eager=_flag(frame, names.EAGER, profile),
+        tells_end=_flag(frame, names.SNAPSHOT, profile),
+    )
+
+
+def read_removes(frame: Frame, profile: Profile) -> bool:
+    """Whether an UNSUBSCRIBE ends a durable subscription for good.
+
+    D.3: any other value than the one that removes pauses, so that nothing is lost by a misspelling.
+    """
+    text = frame.headers.get(names.DURABLE)
+    flag = _as_flag(text, profile)
+    if profile.false_removes:
+        return text is not None and flag is False
+    return flag is True
+
+
+def read_keeps(frame: Frame, profile: Profile) -> bool:
+    """Whether an UNSUBSCRIBE leaves what is un-ACKed with its connection (PROTOCOL G, `keep-unacked`)."""
+    return _flag(frame, names.KEEP_UNACKED, profile)
+
+
+def read_settled(frame: Frame, dialect: Dialect, profile: Profile) -> tuple[str | None, str, str | None]:
+    """What an ACK or NACK names, in any version's form: the ids of subscription and message, and the
+    transaction that it belongs to, or None.
+
+    The first is None if it is left out: STOMP 1.0 allows that, and some clients of 1.1 do it.
+    """
+    fields = frame.headers
+    transaction = fields.get("transaction")
+    ack_id = fields.get("id")
+    if ack_id and dialect.ack_on_message:
+        # D.20. A message-id has no space, a subscription's id may have some.
+        subscription, _, message = ack_id.rpartition(" ")
+        return subscription, message, transaction
+    if dialect.ack_by_id:
+        required(frame, "id")
+    message = required(frame, "message-id")
+    subscription_id = fields.get("subscription")
+    if dialect.needs_subscription_id and (subscription_id is not None or not profile.acks_by_message_id):
+        return required(frame, "subscription"), message, transaction
+    return subscription_id, message, transaction
+
+
+def read_nack(frame: Frame, profile: Profile, limits: Limits) -> Nack:
+    """What becomes of what is NACKed."""
+    fields = frame.headers
+    if not _NACKS & fields.keys():
+        return PLAIN_NACK
+    # The only flag that is true by default.
+    requeue = not fields.get(names.REQUEUE) or _flag(frame, names.REQUEUE, profile)
+    # One that comes again too early does less harm than a connection that ends over it.
+    delay = min(_milliseconds(frame, names.REDELIVERY_DELAY) / 1000, limits.max_delay_seconds)
+    failure = tuple((name, fields[name][:most]) for name, most in _FAILURE.items() if fields.get(name))
+    return Nack(requeue, delay, failure)
+
+
+def check_connect(fields: Mapping[str, str], profile: Profile, limits: Limits) -> None:
+    """What a profile wants of a CONNECT beside what STOMP does (D.2, D.17)."""
+    if profile.virtual_host is not None and fields.get("host") != profile.virtual_host:
+        raise RemoteProtocolError(f"host must be {profile.virtual_host}")
+    most = profile.max_client_heart_beat
+    if most is not None:
+        text = fields.get("heart-beat")
+        if text is None or max(parse_heart_beat(text)) > most:
+            raise RemoteProtocolError(f"heart-beat must be sent, with both numbers at most {most}")
+    if len(fields.get(names.CLIENT_ID, "")) > limits.max_identifier_characters:
+        raise RemoteProtocolError(f"client-id exceeds {limits.max_identifier_characters} characters")
+
+
+def read_destination(frame: Frame, limits: Limits) -> str:
+    """The name that a frame is for."""
+    destination = required(frame, "destination")
+    if len(destination) > limits.max_destination_characters:
+        most = limits.max_destination_characters
+        raise RemoteProtocolError(f"destination exceeds {most} characters", receipt=frame.receipt)
+    return destination
+
+
+def check_identifier(frame: Frame, name: str, limits: Limits) -> None:
+    """Refuse an identifier chosen by the peer that is too long to be kept.
+
+    Raises:
+        RemoteProtocolError: it is too long.
+    """
+    most = limits.max_identifier_characters
+    if len(frame.headers.get(name, "")) > most:
+        raise RemoteProtocolError(f"{name} exceeds {most} characters", receipt=frame.receipt)
+
+
+def required(frame: Frame, name: str) -> str:
+    """The value of a header that the frame must have."""
+    value = frame.headers.get(name)
+    if not value:
+        what = "needs the header" if value is None else "has an empty header"
+        raise RemoteProtocolError(f"{frame.command} {what} {name}", receipt=frame.receipt)
+    return value
+
+
+def _may_be_sent_to(destination: str, kind: Kind, session: Session) -> bool:
+    if kind is Kind.QUEUE:
+        return session.profile.bare_names_are_queues or destination.startswith(QUEUE_PREFIX)
+    return not is_glob(destination)
+
+
+def subscription_id(frame: Frame, destination: str, dialect: Dialect) -> str:
+    """The id of a subscription, in any version's form."""
+    if dialect.needs_subscription_id:
+        return required(frame, "id")
+    # STOMP 1.0: one without an id is named by its destination. NUL keeps such names apart
+    # from all that a peer can send.
+    return frame.headers.get("id", f"\0{destination}")
+
+
+def _prefetch(frame: Frame) -> int | None:
+    text = frame.headers.get(names.PREFETCH_COUNT)
+    if text is None:
+        return None
+    prefetch = _number(text)
+    if not prefetch:
+        raise RemoteProtocolError(
+            f"{names.PREFETCH_COUNT} {text[:20]!r} is not a number above 0", receipt=frame.receipt
+        )
+    return prefetch
+
+
+def _milliseconds(frame: Frame, name: str) -> int:
+    text = frame.headers.get(name, "0")
+    number = _number(text)
+    if number is None:
+        raise RemoteProtocolError(
+            f"{name} {text[:20]!r} is not a number of milliseconds", receipt=frame.receipt
+        )
+    return number
+
+
+def _flag(frame: Frame, name: str, profile: Profile) -> bool:
+    text = frame.headers.get(name)
+    flag = _as_flag(text, profile)
+    if flag is None:
+        raise RemoteProtocolError(f"{name} {text!r:.40} is not true or false", receipt=frame.receipt)
+    return flag
+
+
+def _number(text: str) -> int | None:
+    # `int` would take signs, spaces and underscores too.
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None

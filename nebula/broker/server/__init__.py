@@ -1,0 +1,1 @@
+"""The asyncio shell: listeners, connections, scheduling, TLS, WebSocket and HTTP."""

@@ -1,0 +1,460 @@
+"""One connection of the broker: its protocol joined to an asyncio transport.
+
+There is no task, stream or lock here: the transport calls, and everything is decided before the
+call returns. The transport may be a socket's or an in-memory pipe's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from nebula.broker.core.access import ANONYMOUS
+from nebula.broker.core.counts import Traffic
+from nebula.broker.operations.events import unquoted
+from nebula.broker.operations.views import LinkFacts
+from nebula.broker.protocol.server_protocol import ServerProtocol
+from nebula.broker.server.lifetimes import NOT_ADMITTED
+from nebula.broker.server.listener import Identity, Listener
+from nebula.broker.server.peer import IN_PROCESS, Link
+from nebula.errors import Refused
+
+if TYPE_CHECKING:
+    from nebula.broker.server.server import Server
+
+# After the last octet was handed over, so long may the peer take to read it (D.25), and so long
+# do we wait for its own end, since closing at once could reset the connection under our ERROR.
+_FLUSH_SECONDS = 5.0
+_LINGER_SECONDS = 1.0
+
+# The loop may have been busy for longer than a peer's margin, with its beats unread. A moment
+# later they have been.
+_SECOND_LOOK_SECONDS = 0.05
+
+# For each time that a principal is refused more than its share, its connection is not read for so long: to be
+# refused must not cost the others more than to be served. It can still drain meanwhile, only more slowly.
+_REST_SECONDS = 0.005
+_LONGEST_REST_SECONDS = 0.2
+
+
+class Connection(asyncio.Protocol):
+    """The broker's end of one byte stream.
+
+    Args:
+        server: the broker's shell; it is told of everything that may concern others.
+        principal: who the peer is, where that is known beforehand.
+        listener: by whose rules it is treated.
+
+    Attributes:
+        link: the way to the peer; `traffic` counts its octets.
+    """
+
+    def __init__(self, server: Server, principal: str | None = None, listener: Listener = IN_PROCESS) -> None:
+        self._server = server
+        self._broker = server.broker
+        self._identity = None if principal is None else Identity(principal)
+        self._listener = listener
+        self._verifying: asyncio.Task[None] | None = None
+        self._transport: Any = None
+        self._protocol: ServerProtocol = None  # type: ignore[assignment]  # until connection_made
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_open = False
+        self._is_blocked = False
+        self._is_closing = False
+        self._is_lost = False
+        self._resumes_soon = False
+        self._waits_for_store = False
+        self._is_in_line = False
+        self._refusals = 0
+        self._is_suspect = False
+        self.link: Link = None  # type: ignore[assignment]  # until connection_made
+        self.traffic = Traffic()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, or refuse where there are too many. The transport's first call."""
+        self._transport = transport
+        now = self._server.time()
+        self.link = Link(transport, self._listener, now)
+        self.traffic = self.link.traffic
+        limits = self._broker.limits
+        refusal = self._identify()
+        session = self._broker.open_session(
+            uuid.uuid4().hex,
+            ANONYMOUS if self._identity is None else self._identity.principal,
+            profile=self._listener.profile,
+            place=self.link.place,
+            connection=self,
+        )
+        self._protocol = ServerProtocol(
+            self._broker,
+            session,
+            server=self._server.name,
+            now=now,
+            authenticates=self._identity is None,
+        )
+        self.link.protocol = self._protocol
+        self._transport.set_write_buffer_limits(high=limits.outbox_high_water_bytes)
+        host = self.link.keep_alive(limits.keepalive_seconds)
+        refusal = self._server.admit(self, host) or refusal
+        if refusal is not None:
+            self._server.events.warning("connection refused", address=self.link.address, reason=refusal)
+            self.end(refusal)
+            return
+        if self._identity is not None:
+            self._begin_life(self._identity, now)
+        self._tick()
+
+    @property
+    def principal(self) -> str:
+        """Who the peer is, as far as is known."""
+        return self._protocol.session.principal
+
+    @property
+    def payer(self) -> str:
+        """Who pays for in-flight bytes: its principal, or until that is known the address it comes from."""
+        return self._protocol.session.usage.name
+
+    def facts(self, now: float) -> LinkFacts:
+        """What an operator is told of it."""
+        return self.link.facts(now, waits_for_store=self._waits_for_store)
+
+    @property
+    def outbox_bytes(self) -> int:
+        """What it has been told and was not handed to the transport yet."""
+        return self._protocol.session.outbox_bytes
+
+    def give_way(self) -> None:
+        """End it, as the broker has no room for what is on its way to and from it."""
+        is_unwritten = self.link.unwritten_bytes > 0
+        self._protocol.session.end("the broker has no room for what is on its way to and from you")
+        self._server.work(self._server.time())
+        if is_unwritten:
+            self.abort()  # it would not read why either, and what is there would stay for seconds
+
+    def _begin_life(self, identity: Identity, now: float) -> None:
+        # A client in this process needs no proof of identity, and ends with the process.
+        if self._listener is not IN_PROCESS:
+            self._server.lifetimes.begin(self, self._listener, identity, now)
+
+    def end_for(self, reason: str) -> None:
+        """End it, because its identity is no longer valid or its maximum age is reached."""
+        if self._is_closing:
+            return
+        self._server.note_ended(reason)
+        self._server.events.warning(
+            "peer ended", **self.link.who, reason=reason, outbox_bytes=self.outbox_bytes
+        )
+        self.end(reason)
+
+    def _identify(self) -> str | None:
+        """Find out who the peer is, if that can be known before it speaks; why it may not come in."""
+        if self._identity is not None:
+            return None
+        try:
+            self._identity = self.link.identify(self._server.lifetimes.wall_clock())
+        except Refused as error:
+            self._server.events.warning(
+                "peer refused", address=self.link.address, code=error.code, detail=error.detail
+            )
+            return NOT_ADMITTED
+        return None
+
+    def data_received(self, data: bytes) -> None:
+        """Handle octets, and do all that follows from them, for other peers too, before returning."""
+        if self._is_closing:
+            return
+        server = self._server
+        now = server.time()
+        protocol = self._protocol
+        self.traffic.read_bytes += len(data)
+        server.transit.touch(self)
+        journal = self._broker.journal
+        written = 0 if journal is None else journal.count
+        protocol.is_turn_over = server.turns.begin(self, now)
+        try:
+            protocol.receive_data(data, now)
+        except Exception:
+            self._fail_internally()
+        self._broker.note_backlog(protocol.session, written)
+        if not self._is_open:
+            if protocol.credentials is not None and self._verifying is None:
+                self._verify(*protocol.credentials)
+            if protocol.version is not None:
+                self._opened()
+        is_long = server.turns.is_long_read(len(data))
+        self._pause_if_need_be(is_long=is_long)
+        server.work(now)
+
+    def _pause_if_need_be(self, *, is_long: bool) -> None:
+        """After an input: read no more where the protocol, the store or the others' turn ask for that."""
+        protocol = self._protocol
+        rest_seconds = self._rest_seconds()
+        if protocol.is_held_back:
+            self._transport.pause_reading()
+            if protocol.is_resting:
+                self._line_up(rest_seconds)
+        elif protocol.session.is_ahead_of_store:
+            self._waits_for_store = True
+            protocol.pause()
+            self._transport.pause_reading()
+        elif is_long or rest_seconds:
+            self._transport.pause_reading()
+            self._line_up(rest_seconds)
+
+    def _rest_seconds(self) -> float:
+        """How long it is not read, as its principal was refused more than its share since the last call."""
+        usage = self._protocol.session.usage
+        refused, self._refusals = usage.refusals - self._refusals, usage.refusals
+        # Before it has logged in, nothing was refused; and another principal's refusals are not its.
+        if refused <= 0 or not self._is_open:
+            return 0.0
+        if not self._server.turns.has_other_principals(self._server.time()):
+            return 0.0
+        return min(_LONGEST_REST_SECONDS, refused * _REST_SECONDS)
+
+    def _line_up(self, rest_seconds: float = 0.0) -> None:
+        if self._is_in_line:
+            return
+        self._is_in_line = True
+        if rest_seconds:
+            self._server.loop.call_later(rest_seconds, self._server.turns.line_up, self)
+        else:
+            self._server.turns.line_up(self)
+
+    def wait_for_turn(self) -> None:
+        """For a transport that has read more than is one turn's work: resume it after the others."""
+        self._transport.pause_reading()
+        self._line_up()
+
+    def note_partial(self, held_bytes: int) -> None:
+        """For a transport with frames of its own: so many octets have come that it cannot hand on yet."""
+        self.link.held_before_bytes = held_bytes
+        self._server.transit.touch(self)
+        self._protocol.note_partial(self._server.time(), is_partial=held_bytes > 0)
+
+    def take_turn(self) -> None:
+        """It stood in line: go on with what it has sent already, or read more."""
+        self._is_in_line = False
+        if self._protocol.is_resting:
+            now = self._server.time()
+            self._protocol.is_turn_over = self._server.turns.begin(self, now)
+            self.go_on(now, in_vain=False)
+            self._server.work(now)
+        else:
+            self.read_on()
+
+    def eof_received(self) -> bool:
+        # Settled now: the transport closes itself, but it would wait for ever for a peer that has
+        # gone half and reads nothing.
+        self._settle()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """Settle what the peer holds. The transport's last call."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._verifying is not None:
+            self._verifying.cancel()
+        self._is_closing = True
+        self._server.dismiss(self)
+        self._settle()
+        if self._is_open:
+            fault, events = self._protocol.fault, self._server.events
+            # Clients come and go; an ERROR may point to a bug in a client.
+            tell = events.info if fault else events.debug
+            reason = fault or ("lost" if self._is_lost else "disconnected")
+            tell("session closed", **self.link.who, reason=unquoted(reason))
+        self._server.loop.call_soon(self._part)
+
+    def pause_writing(self) -> None:
+        """The peer does not keep up: queues stop dispatching to it."""
+        self._is_blocked = True
+        self._protocol.session.is_choked = True
+        self._server.note_blocked(self._transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """The peer has read: write what waits, and let queues dispatch again."""
+        self._is_blocked = False
+        self.link.forget()
+        now = self._server.time()
+        self.flush(now)
+        self._resume_dispatch()
+
+    def flush(self, now: float) -> None:
+        """Write what the session was told, unless the peer does not keep up."""
+        protocol = self._protocol
+        session = protocol.session
+        if session.ending is not None and not protocol.is_finished:
+            self._server.note_ended(session.ending)
+            self._server.events.warning(
+                "peer ended", **self.link.who, reason=session.ending, outbox_bytes=session.outbox_bytes
+            )
+            session.take_outbox()  # it would only be copied for somebody who does not read
+            protocol.fail(session.ending, now)
+        if self._waits_for_store and not session.is_ahead_of_store:
+            self._waits_for_store = False
+            protocol.resume(now)
+            self.read_on()
+        if self._is_blocked and not protocol.is_finished:
+            return
+        if not self._is_closing:
+            if session.outbox:
+                traffic = self.traffic
+                traffic.sent_frames += len(session.outbox)
+                pieces = protocol.take_output(now)
+                self.link.write(pieces)
+                self._server.transit.touch(self)
+                if self._is_blocked and len(pieces) > 1:
+                    self.link.remember(pieces)
+            if protocol.may_close:
+                self._close()
+            elif protocol.is_finished:
+                self._tick()  # its ERROR waits for the store, but not for ever
+            elif session.is_choked and not self._is_blocked and not self._resumes_soon:
+                # Not at once: the others have their turn first.
+                self._resumes_soon = True
+                self._server.loop.call_soon(self._resume_dispatch)
+
+    def go_on(self, now: float, *, in_vain: bool) -> None:
+        """Read on after having been held back."""
+        try:
+            self._protocol.go_on(now, in_vain=in_vain)
+        except Exception:
+            self._fail_internally()
+        if not self._is_closing:
+            self._pause_if_need_be(is_long=False)
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Read the peer again, unless it is held back, waits for the store or is at its end."""
+        is_at_rest = self._is_closing or self._server.is_stopping or self._is_in_line
+        if not (self._protocol.is_held_back or self._waits_for_store or is_at_rest):
+            self._transport.resume_reading()
+
+    def rest_for_good(self) -> None:
+        """The broker stops: read no more, dispatch no more; write what it was told."""
+        if not self._is_closing:
+            self._protocol.session.is_choked = True
+            self._protocol.pause()  # it has no chance to beat
+            self._transport.pause_reading()
+
+    @property
+    def is_drained(self) -> bool:
+        """It was written all that it was told, or it is at its end anyway."""
+        return self._is_closing or not (self.outbox_bytes or self._transport.get_write_buffer_size())
+
+    def end(self, reason: str) -> None:
+        """End the connection with an ERROR, for a reason of ours."""
+        now = self._server.time()
+        self._protocol.fail(reason, now)
+        self._server.work(now)
+
+    def abort(self) -> None:
+        """Close at once; what was not written is lost."""
+        self._transport.abort()
+
+    def crash(self) -> None:
+        """End this connection because of a bug of ours. Called while the exception is handled."""
+        self._is_closing = True
+        self._fail_internally()
+        self.abort()
+
+    def _verify(self, login: str | None, passcode: str | None) -> None:
+        """Ask who the peer is; it is read on when that is known."""
+        authenticator = self._listener.authenticator
+        assert authenticator is not None
+        identity = authenticator.admit_at_once(login)
+        if identity is not None:
+            self._admit(identity, self._server.time())
+            return
+
+        async def verify() -> None:
+            identity = await authenticator.verify(login, passcode, self.link.place)
+            if self._is_closing:
+                return
+            now = self._server.time()
+            if identity is None:
+                self._server.events.warning(
+                    "login refused", session=self._protocol.session.id, address=self.link.address
+                )
+                self._protocol.fail(NOT_ADMITTED, now)
+            else:
+                self._admit(identity, now)
+                if self._protocol.version is not None:
+                    self._opened()
+                self._pause_if_need_be(is_long=False)
+            self._server.work(now)
+
+        self._verifying = self._server.loop.create_task(verify())
+
+    def _admit(self, identity: Identity, now: float) -> None:
+        self._begin_life(identity, now)
+        self._protocol.admit(identity.principal, now)
+
+    def _settle(self) -> None:
+        """Nothing more comes from the peer: take back what it holds."""
+        now = self._server.time()
+        self._is_lost = self._is_lost or not self._protocol.is_finished
+        try:
+            self._protocol.receive_eof(now)
+        except Exception:
+            self._fail_internally()
+        self._server.work(now)
+
+    def _part(self) -> None:
+        # Undo the rings of references: the garbage collector would come late for what they hold.
+        self._protocol.session.connection = None
+        self._transport = None
+        self.link.part()
+
+    def _opened(self) -> None:
+        self._is_open = True
+        self._refusals = self._protocol.session.usage.refusals
+        self._server.note_known(self)
+        version, address = self._protocol.version, self.link.address
+        # Who runs in this process comes with it, before the broker has said that it listens.
+        if address is not None:
+            self._server.events.debug("session opened", **self.link.who, address=address, version=version)
+        self._tick()
+
+    def _resume_dispatch(self) -> None:
+        self._resumes_soon = False
+        if self._is_blocked or self._is_closing or self._server.is_stopping:
+            return
+        now = self._server.time()
+        self._broker.resume(self._protocol.session, now)
+        self._server.work(now)
+
+    def _tick(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self._server.time()
+        self._is_suspect = not self._is_suspect and self._protocol.heartbeat.is_dead(now)
+        if self._is_suspect:
+            self._timer = self._server.loop.call_later(_SECOND_LOOK_SECONDS, self._tick)
+            return
+        deadline = self._protocol.tick(now)
+        self._server.work(now)
+        if deadline != float("inf") and not self._is_closing:
+            self._timer = self._server.loop.call_at(deadline, self._tick)
+
+    def _fail_internally(self) -> None:
+        # A bug of ours: the log has it, the peer learns nothing of our insides.
+        self._server.events.exception("connection failed", **self.link.who)
+        self._protocol.fail("internal error", self._server.time())
+
+    def _close(self) -> None:
+        """Let the peer read what was written, then end."""
+        self._is_closing = True
+        self._server.note_parting(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transport.resume_reading()
+        # The peer may have reset the connection a moment ago.
+        with contextlib.suppress(OSError):
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+        seconds = _FLUSH_SECONDS if self._transport.get_write_buffer_size() else _LINGER_SECONDS
+        self._timer = self._server.loop.call_later(seconds, self._transport.abort)

@@ -1,0 +1,187 @@
+"""The broker's HTTP listener: paths, allowed origins, and the limits on what requests may hold.
+
+`http_connection` reads each connection. On `/stomp` a request for a WebSocket turns it into one
+(`websocket`); elsewhere it is answered with a page (`pages`), or the posted body is handed on (`http_posts`).
+
+    listener = HttpListener(lambda: Connection(server), origins=["https://shop.example"])
+    await loop.create_server(listener, "127.0.0.1", 61680)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+
+from nebula.broker.core.limits import Limits
+from nebula.broker.server.admission import Doorway
+from nebula.broker.server.connection import Connection
+from nebula.broker.server.http_connection import HttpConnection
+from nebula.broker.server.http_posts import Answer, Asked, Page, Post
+from nebula.broker.server.lifetimes import Lifetimes
+from nebula.broker.server.listener import Listener, host_name, is_loopback
+from nebula.logs import PacedLog
+
+# Of what is posted and not answered yet, all bodies of a listener together: so many of the largest.
+_LARGEST_BODIES = 64
+
+_NO_RULES = Listener(http=True)
+
+__all__ = ["Answer", "Asked", "HttpListener", "Page"]
+
+
+class HttpListener:
+    """Makes the protocol of each connection that an HTTP listener accepts: for `loop.create_server`.
+
+    Args:
+        make_connection: makes the broker's end of a new WebSocket; None: there are no WebSockets here.
+        origins: whose pages may connect, each as browsers send it (`https://shop.example`). Pages of
+            this machine and clients that are no browsers need not be named.
+        limits: what peers may use.
+        pages: what is answered, by path.
+        posts: what answers a POST, by what its path begins with.
+        reads: what answers a GET whose sender it has to know, likewise.
+        listener: has the rules for authentication, and the host names that are served.
+        lifetimes: ends a request in progress when its sender is no longer valid.
+
+    Attributes:
+        doorway: where those are counted who were not upgraded yet, and wait for no call; over TLS, from
+            before their handshake.
+        calling: where those are counted who wait for a call.
+        is_stopping: nobody may have a WebSocket any more, or post; pages are still answered.
+        posted_bytes: of bodies that are not answered yet.
+    """
+
+    def __init__(
+        self,
+        make_connection: Callable[[], Connection] | None,
+        *,
+        origins: Collection[str] = (),
+        limits: Limits | None = None,
+        pages: Mapping[str, Page] | None = None,
+        posts: Mapping[str, Post] | None = None,
+        reads: Mapping[str, Post] | None = None,
+        listener: Listener = _NO_RULES,
+        lifetimes: Lifetimes | None = None,
+    ) -> None:
+        self.make_connection = make_connection
+        self.limits = limits or Limits()
+        self.pages = pages or {}
+        self.posts = posts or {}
+        self.reads = reads or {}
+        self.listener = listener
+        self.lifetimes = Lifetimes() if lifetimes is None else lifetimes
+        self.max_posted_bytes = min(self.limits.max_http_body_bytes, self.limits.max_body_bytes)
+        self.posted_bytes = 0
+        self._posted_by: Counter[str] = Counter()
+        self.log = PacedLog("nebula.broker")
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+        self.is_stopping = False
+        self._asking: set[HttpConnection] = set()
+        # Who has not been upgraded yet is no connection that the broker counts, but holds a file of ours.
+        self.doorway = _doorway(self.limits.max_http_requests)
+        self.calling = _doorway(self.limits.max_http_calls)
+        self._callers: dict[HttpConnection, str] = {}
+        self._calls_by: Counter[str] = Counter()
+
+    def __call__(self) -> HttpConnection:
+        """The protocol of one more connection."""
+        return HttpConnection(self)
+
+    def close(self) -> None:
+        """End all who are not upgraded; those who are belong to the broker."""
+        for connection in list(self._asking):
+            connection.abort()
+
+    def admit(self, connection: HttpConnection, address: str | None) -> bool:
+        """Count one in until it is upgraded or gone; False when there are too many, or of one address."""
+        self._asking.add(connection)
+        return self.doorway.enter(connection, address) is None
+
+    def dismiss(self, connection: HttpConnection) -> None:
+        """Count it out."""
+        self._asking.discard(connection)
+        self.lifetimes.end(connection)
+        self.doorway.leave(connection)
+        self.calling.leave(connection)
+        if (payer := self._callers.pop(connection, None)) is not None:
+            self._calls_by -= Counter([payer])
+
+    def begin_call(self, connection: HttpConnection, address: str | None) -> bool:
+        """Count it among those who wait for a call, no more at the door: slow calls keep no probe out.
+
+        Returns:
+            False: too many wait, or too many of one address or principal: streams last as long as their
+                readers want.
+        """
+        payer = connection.payer
+        if self._calls_by[payer] >= max(1, self.limits.max_http_calls // 2):
+            return False
+        if self.calling.enter(connection, address) is not None:
+            return False
+        self._callers[connection] = payer
+        self._calls_by[payer] += 1
+        self.doorway.leave(connection)
+        return True
+
+    @property
+    def unread_bytes(self) -> int:
+        """Of answers that were not read to their end: they are held whole."""
+        return sum(connection.unread_bytes for connection in self._asking)
+
+    def relieve(self) -> None:
+        """One more answer waits for its reader.
+
+        If they are too much together, the largest one of the principal or address that holds most gives way.
+        """
+        while (unread_bytes := self.unread_bytes) > self.limits.max_http_unread_bytes:
+            held: Counter[str] = Counter()
+            for connection in self._asking:
+                held[connection.payer] += connection.unread_bytes
+            ((payer, _),) = held.most_common(1)
+            theirs = [connection for connection in self._asking if connection.payer == payer]
+            slowest = max(theirs, key=lambda connection: connection.unread_bytes)
+            if slowest.unread_bytes == unread_bytes:
+                break  # nobody is in its way
+            slowest.abort()
+            self.log.warning("answer cut off", reason="too much waits to be read")
+
+    def post_at(self, path: str) -> Post | None:
+        """What answers a POST there."""
+        return next((post for prefix, post in self.posts.items() if path.startswith(prefix)), None)
+
+    def read_at(self, path: str) -> Post | None:
+        """The handler of a GET request that needs the sender's identity."""
+        return next((read for prefix, read in self.reads.items() if path.startswith(prefix)), None)
+
+    def take_posted(self, size: int, payer: str) -> bool:
+        """Take so many bytes of a body in, if there is room: half of it is for others."""
+        most = _LARGEST_BODIES * self.max_posted_bytes
+        if self.posted_bytes + size > most or self._posted_by[payer] + size > most // 2:
+            return False
+        self.posted_bytes += size
+        self._posted_by[payer] += size
+        return True
+
+    def give_back_posted(self, size: int, payer: str) -> None:
+        """So many bytes of a body are gone."""
+        self.posted_bytes -= size
+        self._posted_by[payer] -= size
+        if not self._posted_by[payer]:
+            del self._posted_by[payer]
+
+    def trusts(self, origin: str, host: str) -> bool:
+        """Whether a page of this origin may connect, who asked for this host.
+
+        A browser lets any page of the web open a WebSocket to a broker on its user's machine: the
+        origin is all that tells them apart. A page of the same host is trusted where that host is this
+        machine by name or address. Any other name might have been made to point here (DNS rebinding).
+        """
+        if origin.lower() in self._origins:
+            return True
+        page = host_name(origin)
+        return is_loopback(page) and page == host_name(f"//{host}")
+
+
+def _doorway(most: int) -> Doorway:
+    # Half of them from one address, so that nobody keeps all others out.
+    return Doorway(most, max(1, most // 2))

@@ -1,0 +1,426 @@
+"""One connection of an HTTP listener: its request is read, and answered, or it becomes a WebSocket.
+
+h11 reads the request and does no I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, cast
+
+import h11
+
+from nebula.broker.core.access import ANONYMOUS
+from nebula.broker.server.admission import keep_alive, place_of
+from nebula.broker.server.body_writer import BodyWriter
+from nebula.broker.server.http_posts import (
+    NOT_ADMITTED,
+    TOO_BUSY,
+    Answer,
+    Asked,
+    Body,
+    CutOff,
+    Page,
+    Post,
+    Posted,
+    Streamed,
+    asked_of,
+    identify,
+    is_admitted,
+    problem,
+    refusal_of,
+    too_large,
+    value_of,
+)
+from nebula.broker.server.linger import Farewell
+from nebula.broker.server.websocket import WebSocketTransport, shake_hands
+from nebula.headers import TIMEOUT
+
+if TYPE_CHECKING:
+    from nebula.broker.server.http import HttpListener
+
+WEBSOCKET_PATH: Final = "/stomp"
+
+# A browser's cookies for this host fit.
+_MAX_REQUEST_BYTES = 16 * 1024
+
+_INTERNAL: Final = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the log says why")
+
+# A chunk is six octets and eight microseconds at least: one read may hold 43,000. After so many the others
+# have their turn.
+_PIECES_AT_ONCE = 400
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection of an HTTP listener, until its request is answered or it becomes a WebSocket.
+
+    A connection has one request: what is asked here is asked rarely.
+
+    Attributes:
+        payer: whose it is: its principal where that is proved, else the address that it comes from.
+    """
+
+    def __init__(self, listener: HttpListener) -> None:
+        self._listener = listener
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_REQUEST_BYTES)
+        self._octets = bytearray()  # of the request's head, as they came
+        self._transport: asyncio.Transport
+        self._address: str | None = None
+        self.payer = ANONYMOUS
+        self._timer: asyncio.TimerHandle
+        self._showing: asyncio.Task[None] | None = None
+        self._body: Body | None = None
+        self._is_resting = False
+        self._has_all = False
+        self._streamed: Streamed | None = None
+        self._body_writer: BodyWriter | None = None
+        self._farewell: Farewell | None = None
+
+    # --- asyncio.Protocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the request. The transport's first call."""
+        self._transport = cast("asyncio.Transport", transport)
+        seconds = self._listener.limits.connect_timeout
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._time_out)
+        self._address = keep_alive(transport, self._listener.limits.keepalive_seconds)
+        if self._address is not None:
+            self.payer = f"{ANONYMOUS}@{place_of(self._address)}"
+        if not self._listener.admit(self, self._address):
+            self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Octets of the request came. What comes behind it is dropped: it must fill no memory."""
+        if self._has_all:
+            return
+        self._http.receive_data(data)
+        if self._body is None:
+            self._octets += data
+            self._read_head()
+        elif not self._is_resting:
+            self._read_body(self._body)
+
+    def eof_received(self) -> bool:
+        """The peer has closed its half. It may still read a complete answer, but not a stream."""
+        is_ending = self._farewell is not None and self.unread_bytes > 0
+        return is_ending and self._transport.can_write_eof()
+
+    def pause_writing(self) -> None:
+        """The transport is still writing."""
+        if (writer := self._farewell or self._body_writer) is not None:
+            writer.pause()
+
+    def resume_writing(self) -> None:
+        """The transport has written everything."""
+        if (writer := self._farewell or self._body_writer) is not None:
+            writer.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """The transport's last call, unless it became a WebSocket's."""
+        self._timer.cancel()
+        self._stop_writing()
+        if self._showing is not None:
+            self._showing.cancel()
+        self._forget_body()
+        self._listener.dismiss(self)
+
+    # --- answering ---
+
+    @property
+    def unread_bytes(self) -> int:
+        """The size of the answer, or of a piece of it, until the peer has read all of it."""
+        writer = self._farewell or self._body_writer
+        return 0 if writer is None else writer.unread_bytes
+
+    def answer(self, status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> None:
+        """Answer with a short text, and end."""
+        self._answer(Answer(HTTPStatus(status), f"{text}\n".encode(), headers=headers))
+
+    def _answer(self, answer: Answer) -> None:
+        self._forget_body()
+        response = h11.Response(
+            status_code=answer.status,
+            reason=answer.status.phrase,
+            headers=[
+                *answer.headers,
+                ("content-type", answer.content_type),
+                ("content-length", str(len(answer.body))),
+                ("cache-control", "no-store"),
+                ("connection", "close"),
+            ],
+        )
+        # No body of ours follows a HEAD, and h11 would not let it.
+        is_head = self._octets.startswith(b"HEAD ")
+        head = self._http.send(response) or b""
+        self._end_with(head if is_head else head + answer.body)
+
+    def _end_with(self, octets: bytes) -> None:
+        self._has_all = True
+        self._timer.cancel()
+        self._listener.lifetimes.end(self)
+        self._transport.resume_reading()
+        self._farewell = Farewell(self._transport, octets, self._listener.limits.connect_timeout)
+        if self._body_writer is not None and self._body_writer.is_blocked:
+            self._farewell.pause()
+        self._farewell.begin()
+        if self.unread_bytes:
+            self._listener.relieve()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._stop_writing()
+        self._transport.abort()
+
+    def _stop_writing(self) -> None:
+        if (writer := self._farewell or self._body_writer) is not None:
+            writer.cancel()
+
+    def _time_out(self) -> None:
+        if self._showing is not None:
+            self._showing.cancel()
+        self.answer(408, f"no request came within {self._listener.limits.connect_timeout:g} s")
+
+    # --- the head ---
+
+    def _read_head(self) -> None:
+        try:
+            event = self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            self._refuse(error)
+            return
+        if isinstance(event, h11.Request):
+            self._route(event)
+
+    def _refuse(self, error: h11.RemoteProtocolError) -> None:
+        self.answer(error.error_status_hint, "this is not HTTP that can be read here")
+
+    def _route(self, request: h11.Request) -> None:
+        path = request.target.partition(b"?")[0].decode("latin-1")
+        rules = self._listener.listener
+        page = self._listener.pages.get(path)
+        post = self._listener.post_at(path)
+        read = self._listener.read_at(path)
+        allowed = ["GET"] if page is None else ["GET", "HEAD"]
+        if post is not None:
+            self._begin_post(request, path, post)
+        elif read is not None:
+            self._begin_post(request, path, read, "GET")
+        elif page is None and self._listener.make_connection is None:
+            self.answer(404, "nothing is here")
+        elif page is None and path != WEBSOCKET_PATH:
+            self.answer(404, f"nothing is here; STOMP is spoken on {WEBSOCKET_PATH}")
+        elif request.method.decode("latin-1") not in allowed:
+            self.answer(405, "only GET is answered here", [("allow", ", ".join(allowed))])
+        elif page is None:
+            self._upgrade(request)
+        elif not is_admitted(self._transport, rules, self._listener.lifetimes.wall_clock()):
+            self.answer(HTTPStatus.FORBIDDEN, "not admitted")
+        else:
+            self._has_all = True
+            self._timer.cancel()
+            asked = asked_of(request, rules)
+            self._showing = asyncio.get_running_loop().create_task(self._show(page, asked))
+
+    async def _show(self, page: Page, asked: Asked) -> None:
+        try:
+            answer = await page(asked)
+        except Exception:
+            self._listener.log.exception("page failed")
+            answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
+        self._answer(answer)
+
+    # --- what is posted ---
+
+    def _begin_post(self, request: h11.Request, path: str, post: Post, method: str = "POST") -> None:
+        listener = self._listener
+        refusal = refusal_of(request, listener.listener, listener.max_posted_bytes, method)
+        if refusal is None and not self._is_trusted(request):
+            refusal = problem(HTTPStatus.FORBIDDEN, "wrong-origin", "pages of this origin may not post")
+        if refusal is None and listener.is_stopping:
+            refusal = problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "the broker is shutting down")
+        if refusal is not None:
+            self._answer(refusal)
+            return
+        # Strangers fill no memory, and take no time: a body is read when it is known who sends it.
+        self._rest()
+        self._body = Body(listener.max_posted_bytes)
+        self._showing = asyncio.get_running_loop().create_task(
+            self._take_post(request, path, post, self._body)
+        )
+
+    async def _take_post(self, request: h11.Request, path: str, post: Post, body: Body) -> None:
+        """Find out who it is, then read its body, then have it answered."""
+        listener = self._listener
+        try:
+            authorization = value_of(request, b"authorization")
+            wall = listener.lifetimes.wall_clock()
+            identity = await identify(self._transport, listener.listener, authorization, wall)
+            if identity is None:
+                host, port = self._transport.get_extra_info("peername")[:2]
+                listener.log.info("login refused", address=f"{host}:{port}")
+                self._answer(NOT_ADMITTED)
+                return
+            if identity.is_proved:
+                self.payer = identity.principal
+            listener.lifetimes.begin(self, listener.listener, identity)
+            if self._http.they_are_waiting_for_100_continue:
+                informational = h11.InformationalResponse(status_code=100, headers=[])
+                self._transport.write(self._http.send(informational) or b"")
+            self._go_on()
+            octets = await body.whole
+            self._timer.cancel()
+            if not listener.begin_call(self, self._address):
+                self._answer(TOO_BUSY)
+                return
+            query = request.target.partition(b"?")[2].decode("latin-1")
+            timeout = value_of(request, TIMEOUT.encode())
+            accept = value_of(request, b"accept")
+            answer = await post(Posted(identity.principal, path, query, timeout, octets, accept))
+        except Exception:
+            listener.log.exception("post failed")
+            answer = _INTERNAL
+        if isinstance(answer, Streamed):
+            await self._pour(answer)
+        else:
+            self._answer(answer)
+
+    async def _pour(self, streamed: Streamed) -> None:
+        """Answer piece by piece; each is requested once the one before is written."""
+        self._forget_body()
+        self._streamed = streamed
+        listener = self._listener
+        seconds = listener.limits.connect_timeout
+        # `relieve` looks at all connections, so it is called only if the reader is slow.
+        self._body_writer = writer = BodyWriter(self._http, self._transport, seconds, listener.relieve)
+        last: bytes | None = b""
+        try:
+            writer.begin(streamed)
+            while piece := await streamed.pieces.next():
+                writer.load(piece)
+                await writer.write()
+        except TimeoutError:
+            self._listener.log.info("reader cut off", reason="it reads nothing")
+            self.abort()
+            return
+        except CutOff as error:
+            self._listener.log.warning("answer cut off", reason=str(error))
+            self.abort()
+            return
+        except Exception:
+            self._listener.log.exception("stream failed")
+            last = streamed.pieces.failed(_INTERNAL)
+        finally:
+            streamed.pieces.close()
+        self._end_stream(writer, last)
+
+    def _end_stream(self, writer: BodyWriter, last: bytes | None) -> None:
+        """End a body with its last piece; None closes the connection, so that the reader sees the cut."""
+        if last is None:
+            self.abort()
+        else:
+            self._end_with(writer.end(last))
+
+    def end_for(self, reason: str) -> None:  # noqa: ARG002  # the status says that it is its fault
+        """Refuse the request in progress, because its sender is no longer valid. A call is cancelled."""
+        self._stop_post()
+        if self._body_writer is None or self._streamed is None:
+            self._answer(NOT_ADMITTED)
+        elif self._farewell is None:
+            self._end_stream(self._body_writer, self._streamed.pieces.failed(NOT_ADMITTED))
+
+    def _rest(self) -> None:
+        self._is_resting = True
+        self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Read the body: first what has come of it."""
+        if self._body is None:
+            return  # it is gone, or was answered
+        self._is_resting = False
+        self._read_body(self._body)
+        if not self._is_resting:
+            self._transport.resume_reading()
+
+    def _read_body(self, body: Body) -> None:
+        """Take in what has come of it, or so much as is one turn's work."""
+        try:
+            for _ in range(_PIECES_AT_ONCE):
+                if not self._read_piece(body):
+                    return
+        except h11.RemoteProtocolError as error:
+            self._stop_post()
+            self._refuse(error)
+            return
+        self._rest()
+        asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _read_piece(self, body: Body) -> bool:
+        """Take in the next piece of it; False: there is none, or none is wanted any more."""
+        event = self._http.next_event()
+        if isinstance(event, h11.EndOfMessage):
+            self._has_all = True
+            body.end()
+        if not isinstance(event, h11.Data):
+            return False
+        refusal = None
+        if not self._listener.take_posted(len(event.data), self.payer):
+            refusal = problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too much is posted at once")
+        elif not body.take(bytes(event.data)):
+            refusal = too_large(self._listener.max_posted_bytes)
+        if refusal is not None:
+            self._stop_post()
+            self._answer(refusal)
+        return refusal is None
+
+    def _stop_post(self) -> None:
+        if self._showing is not None:
+            self._showing.cancel()
+
+    def _forget_body(self) -> None:
+        if self._body is not None:
+            self._listener.give_back_posted(self._body.size_bytes, self.payer)
+            self._body = None
+
+    # --- a WebSocket ---
+
+    def _upgrade(self, request: h11.Request) -> None:
+        """Become a WebSocket, or say why not."""
+        if self._listener.is_stopping:
+            self.answer(503, "the broker is shutting down")
+        elif self._http.trailing_data[0]:
+            # RFC 6455, 4.1: the client MUST wait for the answer before it sends any further data.
+            self.answer(400, "a WebSocket begins after its upgrade was answered")
+        elif not self._is_trusted(request):
+            self.answer(403, "pages of this origin may not connect")
+        else:
+            self._shake_hands()
+
+    def _is_trusted(self, request: h11.Request) -> bool:
+        # h11 has seen to it that there is exactly one Host in HTTP/1.1. What has no Origin is no browser.
+        origins = _values(request, b"origin")
+        hosts = _values(request, b"host")
+        is_trusted = not origins or (
+            len(origins) == len(hosts) == 1 and self._listener.trusts(origins[0], hosts[0])
+        )
+        if not is_trusted:
+            host = hosts[0][:200] if hosts else None
+            self._listener.log.info("origin refused", origin=origins[0][:200], host=host)
+        return is_trusted
+
+    def _shake_hands(self) -> None:
+        limits = self._listener.limits
+        websocket, octets = shake_hands(bytes(self._octets), limits)
+        if websocket is None:
+            self._end_with(octets)
+            return
+        self._timer.cancel()
+        self._listener.dismiss(self)
+        self._transport.write(octets)
+        assert self._listener.make_connection is not None
+        WebSocketTransport(websocket, self._listener.make_connection(), limits).begin(self._transport)
+
+
+def _values(request: h11.Request, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in request.headers if key == name]

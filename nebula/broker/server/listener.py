@@ -1,0 +1,140 @@
+"""Listeners: addresses, rules for connections, and the identities of peers."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from nebula.broker.core.access import ANONYMOUS
+from nebula.broker.core.profiles import STANDARD, Profile
+from nebula.errors import SettingsError
+
+if TYPE_CHECKING:
+    from nebula.broker.server.identity import Authenticator
+    from nebula.broker.server.tls import ServerTls
+
+
+class Proof(StrEnum):
+    """How a peer has authenticated."""
+
+    NONE = "none"
+    CERTIFICATE = "certificate"
+    PASSCODE = "passcode"
+    TOKEN = "token"  # noqa: S105
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The identity of a peer, and its proof.
+
+    Attributes:
+        principal: its name in rights, logs and `sender`.
+        proof: how it has authenticated.
+        expires_at: when the proof expires, in seconds since 1970.
+        checked_by: what the proof was checked against: the hash of a passcode, or the fingerprint of the key
+            that signed a token. It must still be there after a reload.
+    """
+
+    principal: str
+    proof: Proof = Proof.NONE
+    expires_at: float = inf
+    checked_by: str = field(default="", repr=False)
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether it has a proof, which may become invalid."""
+        return self.proof is not Proof.NONE
+
+
+NOBODY: Final = Identity(ANONYMOUS)
+"""A peer without a proof of identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """An address, and the rules that hold there.
+
+    Attributes:
+        host: name or address of an interface.
+        port: 0: the system picks one.
+        profile: how it behaves.
+        tls: its certificate and whose clients it knows; None: not encrypted.
+        http: it speaks HTTP, and STOMP over WebSocket at /stomp.
+        origins: whose pages may connect, for an HTTP listener.
+        calls: it answers `POST /call/SERVICE/VERB` too, for an HTTP listener.
+        hosts: names by which requests of that kind may ask for it, beside its own and those of `origins`.
+        authenticator: finds out who peers without a client certificate are; None: they are anonymous,
+            and may be so on loopback only.
+
+    Raises:
+        SettingsError: rules that contradict each other.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 61613
+    profile: Profile = STANDARD
+    tls: ServerTls | None = None
+    http: bool = False
+    origins: tuple[str, ...] = ()
+    authenticator: Authenticator | None = None
+    calls: bool = False
+    hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        identifies = self.tls is not None and self.tls.needs_client_certificate
+        if self.profile.needs_certificate and not identifies:
+            raise SettingsError(
+                f"listener {self.host}:{self.port}: profile {self.profile.name} needs TLS with client"
+                " certificates: give it tls_cert, tls_key and client_ca"
+            )
+        if not identifies and self.authenticator is None and not is_loopback(self.host):
+            raise SettingsError(
+                f"listener {self.host}:{self.port}: nobody there could say who they are; give it"
+                " client_ca, or users or jwks under [identity], or anonymous = true"
+            )
+
+    @property
+    def renewals(self) -> list[Callable[[], None]]:
+        """What reads its files again."""
+        return [each.reload for each in (self.tls, self.authenticator) if each is not None]
+
+    def denies(self, identity: Identity) -> bool:
+        """Whether its certificate is on the deny list now."""
+        if self.tls is None or identity.proof is not Proof.CERTIFICATE:
+            return False
+        return self.tls.is_denied(identity.principal)
+
+    def still_knows(self, identity: Identity) -> bool:
+        """Whether its proof would still be accepted with the files as they are now."""
+        if identity.proof not in (Proof.PASSCODE, Proof.TOKEN):
+            return True
+        return self.authenticator is not None and self.authenticator.still_knows(identity)
+
+    @property
+    def scheme(self) -> str:
+        """Of its URLs."""
+        plain = "ws" if self.http else "stomp"
+        return plain if self.tls is None else f"{plain}s"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can come by this name or address of an interface."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def host_name(url: str) -> str:
+    """The host that a URL names, or an empty text."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

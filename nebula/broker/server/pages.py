@@ -1,0 +1,132 @@
+"""What the HTTP listener tells of the broker: `/healthz`, `/readyz` and `/metrics`."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Callable, Coroutine, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from nebula.broker.operations.metrics import CONTENT_TYPE, metrics_text
+from nebula.broker.operations.status import finish, status_of
+from nebula.broker.server.http import Answer, Asked, Page
+from nebula.broker.server.http_posts import WRONG_HOST
+from nebula.errors import SettingsError
+
+if TYPE_CHECKING:
+    from nebula.broker.server.server import Server
+
+# Whoever guesses a token of this length has more than the age of the universe to do it.
+_FEWEST_CHARACTERS: Final = 16
+
+# Who scrapes in a loop has all destinations walked over once in so long, however many do.
+METRICS_SECONDS: Final = 1.0
+
+
+class Token:
+    """What whoever reads metrics has to show: `Authorization: Bearer …` (RFC 6750, 2.1).
+
+    Args:
+        file: holds it, alone; white space around it does not count.
+
+    Raises:
+        SettingsError: a file that cannot be used.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._octets = b""
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the file again.
+
+        Raises:
+            SettingsError: it cannot be used; the token stays as it was.
+        """
+        try:
+            text = self._file.read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "is not ASCII"
+            raise SettingsError(f"{self._file}: cannot be read: {reason}") from None
+        if len(text) < _FEWEST_CHARACTERS or not text.isprintable() or " " in text:
+            # It is secret, so it is not shown.
+            raise SettingsError(
+                f"{self._file}: a token is one word of {_FEWEST_CHARACTERS} characters or more;"
+                " `openssl rand -hex 16` makes one"
+            )
+        self._octets = text.encode()
+
+    def is_shown(self, authorization: str) -> bool:
+        """Whether the header of a request holds it. Takes as long for any that has its length."""
+        scheme, _, credentials = authorization.partition(" ")
+        shown = credentials.strip().encode("utf-8", "surrogateescape")
+        return scheme.lower() == "bearer" and hmac.compare_digest(shown, self._octets)
+
+
+class Shared:
+    """What is worked out once for all who ask for it meanwhile: that many ask must not cost more.
+
+    Args:
+        make: works it out.
+        seconds: how long it is told once it is there.
+    """
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, bytes]], seconds: float) -> None:
+        self._make = make
+        self._seconds = seconds
+        self._making: asyncio.Task[bytes] | None = None
+        self._fresh_until = 0.0
+
+    async def _make_fresh(self) -> bytes:
+        self._fresh_until = 0.0  # until it is there, and if it fails
+        made = await self._make()
+        self._fresh_until = asyncio.get_running_loop().time() + self._seconds
+        return made
+
+    async def get(self) -> bytes:
+        """What is being made, or was made just now, or else is made now."""
+        loop = asyncio.get_running_loop()
+        if self._making is None or (self._making.done() and loop.time() >= self._fresh_until):
+            self._making = loop.create_task(self._make_fresh())
+        # Who leaves must not take it from the others.
+        return await asyncio.shield(self._making)
+
+
+def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
+    """The pages by path.
+
+    Args:
+        server: whom they tell of; started when the first request comes.
+        token: required for `/metrics`. If None, the request has to name a host of the listener; otherwise a
+            web page could read the metrics through a name that points here (DNS rebinding). The other pages
+            are for probes, which have no credentials and name any host; their answer is one word.
+    """
+
+    async def read_metrics() -> bytes:
+        return metrics_text(await finish(server, status_of(server)), server.commits)
+
+    text = Shared(read_metrics, METRICS_SECONDS)
+
+    async def health(_asked: Asked) -> Answer:
+        # That it is answered at all says that the loop turns.
+        return Answer(HTTPStatus.OK, b"ok\n")
+
+    async def readiness(_asked: Asked) -> Answer:
+        reason = server.not_ready
+        if reason is None:
+            return Answer(HTTPStatus.OK, b"ready\n")
+        return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n".encode())
+
+    async def metrics(asked: Asked) -> Answer:
+        if token is None and not asked.is_ours:
+            reason = f"{WRONG_HOST}; with metrics_token any is\n"
+            return Answer(HTTPStatus.MISDIRECTED_REQUEST, reason.encode())
+        if token is not None and not token.is_shown(asked.authorization):
+            headers = (("www-authenticate", 'Bearer realm="metrics"'),)
+            return Answer(HTTPStatus.UNAUTHORIZED, b"this wants the metrics token\n", headers=headers)
+        return Answer(HTTPStatus.OK, await text.get(), CONTENT_TYPE)
+
+    return {"/healthz": health, "/readyz": readiness, "/metrics": metrics}

@@ -1,0 +1,153 @@
+"""The way to a peer: whence it comes, who it is by its certificate, and what goes over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from nebula.broker.core.counts import Traffic
+from nebula.broker.operations.views import LinkFacts
+from nebula.broker.protocol.server_protocol import ServerProtocol
+from nebula.broker.server.admission import keep_alive, place_of
+from nebula.broker.server.inflight import Load, load_of
+from nebula.broker.server.listener import NOBODY, Identity, Listener
+
+IN_PROCESS: Final = Listener()
+"""The listener of what runs in this process: there is nothing to be listened to."""
+
+
+class Link:
+    """A transport, and what is known of its far end.
+
+    Args:
+        transport: open.
+        listener: by whose rules the peer is treated.
+        now: when it was accepted.
+
+    Attributes:
+        traffic: counts its octets.
+        held_before_bytes: what the transport has read and cannot hand on yet.
+        protocol: the broker's side of the connection.
+    """
+
+    def __init__(self, transport: Any, listener: Listener, now: float) -> None:
+        self.traffic = Traffic()
+        self._transport = transport
+        self._listener = listener
+        self._since = now
+        # Of what the transport has not written: what others are told too; octets of this peer's alone.
+        self._large: Sequence[bytes] = ()
+        self._own_unwritten_bytes = 0
+        self.held_before_bytes = 0
+        self.protocol: ServerProtocol = None  # type: ignore[assignment]  # until it was made
+
+    def part(self) -> None:
+        """The transport is closed: let it go, as it knows who knows us."""
+        self._transport = None
+
+    def keep_alive(self, seconds: float) -> str | None:
+        """See `admission.keep_alive`. Within this process nothing can get lost on the way."""
+        return None if self._listener is IN_PROCESS else keep_alive(self._transport, seconds)
+
+    @property
+    def _peer(self) -> tuple[str, int] | None:
+        # What runs in this process comes from nowhere.
+        if self._listener is IN_PROCESS:
+            return None
+        found = self._transport.get_extra_info("peername")
+        return (found[0], found[1]) if found else None
+
+    @property
+    def address(self) -> str | None:
+        """Where the peer is, with its port; None: in this process."""
+        peer = self._peer
+        return None if peer is None else f"{peer[0]}:{peer[1]}"
+
+    @property
+    def place(self) -> str:
+        """What all who come from there have in common; see `place_of`."""
+        peer = self._peer
+        return "" if peer is None else place_of(peer[0])
+
+    @property
+    def who(self) -> dict[str, str]:
+        """Who the peer is, for the log."""
+        session = self.protocol.session
+        return {"principal": session.principal, "session": session.id}
+
+    def identify(self, wall: float) -> Identity | None:
+        """Who the peer is; None: it cannot be known before it speaks.
+
+        Args:
+            wall: seconds since 1970.
+
+        Raises:
+            Refused: its certificate is not good enough.
+        """
+        tls = self._listener.tls
+        ssl_object = None if tls is None else self._transport.get_extra_info("ssl_object")
+        identity = None if tls is None or ssl_object is None else tls.identify(ssl_object, wall)
+        if identity is None and self._listener.authenticator is None:
+            return NOBODY
+        return identity
+
+    def write(self, pieces: Sequence[bytes]) -> None:
+        """Hand them to the transport: what `Encoder.outbox` has made."""
+        for piece in pieces:
+            self.traffic.written_bytes += len(piece)
+            self._transport.write(piece)
+
+    def remember(self, pieces: Sequence[bytes]) -> None:
+        """They were more than the transport could write, and nothing is handed to it until it can."""
+        self._large = pieces[1::2]
+        self._own_unwritten_bytes = sum(map(len, pieces[::2]))
+
+    def forget(self) -> None:
+        """It can."""
+        self._large = ()
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What the transport could not write yet."""
+        if self._transport is None:
+            return 0
+        size: int = self._transport.get_write_buffer_size()
+        return size
+
+    @property
+    def most_transit_bytes(self) -> int:
+        """What is on its way to and from the peer; what it shares with others counts as its own. Cheap.
+
+        Also of one that was ended: it may take seconds to read what was written to it.
+        """
+        return self.unwritten_bytes + self.protocol.session.outbox_bytes + self._held_bytes
+
+    @property
+    def _held_bytes(self) -> int:
+        protocol = self.protocol
+        if protocol.is_finished:
+            return 0
+        return protocol.session.held_bytes + protocol.unread_bytes + self.held_before_bytes
+
+    def load(self) -> Load:
+        """The same, told apart."""
+        own_bytes = self.unwritten_bytes
+        if self._large:
+            own_bytes = min(own_bytes, self._own_unwritten_bytes)
+        return load_of(own_bytes + self._held_bytes, self._large, self.protocol.session.outbox)
+
+    def facts(self, now: float, *, waits_for_store: bool) -> LinkFacts:
+        """What an operator is told of it."""
+        traffic = self.traffic
+        return LinkFacts(
+            self.address or "in process",
+            self._listener.scheme,
+            self._listener.profile.name,
+            self.protocol.version,
+            now - self._since,
+            traffic.read_bytes,
+            traffic.written_bytes,
+            traffic.sent_frames,
+            self.unwritten_bytes,
+            self.protocol.is_held_back or waits_for_store,
+        )

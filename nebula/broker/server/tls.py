@@ -1,0 +1,218 @@
+"""A listener's TLS: its certificate, whose clients it knows, and how both change while it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+from nebula.broker.server.listener import Identity, Proof
+from nebula.errors import Refused, SettingsError
+from nebula.logs import get_logger
+
+_log = get_logger("nebula.broker")
+
+_FINGERPRINT: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """What a listener's TLS is made of.
+
+    Attributes:
+        certificate: PEM: the broker's certificate, then those between it and its CA, if any.
+        key: PEM: its private key, without a passphrase.
+        client_ca: PEM: the CAs whose clients may come in; None: no client is asked for a certificate.
+        deny: a text file: a fingerprint (SHA-256 of a client's certificate) on each line, `#` begins a
+            comment. They stay out although the CA vouches for them.
+        needs_client_certificate: False: a client may come without one and has to say otherwise who it
+            is; one that shows a certificate has to show a good one.
+    """
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    deny: Path | None = None
+    needs_client_certificate: bool = True
+
+
+class ServerTls:
+    """TLS for `create_server(ssl=tls.context)`.
+
+    Handshakes follow the files as they were read last; connections that are open stay as they are.
+
+    Raises:
+        SettingsError: a file that cannot be used.
+
+    Attributes:
+        context: stays the same object over reloads, for asyncio's and uvloop's servers.
+        needs_client_certificate: nobody comes in without one.
+    """
+
+    def __init__(self, settings: TlsFiles) -> None:
+        self._settings = settings
+        self._denied: frozenset[str] = frozenset()
+        self.context = _StandIn()
+        self.needs_client_certificate = settings.client_ca is not None and settings.needs_client_certificate
+        self.reload()
+
+    def reload(self) -> None:
+        """Read all files again, for handshakes from now on. Who is denied by now may still be connected.
+
+        Raises:
+            SettingsError: a file that cannot be used; then everything stays as it was.
+        """
+        actual = _actual_context(self._settings)
+        denied = _read_denied(self._settings.deny)
+        self.context.actual = actual
+        self._denied = denied
+
+    def principal(self, der: bytes | None) -> str | None:
+        """Who a peer is: the SHA-256 of its certificate in lower-case hex. None: it showed no certificate.
+
+        Args:
+            der: as `ssl_object.getpeercert(binary_form=True)` gives it, after the handshake.
+
+        Raises:
+            Refused: it is on the deny list.
+        """
+        if not der:
+            return None
+        principal = hashlib.sha256(der).hexdigest()
+        if self.is_denied(principal):
+            raise Refused("denied", f"certificate {principal} is on the deny list")
+        return principal
+
+    def identify(self, peer: ssl.SSLObject, wall: float) -> Identity | None:
+        """The identity in a peer's certificate; None: it has none.
+
+        Args:
+            peer: after the handshake.
+            wall: seconds since 1970.
+
+        Raises:
+            Refused: its certificate is on the deny list or has expired. TLS 1.2 may resume an older session
+                without checking the date.
+        """
+        principal = self.principal(peer.getpeercert(binary_form=True))
+        if principal is None:
+            return None
+        expires_at = float(ssl.cert_time_to_seconds(str((peer.getpeercert() or {})["notAfter"])))
+        if wall >= expires_at:
+            raise Refused("expired", f"certificate {principal} has expired")
+        return Identity(principal, Proof.CERTIFICATE, expires_at)
+
+    def is_denied(self, principal: str) -> bool:
+        """Whether it is on the deny list that was read last."""
+        return principal in self._denied
+
+
+class _StandIn(ssl.SSLContext):
+    """Takes the place of the context that counts now, `actual`.
+
+    A server keeps the context that it was given, and from a context a CA cannot be removed. Both
+    asyncio and uvloop ask it for nothing but `wrap_bio`, once for each connection. A fresh context also
+    has a fresh memory of sessions: nobody resumes one that began under the old CA.
+    """
+
+    actual: ssl.SSLContext
+
+    def __new__(cls) -> Self:
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+
+    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
+        return self.actual.wrap_bio(*arguments, **options)
+
+    def wrap_socket(self, *arguments: Any, **options: Any) -> ssl.SSLSocket:
+        return self.actual.wrap_socket(*arguments, **options)
+
+
+def _actual_context(files: TlsFiles) -> ssl.SSLContext:
+    _check_pair(files.certificate, files.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Only TLS 1.2 has it; a peer could keep us busy with it.
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    try:
+        context.load_cert_chain(files.certificate, files.key)
+    except ssl.SSLError as error:
+        # Rare, as the pair is good: OpenSSL wants longer keys, or a chain in order.
+        raise SettingsError(f"{files.certificate}: OpenSSL does not take it: {error.reason}") from None
+    if files.client_ca is not None:
+        for authority in _certificates(files.client_ca):
+            _warn_of_dates(files.client_ca, authority)
+        context.load_verify_locations(files.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED if files.needs_client_certificate else ssl.CERT_OPTIONAL
+        # A resumed session shows no certificate: the one of its first handshake counts, and its date is not
+        # checked again. The first line is for TLS 1.3, the second for 1.2.
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
+    return context
+
+
+def _check_pair(certificate: Path, key: Path) -> None:
+    """Say which of the two files is wrong, as OpenSSL does not; warn of one that peers will not take."""
+    own, *_ = _certificates(certificate)
+    try:
+        private = load_pem_private_key(_read(key), password=None)
+    except TypeError:
+        raise SettingsError(f"{key}: is encrypted; a key without a passphrase is needed") from None
+    except ValueError:
+        raise SettingsError(f"{key}: holds no private key in PEM form") from None
+    form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    if private.public_key().public_bytes(*form) != own.public_key().public_bytes(*form):
+        raise SettingsError(f"{key}: is not the key of the certificate in {certificate}")
+    _warn_of_dates(certificate, own)
+
+
+def _certificates(file: Path) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(_read(file))
+    except ValueError:
+        raise SettingsError(f"{file}: holds no certificate in PEM form") from None
+
+
+def _warn_of_dates(file: Path, certificate: x509.Certificate) -> None:
+    # No mistake in the settings: the broker's clock may be wrong, and peers may pin the certificate.
+    now = datetime.now(UTC)
+    if now > certificate.not_valid_after_utc:
+        _log.warning(
+            "certificate has expired", file=str(file), on=certificate.not_valid_after_utc.isoformat()
+        )
+    elif now < certificate.not_valid_before_utc:
+        _log.warning(
+            "certificate is not valid yet", file=str(file), until=certificate.not_valid_before_utc.isoformat()
+        )
+
+
+def _read_denied(file: Path | None) -> frozenset[str]:
+    if file is None:
+        return frozenset()
+    try:
+        lines = _read(file).decode().splitlines()
+    except UnicodeDecodeError:
+        raise SettingsError(f"{file}: is not UTF-8 text") from None
+    denied = set()
+    for number, line in enumerate(lines, 1):
+        # OpenSSL and browsers show a fingerprint with colons and in capitals.
+        words = line.partition("#")[0].strip().replace(":", "").lower()
+        if words and not _FINGERPRINT.fullmatch(words):
+            raise SettingsError(
+                f"{file}: line {number}: {line.strip()!r} is not a SHA-256 fingerprint of 64 hex digits"
+            )
+        denied.add(words)
+    return frozenset(denied - {""})
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror}") from None

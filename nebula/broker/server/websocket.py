@@ -1,0 +1,324 @@
+"""A WebSocket in the place of a socket, so that a `Connection` cannot tell it from TCP.
+
+`websockets` reads and writes the frames and does no I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+from websockets.exceptions import NegotiationError
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import SEND_EOF, State
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from nebula.broker.core.limits import Limits
+from nebula.broker.server.connection import Connection
+from nebula.broker.server.linger import part_from
+from nebula.logs import get_logger
+from nebula.stomp.dialects import DIALECTS
+
+_log = get_logger("nebula.broker")
+
+# The best first. They only say that it is STOMP: which version counts is settled by CONNECT.
+_SUBPROTOCOLS = [Subprotocol(f"v{version.replace('.', '')}.stomp") for version in reversed(DIALECTS)]
+
+# Many clients take 1 MiB a message unless they are told otherwise. STOMP is a stream, and may be cut
+# anywhere.
+_MESSAGE_BYTES = 1024 * 1024
+
+# What uvloop reads at once: so much may come together with a CONNECT that is being looked at.
+_READ_BYTES = 256 * 1024
+
+# A frame of a WebSocket is six octets and ten microseconds at least, also where it says nothing (a ping, an
+# empty fragment): one read may hold 43,000. After so many frames the others have their turn, and to know it
+# in time the codec is given so few octets at a time.
+_FRAMES_AT_ONCE = 400
+_PORTION_BYTES = 4 * 1024
+
+# For what h11 takes for a request and `websockets` does not.
+_UNREADABLE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+def shake_hands(request: bytes, limits: Limits) -> tuple[ServerProtocol | None, bytes]:
+    """Judge a request for a WebSocket: the open WebSocket, or None; and the octets that answer it.
+
+    Args:
+        request: the request's octets up to the blank line, and nothing behind it.
+        limits: what peers may use.
+    """
+    # No larger than a frame of STOMP, which is what we would have to keep anyway. No compression: a
+    # small message that unfolds to a large one is one more thing to bound.
+    websocket = ServerProtocol(
+        subprotocols=_SUBPROTOCOLS,
+        select_subprotocol=_select_subprotocol,
+        max_size=limits.max_body_bytes + limits.max_head_bytes,
+    )
+    websocket.receive_data(request)
+    requests = websocket.events_received()
+    if not requests:
+        return None, b"".join(websocket.data_to_send()) or _UNREADABLE
+    websocket.send_response(websocket.accept(cast("Request", requests[0])))
+    octets = b"".join(websocket.data_to_send())
+    return (websocket if websocket.state is State.OPEN else None), octets
+
+
+class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
+    """A WebSocket: the protocol of its socket's transport, and the transport of a `Connection`.
+
+    Octets of all messages of one read are handed on in one piece, so that what a `Connection` does
+    about long reads and pauses means the same here as on TCP. Only where they come in very many frames they
+    wait for further turns.
+
+    Args:
+        websocket: open.
+        connection: not begun.
+        limits: what peers may use.
+    """
+
+    def __init__(self, websocket: ServerProtocol, connection: Connection, limits: Limits) -> None:
+        super().__init__()
+        self._websocket = websocket
+        self._connection = connection
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+        self._opening_bytes_left = limits.max_opening_frame_bytes + _READ_BYTES
+        self._has_spoken = False
+        self._sends_text: bool | None = None  # until the peer has shown what it likes
+        self._receives_text = False
+        self._text_decoder = codecs.getincrementaldecoder("utf-8")()
+        self._is_blocked = False
+        self._is_paused = False
+        self._unread: deque[bytes] = deque()  # octets that the codec has not seen yet
+        self._owed_pong = b""
+        self._is_over = False
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        """Take the socket's transport over."""
+        self._transport = transport
+        transport.set_protocol(self)
+        self._connection.connection_made(self)
+
+    # --- what a Connection asks of its transport ---
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send octets as messages of the kind that the peer sends. Lost once either side has closed."""
+        self._has_spoken = True
+        websocket = self._websocket
+        if websocket.state is not State.OPEN:
+            return
+        for piece in _pieces(bytes(data)):
+            # A body may hold any octets, but a text message is UTF-8 or breaks the WebSocket.
+            if self._sends_text is not False and _is_utf8(piece):
+                websocket.send_text(piece)
+            else:
+                websocket.send_binary(piece)
+        self._transport.write(b"".join(websocket.data_to_send()))
+
+    def can_write_eof(self) -> bool:
+        """Yes: a Close is our last word, while the peer may still speak."""
+        return True
+
+    def write_eof(self) -> None:
+        """Send a Close. The peer's own ends the connection."""
+        if self._websocket.state is State.OPEN:
+            self._websocket.send_close(CloseCode.NORMAL_CLOSURE)
+            self._transport.write(b"".join(self._websocket.data_to_send()))
+
+    def abort(self) -> None:
+        """Close the socket at once."""
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        """Read nothing from the socket until `resume_reading`."""
+        self._is_paused = True
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again: first what was read already."""
+        self._is_paused = False
+        if self._unread:
+            # Not at once: who resumes is in the midst of something.
+            asyncio.get_running_loop().call_soon(self._receive_rest)
+        else:
+            self._transport.resume_reading()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """As the socket's transport: framing adds ten octets a message at most."""
+        self._transport.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        """What the socket has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """As the socket's transport: addresses, the TLS session."""
+        return self._transport.get_extra_info(name, default)
+
+    # --- what the socket's transport calls ---
+
+    def data_received(self, data: bytes) -> None:
+        """Handle the messages that are complete now; answer what the WebSocket itself asks."""
+        for begin in range(0, len(data), _PORTION_BYTES):
+            self._unread.append(data[begin : begin + _PORTION_BYTES])
+        self._receive()
+
+    def _receive(self) -> None:
+        """Handle what is unread, or so much of it as is one turn's work."""
+        if self._is_over or self._is_paused:
+            return
+        frames, count = self._read_frames()
+        if frames and self._has_spoken:
+            self._connection.note_partial(0)
+        if self._handle(frames, count):
+            self._end()
+        elif self._unread and not self._is_paused:
+            self._connection.wait_for_turn()
+        elif self._has_spoken:
+            # STOMP has not seen what a frame holds that is not whole.
+            self._connection.note_partial(len(self._websocket.reader.buffer))
+
+    def _receive_rest(self) -> None:
+        self._receive()
+        if not (self._unread or self._is_paused or self._is_over):
+            self._transport.resume_reading()
+
+    def _read_frames(self) -> tuple[list[Frame], int]:
+        """The next frames, and how many octets they and the beginning of the next one were."""
+        frames: list[Frame] = []
+        octets = 0
+        while self._unread and len(frames) < _FRAMES_AT_ONCE:
+            portion = self._unread.popleft()
+            octets += len(portion)
+            self._websocket.receive_data(portion)
+            frames += cast("list[Frame]", self._websocket.events_received())
+        return frames, octets
+
+    def _handle(self, frames: Sequence[Frame], count: int) -> bool:
+        """Do what frames of so many octets ask for. True: they were the last."""
+        try:
+            octets = self._unwrap(frames)
+        except UnicodeDecodeError:
+            # RFC 6455, 8.1: whoever finds text that is not UTF-8 MUST fail the connection.
+            octets = b""
+            self._websocket.fail(CloseCode.INVALID_DATA, "text that is not UTF-8")
+        is_over = self._send_answers()
+        if octets:
+            self._connection.data_received(octets)
+        if not self._has_spoken:
+            is_over = self._count_opening(count) or is_over
+        return is_over
+
+    def eof_received(self) -> bool:
+        """The peer has gone without a Close, or after it."""
+        while self._unread and not self._is_over:
+            self._is_paused = False
+            self._receive()
+        self._websocket.receive_eof()
+        if not self._is_over:
+            self._is_over = True
+            self._connection.eof_received()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The last call."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The peer does not keep up."""
+        self._is_blocked = True
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The peer has read."""
+        self._is_blocked = False
+        if self._owed_pong:
+            self._transport.write(self._owed_pong)
+            self._owed_pong = b""
+        self._connection.resume_writing()
+
+    # --- in between ---
+
+    def _unwrap(self, frames: Sequence[Frame]) -> bytes:
+        """The octets in the messages, whole or in fragments, as they follow each other."""
+        pieces = []
+        for frame in frames:
+            if frame.opcode is Opcode.TEXT or frame.opcode is Opcode.BINARY:
+                self._receives_text = frame.opcode is Opcode.TEXT
+                if self._sends_text is None:
+                    self._sends_text = self._receives_text
+            elif frame.opcode is not Opcode.CONT:
+                continue
+            if self._receives_text:
+                self._text_decoder.decode(frame.data, frame.fin)
+            pieces.append(frame.data)
+        return b"".join(pieces)
+
+    def _send_answers(self) -> bool:
+        """Send the pongs or the Close that what came asks for. True after the latter."""
+        answers = self._websocket.data_to_send()
+        if not answers:
+            return False
+        is_over = answers[-1] == SEND_EOF
+        if self._is_blocked and not is_over:
+            # RFC 6455, 5.5.3: of several pings the last alone may be answered. Else who sends them and
+            # reads nothing would fill our memory.
+            self._owed_pong = answers[-1]
+        else:
+            self._transport.write(b"".join(answers))
+        return is_over
+
+    def _count_opening(self, octets: int) -> bool:
+        # The codec sees nothing of a message before it is whole, and would take one as large as STOMP's
+        # largest frame from a peer that has not connected yet.
+        self._opening_bytes_left -= octets
+        if self._opening_bytes_left >= 0:
+            return False
+        self._websocket.fail(CloseCode.MESSAGE_TOO_BIG, "more than a CONNECT takes")
+        return self._send_answers()
+
+    def _end(self) -> None:
+        """Nothing more comes that counts: the peer has closed, or broken the rules."""
+        if self._transport.is_closing():
+            return
+        self._is_over = True
+        self._unread.clear()
+        sent = self._websocket.close_sent
+        _log.debug("websocket closed", code=None if sent is None else int(sent.code))
+        self._connection.eof_received()
+        self._transport.resume_reading()
+        self._timer = part_from(self._transport)
+
+
+def _select_subprotocol(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    if not offered:
+        return None  # Many clients that are no browsers offer none.
+    for ours in _SUBPROTOCOLS:
+        if ours in offered:
+            return ours
+    raise NegotiationError(f"it speaks {', '.join(_SUBPROTOCOLS)}")
+
+
+def _pieces(data: bytes) -> Iterable[bytes]:
+    if len(data) <= _MESSAGE_BYTES:
+        return (data,)
+    return (data[start : start + _MESSAGE_BYTES] for start in range(0, len(data), _MESSAGE_BYTES))
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

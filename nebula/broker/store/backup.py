@@ -1,0 +1,167 @@
+"""A copy of a store on disk, made while a broker may be running on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from nebula.broker.store.folder import (
+    STORE_FILE,
+    keep_others_out,
+    store_error,
+    sync_folder,
+)
+from nebula.broker.store.sqlite_tables import VERSION
+from nebula.errors import StoreError
+
+__all__ = ["OnFraction", "back_up", "check_pages"]
+
+OnFraction: TypeAlias = Callable[[float], None]
+"""Called with how much is done, of 1.0. If it raises, the work is given up."""
+
+# A megabyte a step. The interpreter is free meanwhile, and a stop waits for no longer.
+_STEP_PAGES: Final = 256
+
+
+def back_up(
+    source: Path,
+    target: Path,
+    on_fraction: OnFraction,
+    *,
+    connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
+) -> Path:
+    """Copy a store's file as it is at this moment, whole and checked.
+
+    Whoever writes to it goes on meanwhile. The copy has its name only when it is complete and on the disk.
+    A broker that starts on it begins a new incarnation: it gives no message-id that the other one gave or
+    will give (D.20).
+
+    Args:
+        source: the file.
+        target: a file; or a folder, where it is named so that a broker can start there. An earlier copy
+            is replaced.
+        on_fraction: of the copying.
+        connect: opens the files.
+
+    Returns:
+        The file that was made.
+
+    Raises:
+        StoreError: it cannot be copied, or there is something else than a copy at the target.
+    """
+    target = target.absolute()
+    if target.is_dir():
+        target /= STORE_FILE
+    try:
+        with ExitStack() as held:
+            if target.name == STORE_FILE:
+                held.enter_context(keep_others_out(target.parent))
+            _check_free(target)
+            part = _new_part(target)
+            held.callback(_remove, part)
+            _copy(source, part, on_fraction, connect)
+            _name(part, target)
+    except OSError as error:
+        raise store_error(target, "written", error) from error
+    return target
+
+
+def check_pages(db: sqlite3.Connection, file: Path) -> None:
+    """See whether the pages of a file fit together.
+
+    Raises:
+        StoreError: they do not.
+        sqlite3.Error: they cannot be read.
+    """
+    finding = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+    if finding != "ok":
+        raise store_error(file, "read", " ".join(finding.split()))
+
+
+def _check_free(target: Path) -> None:
+    # What a broker has left beside it, SQLite would take for the new file's.
+    left = [target.with_name(target.name + end) for end in ("-wal", "-journal")]
+    if not (target.exists() or any(each.exists() for each in left)):
+        return
+    is_copy = False
+    if not any(each.exists() for each in left):
+        with (
+            contextlib.suppress(sqlite3.Error),
+            closing(sqlite3.connect(f"{target.as_uri()}?mode=ro", uri=True)) as db,
+        ):
+            is_copy = bool(db.execute("SELECT is_copy FROM broker").fetchone()[0])
+    if not is_copy:
+        raise StoreError(
+            f"{target}: something else than a copy of a store is there; move it away, or name another file"
+        )
+
+
+def _copy(
+    source: Path, part: Path, on_fraction: OnFraction, connect: Callable[..., sqlite3.Connection]
+) -> None:
+    def on_step(_status: int, remaining: int, total: int) -> None:
+        on_fraction(1.0 - remaining / max(total, 1))
+
+    with (
+        closing(_opened(source, connect, "read")) as origin,
+        closing(_opened(part, connect, "written")) as copy,
+    ):
+        try:
+            _hold(origin, source)
+            origin.backup(copy, pages=_STEP_PAGES, progress=on_step, sleep=0.0)
+            # One file, complete without companions.
+            copy.execute("PRAGMA journal_mode = DELETE")
+            check_pages(copy, source)
+            # Whoever starts on it checks it once more: it may have come a long way.
+            copy.execute("UPDATE broker SET is_clean = 0, is_copy = 1")
+        except sqlite3.Error as error:
+            raise store_error(source, f"copied to {part.parent}", error) from error
+
+
+def _hold(db: sqlite3.Connection, file: Path) -> None:
+    """Begin to read the state of this moment: without it, each write of others would begin the copy anew."""
+    db.execute("PRAGMA query_only = 1")
+    db.execute("BEGIN")
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version != VERSION:
+        raise StoreError(
+            f"{file}: its tables are of version {version}, and this Nebula copies version {VERSION};"
+            " use the one that wrote it, or start a broker on it, which brings it up to date"
+        )
+    db.execute("SELECT * FROM broker").fetchall()
+
+
+def _opened(file: Path, connect: Callable[..., sqlite3.Connection], verb: str) -> sqlite3.Connection:
+    try:
+        return connect(file, isolation_level=None)
+    except sqlite3.Error as error:
+        raise store_error(file, verb, error) from error
+
+
+def _new_part(target: Path) -> Path:
+    """An empty file beside it, for this user alone. Two who copy to one place do not share it."""
+    descriptor, name = tempfile.mkstemp(prefix=f"{target.name}.", suffix=".part", dir=target.parent)
+    os.fchmod(descriptor, 0o600)  # the umask may have removed our own permissions
+    os.close(descriptor)
+    return Path(name)
+
+
+def _name(part: Path, target: Path) -> None:
+    opened = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+    part.replace(target)
+    sync_folder(target.parent)
+
+
+def _remove(part: Path) -> None:
+    for end in ("", "-journal", "-wal", "-shm"):
+        part.with_name(part.name + end).unlink(missing_ok=True)

@@ -1,0 +1,162 @@
+"""The store's threads, while the loop goes on: one batch at a time is written, beside it one page read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from nebula.broker.core.counts import Commits
+from nebula.broker.core.journal import Journal
+from nebula.broker.core.storage import PageRequest, Snapshot, Store, StoredMessage, Write
+from nebula.errors import StoreError
+
+
+class StoreStuck(StoreError):
+    """The disk hangs. A thread that waits for it cannot be ended, so that the process has to be."""
+
+
+class Writer:
+    """Hands batches to a store, off the loop. What comes meanwhile is the next batch (group commit).
+
+    Args:
+        store: belongs to the writer from `start` to `close`.
+        on_committed: called on the loop with the number of each batch that is durable.
+        on_failed: called on the loop, once, when one could not be made so, or a page could not be read.
+            Nothing is written or read after it.
+
+    Attributes:
+        commits: counts what was written.
+        has_failed: it is over: nothing is written or read any more.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        on_committed: Callable[[int], None],
+        on_failed: Callable[[Exception], None],
+    ) -> None:
+        self._store = store
+        self._on_committed = on_committed
+        self._on_failed = on_failed
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        # A page must not wait for the disk to sync, nor a RECEIPT for a page.
+        self._page_thread = ThreadPoolExecutor(1, thread_name_prefix="store-pages")
+        self.commits = Commits()
+        self._journal: Journal | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self._reading: set[asyncio.Future[list[StoredMessage]]] = set()
+        self.has_failed = False
+        self._is_closed = False
+
+    async def start(self) -> Snapshot:
+        """Everything that was kept.
+
+        Raises:
+            StoreError: it cannot be had.
+        """
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._store.load)
+        except BaseException:
+            self._thread.shutdown(wait=False)
+            raise
+
+    def write(self, journal: Journal) -> None:
+        """Write what the journal has, be it nothing, now or as soon as the batch at hand is done."""
+        self._journal = journal
+        if self._writing is not None or self.has_failed or self._is_closed:
+            return
+        batch, writes = journal.take()
+        loop = asyncio.get_running_loop()
+        self._writing = loop.run_in_executor(self._thread, self._store.apply, writes)
+        self._writing.add_done_callback(partial(self._on_done, batch, len(writes), loop.time()))
+
+    def read(self, request: PageRequest, on_page: Callable[[PageRequest, list[StoredMessage]], None]) -> None:
+        """Read a page, after those that were asked for earlier.
+
+        Args:
+            on_page: called on the loop with the request and what was found; never once `close` has begun.
+        """
+        if self.has_failed or self._is_closed:
+            return
+        loop = asyncio.get_running_loop()
+        reading = loop.run_in_executor(self._page_thread, self._store.page, request)
+        self._reading.add(reading)
+        reading.add_done_callback(partial(self._on_read, request, on_page))
+
+    async def close(self, last: Sequence[Write], seconds: float | None = None) -> None:
+        """Write what there still is, and end the store's run: well, unless it has failed. Idempotent.
+
+        Nothing else is written once it has been called.
+
+        Args:
+            seconds: how long that may take; None: as long as it takes.
+
+        Raises:
+            StoreStuck: it was not done by then. Its threads go on for as long as the disk hangs.
+            StoreError: what there was could not be written.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._close(last)
+        except TimeoutError:
+            raise StoreStuck(f"the disk has not taken what was to be kept within {seconds:.1f} s") from None
+
+    async def _close(self, last: Sequence[Write]) -> None:
+        self._page_thread.shutdown(wait=False, cancel_futures=True)
+        # The store must not close under a page that is being read.
+        under_way: list[asyncio.Future[Any]] = [*self._reading]
+        if self._writing is not None:
+            under_way.append(self._writing)
+        if under_way:
+            await asyncio.wait(under_way)
+        loop = asyncio.get_running_loop()
+        try:
+            if last and not self.has_failed:
+                await loop.run_in_executor(self._thread, self._store.apply, last)
+        except Exception:
+            await self._end_run()
+            raise
+        await self._end_run()
+
+    async def _end_run(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
+        self._thread.shutdown(wait=False)
+
+    def _on_done(self, batch: int, rows: int, begun: float, writing: asyncio.Future[None]) -> None:
+        self._writing = None
+        if writing.cancelled():
+            return
+        error = writing.exception()
+        if error is not None:
+            self._fail(error)
+            return
+        self.commits.note(rows, asyncio.get_running_loop().time() - begun)
+        self._on_committed(batch)
+        if self._journal is not None and not self._journal.is_empty:
+            self.write(self._journal)
+
+    def _on_read(
+        self,
+        request: PageRequest,
+        on_page: Callable[[PageRequest, list[StoredMessage]], None],
+        reading: asyncio.Future[list[StoredMessage]],
+    ) -> None:
+        self._reading.discard(reading)
+        if reading.cancelled() or self._is_closed:
+            return
+        error = reading.exception()
+        if error is not None:
+            self._fail(error)
+        elif not self.has_failed:
+            on_page(request, reading.result())
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            self._on_failed(error if isinstance(error, Exception) else RuntimeError(str(error)))

@@ -1,0 +1,335 @@
+"""A service as an AsyncAPI document, from what `describe` answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from nebula import headers as names
+from nebula.codegen.names import class_name
+from nebula.codegen.schemas import REFERENCE, Definitions, Schema, digest, referred
+from nebula.rpc.contract.signature import PARAMETER_NAME
+from nebula.rpc.errors import CODES
+from nebula.rpc.wire.avro_bodies import CONTENT_TYPE as AVRO_TYPE
+from nebula.rpc.wire.avro_bodies import MESSAGE
+from nebula.rpc.wire.envelope import ERROR, JSON_TYPE, SUCCESS
+from nebula.rpc.wire.json_types import DEPRECATED_BECAUSE
+
+__all__ = ["VERSION", "asyncapi_document"]
+
+VERSION: Final = "3.0.0"
+
+# Of a service that tells no version of its own.
+_NO_VERSION: Final = "0.0.0"
+
+_TEXT: Final = {"type": "string"}
+_REPLIES: Final = "replies"
+_AVRO_FORMAT: Final = "application/vnd.apache.avro;version=1.9.0"
+# The same name as `MESSAGE` has: AsyncAPI's own schema of Avro knows no dots in names.
+_AVRO_NAME: Final = dict(zip(("namespace", "name"), MESSAGE["name"].rsplit("."), strict=True))
+_COMPONENTS: Final = "#/components/schemas/"
+
+
+def asyncapi_document(description: Mapping[str, Any], url: str | None = None) -> dict[str, Any]:
+    """An AsyncAPI 3 document of a service: its verbs are operations that receive and reply.
+
+    Args:
+        description: what the service answered to `describe`.
+        url: of the broker, for the document's `servers`; without it there are none.
+
+    Returns:
+        the document, as JSON has it. Schemas are in AsyncAPI's own form, a superset of draft 7.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: that is no description of a service.
+    """
+    return _Document(description, url).whole()
+
+
+class _Document:
+    def __init__(self, description: Mapping[str, Any], url: str | None) -> None:
+        self._description = description
+        self._url = url
+        self._schemas = _Schemas()
+        self._messages: dict[str, Any] = {}
+        self._verbs, self._errors, self._queues = _Keys(), _Keys(), _Keys(_REPLIES)
+        self._channels: dict[str, Any] = {
+            self._queues.of(queue): {"address": queue, "messages": {}} for queue in description["queues"]
+        }
+        about = "Where the request says, in `neb-reply-to`: for most callers a queue of their own."
+        self._channels[_REPLIES] = {"address": None, "description": about, "messages": {}}
+
+    def whole(self) -> dict[str, Any]:
+        told = self._description
+        operations = {self._verbs.of(verb["verb"]): self._operation(verb) for verb in told["verbs"]}
+        for one in told.get("listens", ()):
+            operations[_free(operations, f"on.{_key(one['handler'])}")] = self._listens(one)
+        document: dict[str, Any] = {
+            "asyncapi": VERSION,
+            "info": {"title": told["service"], "version": str(told.get("version") or _NO_VERSION)},
+            "defaultContentType": JSON_TYPE,
+        }
+        if self._url is not None:
+            document["servers"] = {"broker": _server(self._url)}
+        return document | {
+            "channels": self._channels,
+            "operations": operations,
+            "components": {"messages": self._messages, "schemas": self._schemas.components},
+        }
+
+    def _operation(self, verb: Mapping[str, Any]) -> dict[str, Any]:
+        channel = self._queues.of(verb.get("queue") or self._description["queues"][0])
+        # The request first: of two models of one name, its keeps the name.
+        requests = [self._said(channel, name, message) for name, message in self._requests(verb)]
+        replies = [self._said(_REPLIES, name, message) for name, message in self._replies(verb)]
+        summary, _, more = (verb.get("description") or "").partition("\n")
+        operation: dict[str, Any] = {
+            "action": "receive",
+            "channel": {"$ref": f"#/channels/{channel}"},
+            "title": verb["verb"],
+            "messages": requests,
+            "reply": {
+                "address": {"location": f"$message.header#/{names.REPLY_TO}"},
+                "channel": {"$ref": f"#/channels/{_REPLIES}"},
+                "messages": replies,
+            },
+        }
+        texts = {"summary": summary, "description": more.strip()}
+        marks = {f"x-{name}": verb[name] for name in ("idempotent", "job", "stream") if verb.get(name)}
+        if verb.get("job"):
+            name = f"{self._verbs.of(verb['verb'])}.result"
+            marks["x-job-result"] = self._schemas.of(verb.get("result") or {}, name)
+        return operation | {name: text for name, text in texts.items() if text} | marks
+
+    def _listens(self, one: Mapping[str, Any]) -> dict[str, Any]:
+        """What the service takes that is no request."""
+        address, handler = one["destination"], _key(one["handler"])
+        channel = _free(self._channels, _key(address))
+        self._channels[channel] = {"address": address, "messages": {}}
+        name = _free(self._messages, f"on.{handler}")
+        schema = self._schemas.of(one["message"], name)
+        summary, _, more = (one.get("description") or "").partition("\n")
+        texts = {"summary": summary, "description": more.strip()}
+        marks = {f"x-{mark}": one[mark] for mark in ("durable", "eager") if one.get(mark)}
+        return {
+            "action": "receive",
+            "channel": {"$ref": f"#/channels/{channel}"},
+            "title": f"{one['handler']} on {address}",
+            "messages": [self._said(channel, name, {"title": one["handler"], "payload": schema})],
+            **{text: value for text, value in texts.items() if value},
+            **marks,
+        }
+
+    def _said(self, channel: str, name: str, message: dict[str, Any]) -> dict[str, str]:
+        """Put a message into the channel, and give what refers to it there."""
+        self._messages[name] = {"name": name, **message}
+        self._channels[channel]["messages"][name] = {"$ref": f"#/components/messages/{name}"}
+        return {"$ref": f"#/channels/{channel}/messages/{name}"}
+
+    def _requests(self, verb: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        name = f"{self._verbs.of(verb['verb'])}.request"
+        request = self._request(verb, name)
+        yield name, request
+        if avro := _in_avro(verb, "parameters"):
+            yield f"{name}.avro", request | avro
+
+    def _request(self, verb: Mapping[str, Any], name: str) -> dict[str, Any]:
+        timeout = {"type": "string", "pattern": "^[0-9]+$", "description": "Milliseconds left."}
+        headers = _object({names.REPLY_TO: _TEXT, names.REPLY_ID: _TEXT, names.TIMEOUT: timeout})
+        parameters = self._schemas.of(verb["parameters"], name)
+        whole = PARAMETER_NAME in verb["parameters"]
+        may_lack = "default" in verb["parameters"] or not (whole or verb["parameters"].get("required"))
+        message: dict[str, Any] = {
+            "title": f"{verb['verb']} request",
+            "headers": headers,
+            "payload": _envelope(verb["verb"], parameters, needs_parameters=not may_lack),
+            "correlationId": {"location": f"$message.header#/{names.REPLY_ID}"},
+        }
+        if verb.get("deprecated"):
+            message |= {"deprecated": True, "description": f"Deprecated: {verb.get(DEPRECATED_BECAUSE)}"}
+        return message
+
+    def _replies(self, verb: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        name = self._verbs.of(verb["verb"])
+        result = verb.get("item" if verb.get("stream") else "result") or {}
+        if verb.get("job"):
+            accepted = _object({"job": _TEXT, "state": _TEXT}, "job")
+            yield f"{name}.accepted", _reply("The job is recorded.", _envelope(SUCCESS, accepted))
+        elif result.get("type") == "null":
+            yield SUCCESS, _reply("It worked, and there is nothing to report.", _envelope(SUCCESS))
+        else:
+            reply = self._value(verb, self._schemas.of(result, f"{name}.result"))
+            yield f"{name}.reply", reply
+            if avro := _in_avro(verb, "result"):
+                yield f"{name}.reply.avro", reply | avro
+            if _may_be_null(result):
+                yield SUCCESS, _reply("It worked, and there is nothing to report.", _envelope(SUCCESS))
+        for error in verb.get("errors", ()):
+            yield (
+                f"{ERROR}.{self._errors.of(error['code'])}",
+                _error(error["code"], error["description"], {"const": error["code"]}),
+            )
+        codes = {"enum": list(CODES)}
+        yield ERROR, _error("error", "What any verb may answer.", codes)
+
+    def _value(self, verb: Mapping[str, Any], value: Any) -> dict[str, Any]:
+        if not verb.get("stream"):
+            return _reply(f"The value of {verb['verb']}.", _envelope(verb["response"], value))
+        items = {"type": "array", "items": value}
+        message = _reply(f"Some items of {verb['verb']}.", _envelope(verb["response"], items))
+        message["headers"]["properties"] |= {names.STREAM_SEQ: _TEXT, names.STREAM_END: _TEXT}
+        return message
+
+
+class _Schemas:
+    """The document's own schemas, each once."""
+
+    def __init__(self) -> None:
+        self.components: dict[str, Any] = {}
+        self._known: dict[str, str] = {}
+
+    def of(self, schema: Schema, name: str) -> dict[str, str]:
+        """Take in a schema with its definitions under a key of its own, and give what refers to it."""
+        definitions: Mapping[str, Schema] = schema.get("$defs", {})
+        graph = Definitions(definitions, is_exact=True)
+        given = {
+            one: self._name(definitions[one], one, digest([one, graph.reached([one])])) for one in definitions
+        }
+        for one, component in given.items():
+            self.components[component] = _own_form(definitions[one], given)
+        self.components[name] = _own_form(schema, given)
+        return {"$ref": f"{_COMPONENTS}{name}"}
+
+    def _name(self, definition: Schema, one: str, identity: str) -> str:
+        if identity not in self._known:
+            title = _key(class_name(str(definition.get("title") or one)))
+            taken, name, number = set(self._known.values()), title, 2
+            while name in taken:
+                name, number = f"{title}{number}", number + 1
+            self._known[identity] = name
+        return self._known[identity]
+
+
+# Keywords whose values are no schemas, and those whose keys are names.
+_VALUES: Final = frozenset({"const", "default", "enum", "examples"})
+_NAMED: Final = frozenset({"patternProperties", "properties"})
+
+
+def _own_form(node: Any, given: Mapping[str, str]) -> Any:
+    """A schema of pydantic's dialect (2020-12) in AsyncAPI's."""
+    if isinstance(node, list):
+        return [_own_form(one, given) for one in node]
+    if not isinstance(node, Mapping):
+        return node
+    shown: dict[str, Any] = {}
+    for name, one in node.items():
+        if name in _VALUES:
+            shown[name] = one
+        elif name in _NAMED:
+            shown[name] = {key: _own_form(each, given) for key, each in one.items()}
+        elif name != "$defs":
+            shown[name] = _own_form(one, given)
+    if str(node.get("$ref", "")).startswith(REFERENCE):
+        shown["$ref"] = f"{_COMPONENTS}{given[referred(node['$ref'])]}"
+    if "prefixItems" in shown:
+        shown |= {"additionalItems": shown.get("items", False), "items": shown.pop("prefixItems")}
+    if isinstance(tag := node.get("discriminator"), Mapping):
+        shown["discriminator"] = tag["propertyName"]
+    if DEPRECATED_BECAUSE in shown:
+        shown["x-deprecation-message"] = shown.pop(DEPRECATED_BECAUSE)
+    return shown
+
+
+def _envelope(verb: str, parameters: Any = None, *, needs_parameters: bool = True) -> dict[str, Any]:
+    fields: dict[str, Any] = {"verb": {"const": verb}, "description": _TEXT}
+    if parameters is None:
+        return _object(fields, "verb")
+    needed = ("verb", "parameters") if needs_parameters else ("verb",)
+    return _object(fields | {"parameters": parameters}, *needed)
+
+
+def _reply(about: str, payload: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "title": about.rstrip("."),
+        "description": about,
+        "headers": _object({names.IN_REPLY_TO: _TEXT, names.RESPONSE: {"const": "true"}}),
+        "payload": payload,
+        "correlationId": {"location": f"$message.header#/{names.IN_REPLY_TO}"},
+    }
+
+
+def _error(title: str, about: str, code: dict[str, Any]) -> dict[str, Any]:
+    fields = {
+        "code": code,
+        "message": _TEXT,
+        "retryable": {"type": "boolean"},
+        "details": True,
+    }
+    payload = _envelope(ERROR, _object(fields, "code", "message", "retryable"))
+    message = _reply(about, payload) | {"title": title}
+    message["headers"]["properties"][names.ERROR_CODE] = code
+    return message
+
+
+def _object(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
+    shown: dict[str, Any] = {"type": "object", "properties": dict(properties)}
+    return shown | {"required": list(required)} if required else shown
+
+
+def _may_be_null(schema: Schema) -> bool:
+    return (
+        not schema.get("type")
+        and ("anyOf" not in schema or any(one.get("type") == "null" for one in schema["anyOf"]))
+        and not {"$ref", "const", "enum", "oneOf"} & set(schema)
+    )
+
+
+def _server(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    shown = {"host": parts.netloc.rpartition("@")[2], "protocol": parts.scheme}
+    return shown | {"pathname": parts.path} if parts.path.strip("/") else shown
+
+
+def _free(taken: Mapping[str, Any], name: str) -> str:
+    """A key that is not taken yet: this name, or the name with a number."""
+    number, free = 2, name
+    while free in taken:
+        free, number = f"{name}_{number}", number + 1
+    return free
+
+
+def _key(text: str) -> str:
+    """A name of the document: its keys have letters and digits of ASCII, `.`, `-` and `_` only."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_") or "unnamed"
+
+
+class _Keys:
+    """The keys of one kind of things, by what these are called: two of them never share one."""
+
+    def __init__(self, *taken: str) -> None:
+        self._taken = dict.fromkeys(taken)
+        self._given: dict[str, str] = {}
+
+    def of(self, text: str) -> str:
+        """The key, the same one each time."""
+        if text not in self._given:
+            key = _free(self._taken, _key(text))
+            self._taken[key] = None
+            self._given[text] = key
+        return self._given[text]
+
+
+def _in_avro(verb: Mapping[str, Any], part: str) -> dict[str, Any]:
+    """What is different of a message whose `part` is written by an Avro schema; nothing if it has none."""
+    declared = (verb.get("avro") or {}).get(part)
+    if declared is None:
+        return {}
+    return {
+        "contentType": AVRO_TYPE,
+        "description": "Its `parameters` are octets in Avro's single-object encoding, by the schema in "
+        "`x-parameters`.",
+        "payload": {"schemaFormat": _AVRO_FORMAT, "schema": {**MESSAGE, **_AVRO_NAME}},
+        "x-parameters": {"schemaFormat": _AVRO_FORMAT, **declared},
+    }

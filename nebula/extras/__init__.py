@@ -1,0 +1,1 @@
+"""Integrations that need a dependency of their own: Redis and PostgreSQL."""

@@ -1,0 +1,81 @@
+"""Hears from PostgreSQL that other instances have changed jobs: without a thread, on either event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Self
+
+import anyio
+import psycopg
+
+from nebula.extras.postgres import Database, RegistryAway, one_line
+from nebula.extras.postgres_tables import CHANNEL
+
+__all__ = ["Notified", "PostgresListener"]
+
+
+class Notified(NamedTuple):
+    """What others have changed.
+
+    Attributes:
+        has_changes: jobs of the service.
+        grown: the jobs, by ULID, whose logs have grown.
+    """
+
+    has_changes: bool
+    grown: frozenset[str]
+
+
+class PostgresListener:
+    """A connection that listens. Making one blocks.
+
+    Args:
+        database: where.
+        schema: of the service's jobs.
+
+    Raises:
+        RegistryAway: there is no connection.
+    """
+
+    def __init__(self, database: Database, schema: str) -> None:
+        self._database, self._schema = database, schema
+        self._db = database.connect(f"listener of {schema}")
+        try:
+            self._db.execute(f"LISTEN {CHANNEL}".encode())
+        except psycopg.Error as error:
+            self._db.close()
+            raise RegistryAway(f"{database.place}: {one_line(error)}") from None
+
+    async def wait(self, own: Callable[[], int]) -> Notified:
+        """Return once another connection has changed the service's jobs or their logs.
+
+        Args:
+            own: the server's process for our own connection, whose changes are known.
+
+        Raises:
+            RegistryAway: the connection ended.
+        """
+        while not (heard := self._heard(own())):
+            await anyio.wait_readable(self._db.fileno())
+        grown = frozenset(job for job in heard if job)
+        return Notified(has_changes="" in heard, grown=grown)
+
+    def _heard(self, own: int) -> set[str]:
+        """The jobs whose logs have grown, and "" for those that have changed."""
+        try:
+            self._db.pgconn.consume_input()
+        except psycopg.Error as error:
+            raise RegistryAway(f"{self._database.place}: {one_line(error)}") from None
+        heard = set[str]()
+        while (notice := self._db.pgconn.notifies()) is not None:
+            # Anybody may say anything on a channel, in the encoding of our connection.
+            schema, _, job = notice.extra.decode("utf-8", "replace").partition(" ")
+            if schema == self._schema and notice.be_pid != own:
+                heard.add(job)
+        return heard
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()

@@ -1,0 +1,106 @@
+"""Redis from any event loop: its connections, how long it is waited for, and what is said when it fails.
+
+Needs the extra `redis`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Final, TypeVar
+
+import anyio.to_thread
+
+from nebula.errors import NebulaError, SettingsError
+from nebula.thread_limit import Turns
+
+try:
+    import redis
+except ImportError as error:  # pragma: no cover
+    raise SettingsError("Redis needs its client: pip install 'nebula-rpc[redis]'") from error
+
+__all__ = ["RedisAccess"]
+
+_T = TypeVar("_T")
+
+# How long a Redis that did not answer in time is left alone. Whoever asks pays for it with a thread.
+_REST: Final = 5.0
+
+# Threads of one loop that may wait for one Redis. And all of them: on asyncio those do not count that nobody
+# waits for any more.
+_THREADS: Final = 40
+_MOST_THREADS: Final = 80
+
+
+class RedisAccess:
+    """Has work done by Redis.
+
+    A thread waits for it, as there is no client for trio. Whoever is cancelled does not wait for the thread.
+    Connections are opened when they are needed, and again when they were lost. A Redis that did not answer in
+    time is not asked for the next 5 s: everything fails at once then.
+
+    Args:
+        url: `redis://[LOGIN:PASSCODE@]HOST[:PORT][/DATABASE]`, `rediss://…` for TLS, or `unix://…`.
+        timeout: seconds to wait for a connection, and for each answer.
+        failure: what is raised when it fails. It is told the kind of the error alone: Redis' texts may have
+            the address, and that a passcode, or what was to be kept.
+
+    Raises:
+        SettingsError: the address cannot be used.
+    """
+
+    def __init__(self, url: str, *, timeout: float, failure: type[NebulaError]) -> None:
+        try:
+            self._redis = redis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout)
+        except ValueError as error:
+            # Its own words repeat the address.
+            raise SettingsError("not an address of Redis: redis://host:port, rediss:// or unix://") from error
+        self._failure = failure
+        self._turns = Turns(_THREADS)
+        self._threads = threading.BoundedSemaphore(_MOST_THREADS)
+        self._rests_until = 0.0
+
+    async def do(
+        self, work: Callable[[redis.Redis], _T], *, undo: Callable[[redis.Redis], object] | None = None
+    ) -> _T:
+        """What `work` gives, done in a thread.
+
+        Args:
+            work: asks Redis.
+            undo: done after `work` where its caller was cancelled meanwhile, and so knows nothing of it.
+
+        Raises:
+            NebulaError: the `failure`; it may have been done all the same.
+        """
+        if monotonic() < self._rests_until:
+            raise self._failure("Redis: it did not answer in time, and is left alone for some seconds")
+        is_awaited = True
+
+        def run() -> _T:
+            done = self._try(work)
+            if undo is not None and not is_awaited:
+                self._try(undo)
+            return done
+
+        try:
+            return await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._turns.limiter)
+        finally:
+            is_awaited = False
+
+    def close(self) -> None:
+        """Close the connections. It may be used again afterwards."""
+        self._redis.close()
+
+    def _try(self, work: Callable[[redis.Redis], _T]) -> _T:
+        if not self._threads.acquire(blocking=False):
+            raise self._failure("Redis: too much waits for it already")
+        try:
+            return work(self._redis)
+        except redis.TimeoutError as error:
+            self._rests_until = monotonic() + _REST
+            raise self._failure("Redis: no answer in time") from error
+        except (redis.RedisError, OSError) as error:
+            raise self._failure(f"Redis: {type(error).__name__}") from error
+        finally:
+            self._threads.release()

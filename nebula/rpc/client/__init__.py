@@ -1,0 +1,1 @@
+"""The client: calls, jobs, streams and messages; its connection, retries and cache."""

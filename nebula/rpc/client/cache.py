@@ -1,0 +1,339 @@
+"""Answers that are kept for a while, so that the same question is not asked twice (PROTOCOL C.6, D.39)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from time import monotonic
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+import anyio
+from cachetools import TLRUCache
+from pydantic_core import from_json
+
+from nebula.errors import CallTimeout, NebulaError, fresh
+from nebula.logs import get_logger
+from nebula.rpc.contract.resolving import destination_of
+from nebula.rpc.wire.avro_bodies import AvroBody, read_message
+from nebula.rpc.wire.envelope import content_type_of, dump_json
+from nebula.rpc.wire.replies import Reply
+
+_log = get_logger(__name__)
+
+# What an entry takes beside its key and its answer, roughly.
+_OVERHEAD_BYTES: Final = 500
+
+_NOT_GIVEN: Final = object()
+
+Ask: TypeAlias = Callable[[float], Awaitable[Reply]]
+"""Sends a request and waits for its answer, for so many seconds at most."""
+
+
+class KeptReply(NamedTuple):
+    """An answer from the cache."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class CacheFailed(NebulaError):
+    """A store cannot be reached, or cannot read or write. Calls go on without it."""
+
+
+class CacheStore(Protocol):
+    """Keeps octets by key for some seconds. Each method may raise `CacheFailed`.
+
+    Whoever waits for one of them may be cancelled, and does not wait longer for that; a value whose `put` was
+    cancelled is not kept.
+    """
+
+    async def get(self, key: str) -> bytes | None:
+        """What is kept under a key; None: nothing, or its time is over."""
+        ...
+
+    async def put(self, key: str, value: bytes, seconds: float) -> None:
+        """Keep a value under a key, in place of the one before. Where there is no room it may go earlier."""
+
+    async def drop(self, prefix: str) -> None:
+        """Forget all keys that begin so."""
+
+
+class MemoryCache:
+    """Keeps answers in this process; beyond `max_bytes` those go first that were not asked for the longest.
+
+    Args:
+        max_bytes: of keys and answers together. A single one that is larger is not kept.
+    """
+
+    def __init__(self, *, max_bytes: int = 64 * 1024 * 1024) -> None:
+        # The value, its seconds and its size.
+        self._kept: TLRUCache[str, tuple[bytes, float, int]] = TLRUCache(
+            max_bytes,
+            ttu=lambda _, entry, now: now + entry[1],
+            timer=lambda: monotonic(),  # noqa: PLW0108  # looked up each time: tests move it
+            getsizeof=lambda entry: entry[2],
+        )
+
+    async def get(self, key: str) -> bytes | None:
+        """See `CacheStore`."""
+        entry = self._kept.get(key)
+        return None if entry is None else entry[0]
+
+    async def put(self, key: str, value: bytes, seconds: float) -> None:
+        """See `CacheStore`."""
+        size = len(key) + len(value) + _OVERHEAD_BYTES
+        if size <= self._kept.maxsize:
+            self._kept[key] = (value, seconds, size)
+
+    async def drop(self, prefix: str) -> None:
+        """See `CacheStore`."""
+        for key in [one for one in self._kept if one.startswith(prefix)]:
+            self._kept.pop(key, None)
+
+
+class _Flight:
+    """One question that is being asked, and those who wait for its answer."""
+
+    def __init__(self) -> None:
+        self.has_ended = anyio.Event()
+        # The answer is being kept; set when it is, or will not be.
+        self.is_kept: anyio.Event | None = None
+        self.reply: Reply | None = None
+        self.error: NebulaError | None = None
+        self.is_stale = False
+
+
+class Cache:
+    """Answers of verbs for clients: `Client(cache=Cache({"prices.quote": 60.0}))`.
+
+    A question is a target, a verb and parameters, whatever their order in an object. While it is being asked
+    for the first time, all who ask the same wait for that one answer (and an error is an error for all of
+    them; but who has more time than the one who asked asks again). Errors are not kept.
+
+    Several clients of one loop may share it, and any number its store. An answer is for those who ask the
+    same broker as the same principal: for the same addresses with the same logins, tokens and certificates.
+
+    Args:
+        verbs: seconds to keep answers, by `SERVICE.VERB`; all other verbs are asked each time, unless a call
+            says `cache=SECONDS`.
+        store: where they are kept, by default a `MemoryCache`. A call waits for it for half of its time at
+            most.
+        shared: answers are for all who use the store, whoever and wherever they are: for clients of one
+            broker with the same rights.
+
+    Attributes:
+        hits: questions that were answered by what was kept, or by somebody else's call.
+        misses: those that were asked.
+
+    Raises:
+        ValueError: seconds that are none, or a name that is not SERVICE.VERB.
+    """
+
+    def __init__(
+        self,
+        verbs: Mapping[str, float] | None = None,
+        *,
+        store: CacheStore | None = None,
+        shared: bool = False,
+    ) -> None:
+        self._is_shared = shared
+        self._seconds = {_target(name): _checked(seconds, name) for name, seconds in (verbs or {}).items()}
+        self._store: CacheStore = MemoryCache() if store is None else store
+        # Then nothing is waited for, and a scope costs more than to look.
+        self._is_at_hand = type(self._store) is MemoryCache
+        self._flights: dict[str, _Flight] = {}
+        self._is_down = False
+        self.hits = 0
+        self.misses = 0
+
+    async def ask(
+        self,
+        destination: str,
+        request: bytes,
+        ask: Ask,
+        *,
+        asker: str = "",
+        keep: float | bool = True,
+        timeout: float,
+    ) -> Reply:
+        """Answer a request from what is kept, or by asking. What clients call.
+
+        Args:
+            destination: where the request would go.
+            request: its body, JSON or Avro.
+            ask: sends it, given the seconds that are left, and raises what is not to be kept.
+            asker: who asks and where, see `asker_of`.
+            keep: seconds; True: as the cache says of the verb; False: neither read nor kept.
+            timeout: seconds, for somebody else's call and our own.
+
+        Raises:
+            CallTimeout: somebody else's call was not answered in that time.
+            NebulaError: as `ask`.
+        """
+        if keep is False:
+            return await ask(timeout)
+        verb, question = _read(request)
+        seconds = self._seconds.get((destination, verb)) if keep is True else _checked(keep, verb)
+        if seconds is None:
+            return await ask(timeout)
+        # Behind the question: who forgets an answer does so for all who asked.
+        key = _json([destination, verb, *question, "" if self._is_shared else asker])
+        if key in self._flights:
+            until = monotonic() + timeout
+            reply = None
+            with anyio.move_on_after(timeout) as in_time:
+                reply = await self._follow(key)
+            if reply is not None:
+                self.hits += 1
+                return reply
+            timeout = until - monotonic()
+            # Also where the other call ended in the last moment: the store cannot be asked in no time.
+            if in_time.cancelled_caught or timeout <= 0:
+                raise CallTimeout(f"{destination} did not answer in time, as somebody else asked it")
+        return await self._lead(key, seconds, ask, timeout)
+
+    async def _follow(self, key: str) -> Reply | None:
+        """The answer to somebody else's call; None: all who asked have given up."""
+        while (flight := self._flights.get(key)) is not None:
+            await flight.has_ended.wait()
+            if flight.error is not None:
+                raise fresh(flight.error)
+            if flight.reply is not None:
+                return flight.reply
+        return None
+
+    async def _lead(self, key: str, seconds: float, ask: Ask, timeout: float) -> Reply:
+        flight = self._flights[key] = _Flight()
+        until = monotonic() + timeout
+        try:
+            # The rest is for the service, where the store does not answer.
+            flight.reply = await self._get(key, timeout / 2)
+            if flight.reply is not None:
+                self.hits += 1
+                return flight.reply
+            self.misses += 1
+            flight.reply = await ask(until - monotonic())
+            flight.has_ended.set()  # those who wait need not wait for the store
+            # Whoever forgot it meanwhile wants the next one to ask again.
+            if not flight.is_stale:
+                flight.is_kept = anyio.Event()
+                await self._put(key, flight.reply, seconds, until - monotonic())
+        except CallTimeout:
+            raise  # that was our time; others may have more
+        except NebulaError as error:
+            flight.error = error
+            raise
+        finally:
+            if self._flights.get(key) is flight:
+                del self._flights[key]
+            flight.has_ended.set()
+            if flight.is_kept is not None:
+                flight.is_kept.set()
+        return flight.reply
+
+    async def invalidate(self, service: str, verb: str | None = None, parameters: Any = _NOT_GIVEN) -> None:
+        """Forget what was answered, whoever asked, and do not keep what is being asked now with this cache.
+
+        When it returns no answer from before is kept; but for those that another process is asking for with a
+        cache of its own, and the same store.
+
+        Args:
+            service: of this target (or destination): all of it,
+            verb: or of this verb,
+            parameters: or to this very question, unless it was asked in Avro; None is one without any.
+
+        Raises:
+            CacheFailed: the store cannot be reached; what is stale stays.
+        """
+        if parameters is not _NOT_GIVEN and verb is not None:
+            value = None if parameters is None else from_json(dump_json(parameters))
+            prefix = _open(_json([destination_of(service), verb, value]))
+        else:
+            prefix = _prefix(destination_of(service), verb)
+        under_way = [self._flights.pop(key) for key in list(self._flights) if key.startswith(prefix)]
+        for flight in under_way:
+            flight.is_stale = True
+        for flight in under_way:
+            if flight.is_kept is not None:
+                await flight.is_kept.wait()  # and is dropped then
+        try:
+            await self._store.drop(prefix)
+        except CacheFailed as error:
+            raise CacheFailed(f"{service}: what was kept could not be dropped: {error}") from error
+
+    # --- the store, which calls can do without ---
+
+    async def _get(self, key: str, within: float) -> Reply | None:
+        kept = None
+        try:
+            with self._in(within):
+                kept = await self._store.get(key)
+            self._is_down = False
+        except TimeoutError:
+            self._tell_down("it did not answer in half of a call's time")
+        except CacheFailed as error:
+            self._tell_down(str(error))
+        if kept is None:
+            return None
+        content_type, _, body = kept.partition(b"\n")
+        return KeptReply({"content-type": content_type.decode()}, body)
+
+    async def _put(self, key: str, reply: Reply, seconds: float, within: float) -> None:
+        content_type = content_type_of(reply.headers) or ""
+        try:
+            with self._in(within):
+                await self._store.put(key, content_type.encode() + b"\n" + reply.body, seconds)
+        except TimeoutError:
+            self._tell_down("it did not answer in the rest of a call's time")
+        except CacheFailed as error:
+            self._tell_down(str(error))
+
+    def _in(self, seconds: float) -> AbstractContextManager[object]:
+        return nullcontext() if self._is_at_hand else anyio.fail_after(seconds)
+
+    def _tell_down(self, reason: str) -> None:
+        # Once, and not for each call that goes without it.
+        if not self._is_down:
+            self._is_down = True
+            _log.warning("cache failed", error=reason)
+
+
+def _read(request: bytes) -> tuple[str, tuple[Any, ...]]:
+    """The verb of a request, and what makes a question of it."""
+    if not isinstance(request, AvroBody):
+        fields = from_json(request)
+        return fields["verb"], (fields.get("parameters"),)
+    verb, value, _ = read_message(request)
+    if value.fingerprint is None:
+        return verb, (value.plain,)
+    # Two entries, as no question in JSON has. A value has one form under its schema.
+    return verb, (value.fingerprint, value.datum.hex())
+
+
+def _prefix(destination: str, verb: str | None) -> str:
+    """How all keys of a target or verb begin."""
+    return _open(_json([destination] if verb is None else [destination, verb]))
+
+
+def _open(entries: str) -> str:
+    """A list in JSON that goes on, so that nothing else begins like its last entry."""
+    return entries.removesuffix("]") + ","
+
+
+def _json(value: Any) -> str:
+    """One text for one question. D.39: with the target, and keys in order."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _target(name: str) -> tuple[str, str]:
+    service, dot, verb = name.partition(".")
+    if not (service and dot and verb):
+        raise ValueError(f"cache: {name!r} is not SERVICE.VERB")
+    return destination_of(service), verb
+
+
+def _checked(seconds: float, name: str) -> float:
+    if not seconds > 0:
+        raise ValueError(f"cache: {name}: {seconds!r} s is no time to keep an answer; cache=False asks anew")
+    return float(seconds)

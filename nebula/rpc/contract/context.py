@@ -1,0 +1,183 @@
+"""What a handler may know of the request it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, Protocol, TypeAlias
+
+from typing_extensions import TypeVar
+
+from nebula import headers as names
+from nebula.rpc.wire.digits import whole_number
+from nebula.rpc.wire.envelope import Envelope
+
+if TYPE_CHECKING:
+    from nebula.rpc.contract.injection import Provided
+
+S_co = TypeVar("S_co", default=object, covariant=True)
+
+# What RabbitMQ's quorum queues write; its classic queues say `redelivered` only, and never how often.
+_RABBITMQ_COUNT: Final = "x-delivery-count"
+
+# Of a count; what is longer was not written by a broker.
+_MOST_DIGITS: Final = 9
+
+
+class Ending(StrEnum):
+    """Why nobody waits for an answer any more."""
+
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+class Cancellable(Protocol):
+    """A `CancelScope`, or what else a handler may run in."""
+
+    def cancel(self) -> None:
+        """End the handler."""
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What all requests of a service have in common.
+
+    Attributes:
+        service: its name.
+        state: what its `lifespan` yielded, or None.
+    """
+
+    service: str = ""
+    state: Any = None
+
+
+_NOWHERE: Final = Surroundings()
+
+
+class Request(Generic[S_co]):
+    """One request, for handlers that declare a parameter of this type. It is no part of the verb's contract.
+
+    `Request[Pools]` says what the service's `lifespan` yields, for `state`; it is not looked at.
+
+    Attributes:
+        verb: as sent; of a function that listens (`on`): its name.
+        parameters: as sent, before validation.
+        description: a text for people, or None.
+        headers: of the MESSAGE. Shared with other requests: read only.
+        destination: the queue that it came by.
+        principal: who sent it, as the broker vouches for it; None where the broker does not say.
+        deadline: when its caller stops waiting, on `time.monotonic`'s clock, or None.
+    """
+
+    __slots__ = (
+        "_around", "after_answer", "deadline", "description", "destination", "ending", "headers",
+        "parameters", "principal", "provided", "scope", "verb", "work",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        envelope: Envelope,
+        headers: Mapping[str, str],
+        *,
+        destination: str,
+        principal: str | None = None,
+        deadline: float | None = None,
+        around: Surroundings = _NOWHERE,
+    ) -> None:
+        self._around = around
+        self.verb: str = envelope.verb or ""
+        self.parameters: Any = envelope.parameters
+        self.description = envelope.description
+        self.headers = headers
+        self.destination = destination
+        self.principal = principal
+        self.deadline = deadline
+        # For what serves it: what its handler runs in and is cancelled by, and why it was.
+        self.scope: Cancellable | None = None
+        self.ending: Ending | None = None
+        # What its handler is given beside the parameters, to be closed after the answer.
+        self.provided: Provided | None = None
+        # Called when the answer was sent, or none will be: what must not come to the caller before it.
+        self.after_answer: Callable[[], None] | None = None
+        # What middleware stands around. Not there without any.
+        self.work: Callable[[], Awaitable[Any]]
+
+    @property
+    def service(self) -> str:
+        """The name of the service that handles it."""
+        return self._around.service
+
+    @property
+    def state(self) -> S_co:
+        """What the `lifespan` of the service yielded; None if it has none."""
+        state: S_co = self._around.state
+        return state
+
+    @property
+    def on_behalf_of(self) -> str | None:
+        """The principal on whose behalf `principal` claims to call, or None.
+
+        It is a claim of `principal`, which may write any name there. It gives no rights, and `allow` ignores
+        it. None if the broker does not vouch for senders.
+        """
+        return None if self.principal is None else self.headers.get(names.ON_BEHALF_OF) or None
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until its caller stops waiting, 0 when it has; None where it does not say."""
+        return None if self.deadline is None else max(0.0, self.deadline - monotonic())
+
+    @property
+    def cancelled(self) -> bool:
+        """Nobody waits for the answer any more: the caller has withdrawn the request, or its time is over.
+
+        A handler in a thread cannot be stopped: one that takes long looks at this now and then, and returns.
+        An async one is cancelled, and need not look.
+        """
+        return self.ending is not None or (self.deadline is not None and monotonic() >= self.deadline)
+
+    @property
+    def attempt(self) -> int:
+        """The how many-th delivery of the request this is, 1 for the first, as far as the broker tells.
+
+        From 2 on an earlier one was begun, perhaps, and never acknowledged: its process died, or was stopped.
+        """
+        return attempts_before(self.headers) + 1
+
+    def end(self, why: Ending) -> None:
+        """End its handler, as nobody waits for it; for what serves it. The first reason counts."""
+        if self.ending is None:
+            self.ending = why
+            if self.scope is not None:
+                self.scope.cancel()
+
+    @property
+    def reply_to(self) -> str:
+        """Where the answer goes. Rule 3: without `neb-reply-to`, to where the request was sent."""
+        return self.headers.get(names.REPLY_TO) or self.destination
+
+    @property
+    def reply_id(self) -> str | None:
+        """What the answer bears as `neb-in-reply-to` (rule 4), or None."""
+        return self.headers.get(names.REPLY_ID)
+
+    def __repr__(self) -> str:
+        return f"Request({self.verb!r}, destination={self.destination!r}, principal={self.principal!r})"
+
+
+AnyRequest: TypeAlias = Request[Never]
+"""What handlers with any kind of state take, for type checkers."""
+
+
+def attempts_before(headers: Mapping[str, str], *, only_failed: bool = False) -> int:
+    """How often the request was delivered before, as far as the broker tells.
+
+    Args:
+        only_failed: the broker counts the deliveries that failed: what it has not counted was given back.
+    """
+    text = headers.get(names.DELIVERY_COUNT) or headers.get(_RABBITMQ_COUNT)
+    if text is not None and (count := whole_number(text, _MOST_DIGITS)) is not None:
+        return count
+    return 1 if headers.get(names.REDELIVERED) == "true" and not only_failed else 0

@@ -1,0 +1,264 @@
+"""What handlers are given beside their parameters: made by providers, and closed after the answer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, TypeVar, get_args, overload
+
+import anyio
+import anyio.to_thread
+
+from nebula.logs import get_logger
+from nebula.rpc.contract.hints import hints_of, is_any_of, name_of
+from nebula.threads import call_in_thread
+
+__all__ = ["Dependency", "Depends", "Plan", "Provided", "dependency_of"]
+
+T = TypeVar("T")
+
+_log = get_logger(__name__)
+
+_UNNAMED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """The result of `Depends`: the default of a parameter, or part of its annotation."""
+
+    provider: Callable[..., Any]
+
+
+def dependency_of(parameter: inspect.Parameter, hint: Any, where: str) -> Dependency | None:
+    """The dependency in a parameter's default or annotation, `Annotated[Db, Depends(get_db)]`, or None.
+
+    Args:
+        parameter: of a handler or provider.
+        hint: its type, resolved.
+        where: what to call the function in an error's text.
+
+    Raises:
+        TypeError: it has `Depends` twice.
+    """
+    found = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Dependency)]
+    if isinstance(parameter.default, Dependency):
+        found.append(parameter.default)
+    if len(found) > 1:
+        raise TypeError(f"{where}: {parameter.name} has Depends twice; keep one")
+    return found[0] if found else None
+
+
+@overload
+def Depends(provider: Callable[..., AsyncIterator[T]], /) -> T: ...
+@overload
+def Depends(provider: Callable[..., Iterator[T]], /) -> T: ...
+@overload
+def Depends(provider: Callable[..., Awaitable[T]], /) -> T: ...
+@overload
+def Depends(provider: Callable[..., T], /) -> T: ...
+def Depends(provider: Callable[..., Any], /) -> Any:  # noqa: N802 - as it is called wherever there is one
+    """Have a parameter of a handler made by a provider, for each request:
+
+        @app.verb
+        async def quote(symbol: str, *, db: Db = Depends(get_db)) -> Decimal: ...
+
+    It may be in the annotation instead, `db: Annotated[Db, Depends(get_db)]`; type checkers then require the
+    parameter from callers by function, because it has no default. Such a parameter is not part of the verb's
+    contract: callers do not see it and cannot pass it. If it is keyword-only, type checkers know that too. A
+    provider runs once per request, even if several parameters use it. Its exceptions are handled as if the
+    handler had raised them.
+
+    Args:
+        provider: a function, `async def` (on the event loop) or plain (in a worker thread, as handlers are);
+            or a class. A generator yields one value, and what it does after that is done when the answer has
+            gone out; where the handler failed, or nobody waits for it any more, the error is raised at the
+            `yield`. What the generator itself raises then is logged. Its own parameters are the `Request` (in
+            jobs: the `Job`), and `Depends(…)` of others; all else needs a default.
+    """
+    return Dependency(provider)
+
+
+class _Kind(Enum):
+    VALUE = auto()
+    COROUTINE = auto()
+    GENERATOR = auto()
+    ASYNC_GENERATOR = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One provider: what it is given is made by steps before it."""
+
+    provider: Callable[..., Any]
+    kind: _Kind
+    context_names: tuple[str, ...]
+    needs: tuple[tuple[str, int], ...]
+
+
+class Plan:
+    """The providers of one handler, each once, in the order in which they are called.
+
+    Worked out when the handler is declared, so that a request pays for the providers alone.
+
+    Args:
+        wanted: by the handler's parameters.
+        context: the classes of what a request is for its providers.
+        where: what to call the handler in an error's text.
+
+    Raises:
+        TypeError: a provider has a parameter that nobody gives, or is none; the text says what to do.
+    """
+
+    def __init__(self, wanted: Mapping[str, Dependency], context: tuple[type, ...], where: str) -> None:
+        self._context = context
+        self._known: dict[Callable[..., Any], int] = {}
+        self.steps: list[_Step] = []
+        self.names = [(name, self._add(one.provider, f"{where}: {name}")) for name, one in wanted.items()]
+
+    def _add(self, provider: Callable[..., Any], where: str) -> int:
+        if not callable(provider):
+            raise TypeError(f"{where}: Depends({provider!r}) names nothing that can be called")
+        if provider in self._known:
+            return self._known[provider]
+        where = f"{where}, made by {name_of(provider)}"
+        hints = hints_of(_annotated(provider), where, returns=True)
+        names: list[str] = []
+        needs: list[tuple[str, int]] = []
+        for one in _parameters_of(provider):
+            if one.kind is one.POSITIONAL_ONLY and one.default is one.empty:
+                raise TypeError(f"{where}: {one.name} is positional-only, but providers are called by name")
+            if (dependency := dependency_of(one, hints.get(one.name), where)) is not None:
+                needs.append((one.name, self._add(dependency.provider, where)))
+            elif is_any_of(hints.get(one.name), self._context):
+                names.append(one.name)
+            elif one.default is one.empty and one.kind not in _UNNAMED:
+                kinds = " or ".join(kind.__name__ for kind in self._context)
+                raise TypeError(
+                    f"{where}: nobody gives it {one.name}; annotate it with {kinds}, "
+                    "or give it a default, Depends(…) for one"
+                )
+        kind = _kind_of(provider, hints.get("return"), where)
+        self.steps.append(_Step(provider, kind, tuple(names), tuple(needs)))
+        self._known[provider] = len(self.steps) - 1
+        return self._known[provider]
+
+
+class Provided:
+    """What providers made for one request, until it is closed. As a context: remembers its block's error.
+
+    Args:
+        limiter: of the threads that plain providers run in.
+    """
+
+    def __init__(self, limiter: anyio.CapacityLimiter | None = None) -> None:
+        self._limiter = limiter
+        self._open = AsyncExitStack()
+        self._error: BaseException | None = None
+
+    async def make(self, plan: Plan, context: object) -> dict[str, Any]:
+        """Call the providers: the arguments that they make, by name.
+
+        Args:
+            plan: says which.
+            context: the `Request`, or the `Job`.
+
+        Raises:
+            Exception: what a provider raised; those before it are closed by `close`.
+        """
+        made: list[Any] = []
+        for step in plan.steps:
+            given = {name: made[at] for name, at in step.needs}
+            given.update(dict.fromkeys(step.context_names, context))
+            made.append(await self._call(step, given))
+        return {name: made[at] for name, at in plan.names}
+
+    async def _call(self, step: _Step, given: Mapping[str, Any]) -> Any:
+        match step.kind:
+            case _Kind.COROUTINE:
+                return await step.provider(**given)
+            case _Kind.VALUE:
+                return await call_in_thread(self._limiter, partial(step.provider, **given))
+            case _Kind.ASYNC_GENERATOR:
+                return await self._open.enter_async_context(asynccontextmanager(step.provider)(**given))
+            case _Kind.GENERATOR:
+                plain = contextmanager(step.provider)(**given)
+                return await self._open.enter_async_context(_InThreads(plain, self._limiter))
+
+    def __enter__(self) -> None:
+        # A middleware may have the handler run once more.
+        self._error = None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._error = error
+
+    def fail(self, error: BaseException) -> None:
+        """What was done with it has failed: providers are told."""
+        self._error = error
+
+    async def close(self) -> None:
+        """Close what was made, the last first. What fails is logged: the answer has gone out."""
+        error, self._error = self._error, None
+        try:
+            await self._open.__aexit__(None if error is None else type(error), error, None)
+        except Exception:
+            _log.exception("provider failed after the answer")
+
+
+class _InThreads:
+    """A plain context manager whose two halves run in worker threads, perhaps two different ones.
+
+    They are waited for whatever happens: what was opened and forgotten would never be closed.
+    """
+
+    def __init__(self, inner: AbstractContextManager[Any], limiter: anyio.CapacityLimiter | None) -> None:
+        self._inner, self._limiter = inner, limiter
+
+    async def __aenter__(self) -> Any:
+        return await anyio.to_thread.run_sync(self._inner.__enter__, limiter=self._limiter)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        call = partial(self._inner.__exit__, kind, error, trace)
+        return await anyio.to_thread.run_sync(call, limiter=self._limiter)
+
+
+def _parameters_of(provider: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(provider).parameters.values())
+    except ValueError:
+        # Written in C, as `dict` is, and says nothing of it: it is called with nothing.
+        return []
+
+
+def _annotated(provider: Callable[..., Any]) -> Callable[..., Any]:
+    """What bears the annotations of a provider."""
+    if isinstance(provider, partial):
+        return _annotated(provider.func)
+    if isinstance(provider, type):
+        made: Callable[..., Any] = provider.__init__  # type: ignore[misc]  # it is a class, not an object
+        return made
+    if inspect.isroutine(provider):
+        return provider
+    called: Callable[..., Any] = type(provider).__call__
+    return called
+
+
+def _kind_of(provider: Callable[..., Any], result: Any, where: str) -> _Kind:
+    function = _annotated(provider)
+    if inspect.isasyncgenfunction(function):
+        return _Kind.ASYNC_GENERATOR
+    if inspect.isgeneratorfunction(function):
+        return _Kind.GENERATOR
+    if inspect.iscoroutinefunction(function):
+        return _Kind.COROUTINE
+    # `Depends` would say to type checkers that its parameter is one of the items.
+    origin = getattr(result, "__origin__", None)
+    if isinstance(origin, type) and issubclass(origin, AsyncIterator | Iterator) and get_args(result):
+        raise TypeError(f"{where}: it returns an iterator: write it as a generator, with one `yield`")
+    return _Kind.VALUE

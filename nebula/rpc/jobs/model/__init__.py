@@ -1,0 +1,1 @@
+"""Jobs as values: records, states, options and status messages."""

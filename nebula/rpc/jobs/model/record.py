@@ -1,0 +1,130 @@
+"""What is recorded of one job: a value, which moves on by being replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from nebula.headers import TRACEPARENT, TRACESTATE
+from nebula.rpc.jobs.model.states import END_STATES, JobState
+from nebula.rpc.jobs.runner import JobFailure, JobOutput, TaskCounts
+
+__all__ = ["NOBODY", "JobRecord", "JobStep", "LogLine", "whose"]
+
+
+# Where the broker vouches for nobody, and what ours calls those who did not say who they are.
+NOBODY: Final = ("", "anonymous")
+
+
+class LogLine(NamedTuple):
+    """A line of a job's log; `at` in seconds since the epoch.
+
+    A job's lines are numbered from 1 as they are written, so that a reader knows which it has seen, and
+    which are gone. What is not written yet has no number.
+    """
+
+    at: float
+    text: str
+    number: int = 0
+
+
+class JobStep(NamedTuple):
+    """A step of a run: number from 1, of how many, name; when it began and ended, or None."""
+
+    number: int
+    total: int
+    name: str
+    started_at: float
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job as its service knows it. Points in time are seconds since the epoch.
+
+    Attributes:
+        id: its ULID.
+        owner: the principal that asked for it; empty where nobody vouches for principals.
+        dedupe: another request of this owner for this verb with the same key is the same job.
+        parameters: validated JSON, as `Signature.bind` takes it.
+        seq: of the last status that was told.
+        priority: 0 to 9; among waiting jobs the higher goes first.
+        expires_at: it is not begun later than this.
+        not_before: it is not begun earlier: its caller wished so, or it waits to be run again.
+        exclusive: no other job with the same key runs meanwhile.
+        holder: the instance that runs it, or in which something of it may still run although it has ended.
+        timeout: seconds that a run may take.
+        progress_every: seconds between two tellings of progress, at least.
+        reply_id: of the request: what is sent to `notify` bears it.
+        notify: where its caller wants each status to be sent as well.
+        ends_as: for one that is cancelling: cancelled or timed_out.
+        incarnation: the start of the engine that it was handed to.
+        traceparent, tracestate: of the request (W3C Trace Context).
+        steps: of the last run, those that have begun; of very many the last ones.
+        counters: see `Progress`.
+        rerun_of: the job whose parameters it was given, by ULID.
+        is_owed: it has ended, and `notify` is a queue that has not confirmed it.
+    """
+
+    id: str
+    verb: str
+    parameters: Any
+    accepted_at: float
+    owner: str = ""
+    dedupe: str | None = None
+    state: JobState = JobState.QUEUED
+    attempt: int = 1
+    seq: int = 1
+    priority: int = 4
+    expires_at: float | None = None
+    timeout: float | None = None
+    progress_every: float = 2.0
+    reply_id: str | None = None
+    notify: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    progress: float | None = None
+    note: str = ""
+    step: tuple[int, int, str] | None = None
+    tasks: TaskCounts | None = None
+    output: JobOutput | None = None
+    error: JobFailure | None = None
+    ends_as: JobState | None = None
+    incarnation: str | None = None
+    traceparent: str | None = None
+    tracestate: str | None = None
+    steps: tuple[JobStep, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
+    rerun_of: str | None = None
+    is_owed: bool = False
+    exclusive: str | None = None
+    not_before: float | None = None
+    holder: str | None = None
+
+    @property
+    def trace(self) -> dict[str, str]:
+        """The headers of the trace that its request belongs to; of a state alone nobody could make sense."""
+        if self.traceparent is None:
+            return {}
+        return {TRACEPARENT: self.traceparent} | ({TRACESTATE: self.tracestate} if self.tracestate else {})
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its state is final."""
+        return self.state in END_STATES
+
+    def is_open_to(self, principal: str | None) -> bool:
+        """Whether this principal is its owner; what belongs to nobody known is everybody's."""
+        return self.owner in (*NOBODY, principal)
+
+    @property
+    def wants_notice(self) -> bool:
+        """Whether its end has to arrive at `notify`: at a queue, whose reader may be away till tomorrow."""
+        return self.notify is not None and self.notify.startswith("/queue/")
+
+
+def whose(record: JobRecord) -> dict[str, str]:
+    """Principal and request id of a job, for the log, as far as they are known."""
+    known = {"principal": record.owner, "request_id": record.reply_id}
+    return {name: value for name, value in known.items() if value}

@@ -1,0 +1,170 @@
+"""Status messages: what watchers of a job see (PROTOCOL G, "Job status")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Protocol
+
+import anyio
+
+from nebula import headers as names
+from nebula.errors import NebulaError
+from nebula.logs import get_logger
+from nebula.rpc.jobs.model.identifiers import qualified
+from nebula.rpc.jobs.model.record import JobRecord
+from nebula.rpc.jobs.model.states import JobStatus
+from nebula.rpc.jobs.scheduler.waiting import Standing
+from nebula.rpc.wire.brokers import LONGEST_HEADER, NEBULA, Brand
+from nebula.rpc.wire.envelope import JSON_TYPE, dump_json
+
+__all__ = ["Publish", "Teller", "nobody_listens", "status_destination"]
+
+_log = get_logger(__name__)
+
+
+class Publish(Protocol):
+    """Sends a message at once: `StompClient.post`."""
+
+    def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None: ...
+
+
+def nobody_listens(destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+    """Publish nothing: the service does not run yet."""
+
+
+def status_destination(service: str, ulid: str, brand: Brand) -> str:
+    """Where the statuses of a job are published on a broker of this brand."""
+    return f"{brand.job_prefix}{service}.{ulid}"
+
+
+@dataclass(slots=True)
+class _Hold:
+    """What is kept from a job's caller, by how many, and until when."""
+
+    holders: int = 0
+    messages: list[tuple[str, bytes, Mapping[str, str]]] = field(default_factory=list)
+    is_over: anyio.Event = field(default_factory=anyio.Event)
+
+
+# They have no verb, so a service that receives one does not answer it. They do not have `neb-response`
+# either: they are sent by the service's own rights, not by a right to answer.
+_HEADERS: Final = {"content-type": JSON_TYPE}
+
+
+class Teller:
+    """Tells the statuses of one instance's jobs.
+
+    Where the broker keeps last values, the status of an open job goes with the connection that told it: a
+    watcher gets an empty message when the service is away. That of one that has ended stays until `forget`.
+
+    Args:
+        service: its name.
+        via: the instance's own queue.
+        publish: sends a message at once. Without a connection the telling is dropped: who watches asks.
+        brand: of the broker.
+    """
+
+    def __init__(self, service: str, via: str, publish: Publish, brand: Brand = NEBULA) -> None:
+        self._service, self._via, self._publish, self._brand = service, via, publish, brand
+        self._holds: dict[str, _Hold] = {}
+
+    def destination(self, ulid: str) -> str:
+        """Where a job's statuses are told."""
+        return status_destination(self._service, ulid, self._brand)
+
+    def status(self, record: JobRecord, standing: Standing) -> JobStatus:
+        """What is told of a job."""
+        waits_for = standing.note(self._service)
+        return JobStatus(
+            job=qualified(self._service, record.id),
+            seq=record.seq,
+            state=record.state,
+            progress=record.progress,
+            note="; ".join(filter(None, (record.note, waits_for))),
+            step=record.step,
+            tasks=record.tasks,
+            counters=record.counters,
+            position=standing.position,
+            via=self._via,
+            error=record.error,
+        )
+
+    def tell(self, record: JobRecord, standing: Standing, *, is_new: bool = True) -> None:
+        """Send a job's status to its watchers; a new one also to where its caller asked for."""
+        body = dump_json(self.status(record, standing).to_json())
+        try:
+            self._publish(self.destination(record.id), body, self._headers(record))
+            # What is owed goes another way, on which it cannot be lost.
+            if is_new and record.notify is not None and not record.is_owed:
+                self._notify(record.id, record.notify, body, _notify_headers(record))
+        except NebulaError as error:
+            _log.info("job status not told", job=record.id, state=str(record.state), error=str(error))
+
+    def hold(self, ulid: str) -> Callable[[], None]:
+        """Keep a job's statuses from `notify` until what this returns is called, which has to be done once.
+
+        Its caller may read statuses and replies from one queue, and has to hear first that there is a job.
+        """
+        self._holds.setdefault(ulid, _Hold()).holders += 1
+        return partial(self._release, ulid)
+
+    async def until_released(self, ulid: str) -> None:
+        """Wait until nobody holds the statuses of a job."""
+        while (hold := self._holds.get(ulid)) is not None:
+            await hold.is_over.wait()
+
+    def _release(self, ulid: str) -> None:
+        hold = self._holds[ulid]
+        hold.holders -= 1
+        if hold.holders:
+            return
+        del self._holds[ulid]
+        try:
+            for message in hold.messages:
+                self._publish(*message)
+        except NebulaError as error:
+            _log.info("job status not told", job=ulid, error=str(error))
+        hold.is_over.set()
+
+    def _notify(self, ulid: str, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        if (hold := self._holds.get(ulid)) is None:
+            self._publish(destination, body, headers)
+        else:
+            hold.messages.append((destination, body, headers))
+
+    def notice(self, record: JobRecord) -> tuple[str, bytes, Mapping[str, str]]:
+        """What tells of a job's end where its caller asked for it: destination, body, headers."""
+        assert record.notify is not None
+        return record.notify, dump_json(self.status(record, Standing()).to_json()), _notify_headers(record)
+
+    def forget(self, ulids: Iterable[str]) -> None:
+        """Delete the last statuses of jobs that nobody remembers any longer.
+
+        Raises:
+            NebulaError: there is no connection; some are still there.
+        """
+        if self._brand.has_last_values:
+            for ulid in ulids:
+                self._publish(self.destination(ulid), b"", {})
+
+    def _headers(self, record: JobRecord) -> Mapping[str, str]:
+        headers = _headers_of(record)
+        if not record.has_ended and self._brand.has_last_values:
+            headers[names.EPHEMERAL] = "true"
+        return headers
+
+
+def _headers_of(record: JobRecord) -> dict[str, str]:
+    # No reply has the job's id: by it a reader of both tells a status from the reply to the same request.
+    return {**_HEADERS, names.JOB_ID: record.id}
+
+
+def _notify_headers(record: JobRecord) -> dict[str, str]:
+    headers = _headers_of(record)
+    if record.reply_id is not None and len(record.reply_id) <= LONGEST_HEADER:
+        headers[names.IN_REPLY_TO] = record.reply_id
+    if record.has_ended or record.wants_notice:
+        headers[names.PERSISTENT] = "true"
+    return headers

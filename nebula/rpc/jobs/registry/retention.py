@@ -1,0 +1,134 @@
+"""Forgets jobs that ended long ago, and with them the results that were made for them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+import anyio.to_thread
+
+from nebula.errors import NebulaError
+from nebula.logs import get_logger
+from nebula.rpc.jobs.model.limits import JobLimits
+from nebula.rpc.jobs.model.record import JobRecord
+from nebula.rpc.jobs.registry.registry import JobRegistry, Kept
+from nebula.rpc.jobs.scheduler.capacity import Room, Wanted
+
+__all__ = ["forget_for_room", "forget_old_jobs"]
+
+_log = get_logger(__name__)
+
+_T = TypeVar("_T")
+
+
+class _Do(Protocol):
+    """Does work on the registry: `RegistryWriter.do`."""
+
+    def __call__(self, do: Callable[[JobRegistry], _T], /) -> Awaitable[_T]: ...
+
+
+async def forget_old_jobs(
+    do: _Do, tell: Callable[[Iterable[str]], None], folder: Path, limits: JobLimits, now: float
+) -> None:
+    """Forget the jobs that `limits` no longer keep: what is told of them, they themselves, their results.
+
+    A crash on the way leaves jobs that the next time forgets, or files that nobody knows of; never a job
+    without its result, and never the status of a job that is forgotten.
+
+    Where the registry is shared, a job whose result an instance made that lives is that one's to forget: it
+    can reach the files. What those made that are gone is anybody's, with the files where they can be reached.
+
+    Args:
+        do: on the registry.
+        tell: deletes the last statuses of these jobs. Where it cannot, they are kept till the next time.
+        folder: our instance's.
+        limits: say how long and how many.
+        now: seconds since the epoch.
+    """
+    found, alive = await do(
+        lambda registry: (registry.old_jobs(now - limits.keep_for, limits.keep_jobs), registry.instances())
+    )
+    others = alive - {folder.name}
+    made = {record.id: _made(record.id, _path(record), folder.parent.name) for record in found}
+    ulids = [job for job, result in made.items() if result is None or result.instance not in others]
+    if not await _forget(do, tell, ulids, made):
+        return
+    if untold := [record.id for record in found if record.is_owed and record.id in set(ulids)]:
+        _log.warning("job ends given up", jobs=len(untold), first=untold[0])
+
+
+async def forget_for_room(
+    do: _Do, tell: Callable[[Iterable[str]], None], folder: Path, room: Room, wanted: Wanted | None
+) -> bool:
+    """Remove ended jobs to make room, as `forget_old_jobs` removes old ones.
+
+    Args:
+        do: on the registry.
+        tell: deletes the last statuses of these jobs. Where it cannot, they are kept.
+        folder: our instance's.
+        room: chooses them.
+        wanted: by a new job, or None.
+
+    Returns:
+        whether any did.
+    """
+
+    def choose(registry: JobRegistry) -> list[Kept]:
+        others = registry.instances() - {folder.name}
+
+        def is_ours(job: Kept) -> bool:
+            result = _made(job.id, job.path, folder.parent.name)
+            return result is None or result.instance not in others
+
+        return room.choose(registry, wanted, is_ours)
+
+    found = await do(choose)
+    if not found:
+        return False
+    made = {job.id: _made(job.id, job.path, folder.parent.name) for job in found}
+    is_done = await _forget(do, tell, list(made), made)
+    if is_done:
+        _log.warning("ended jobs removed", jobs=len(found), bytes=sum(job.bytes for job in found))
+    return is_done
+
+
+async def _forget(
+    do: _Do, tell: Callable[[Iterable[str]], None], ulids: Sequence[str], made: Mapping[str, _Made | None]
+) -> bool:
+    try:
+        tell(ulids)
+    except NebulaError:
+        return False
+    await do(lambda registry: registry.forget(ulids))
+    paths = [result.path for job in ulids if (result := made[job]) is not None]
+    if paths:
+        await anyio.to_thread.run_sync(_remove, paths)
+    return True
+
+
+class _Made(NamedTuple):
+    instance: str
+    path: Path
+
+
+def _path(record: JobRecord) -> str | None:
+    return None if record.output is None else record.output.path
+
+
+def _made(job: str, path: str | None, service: str) -> _Made | None:
+    """The result in an instance's folder; None: there is none, or it is where the job chose."""
+    result = Path(path or "")
+    match result.parts:
+        case (*_, home, instance, "results", name) if home == service and name.startswith(job):
+            return _Made(instance, result)
+    return None
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,136 @@
+"""Jobs in folders that no process has any more, taken over into the folder of one that lives: open ones, and
+those whose end has not arrived where it is owed.
+
+A job is added here, and this is on the disk, before it is removed there; both under the lock of the folder
+that it leaves. Whoever dies between the two leaves it twice: the one with the higher `seq` counts, and who
+opens a folder looks into all others for such.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Self
+
+from nebula.rpc.jobs.model.record import JobRecord, LogLine
+from nebula.rpc.jobs.registry.registry import MAX_LOG_LINES, JobRegistry, RegistryFull
+from nebula.rpc.jobs.registry.sqlite import REGISTRY_FILE, SqliteJobRegistry, peek
+from nebula.rpc.jobs.registry.state_folder import StateFolder
+
+__all__ = ["Orphans", "moved_elsewhere"]
+
+# At a time; the others are adopted the next time.
+_MOST_OWED: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """The jobs to go on with of a folder that no other has; it is locked until `close`. Its methods block.
+
+    Attributes:
+        jobs: with their logs.
+    """
+
+    jobs: Sequence[tuple[JobRecord, Sequence[LogLine]]]
+    _folder: StateFolder | None
+    _registry: JobRegistry
+
+    @classmethod
+    def of(cls, path: Path, ours: StateFolder, verbs: Collection[str] | None) -> Self | None:
+        """What is to be adopted from a folder; None: somebody has it, or there is nothing.
+
+        Args:
+            path: of the folder; ours too, where it is not our registry any more.
+            ours: whose others may have adopted something of it before.
+            verbs: whose jobs we can run; None: all jobs, to be ended where we cannot.
+        """
+        file = path / REGISTRY_FILE
+        if not file.exists():
+            return None
+        folder = None if path == ours.path else StateFolder.lock(path)
+        if folder is None and path != ours.path:
+            return None
+        try:
+            registry = SqliteJobRegistry(file)
+        except (sqlite3.Error, RegistryFull):
+            # Made by a newer version, or damaged: left for a program that understands it. Or the disk is
+            # full.
+            _close(folder)
+            return None
+        try:
+            found = cls._left(path, registry, ours, verbs)
+        except BaseException:
+            _close(folder, registry)
+            raise
+        if not found:
+            _close(folder, registry)
+            return None
+        return cls(found, folder, registry)
+
+    @staticmethod
+    def _left(
+        path: Path, registry: JobRegistry, ours: StateFolder, verbs: Collection[str] | None
+    ) -> list[tuple[JobRecord, list[LogLine]]]:
+        # Of what has ended, that which somebody is still to be told of.
+        found = [*registry.open_jobs(), *registry.owed_jobs(_MOST_OWED)]
+        moved = moved_elsewhere(found, [one for one in ours.others() if one != path])
+        registry.forget(moved)
+        known = [one for one in found if one.has_ended or verbs is None or one.verb in verbs]
+        left = [one for one in known if one.id not in moved]
+        return [(one, registry.lines(one.id, MAX_LOG_LINES)) for one in left]
+
+    def add_to(self, registry: JobRegistry) -> list[JobRecord]:
+        """Add them to our registry, in a transaction: the open ones that are new there, as they are now.
+
+        Nobody holds them any more: instances with folders may each have run one with the same key.
+        """
+        registry.lock()
+        added = []
+        for record, lines in self.jobs:
+            if registry.find(record.id) is not None:
+                continue
+            known = registry.find_same(record)
+            # The same request has made another job here meanwhile: both are to be done, one bears the key.
+            dedupe = None if known is not None else record.dedupe
+            ours = replace(record, seq=record.seq + 1, dedupe=dedupe, holder=None)
+            registry.insert(ours)
+            registry.add_lines(ours.id, lines)
+            if not ours.has_ended:
+                added.append(ours)
+        return added
+
+    def remove(self) -> None:
+        """Remove them where they were: they have been added."""
+        with self._registry.transaction():
+            self._registry.forget([record.id for record, _ in self.jobs])
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        _close(self._folder, self._registry)
+
+
+def moved_elsewhere(records: Iterable[JobRecord], folders: Iterable[Path]) -> set[str]:
+    """The jobs, by ULID, that somebody has adopted: one of the folders has newer records of them. Blocks."""
+    left, moved = list(records), set[str]()
+    for folder in folders if left else ():
+        moved |= set(peek(folder, _newer_than(left)) or ())
+    return moved
+
+
+def _newer_than(records: Iterable[JobRecord]) -> Callable[[JobRegistry], list[str]]:
+    def look(registry: JobRegistry) -> list[str]:
+        found = ((record, registry.find(record.id)) for record in records)
+        return [record.id for record, other in found if other is not None and other.seq > record.seq]
+
+    return look
+
+
+def _close(folder: StateFolder | None, registry: JobRegistry | None = None) -> None:
+    with suppress(sqlite3.Error):
+        if registry is not None:
+            registry.close()
+    if folder is not None:
+        folder.close()

@@ -1,0 +1,1 @@
+"""Which job runs when, and what follows from each event of a run."""

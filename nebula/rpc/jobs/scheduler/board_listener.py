@@ -1,0 +1,117 @@
+"""What runners tell, brought to the board with the time at which it came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import anyio
+
+from nebula.logs import get_logger
+from nebula.rpc.jobs.model.record import whose
+from nebula.rpc.jobs.runner import (
+    ENGINE_LOST,
+    JobFailure,
+    JobListener,
+    JobOutput,
+    JobRunner,
+    Progress,
+)
+from nebula.rpc.jobs.scheduler.board import JobBoard
+from nebula.rpc.jobs.scheduler.work import Moment
+
+__all__ = ["BoardListener"]
+
+_log = get_logger(__name__)
+
+
+class BoardListener(JobListener):
+    """The `JobListener` of a service's runners.
+
+    Args:
+        board: hears it.
+        now: the time.
+        settle: called after each call: the board has work.
+    """
+
+    def __init__(self, board: JobBoard, now: Callable[[], Moment], settle: Callable[[], None]) -> None:
+        self._board, self._now, self._settle = board, now, settle
+
+    async def run(
+        self,
+        runners: Mapping[str | None, JobRunner],
+        are_up: Mapping[str | None, anyio.Event],
+        is_over: anyio.Event,
+        stop: Callable[[], None],
+    ) -> None:
+        """Run the runners until it is over. A cancellation reaches them late enough not to be given more.
+
+        Args:
+            runners: by name.
+            are_up: by the same names; each is set when its runner takes jobs.
+            is_over: ends this.
+            stop: called before they are cancelled: they are given nothing any more.
+        """
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as tasks:
+                for engine, runner in runners.items():
+                    run = partial(runner.run, self, started=are_up[engine])
+                    tasks.start_soon(run, name=f"jobs of {engine or 'the service'}")
+                await is_over.wait()
+                stop()
+                tasks.cancel_scope.cancel()
+
+    def on_starting(self, job: str, attempt: int, incarnation: str) -> None:
+        """See `JobListener`."""
+        self._board.starting((job, attempt), incarnation)
+
+    def on_started(self, job: str, attempt: int) -> None:
+        """See `JobListener`."""
+        self._board.started((job, attempt), self._now())
+        self._settle()
+
+    def on_progress(self, job: str, attempt: int, progress: Progress) -> None:
+        """See `JobListener`."""
+        self._board.progress((job, attempt), progress, self._now())
+        self._settle()
+
+    def on_done(self, job: str, attempt: int, result: JobOutput) -> None:
+        """See `JobListener`."""
+        self._board.done((job, attempt), result, self._now())
+        self._settle()
+
+    def on_failed(self, job: str, attempt: int, failure: JobFailure) -> None:
+        """See `JobListener`."""
+        self._board.failed((job, attempt), failure, self._now())
+        self._settle()
+
+    def on_cancelled(self, job: str, attempt: int, *, slots_free: bool) -> None:
+        """See `JobListener`."""
+        self._board.cancelled((job, attempt), self._now(), slots_free=slots_free)
+        self._settle()
+
+    def on_slots_free(self, job: str, attempt: int) -> None:
+        """See `JobListener`."""
+        self._board.slots_free((job, attempt), self._now())
+        self._settle()
+
+    def on_lost(self, job: str, attempt: int, reason: str, *, code: str = ENGINE_LOST) -> None:
+        """See `JobListener`."""
+        record = self._board.running((job, attempt))
+        if record is not None:
+            _log.warning(
+                "job lost",
+                job=job,
+                verb=record.verb,
+                attempt=attempt,
+                code=code,
+                reason=reason,
+                **whose(record),
+            )
+        self._board.lost((job, attempt), reason, self._now(), code=code)
+        self._settle()
+
+    def on_log(self, job: str, attempt: int, text: str) -> None:
+        """See `JobListener`."""
+        self._board.log((job, attempt), text, self._now())
+        self._settle()

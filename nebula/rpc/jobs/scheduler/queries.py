@@ -1,0 +1,111 @@
+"""How callers learn of the jobs of one instance: found, waited for, read about."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol, TypeVar
+
+from nebula.rpc.errors import VerbError
+from nebula.rpc.jobs.model.limits import JobLimits
+from nebula.rpc.jobs.model.record import JobRecord, LogLine
+from nebula.rpc.jobs.registry.registry import JobRegistry
+from nebula.rpc.jobs.scheduler.waiters import Callers, News
+from nebula.rpc.jobs.service.other_instances import OtherInstances
+
+__all__ = ["Inquiries", "Logged"]
+
+_T = TypeVar("_T")
+
+
+class Logged(NamedTuple):
+    """Lines of a job's log, and how the job was before they were read: of one that has ended all is there."""
+
+    record: JobRecord
+    lines: list[LogLine]
+
+
+class _Read(Protocol):
+    """Reads the registry, after all that was decided so far: `JobService.read`."""
+
+    def __call__(self, read: Callable[[JobRegistry], _T], /) -> Awaitable[_T]: ...
+
+
+class Inquiries:
+    """Looks jobs up.
+
+    Args:
+        service: its name.
+        read: the registry.
+        open_record: of a job that this instance knows not to have ended.
+        flush: has what is known of a job's log written.
+        others: the other instances.
+        limits: numbers.
+
+    Attributes:
+        callers: who waits for news of jobs, to be told of it.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        read: _Read,
+        open_record: Callable[[str], JobRecord | None],
+        flush: Callable[[str], None],
+        others: OtherInstances,
+        limits: JobLimits,
+    ) -> None:
+        self._service, self._read, self._flush, self._others = service, read, flush, others
+        self._open_record, self._limits = open_record, limits
+        self.callers = Callers(limits.max_waiting)
+
+    async def find(self, ulid: str) -> JobRecord:
+        """The record of a job of this instance, with all that was decided of it before.
+
+        Raises:
+            VerbError: `elsewhere`, with `details.via`, or `not-found`.
+        """
+        self._flush(ulid)
+        record = await self._read(lambda registry: registry.find(ulid))
+        if record is not None:
+            return record
+        found = await self._others.find(lambda registry: registry.find(ulid))
+        if found is not None:
+            text = f"another instance holds the job, ask {found.via}"
+            raise VerbError("elsewhere", text, details={"via": found.via})
+        raise VerbError("not-found", self._unknown(ulid))
+
+    async def ended(
+        self, ulid: str, seconds: float, is_enough: Callable[[JobRecord], bool] = lambda _: False
+    ) -> JobRecord:
+        """The job when it has ended, or is enough, or as it is after so many seconds. Raises as `find`."""
+
+        async def look(ended: JobRecord | None) -> JobRecord:
+            return ended or await self.find(ulid)
+
+        def suffices(found: JobRecord) -> bool:
+            return found.has_ended or is_enough(found)
+
+        # One that is open is not looked up before its end is told: its caller asks while it begins.
+        return await self.callers.wait(ulid, News.END, look, suffices, seconds, self._open_record(ulid))
+
+    async def log(self, ulid: str, limit: int, after: int | None, seconds: float) -> Logged:
+        """Lines of a job's log, see `JobRegistry.lines`. Raises as `find`.
+
+        Where there are none yet it waits so many seconds for one, or for the job's end.
+        """
+
+        async def look(_ended: JobRecord | None) -> Logged:
+            record = await self.find(ulid)
+            return Logged(record, await self._read(lambda registry: registry.lines(ulid, limit, after)))
+
+        def is_enough(found: Logged) -> bool:
+            return found.record.has_ended or bool(found.lines)
+
+        return await self.callers.wait(ulid, News.LINES, look, is_enough, seconds)
+
+    def _unknown(self, ulid: str) -> str:
+        days, most = self._limits.keep_for / 86400, self._limits.keep_jobs
+        return (
+            f"{self._service} knows no job {ulid}: it was never accepted, or is forgotten, as a job is "
+            f"{days:g} days after its end, or when more than {most:,} have ended"
+        )

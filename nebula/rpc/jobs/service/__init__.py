@@ -1,0 +1,1 @@
+"""Jobs of one service instance: accepted, recorded, run, reported."""

@@ -1,0 +1,59 @@
+"""The verbs by which callers look at engines and have them replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from nebula.rpc.contract.context import Request
+from nebula.rpc.errors import VerbError
+from nebula.rpc.jobs.model.record import NOBODY
+
+if TYPE_CHECKING:
+    from nebula.rpc.jobs.service.service import JobService
+
+__all__ = ["SERVICE_ENGINE", "EngineVerbs"]
+
+# What the service itself is called among the engines.
+SERVICE_ENGINE: Final = "service"
+
+
+class EngineVerbs:
+    """`engine.*` for one instance."""
+
+    def __init__(self, service: JobService) -> None:
+        self._service = service
+
+    def named(self) -> dict[str, Callable[..., Any]]:
+        """The verbs by their names."""
+        return {"engine.status": self.status, "engine.restart": self.restart}
+
+    async def status(self) -> dict[str, Any]:
+        """Tell how the engines are that run this instance's jobs, by their names."""
+        runners = self._service.runners.items()
+        return {name or SERVICE_ENGINE: dict(runner.status()) for name, runner in runners}
+
+    async def restart(self, request: Request, engine: str | None = None) -> None:
+        """Replace an engine; its open jobs are lost or run again, isolated ones run on. For its operators.
+
+        Args:
+            request: who asks.
+            engine: its name; not needed where there is only one.
+        """
+        named = [name for name in self._service.runners if name is not None]
+        if engine is None and len(named) == 1:
+            engine = named[0]
+        if engine is None or engine not in named:
+            raise VerbError("not-found", f"which engine? there is {', '.join(named) or 'none'}")
+        operators = self._service.operators.get(engine)
+        # Where the broker vouches for nobody, there is nobody to ask for either.
+        is_open = (
+            request.principal in (None, *NOBODY) if operators is None else request.principal in operators
+        )
+        if not is_open:
+            raise VerbError(
+                "not-allowed",
+                f"engine {engine!r} is restarted by its operators alone, which are named where it is "
+                'declared: Spark(operators=["…"])',
+            )
+        self._service.runners[engine].restart()

@@ -1,0 +1,135 @@
+"""Middleware: functions around each request that a service answers, or each call that a client makes.
+
+    async def timed(request: Request, call_next: CallNext) -> Answer:
+        began = monotonic()
+        try:
+            return await call_next(request)
+        finally:
+            print(request.verb, monotonic() - began)
+
+The chain of them is put together once; where there is none, nothing stands in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from nebula.rpc.contract.context import Request
+from nebula.rpc.wire.answers import Answer
+
+__all__ = [
+    "SENT", "Call", "CallKind", "CallMiddleware", "CallNext", "CallingMiddleware", "MakeCall", "Middleware",
+    "answering_chain", "calling_chain", "unless_sent",
+]  # fmt: skip
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+CallNext: TypeAlias = Callable[[Request], Awaitable[Answer]]
+"""Has a request answered. Raises what the handler raises: a `VerbError` is an answer to its caller."""
+
+Middleware: TypeAlias = Callable[[Request, CallNext], Awaitable[Answer]]
+"""Around each request for a verb that there is; of the rest there is nothing to run.
+
+It is called before rights and parameters are looked at, on the event loop. It returns what `call_next` gave,
+or an `Answer` of its own, or raises what the handler might raise. It may call `call_next` again. An object
+that is `JobMiddleware`, too, stands around the runs of jobs; one that is `CallingMiddleware` around the calls
+that handlers make with `Responder.client`.
+"""
+
+SENT: Final = Answer("")
+"""The answer of a request whose answer went out already, as a stream."""
+
+
+CallKind: TypeAlias = Literal["call", "send", "start", "stream"]
+"""The method of a client."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of a client, for its middleware. Headers and timeout may be changed: they are what is sent.
+
+    Attributes:
+        kind: the client's method; `call` is `call_all`, too, for each instance. A stream is its opening.
+        destination: the service's queue.
+        verb: what is asked for.
+        headers: more of them; names of our own and of STOMP are not to be set here.
+        timeout: seconds, None where the client's defaults count.
+    """
+
+    kind: CallKind
+    destination: str
+    verb: str
+    timeout: float | None
+    headers: dict[str, str] = field(default_factory=dict)
+    work: Callable[[Call], Awaitable[Any]] = field(kw_only=True, repr=False)
+    """For the client: makes the call."""
+
+    @property
+    def service(self) -> str:
+        """The name of the service, or of whatever is asked."""
+        return self.destination.removeprefix("/queue/")
+
+
+MakeCall: TypeAlias = Callable[[Call], Awaitable[Any]]
+"""Makes a call: its result. Raises what the call raises."""
+
+CallMiddleware: TypeAlias = Callable[[Call, MakeCall], Awaitable[Any]]
+"""Around each call: outside of its retries and of the cache. It returns what `call_next` gave."""
+
+
+@runtime_checkable
+class CallingMiddleware(Protocol):
+    """Middleware of a responder that stands around what its handlers call, too: see `trace_requests`."""
+
+    @property
+    def around_call(self) -> CallMiddleware:
+        """For each call of `Responder.client`."""
+
+
+def answering_chain(middleware: Sequence[Middleware]) -> CallNext:
+    """What answers requests through all of these, the first one outermost."""
+    return _compose(middleware, _answer)
+
+
+def calling_chain(middleware: Sequence[CallMiddleware]) -> MakeCall:
+    """What makes calls through all of these, the first one outermost."""
+    return _compose(middleware, _call)
+
+
+def unless_sent(answer: object) -> Answer | None:
+    """The answer that is still to be sent, if any.
+
+    Raises:
+        TypeError: a middleware forgot to return it, and its caller would wait for ever.
+    """
+    if not isinstance(answer, Answer):
+        raise TypeError(f"middleware returned {answer!r}; let it return what `call_next` gave, or an Answer")
+    return None if answer is SENT else answer
+
+
+async def _answer(request: Request) -> Answer:
+    answer: Answer | None = await request.work()
+    return SENT if answer is None else answer
+
+
+async def _call(call: Call) -> Any:
+    return await call.work(call)
+
+
+def _compose(
+    middleware: Sequence[Callable[[T, Callable[[T], Awaitable[R]]], Awaitable[R]]],
+    last: Callable[[T], Awaitable[R]],
+) -> Callable[[T], Awaitable[R]]:
+    chain = last
+    for one in reversed(middleware):
+        chain = _link(one, chain)
+    return chain
+
+
+def _link(
+    one: Callable[[T, Callable[[T], Awaitable[R]]], Awaitable[R]], after: Callable[[T], Awaitable[R]]
+) -> Callable[[T], Awaitable[R]]:
+    return lambda subject: one(subject, after)

@@ -1,0 +1,1 @@
+"""A service while it runs: requests in, handlers, replies out."""

@@ -1,0 +1,458 @@
+"""A service: verbs under one name, answering on one queue or several."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, overload
+
+import anyio
+
+from nebula.errors import LocalProtocolError
+from nebula.rpc.client.client import Client
+from nebula.rpc.client.reconnect import Connections, urls_of
+from nebula.rpc.client.retry import Retry
+from nebula.rpc.contract.context import Surroundings
+from nebula.rpc.contract.lifespan import opened_by
+from nebula.rpc.contract.resolving import destination_of
+from nebula.rpc.contract.typed_calls import TypedCalls
+from nebula.rpc.contract.verbs import (
+    Endpoint,
+    Target,
+    Verb,
+    VerbOptions,
+    VerbRegistry,
+    kinds_of,
+    marked_members,
+    named_by,
+    set_target,
+)
+from nebula.rpc.errors import VerbError
+from nebula.rpc.idempotency import IdempotencyStore, MemoryStore
+from nebula.rpc.idempotency.replaying import Replays
+from nebula.rpc.jobs.model.limits import JobLimits
+from nebula.rpc.jobs.service.job_statistics import JobStatistics
+from nebula.rpc.jobs.service.verb import JobVerb
+from nebula.rpc.middleware.chain import Middleware
+from nebula.rpc.service.builtin_verbs import OwnVerbs, announced_at
+from nebula.rpc.service.jobs import DEFAULT_ENGINE, Engine, JobEntries, engines_of
+from nebula.rpc.service.listening import Listens
+from nebula.rpc.service.rules import AnswerRules
+from nebula.rpc.service.serving import Serving
+from nebula.rpc.service.shared_client import SharedClient, call_middleware
+from nebula.rpc.service.statistics import Statistics
+from nebula.stomp.client import StompClient
+from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.link import Link
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+# No dot: `<service>.<instance>` names a queue, and `job.` begins a verb.
+_SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Responder(TypedCalls, Listens):
+    """A service: declare verbs on it, then `run` it.
+
+    Nothing happens at declaration but bookkeeping. Every valid request is answered: with the verb's value,
+    `success` for None, or `error` with a code of `nebula.rpc.errors.CODES` (or the verb's own, see
+    `VerbError`). `async def` handlers run on the event loop, plain ones in worker threads. `ping`,
+    `describe` and `stats` are there without being declared.
+
+    Args:
+        name: letters, digits, `-`, `_`. Callers ask for the service by it.
+        version: of the service, in words of its own; `describe` tells it, and those who look who is there.
+        client_id: names the session of its durable subscriptions, see `on`: for one process at a time.
+        queues: where requests are taken from, `/queue/<name>` by default; names or destinations. The first
+            is the service's address. Each has workers and threads of its own, so that slow requests on one
+            do not hold up quick ones on another.
+        concurrency: requests handled at once, per queue; twice as many are fetched from the broker.
+        ack: `late`: ACK after the answer was written, so that a crash brings the request again (at least
+            once). `early`: before the handler runs (at most once).
+        max_waiting: requests that may wait for a worker, per queue, and for their turn, per verb of limited
+            `concurrency`; the next ones are answered `busy` at once. Those that ask for no answer wait
+            nevertheless. By default there is no such limit: what the service does not fetch waits at the
+            broker, until its time is over.
+        max_attempts: deliveries after which a request is answered `too-many-attempts`, not run again. Counts
+            on brokers that tell the number, as ours does.
+        retry: how often, and after which delays, functions that listen (`on`) are called for a message of a
+            queue, where they do not say. By default `Retry(attempts=max_attempts)`.
+        max_reply_bytes: a longer answer goes out as `error`, `result-too-large`: the broker ends the
+            connection of who sends more than it takes. Ours takes 8 MiB, see `max_body_bytes`.
+        stream_idle: seconds after which a handler that yields is closed if its reader owes credit and says
+            nothing, more than 0. Readers of ours say that they are there every 10 s.
+        debug: `internal` errors show the exception to the caller.
+        idempotency: remembers the answers of requests with a key (`neb-idempotency-key`), so that a second
+            one gets the answer of the first; see `nebula.rpc.idempotency`. By default it is this process's
+            memory, and other instances know nothing of it.
+        idempotency_window: seconds that such an answer is remembered.
+        lifespan: returns an async context manager; takes the service or nothing. What it yields is
+            `Request.state`, and `state` of jobs that run in the service. It is entered before the first
+            connection and left after the last answer; a lost connection leaves it open. An exception in it
+            ends the service.
+        middleware: around each request for a verb that there is, the first one outermost, see `Middleware`.
+        spark: the engine that jobs run in, or several by name; `default` is that of a job that names none.
+        state: where jobs are kept, for all services of this machine; see `StateFolder`. By default in the
+            folder `NEBULA_STATE`, or in the user's state folder (`~/.local/state/nebula`), where projects
+            with services of the same name have separate folders. The service logs the folder at its start.
+            In `TestClient`, `nebula_serve` and `embedded` the default is a temporary folder, which is removed
+            with the block, and `NEBULA_STATE` and `NEBULA_JOBS` do not count.
+        jobs: `postgresql://…`, a database in which the instances of the service share one queue of jobs, by
+            default that of `NEBULA_JOBS`, if there is one; else each instance has its own, in `state`.
+        job_limits: how many jobs may wait, how long ended ones are remembered, and such; see `JobLimits`.
+
+    Raises:
+        TypeError: a lifespan that cannot be opened.
+        ValueError: an argument that cannot be used.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str = "",
+        client_id: str | None = None,
+        queues: Sequence[str] | None = None,
+        concurrency: int = 64,
+        max_waiting: int | None = None,
+        ack: Literal["late", "early"] = "late",
+        max_attempts: int = 3,
+        retry: Retry | None = None,
+        max_reply_bytes: int = 8 * 1024 * 1024,
+        stream_idle: float = 30.0,
+        debug: bool = False,
+        idempotency: IdempotencyStore | None = None,
+        idempotency_window: float = 600.0,
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]]
+        | Callable[[Responder], AbstractAsyncContextManager[Any]]
+        | None = None,
+        middleware: Sequence[Middleware] = (),
+        spark: Engine | Mapping[str, Engine] | None = None,
+        state: Path | None = None,
+        jobs: str | None = None,
+        job_limits: JobLimits | None = None,
+    ) -> None:
+        if not _SERVICE_NAME.fullmatch(name):
+            raise ValueError(f"service {name!r}: a name has letters, digits, - and _, and no dot")
+        if concurrency < 1 or max_attempts < 1:
+            raise ValueError(f"service {name!r}: concurrency and max_attempts are 1 or more")
+        if (max_waiting or 0) < 0 or not idempotency_window > 0:
+            raise ValueError(f"service {name!r}: max_waiting is 0 or more, idempotency_window above 0")
+        if max_reply_bytes < 1 or not stream_idle > 0:
+            raise ValueError(f"service {name!r}: max_reply_bytes is 1 or more, stream_idle above 0")
+        if ack not in ("late", "early"):
+            raise ValueError(f"service {name!r}: ack is 'late' or 'early', not {ack!r}")
+        if queues is not None and not queues:
+            raise ValueError(f"service {name!r}: queues=[] would hear nobody")
+        self.version = version
+        super().__init__(name, tuple(destination_of(one) for one in queues or [name]), client_id)
+        self._concurrency = concurrency
+        self._rules = AnswerRules(
+            max_attempts, ack == "early", debug, max_reply_bytes, max_waiting, stream_idle, retry
+        )
+        store = MemoryStore() if idempotency is None else idempotency
+        self._replays = Replays(name, store, idempotency_window, max_bytes=max_reply_bytes)
+        self._around = around = Surroundings(name)
+        self._lifespan = None if lifespan is None else opened_by(lifespan, self)
+        self._middleware = tuple(middleware)
+        self._registry = VerbRegistry()
+        self._jobs = JobEntries(around, engines_of(name, spark), state, self._middleware, job_limits, jobs)
+        self._serving: Serving | None = None
+        served = (name, version, self.destinations, self._replays, self._subscribers)
+        for one in OwnVerbs(*served, self._running).verbs():
+            self._registry.add(one)
+
+    # --- declaring ---
+
+    @overload
+    def verb(self, function: _F, /) -> _F: ...
+    @overload
+    def verb(
+        self,
+        name: str | None = None,
+        *,
+        response: str | None = None,
+        allow: Iterable[str] | None = None,
+        queue: str | None = None,
+        errors: Iterable[type[VerbError]] = (),
+        idempotent: bool = False,
+        concurrency: int | None = None,
+        validate_results: bool = True,
+    ) -> Callable[[_F], _F]: ...
+    def verb(
+        self,
+        name: Any = None,
+        *,
+        response: str | None = None,
+        allow: Iterable[str] | None = None,
+        queue: str | None = None,
+        errors: Iterable[type[VerbError]] = (),
+        idempotent: bool = False,
+        concurrency: int | None = None,
+        validate_results: bool = True,
+    ) -> Any:
+        """Declare a function as a verb, with or without parentheses.
+
+        The function itself is returned, marked with this service, so that `client.call(function, …)`
+        knows whom to ask. Its signature is the contract; a parameter of type `Request` gets the request.
+
+        Args:
+            name: the verb, by default the function's name. Without parentheses: the function itself.
+            response: the verb of its value replies, by default `<name>response`.
+            allow: the principals that may call it, by default everybody. Only our broker vouches for
+                principals: elsewhere a list lets nobody in.
+            queue: the one of the service's queues where callers should ask for it, by default the first.
+            errors: classes of errors that it may raise, see `VerbError`. `describe` lists them, and who calls
+                the function catches just those. Others may be raised all the same.
+            idempotent: asking twice has the effect of asking once: callers with a retry policy ask again.
+                It only says so; the handler has to keep it.
+            concurrency: how many requests for it are handled at once; the others wait, and hold no worker
+                meanwhile. By default as many as the service handles. Of all such verbs 256 requests may wait
+                (more with `max_waiting`), the next ones are answered `busy`: what waits here keeps the
+                broker from sending others. A queue of its own (`queue`) keeps a verb apart altogether.
+            validate_results: answer `bad-result` where the handler returns what its annotation does not
+                allow, or what JSON cannot carry (NaN). Without it such a result goes out by its own type, NaN
+                as `null`: for large results whose type is sure, and annotations that are not quite true.
+
+        Raises:
+            TypeError: the function cannot be a verb; the message says what to write instead.
+            ValueError: the name is reserved or taken, the queue is not one of the service's, an error's code
+                cannot be used, or concurrency is below 1.
+        """
+        function, named = named_by(name, "@app.verb")
+        options = VerbOptions(
+            named,
+            response,
+            None if allow is None else frozenset(allow),
+            queue,
+            kinds_of(errors),
+            idempotent,
+            concurrency,
+            validate_results,
+        )
+
+        def declare(function: _F) -> _F:
+            self._declare(function, options)
+            return function
+
+        return declare if function is None else declare(function)
+
+    @overload
+    def job(self, function: _F, /) -> _F: ...
+    @overload
+    def job(
+        self,
+        name: str | None = None,
+        *,
+        engine: str | None = DEFAULT_ENGINE,
+        timeout: float | None = 3600.0,
+        check: Callable[..., Any] | None = None,
+        on_lost: Literal["fail", "rerun"] = "fail",
+        retry_on: Sequence[str] = (),
+        retry_delay: float = 5.0,
+        retries: int = 1,
+        exclusive: Callable[..., str | None] | str | None = None,
+        max_running: int | None = None,
+        expires: float | None = None,
+        isolation: Literal["shared", "process"] = "shared",
+        validate_results: bool = True,
+        allow: Iterable[str] | None = None,
+    ) -> Callable[[_F], _F]: ...
+    def job(
+        self,
+        name: Any = None,
+        *,
+        engine: str | None = DEFAULT_ENGINE,
+        allow: Iterable[str] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Declare a function as a job: it is answered `success` once it is recorded, then runs for long.
+
+        The function itself is returned, marked with this service, so that `client.start(function, …)`
+        knows whom to ask. Its signature is the contract; a parameter of type `Job` gets the context.
+
+        Args:
+            name: the verb, by default the function's name. Without parentheses: the function itself.
+            engine: what runs it, by its name in the responder's `spark`; None: the service itself.
+            allow: the principals that may start it, by default everybody.
+            **options: timeout, check, on_lost, retry_on, retry_delay, retries, exclusive, max_running,
+                expires, isolation, validate_results: see `JobVerb`.
+
+        Raises:
+            TypeError: the function cannot be a job.
+            ValueError: the name is reserved or taken, an option cannot be used, or there is no such engine.
+        """
+
+        function, named = named_by(name, "@app.job")
+
+        def declare(function: _F) -> _F:
+            job = JobVerb(named or function.__name__, function, engine=engine, **options)
+            self._registry.declare(self._jobs.declare(job, None if allow is None else frozenset(allow)))
+            set_target(function, Target(self.name, self.destinations[0], job.name, is_job=True))
+            return function
+
+        return declare if function is None else declare(function)
+
+    def add(self, entry: Endpoint | JobVerb) -> None:
+        """Declare what is made already; `verb`, `job` and `include` make it of functions. Raises as they."""
+        self._registry.declare(self._jobs.declare(entry, None) if isinstance(entry, JobVerb) else entry)
+
+    def include(self, holder: object) -> None:
+        """Declare every function or method of a module or object that bears the bare `@verb` mark.
+
+        Such functions may be included by several services; callers use `client.service(name).call(…)`.
+
+        Raises:
+            ValueError: nothing in it is marked; or as for `verb`.
+            TypeError: as for `verb`.
+        """
+        members = list(marked_members(holder))
+        if not members:
+            raise ValueError(f"{holder!r} has no function marked with @verb")
+        for function in members:
+            self._registry.declare(Verb(function))
+
+    def _declare(self, function: Callable[..., Any], options: VerbOptions) -> None:
+        one = Verb(function, options)
+        destination = announced_at(one, self.destinations)
+        self._registry.declare(one)
+        set_target(function, Target(self.name, destination, one.name, options=options))
+
+    # --- calling others ---
+
+    async def client(self) -> Client:
+        """The client that handlers call other services with:
+
+            @app.verb
+            async def place(item: str, *, client: Client = Depends(app.client)) -> Order:
+                await client.call(reserve, item)
+
+        All handlers and jobs of the process share it and its one connection, to the service's own broker and
+        as its principal. It is opened when it is first wanted, reconnects, and is closed after the last
+        answer; it is there in the `lifespan`, too. A call ends no later than the request whose handler makes
+        it, and belongs to the trace of that; who sent that one is `Request.on_behalf_of` there.
+
+        Raises:
+            LocalProtocolError: the service does not run in this process: elsewhere make a `Client`.
+            ConnectionLost: it was never connected, and will not be in time.
+        """
+        if self._serving is None:
+            raise LocalProtocolError(
+                f"service {self.name!r} does not run here, and its client is for its handlers: "
+                "elsewhere use `async with Client() as client`"
+            )
+        return await self._serving.client_of_handlers.get()
+
+    async def _called(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        client = await self.client()
+        return await client.call(target, *args, **kwargs)
+
+    # --- how it does ---
+
+    def _running(self) -> Serving:
+        assert self._serving is not None
+        return self._serving
+
+    @property
+    def is_serving(self) -> bool:
+        """Requests are taken now."""
+        return self._serving is not None and self._serving.is_taking
+
+    async def not_ready(self) -> list[str]:
+        """The engines that could run no job when they last tried, and the `ready` hooks that say no."""
+        return [*self._jobs.failing_engines(), *await super().not_ready()]
+
+    def statistics(self) -> Statistics | None:
+        """What its verbs did since it started, as `stats` tells callers; None before it ever ran."""
+        return None if self._serving is None else self._serving.statistics()
+
+    def job_statistics(self) -> JobStatistics | None:
+        """Statistics of its jobs since the start, and of its engines; None without jobs."""
+        return None if self._serving is None else self._jobs.statistics()
+
+    # --- serving ---
+
+    async def run(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        started: anyio.Event | None = None,
+        grace: float = 5.0,
+        tls: TlsOptions | None = None,
+        wait: bool = False,
+        reconnect: bool | None = None,
+        link: Callable[[], Awaitable[Link]] | None = None,
+        exclusive: bool = False,
+    ) -> None:
+        """Serve until cancelled.
+
+        When cancelled, no further request is begun or fetched, and those under way have `grace` seconds to be
+        answered. What came and was not begun goes to another instance at once, and what was not answered at
+        the end. Brokers of others give nothing to another instance before the end: there `busy` is answered
+        to what is not begun.
+
+        When the connection ends the service connects again, for ever, to the addresses in turn and with
+        jittered delays that grow to 5 s, and listens again. Jobs and handlers go on meanwhile. A request
+        that was being handled cannot be answered any more; it comes again, to this instance or another.
+
+        Args:
+            url: of the broker, see `StompClient`; or of several that share their queues.
+            started: set when every queue is being listened to for the first time.
+            grace: seconds.
+            tls: for `stomps://` and `wss://`: whom to trust, and our own certificate; None is what the
+                environment says, see `TlsOptions`.
+            wait: for the first connection, too, as long as it takes; else each address is tried once.
+            reconnect: False makes the end of the connection that of the service. By default that is so over a
+                `link`, whose end is for its owner to deal with.
+            link: opens what carries the octets, instead of a connection to the address.
+            exclusive: do not start if an instance of the service has another contract: verbs, parameters or
+                results. Instances with the same contract may run. The broker shows instances only to
+                principals that may call the service. Without `exclusive`, a warning is logged.
+
+        Raises:
+            OtherContract: an instance has another contract, with `exclusive`.
+            ConnectFailed: there is no broker at first, or it refuses.
+            ConnectionLost, ServerError: the connection ended, and it does not reconnect.
+            Refused: the broker does not let the service listen to its queues, or does not answer, at first.
+            SettingsError: the address or the TLS options cannot be used, or its jobs cannot be kept in the
+                folder that `state` or `NEBULA_STATE` names, or in the database of `jobs` or `NEBULA_JOBS`.
+        """
+
+        def make(url: str | None) -> StompClient:
+            return StompClient(url, client_id=self._client_id, tls=tls, link=link)
+
+        reconnects = link is None if reconnect is None else reconnect
+        connect = partial(Connections, make, urls_of(url), waits=wait, reconnects=reconnects)
+        with self._jobs.opened() as jobs:
+            self._serving = Serving(
+                self.name,
+                self.destinations,
+                self._registry,
+                self._rules,
+                jobs=jobs,
+                concurrency=self._concurrency,
+                grace=grace,
+                replays=self._replays,
+                version=self.version,
+                around=self._around,
+                lifespan=self._lifespan,
+                middleware=self._middleware,
+                subscribers=self._subscribers,
+                client=SharedClient(partial(self._make_client, url, tls, link, reconnects=reconnects)),
+                is_exclusive=exclusive,
+            )
+            await self._serving.run(connect, started)
+
+    def _make_client(
+        self,
+        url: str | Sequence[str] | None,
+        tls: TlsOptions | None,
+        link: Callable[[], Awaitable[Link]] | None,
+        *,
+        reconnects: bool,
+    ) -> Client:
+        around = call_middleware(self._middleware)
+        return Client(url, tls=tls, link=link, wait=True, reconnect=reconnects, middleware=around)

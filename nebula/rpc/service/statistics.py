@@ -1,0 +1,192 @@
+"""What verbs did since their service started, told by one instance and added up over several."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nebula.rpc.service.histogram import Histogram
+from nebula.rpc.wire.replies import reading
+
+__all__ = ["Statistics", "Tally", "listener_to_json", "merged", "without_buckets"]
+
+# Of a reply to `stats`: what is no count, or told of each verb.
+_LONGEST_COUNTS: Final = frozenset({"uptime_seconds"})
+
+# What a float counts exactly. Sums of what peers tell stay finite, and so JSON.
+_MOST: Final = 2.0**53
+
+# Of a function that is called for messages, beside what is told of each verb.
+_LISTENER_COUNTS: Final = ("unreadable", "given_up", "waiting")
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one verb did since the service started; times in seconds."""
+
+    requests: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+    latency: Histogram = field(default_factory=Histogram)
+    bad_results: int = 0
+
+    def add(self, seconds: float) -> None:
+        """Count the time of one request; requests and errors are counted apart."""
+        self.seconds += seconds
+        if seconds > self.longest:
+            self.longest = seconds
+        self.latency.add(seconds)
+
+    def merge(self, other: Tally) -> None:
+        """Count all that another instance's tally has."""
+        self.requests += other.requests
+        self.errors += other.errors
+        self.bad_results += other.bad_results
+        self.seconds += other.seconds
+        self.longest = max(self.longest, other.longest)
+        self.latency.merge(other.latency)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `stats` tells it. `latency` is there to be added up, see `Histogram.to_json`."""
+        ended = self.latency.total  # others are under way
+        return {
+            "requests": self.requests,
+            "errors": self.errors,
+            "bad_results": self.bad_results,
+            "mean_seconds": self.seconds / ended if ended else 0.0,
+            "longest_seconds": self.longest,
+            "p50_seconds": self._quantile(0.5),
+            "p99_seconds": self._quantile(0.99),
+            "latency": self.latency.to_json(),
+        }
+
+    def _quantile(self, share: float) -> float | None:
+        found = self.latency.quantile(share)
+        # The end of the step that it lies in, which may be above all that there was.
+        return None if found is None else min(found, self.longest)
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Tally:
+        """What `to_json` gave; of a peer that tells no `latency`, without it.
+
+        Raises:
+            TypeError, ValueError, LookupError: it is something else.
+        """
+        requests = int(_within_reason(told["requests"]))
+        latency = Histogram.from_json(told.get("latency", ()))
+        return cls(
+            requests,
+            int(_within_reason(told["errors"])),
+            _within_reason(told["mean_seconds"]) * (latency.total or requests),
+            _within_reason(told["longest_seconds"]),
+            latency,
+            int(_within_reason(told.get("bad_results", 0))),
+        )
+
+
+def _within_reason(number: float) -> float:
+    """A count or seconds as a peer tells it."""
+    if not 0 <= float(number) <= _MOST:  # nor NaN
+        raise ValueError(f"{number} is no count and no duration")
+    return float(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What an instance did since it started, and what it has to do now.
+
+    Attributes:
+        uptime_seconds: since the start.
+        busy: requests that are being handled.
+        waiting: requests that came and are not begun.
+        unanswered: how many messages no verb was run for, by why.
+        tallies: what each verb did.
+    """
+
+    uptime_seconds: float
+    busy: int
+    waiting: int
+    unanswered: Mapping[str, int]
+    tallies: Mapping[str, Tally]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `stats` tells it: of the verbs those that were asked for."""
+        return {
+            "uptime_seconds": self.uptime_seconds,
+            "waiting": self.waiting,
+            "busy": self.busy,
+            **self.unanswered,
+            "verbs": {name: tally.to_json() for name, tally in self.tallies.items() if tally.requests},
+        }
+
+
+def merged(replies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The replies of several instances to `stats` as one: counts added up, the longest of times.
+
+    Quantiles are those of all requests together.
+
+    Args:
+        replies: as instances gave them.
+
+    Raises:
+        UnexpectedReply: one is no reply to `stats`.
+    """
+    counts: dict[str, float] = {}
+    verbs: dict[str, Tally] = {}
+    listens: dict[tuple[str, str], tuple[Tally, Counter[str]]] = {}
+    instances = 0
+    with reading("an instance's answer to stats"):
+        for reply in replies:
+            instances += 1
+            for name, told in reply["verbs"].items():
+                verbs.setdefault(name, Tally()).merge(Tally.from_json(told))
+            for told in reply.get("listens", ()):
+                key = (str(told["destination"]), str(told["handler"]))
+                tally, others = listens.setdefault(key, (Tally(), Counter()))
+                tally.merge(Tally.from_json({**told, "requests": told["messages"]}))
+                others.update({name: int(_within_reason(told[name])) for name in _LISTENER_COUNTS})
+            for name, value in reply.items():
+                if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST:
+                    before = counts.get(name, 0)
+                    counts[name] = max(before, value) if name in _LONGEST_COUNTS else before + value
+    whole: dict[str, Any] = {"instances": instances, **counts}
+    whole["verbs"] = {name: tally.to_json() for name, tally in sorted(verbs.items())}
+    if listens:
+        whole["listens"] = [listener_to_json(*key, *listens[key]) for key in sorted(listens)]
+    return whole
+
+
+def listener_to_json(
+    destination: str, handler: str, tally: Tally, others: Mapping[str, int]
+) -> dict[str, Any]:
+    """What a function that is called for messages did, as `stats` tells it.
+
+    Args:
+        destination: that it listens to.
+        handler: its name.
+        tally: its calls.
+        others: the messages that were `unreadable`, `given_up`, and are `waiting`.
+    """
+    told = tally.to_json()
+    return {
+        "destination": destination,
+        "handler": handler,
+        "messages": told.pop("requests"),
+        **told,
+        **{name: others[name] for name in _LISTENER_COUNTS},
+    }
+
+
+def without_buckets(reply: Mapping[str, Any]) -> dict[str, Any]:
+    """A reply to `stats`, or several merged, without what is there only to be added up."""
+    shown = {**reply, "verbs": {name: _without_latency(told) for name, told in reply["verbs"].items()}}
+    if "listens" in reply:
+        shown["listens"] = [_without_latency(told) for told in reply["listens"]]
+    return shown
+
+
+def _without_latency(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in told.items() if key != "latency"}

@@ -1,1 +1,0 @@
-"""Typed declarations of a service's verbs, written from what it says of itself."""

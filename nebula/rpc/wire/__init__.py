@@ -1,0 +1,1 @@
+"""The Nebulous Protocol on the wire: envelopes, replies, headers of the broker brands. Pure."""

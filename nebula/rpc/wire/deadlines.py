@@ -1,0 +1,45 @@
+"""Context of the request being handled: deadline, trace and principal, for the calls that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Final
+
+from nebula import headers as names
+from nebula.rpc.wire.digits import whole_number
+
+AMBIENT: Final[ContextVar[float | None]] = ContextVar("nebula_deadline", default=None)
+"""When the request ends that is being handled, on `time.monotonic`'s clock, or None.
+
+Set for each handler, on the loop or in a thread, and read by each call: what is called from within a handler
+never waits longer than the handler's own caller. A task that a handler leaves behind inherits it, as it does
+all context; one that has to outlive the request begins with `AMBIENT.set(None)`.
+"""
+
+HANDLED: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("nebula_handled", default=None)
+"""The headers of the request that is being handled, or the trace of the job that runs; None outside of both.
+
+Set and inherited as `AMBIENT` is; `Responder.client` hands on the trace that is in it.
+"""
+
+ASKED_BY: Final[ContextVar[str | None]] = ContextVar("nebula_asked_by", default=None)
+"""The principal of the request that is being handled, or of the job that runs; None outside of both.
+
+None, too, where the broker does not vouch for it: what a header claims is never in it. Set and inherited as
+`AMBIENT` is; `Responder.client` names it as the one for whom it calls.
+"""
+
+# Of milliseconds: thirty thousand years.
+_MOST_DIGITS: Final = 15
+
+
+def deadline_of(headers: Mapping[str, str], arrived: float) -> float | None:
+    """When a request's caller stops waiting, by its `neb-timeout`; None if it does not say.
+
+    Args:
+        headers: of the request.
+        arrived: when it came, on `time.monotonic`'s clock. Durations travel, never times of the day.
+    """
+    milliseconds = whole_number(headers.get(names.TIMEOUT), _MOST_DIGITS)
+    return None if milliseconds is None else arrived + milliseconds / 1000
