@@ -20,7 +20,7 @@ from hypothesis.stateful import initialize, precondition, rule
 from nebula.broker.core.policies import WhenFull
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET
-from tests.properties.examples import SECONDS, many
+from tests.depth import SECONDS, machine_settings
 from tests.properties.kept import Entry, Used
 from tests.properties.store_peers import BROAD, WHO, StorePeers
 from tests.properties.store_world import (
@@ -356,5 +356,5 @@ class StoreMachine(StorePeers):
         self.disk.close()
 
 
-TestStore = pytest.mark.timeout(SECONDS)(StoreMachine.TestCase)
-TestStore.settings = many(100, 50)
+TestStore = pytest.mark.deep(pytest.mark.timeout(SECONDS)(StoreMachine.TestCase))
+TestStore.settings = machine_settings(25, 50)
