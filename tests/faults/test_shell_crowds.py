@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from tests.depth import DEPTH
+from tests.faults.programs import Program, program
 from tests.faults.served import Wire
-from tests.faults.test_shell_stores import Program, program
 
 _SECONDS = 2.0 * DEPTH
 
