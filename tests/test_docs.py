@@ -15,8 +15,12 @@ PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob
 SPARK_PAGES = {"build-in-an-hour.md", "reading.md", "spark-job.md", "spark-streaming.md"}
 # They need foreign programs; see tests/foreign.
 FOREIGN_PAGES = {"postgresql-registry.md"}
+# The first pages that a newcomer follows. Each command of a page starts a program; the other pages are slow.
+QUICK_PAGES = {"README.md", "tutorial.md"}
 RUN_PAGES = [
-    page for page in PAGES if read_page(page).commands and page.name not in SPARK_PAGES | FOREIGN_PAGES
+    pytest.param(page, marks=() if page.name in QUICK_PAGES else pytest.mark.slow)
+    for page in PAGES
+    if read_page(page).commands and page.name not in SPARK_PAGES | FOREIGN_PAGES
 ]
 
 

@@ -38,7 +38,7 @@ class Entry:
     place_in_line: int | None = field(default_factory=_NEXT_PLACE)  # None: a crash left it open
     waits_since: int = 0  # the look of `check_order` before which it came, or came back
     once_in: int | None = None  # the batch that it waits for, where it is promised once
-    was_due: bool = False  # before a restart: the move into its line may be on disk, then it waits for no batch
+    was_due: bool = False  # before a restart: it may be in its line on disk, and wait for no batch
 
     def survives(self, kept: int) -> bool:
         """Whether a crash would leave it, now that these batches are on disk."""

@@ -1,4 +1,4 @@
-"""Kills of a broker under load: three in `make test`, twelve in `make test-slow`, a thousand in `make torture`."""
+"""Kills of a broker under load: three in `make test`, a dozen in `make test-slow`, many in `make torture`."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from tests.test_docs import ROOT, SPARK_PAGES
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", sorted(SPARK_PAGES))
 def test_page_runs_as_it_stands(name: str, tmp_path: Path) -> None:

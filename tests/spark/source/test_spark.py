@@ -17,10 +17,10 @@ from nebula.avro import Schema
 from nebula.rpc.jobs.runner import JobFailure
 from nebula.testing import RunningBroker
 from tests.own_logs import all_logs
-from tests.spark.engine import PATIENCE_SECONDS, Engine, engine, until
+from tests.spark.engine import PATIENCE_SECONDS, Engine, until
 from tests.spark.told import task
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 READING = Schema({
     "type": "record", "name": "Reading", "namespace": "venue",
@@ -38,12 +38,6 @@ _NUMBERS = count()
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with engine(tmp_path_factory.mktemp("engine")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     schemas = tmp_path_factory.mktemp("schemas")
     (schemas / "reading.avsc").write_text(json.dumps(READING.definition))
@@ -53,11 +47,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 
 @pytest.fixture
-def run(running: Engine) -> Run:
+def run(shared_engine: Engine) -> Run:
     def run_one(function: str, **parameters: Any) -> Any:
         job = f"{function}-{next(_NUMBERS)}"
-        running.submit(task(job, f"tests.spark.source.jobs:{function}", **parameters))
-        told = running.told.wait(job, "done", "failed", seconds=3 * PATIENCE_SECONDS)
+        shared_engine.submit(task(job, f"tests.spark.source.jobs:{function}", **parameters))
+        told = shared_engine.told.wait(job, "done", "failed", seconds=3 * PATIENCE_SECONDS)
         return told if isinstance(told, JobFailure) else told.value
 
     return run_one
