@@ -25,7 +25,7 @@ from nebula.rpc.contract.verbs import Verb
 from nebula.rpc.errors import VerbError
 from tests.rpc import depot
 from tests.rpc.conftest import Serving
-from tests.rpc.test_types import imported
+from tests.rpc.stubs import imported
 
 T = TypeVar("T")
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
@@ -22,6 +20,7 @@ from nebula.rpc.service.responder import Responder
 from nebula.rpc.wire.envelope import dump_json
 from tests.rpc.conftest import Serving
 from tests.rpc.depot import Card, Cash, Level, Mixed, Options, Order, Payment, Point, Receipt, Scores, Side
+from tests.rpc.stubs import imported
 
 ORDER = Order(symbol="é", payment=Cash(coins=3), points=[Point(1, 2, ["a"], b"\xfe")], photo=b"\x00\xff")
 
@@ -129,15 +128,6 @@ def stub(app: Responder, tmp_path_factory: pytest.TempPathFactory) -> ModuleType
     path = tmp_path_factory.mktemp("stub") / "echoes_client.py"
     path.write_text(text)
     return imported(path)
-
-
-def imported(path: Path) -> ModuleType:
-    """A module, under its own name, as pydantic looks for it there."""
-    module = ModuleType(path.stem)
-    module.__file__ = str(path)
-    sys.modules[path.stem] = module
-    exec(compile(path.read_text(), path, "exec"), module.__dict__)
-    return module
 
 
 @pytest.mark.anyio
