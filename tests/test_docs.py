@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs_runner import Command, matches, read_page, run_page
+from tests.docs_runner import ROOT, SPARK_PAGES, Command, matches, read_page, run_page
 
-ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# They start Spark: see tests/spark/test_pages.py.
-SPARK_PAGES = {"build-in-an-hour.md", "reading.md", "spark-job.md", "spark-streaming.md"}
 # They need foreign programs; see tests/foreign.
 FOREIGN_PAGES = {"postgresql-registry.md"}
 # The first pages that a newcomer follows. Each command of a page starts a program; the other pages are slow.

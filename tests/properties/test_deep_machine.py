@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from tests.depth import SECONDS, machine_settings
+from tests.properties.store_machine import StoreMachine
 from tests.properties.store_world import PLAIN, RANKED
-from tests.properties.test_store_machine import StoreMachine
 
 MOST_PEERS = 6
 

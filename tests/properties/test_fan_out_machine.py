@@ -8,9 +8,9 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from tests.depth import SECONDS, machine_settings
 from tests.properties.kept import Subscribed
+from tests.properties.store_machine import COMMANDS, StoreMachine
 from tests.properties.store_peers import WHO
 from tests.properties.store_world import CLIENTS, PLAIN
-from tests.properties.test_store_machine import COMMANDS, StoreMachine
 
 
 class FanOutMachine(StoreMachine):

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs_runner import run_page
-from tests.test_docs import ROOT, SPARK_PAGES
+from tests.docs_runner import ROOT, SPARK_PAGES, run_page
 
 
 @pytest.mark.spark
