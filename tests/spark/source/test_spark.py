@@ -82,7 +82,9 @@ def test_rows_that_were_written_are_streamed_once_over_restarts(
     assert first[0]["content_type"] == "application/json"
 
 
-@pytest.mark.parametrize("named", [{"schemaName": READING.name, "content": "envelope"}, {}])
+@pytest.mark.parametrize(
+    "named", [{"schemaName": READING.name, "content": "envelope"}, pytest.param({}, marks=pytest.mark.slow)]
+)
 def test_rows_come_back_in_the_columns_of_their_schema_named_or_bound(
     named: dict[str, str], run: Run, broker: RunningBroker, tmp_path: Path
 ) -> None:
@@ -116,6 +118,7 @@ def test_row_that_the_broker_refuses_fails_the_write_with_its_number(run: Run, b
     assert "row 0 was refused by the broker for /queue/checked: rejected-invalid" in failure.trace
 
 
+@pytest.mark.slow
 def test_stream_is_forwarded_in_batches_of_the_size_that_was_asked_for(
     run: Run, broker: RunningBroker, tmp_path: Path
 ) -> None:
@@ -135,6 +138,7 @@ def test_stream_is_forwarded_in_batches_of_the_size_that_was_asked_for(
     assert bodies == set(range(50))
 
 
+@pytest.mark.slow
 def test_stream_that_is_stopped_takes_leave_of_the_broker(
     run: Run, broker: RunningBroker, tmp_path: Path
 ) -> None:
