@@ -20,11 +20,12 @@ from nebula.rpc.wire.envelope import JSON_TYPE, encode
 from nebula.testing import TestClient
 from tests.rpc import depot
 from tests.rpc.asyncapi_schema import OFFICIAL, faults
+from tests.rpc.described import described
 
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, Any]:
-    verbs = [{**one.describe(), "queue": "/queue/depot"} for one in depot.app._registry]
+    verbs = [{**one, "queue": "/queue/depot"} for one in described(depot.app)["verbs"]]
     return {"service": "depot", "queues": ["/queue/depot", "/queue/depot slow"], "verbs": verbs}
 
 
