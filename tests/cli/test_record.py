@@ -230,6 +230,7 @@ def test_output_that_is_on_a_full_disk_ends_no_recorder() -> None:
     _Shown(output).tell(RecorderStatus("one", told=100.0))
 
 
+@pytest.mark.slow
 def test_a_recorder_that_stands_still_holds_up_nobody_else(tmp_path: Path) -> None:
     topic, count = "/topic/readings", 20_000
     words = ("record", topic, "--durable", "archive", "--into", str(tmp_path / "into"))

@@ -249,6 +249,7 @@ def say() -> None:
 """
 
 
+@pytest.mark.slow
 def test_workers_go_on_when_nobody_reads_what_they_say(tmp_path: Path) -> None:
     (tmp_path / "talker.py").write_text(TALKER)
     words = ("run", "talker:app", "--workers", "2")

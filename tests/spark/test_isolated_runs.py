@@ -29,22 +29,22 @@ def test_isolated_run_has_a_jvm_of_its_own_that_ends_with_it(spark: Engine) -> N
 
 
 def test_cancel_of_an_isolated_run_ends_code_that_never_asks(spark: Engine) -> None:
-    spark.submit(isolated("deaf alone", "tests.spark.jobs:ignores_cancel"))
-    spark.told.wait("deaf alone", "log")
-    spark.cancel("deaf alone")
-    if not spark.told.wait("deaf alone", "cancelled"):
-        spark.told.wait("deaf alone", "slots_free")
+    spark.submit(isolated("deaf-alone", "tests.spark.jobs:ignores_cancel"))
+    spark.told.wait("deaf-alone", "log")
+    spark.cancel("deaf-alone")
+    if not spark.told.wait("deaf-alone", "cancelled"):
+        spark.told.wait("deaf-alone", "slots_free")
 
-    assert not living(spark.told.all("deaf alone", "starting")[0])
-    assert spark.run_job("beside deaf alone", "count") == JobOutput(value=10)
+    assert not living(spark.told.all("deaf-alone", "starting")[0])
+    assert spark.run_job("beside deaf-alone", "count") == JobOutput(value=10)
 
 
 def test_killed_jvm_of_an_isolated_run_loses_that_job_alone(spark: Engine) -> None:
-    spark.submit(isolated("killed alone", "tests.spark.jobs:between_actions"))
-    spark.told.wait("killed alone", "log")
+    spark.submit(isolated("killed-alone", "tests.spark.jobs:between_actions"))
+    spark.told.wait("killed-alone", "log")
     (run,) = spark.status()["isolated"]
     psutil.Process(run["jvm_pid"]).kill()
 
-    assert spark.told.wait("killed alone", "lost").startswith("Spark's JVM died")
-    until(lambda: not living(spark.told.all("killed alone", "starting")[0]), "no process is left")
+    assert spark.told.wait("killed-alone", "lost").startswith("Spark's JVM died")
+    until(lambda: not living(spark.told.all("killed-alone", "starting")[0]), "no process is left")
     assert spark.run_job("beside killed", "count") == JobOutput(value=10)
