@@ -19,6 +19,10 @@ else
 INSTALL := $(PYTHON) -m pip install -qq --disable-pip-version-check $(PINS)
 endif
 
+# Without bytecode on disk, each program that a test starts compiles Nebula anew, and each worker of the tests
+# rewrites the assertions of all test modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-venue demo-pipeline demo-cluster test test-slow check test-foreign torture bench bench-quick clean
 

@@ -68,8 +68,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def _print_totals(title: str, durations: list[Duration], key: str, most: int) -> None:
-    cpu: collections.Counter[str] = collections.Counter()
-    wall: collections.Counter[str] = collections.Counter()
+    cpu: dict[str, float] = collections.defaultdict(float)
+    wall: dict[str, float] = collections.defaultdict(float)
     tests: collections.Counter[str] = collections.Counter()
     for one in durations:
         name = getattr(one, key)
@@ -77,9 +77,9 @@ def _print_totals(title: str, durations: list[Duration], key: str, most: int) ->
         wall[name] += one.wall
         tests[name] += 1
     print(f"\n{'CPU s':>8} {'wall s':>8} {'tests':>6}  {title}")
-    for name, seconds in wall.most_common(most):
+    for name, seconds in sorted(wall.items(), key=lambda one: -one[1])[:most]:
         print(f"{cpu[name]:8.1f} {seconds:8.1f} {tests[name]:6}  {name}")
-    print(f"{cpu.total():8.1f} {wall.total():8.1f} {tests.total():6}  in all")
+    print(f"{sum(cpu.values()):8.1f} {sum(wall.values()):8.1f} {tests.total():6}  in all")
 
 
 def main() -> None:
