@@ -19,8 +19,12 @@ else
 INSTALL := $(PYTHON) -m pip install -qq --disable-pip-version-check $(PINS)
 endif
 
+# Without bytecode on disk, each program that a test starts compiles Nebula anew, and each worker of the tests
+# rewrites the assertions of all test modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-venue demo-pipeline demo-cluster test quick check test-foreign torture bench bench-quick clean
+.PHONY: help demo demo-venue demo-pipeline demo-cluster test test-slow check test-foreign torture bench bench-quick clean
 
 help: ## show this text
 	@echo "Nebula: microservice verbs and Spark jobs over STOMP. Begin with: make demo"
@@ -39,12 +43,11 @@ demo-pipeline: $(RUNS) ## take flights and meters from messages to answers: brok
 demo-cluster: $(RUNS) ## run one service on this machine, on a Spark cluster and through a Connect server
 	@$(PYTHON) -m services.cluster.demo
 
-test: $(TESTS) ## run all tests but those that need foreign programs (some minutes)
-	@echo "All tests, real Spark among them. The quick part alone: make quick"
-	@$(PYTHON) -m pytest -n $(WORKERS) -m "not foreign"
+test: $(TESTS) ## run the tests, real Spark among them (at most ten minutes)
+	@$(PYTHON) -m pytest -n $(WORKERS) -m "not slow and not foreign"
 
-quick: $(TESTS) ## run the quick tests alone: no Spark, nothing slow
-	@$(PYTHON) -m pytest -n $(WORKERS) -m "not foreign and not spark and not slow"
+test-slow: $(TESTS) ## run the tests that take long, and search deeper: kills, clusters, crowds, all pages of the docs
+	@NEBULA_TEST_DEPTH=4 $(PYTHON) -m pytest -n $(WORKERS) -m "(slow or deep) and not foreign"
 
 check: $(TESTS) ## check format, lint, types and the layers of imports
 	$(VENV)/bin/ruff format --check
@@ -57,9 +60,8 @@ test-foreign: $(TESTS) ## run ours against RabbitMQ and ActiveMQ, and clients in
 
 torture: $(TORTURES) ## kill the broker a thousand times, then feed it garbage (tens of minutes)
 	@$(PYTHON) -m tests.recovery --kills $(KILLS)
-	@NEBULA_TEST_CROWD_SECONDS=180 $(PYTHON) -m pytest tests/faults/test_shell_crowds.py
 	@$(PYTHON) -m pytest -m foreign tests/recovery
-	@NEBULA_PROPERTY_EXAMPLES=20 $(PYTHON) -m pytest tests/properties
+	@NEBULA_TEST_DEPTH=80 $(PYTHON) -m pytest tests/properties tests/faults/test_shell_crowds.py
 	@$(PYTHON) -m tests.fuzz --seconds 60
 
 bench: $(TESTS) ## measure beside RabbitMQ, ActiveMQ and NATS (Debian: installs them)

@@ -18,6 +18,8 @@ _MOST_SPARKS = 2
 # An engine may start beside another one on few cores.
 _SPARK_SECONDS = 240
 _MAKES_ARCHIVE = "test_archive.py"
+# The fixture of tests/spark/conftest.py, and the name of the work unit of all files that use it.
+_SHARED_ENGINE = "shared_engine"
 
 
 @pytest.fixture(
@@ -69,17 +71,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 class _Sharing(LoadFileScheduling):  # type: ignore[misc]  # it has no types
-    """Whole files for each worker, so that what a module shares is made once; two workers at most have Spark.
+    """Whole files for each worker, so that what a module shares is made once. At most two workers have Spark.
 
-    Spark takes the cores that there are and gigabytes besides: more of them would be in each other's way. A
-    foreign broker takes seconds to start: one worker has all of it, whichever files it is in. And pages of
-    the docs share nothing: together they would keep one worker for minutes.
+    Spark uses all cores and gigabytes of memory: more of them would slow each other down. A foreign broker
+    takes seconds to start, so one worker runs all its tests, whichever files they are in; the same holds for
+    the engine that modules share. The pages of the docs share nothing: together they would keep one worker
+    busy for minutes.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
         if file.startswith("tests/foreign/"):
             return next((broker for broker in _FOREIGN_BROKERS if broker in nodeid), file)
+        if _shares_engine(file):
+            return _SHARED_ENGINE
         return nodeid if file == "tests/test_docs.py" else file
 
     def _assign_work_unit(self, node: Any) -> None:
@@ -97,8 +102,17 @@ class _Sharing(LoadFileScheduling):  # type: ignore[misc]  # it has no types
 @functools.cache
 def _is_of_spark(scope: str) -> bool:
     """Whether a file has tests that start Spark: they are marked so."""
-    file = Path(__file__).parents[1] / scope.partition("::")[0]
-    return file.is_file() and "mark.spark" in file.read_text()
+    return scope == _SHARED_ENGINE or "mark.spark" in _text(scope.partition("::")[0])
+
+
+@functools.cache
+def _shares_engine(file: str) -> bool:
+    return file.startswith("tests/spark/") and _SHARED_ENGINE in _text(file)
+
+
+def _text(file: str) -> str:
+    path = Path(__file__).parents[1] / file
+    return path.read_text() if path.is_file() else ""
 
 
 @pytest.hookimpl(optionalhook=True)

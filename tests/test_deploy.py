@@ -23,7 +23,7 @@ from nebula.broker.store.sqlite_tables import VERSION
 from nebula.cli.exits import Exit
 from nebula.cli.supervising import Supervisor
 from nebula.settings import load
-from tests.broker.test_notify import Manager
+from tests.broker.service_manager import Manager
 from tests.cli.programs import nebula, running
 from tests.ports import free_port
 

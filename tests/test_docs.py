@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs_runner import Command, matches, read_page, run_page
+from tests.docs_runner import ROOT, SPARK_PAGES, Command, matches, read_page, run_page
 
-ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# They start Spark: see tests/spark/test_pages.py.
-SPARK_PAGES = {"build-in-an-hour.md", "reading.md", "spark-job.md", "spark-streaming.md"}
 # They need foreign programs; see tests/foreign.
 FOREIGN_PAGES = {"postgresql-registry.md"}
+# The first pages that a newcomer follows. Each command of a page starts a program; the other pages are slow.
+QUICK_PAGES = {"README.md", "tutorial.md"}
 RUN_PAGES = [
-    page for page in PAGES if read_page(page).commands and page.name not in SPARK_PAGES | FOREIGN_PAGES
+    pytest.param(page, marks=() if page.name in QUICK_PAGES else pytest.mark.slow)
+    for page in PAGES
+    if read_page(page).commands and page.name not in SPARK_PAGES | FOREIGN_PAGES
 ]
 
 

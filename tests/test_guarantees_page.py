@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_reliability_page import known_tests
+from tests.known_tests import known_tests
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "delivery-guarantees.md"
 

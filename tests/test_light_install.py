@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.programs import environment, running
+from tests.extras import ASK, PRICES
 from tests.ports import free_port
-from tests.test_extras import ASK, PRICES
 
 ROOT = Path(__file__).parent.parent
 # Builds the package and installs its libraries, from PyPI where pip has not kept them.

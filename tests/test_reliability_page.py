@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from nebula.broker.core.limits import Limits
 from nebula.broker.settings import IdentitySettings
+from tests.known_tests import TESTS, known_tests
 
-TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "explanation" / "reliability.md"
 
 _SETTINGS = {field.name for field in dataclasses.fields(Limits)} | set(IdentitySettings.model_fields)
@@ -34,11 +33,6 @@ def promises() -> Iterator[tuple[str, str]]:
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         if line.startswith("| ") and len(cells) == 2 and cells[0] not in ("---", "what is promised"):
             yield cells[0], cells[1]
-
-
-def known_tests() -> set[str]:
-    sources = (path.read_text() for path in TESTS.rglob("test_*.py"))
-    return {name for source in sources for name in re.findall(r"def test_(\w+)", source)}
 
 
 def test_page_has_rows() -> None:

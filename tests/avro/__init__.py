@@ -1,0 +1,1 @@
+"""Schemas, envelopes and data in Avro."""

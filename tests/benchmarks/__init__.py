@@ -1,0 +1,1 @@
+"""The benchmarks: what they measure, count and report."""

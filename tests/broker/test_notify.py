@@ -5,31 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nebula.broker.server.systemd import READY, ServiceManager
+from tests.broker.service_manager import Manager
 from tests.cli.programs import running
-
-
-class Manager:
-    """Hears what it is told."""
-
-    def __init__(self, address: str) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.settimeout(10)
-        self.socket.bind(address)
-
-    def hear(self) -> str:
-        return self.socket.recv(4096).decode()
-
-    def hears(self, state: str) -> bool:
-        while self.hear() != state:
-            pass
-        return True
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""The command `nebula`, mostly as a process, and what it shows on a terminal."""

@@ -76,3 +76,9 @@ def running(
     finally:
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def broker_process(folder: Path, port: str = "0") -> Iterator[tuple[subprocess.Popen[str], str]]:
+    with running("broker", "--port", port, "--data", str(folder)) as (process, line):
+        yield process, line["url"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.cli.test_jobs import Ask
+from tests.cli.job_commands import Ask
 
 
 def test_engines_are_listed_with_all_that_is_known(ask: Ask) -> None:

@@ -25,7 +25,7 @@ from nebula.cli.times import moment_of
 from nebula.errors import RemoteError, SettingsError
 from nebula.rpc.jobs.model.record import LogLine
 from nebula.rpc.jobs.results.types import ResultFormat
-from tests.cli.test_jobs import Ask, start
+from tests.cli.job_commands import Ask, start
 
 _UNKNOWN = "shop/01JDB3QK6M0000000000000000"
 

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
+from tests.cli.job_commands import Ask, start
 from tests.cli.programs import DEADLINE, NEBULA, environment, nebula
-
-Ask: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def start(ask: Ask, *words: str) -> str:
-    answer = json.loads(ask("call", "shop", *words).stdout)
-    assert answer["state"] in ("queued", "starting", "running")
-    return str(answer["job"])
 
 
 def statuses(ended: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:

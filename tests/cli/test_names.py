@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from subprocess import CompletedProcess
 from typing import Any
 
+import anyio
 import pytest
 
-from nebula.sync import Client
+from nebula import Client
 from tests.cli.programs import nebula, running
 
 Ask = Callable[..., CompletedProcess[str]]
@@ -29,11 +30,11 @@ def ask(url: str) -> Ask:
 def send_bare(url: str, destination: str) -> None:
     """As a client of others does, which knows no rule."""
 
-    async def send(client: Any) -> None:
-        await client.stomp.send(destination, b"bare", receipt=True)
+    async def send() -> None:
+        async with Client(url) as client:
+            await client.stomp.send(destination, b"bare", receipt=True)
 
-    with Client(url) as client:
-        client._loop.do(lambda: send(client._client))
+    anyio.run(send)
 
 
 def told(ended: CompletedProcess[str]) -> Any:

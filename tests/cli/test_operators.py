@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 from nebula.cli import app
 from nebula.stomp.client import AckMode
 from nebula.sync import Client
+from tests.cli.answerer import Answerer
 from tests.cli.programs import DEADLINE, NEBULA, environment, nebula, running
 from tests.cli.strangers import run
-from tests.cli.test_nonsense import Answerer
 from tests.faults.served import Wire
 
 Ask = Callable[..., CompletedProcess[str]]

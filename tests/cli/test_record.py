@@ -11,8 +11,8 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -26,7 +26,7 @@ from nebula.cli.record import _Shown
 from nebula.cli.render import Output
 from nebula.record.status import RecorderStatus
 from nebula.stomp.client import StompClient
-from tests.cli.programs import DEADLINE, environment, nebula, running
+from tests.cli.programs import DEADLINE, broker_process, environment, nebula, running
 from tests.record.messages import QUEUE, READING, hidden, recorded
 
 RECORD = ("record", QUEUE, "--sync-seconds", "0.01", "--sync-messages", "50", "--rotate-seconds", "1")
@@ -72,12 +72,6 @@ def send(url: str, *bodies: bytes, to: str = QUEUE) -> None:
 
 def numbers(into: Path) -> list[int]:
     return sorted(int(record["body"]) for record in recorded(into))
-
-
-@contextmanager
-def broker_process(folder: Path, port: str = "0") -> Iterator[tuple[subprocess.Popen[str], str]]:
-    with running("broker", "--port", port, "--data", str(folder)) as (process, line):
-        yield process, line["url"]
 
 
 def test_it_says_what_it_does_and_what_it_has_done(url: str, tmp_path: Path) -> None:
@@ -236,6 +230,7 @@ def test_output_that_is_on_a_full_disk_ends_no_recorder() -> None:
     _Shown(output).tell(RecorderStatus("one", told=100.0))
 
 
+@pytest.mark.slow
 def test_a_recorder_that_stands_still_holds_up_nobody_else(tmp_path: Path) -> None:
     topic, count = "/topic/readings", 20_000
     words = ("record", topic, "--durable", "archive", "--into", str(tmp_path / "into"))

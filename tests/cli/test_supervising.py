@@ -9,8 +9,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -25,6 +23,7 @@ from nebula.cli.supervising import Supervisor, Worker
 from nebula.logs import Level
 from tests.cli.conftest import state
 from tests.cli.programs import nebula, running
+from tests.http_requests import get
 
 
 def worker(program: str) -> Worker:
@@ -250,6 +249,7 @@ def say() -> None:
 """
 
 
+@pytest.mark.slow
 def test_workers_go_on_when_nobody_reads_what_they_say(tmp_path: Path) -> None:
     (tmp_path / "talker.py").write_text(TALKER)
     words = ("run", "talker:app", "--workers", "2")
@@ -322,14 +322,6 @@ def test_reload_runs_the_service_as_it_is_now(tmp_path: Path) -> None:
         second = nebula("call", "greeter", "greet", "--broker", url).stdout
 
     assert (first, second) == ('"hello"\n', '"good evening"\n')
-
-
-def get(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
 
 
 def test_run_with_http_answers_probes_and_metrics(folder: Path) -> None:

@@ -16,9 +16,9 @@ from nebula.cli.live import Table
 from nebula.cli.tables import Column, number, table
 from nebula.cli.terminal import Screen
 from nebula.cli.watching import Turns, Wanted, draw
+from tests.cli.answerer import Answerer
+from tests.cli.asking import ASKING, Asking
 from tests.cli.strangers import EVIL, HOSTILE, Ended, run
-from tests.cli.test_hostile_text import ASKING, Asking
-from tests.cli.test_nonsense import Answerer
 
 NAMES = {
     "long": "/queue/venue-12.floor-3.terminals.maintenance",

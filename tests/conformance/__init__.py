@@ -1,0 +1,1 @@
+"""Transcripts of STOMP sessions, played against every way to reach a broker."""

@@ -1,0 +1,1 @@
+"""The broker over real sockets with peers, disks and clocks that misbehave."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
@@ -166,3 +167,12 @@ class Wire:
                     self._parser.begin(DIALECTS[frame.headers.get("version", "1.0")])
                 self._frames.append(shown(frame))
             data = b""
+
+
+def wait_until(served: Served, condition: Any) -> None:
+    """Ask the broker's loop again and again; the test's own time limit ends what never comes."""
+    for _ in range(2000):
+        if served.ask(condition):
+            return
+        time.sleep(0.005)
+    raise AssertionError("it never came true")

@@ -7,8 +7,7 @@ import pytest
 from nebula.broker.core.limits import Limits
 from nebula.broker.store.disk import DiskWatch
 from tests.broker.memory_store import MemoryDisk, MemoryStore
-from tests.faults.served import Served, serve
-from tests.faults.test_server import wait_until
+from tests.faults.served import Served, serve, wait_until
 from tests.own_logs import own_logs
 
 _LIMITS = Limits(min_free_disk_bytes=1000)

@@ -18,10 +18,9 @@ from nebula.broker.operations.certificates import make_authority
 from nebula.broker.server.listener import Listener
 from nebula.broker.server.tls import ServerTls, TlsFiles
 from tests.cli.programs import running
-from tests.faults.served import Wire, serve
+from tests.faults.served import Wire, serve, wait_until
 from tests.faults.sinks import Deaf, Sink, attach
-from tests.faults.test_server import wait_until
-from tests.faults.test_waiting_receipts import SlowStore, peer_of
+from tests.faults.slow_store import SlowStore, peer_of
 
 _PERSISTENT = "SEND destination:/queue/a; persistent:true; receipt:{number} | {number} " + "x" * 5000
 

@@ -15,9 +15,8 @@ from nebula.broker.core.notes import MESSAGES_DEAD
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
 from nebula.broker.operations.events import EventLog
 from tests.cli.programs import running
-from tests.faults.served import Served, Wire, serve
+from tests.faults.served import Served, Wire, serve, wait_until
 from tests.faults.sinks import Deaf, Sink, attach
-from tests.faults.test_server import wait_until
 from tests.own_logs import own_logs
 
 LIMITS = Limits(

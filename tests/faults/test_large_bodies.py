@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from nebula.broker.core.limits import Limits
-from tests.faults.served import Served, serve
+from tests.faults.served import Served, serve, wait_until
 from tests.faults.sinks import Sink, attach
-from tests.faults.test_server import wait_until
 
 _BODY = "x" * 300_000
 _SEND = "SEND destination:/topic/t | " + _BODY

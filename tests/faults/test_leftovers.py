@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.served import Served, serve
-from tests.faults.test_server import wait_until
+from tests.faults.served import Served, serve, wait_until
 
 
 @pytest.fixture

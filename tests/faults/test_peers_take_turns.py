@@ -16,7 +16,7 @@ from nebula.broker.server.fairness import Turns
 from nebula.broker.server.server import Server
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import octets
-from tests.faults.test_turns import CONNECT, FakeTransport, connected
+from tests.faults.transports import CONNECT, FakeTransport, connected
 
 VALUES = 5000
 """More than one portion of a snapshot."""

@@ -6,10 +6,8 @@ import asyncio
 import random
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import uvloop
@@ -17,7 +15,7 @@ import uvloop
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.connection import Connection
 from nebula.broker.server.server import Listener, Server
-from tests.faults.served import Served, Wire, serve
+from tests.faults.served import Served, Wire, serve, wait_until
 from tests.ports import free_port
 
 LIMITS = Limits(
@@ -42,15 +40,6 @@ def any_broker(request: pytest.FixtureRequest) -> Iterator[Served]:
     """A broker on either loop: they differ in what a closing transport does."""
     with serve(replace(LIMITS), run_loop=request.param) as served:
         yield served
-
-
-def wait_until(served: Served, condition: Any) -> None:
-    """Ask the broker's loop again and again; the test's own time limit ends what never comes."""
-    for _ in range(2000):
-        if served.ask(condition):
-            return
-        time.sleep(0.005)
-    raise AssertionError("it never came true")
 
 
 def block(broker: Served, destination: str) -> None:

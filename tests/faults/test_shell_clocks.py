@@ -13,8 +13,7 @@ import pytest
 from nebula.broker.core.limits import Limits
 from nebula.broker.store.sqlite import SqliteStore
 from tests.broker.script import Received
-from tests.faults.served import Served, Wire, serve
-from tests.faults.test_server import wait_until
+from tests.faults.served import Served, Wire, serve, wait_until
 
 _DAY = 86_400.0
 _LIMITS = Limits(session_expiry_seconds=3600)

@@ -1,11 +1,10 @@
 """A thousand idle connections and a hundred busy ones: memory stays flat.
 
-Some seconds by default; NEBULA_TEST_CROWD_SECONDS says how many (`make torture`: minutes).
+Eight seconds in `make test-slow`, minutes in `make torture` (see `tests.depth`).
 """
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from collections.abc import Iterator
@@ -15,10 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.depth import DEPTH
+from tests.faults.programs import Program, program
 from tests.faults.served import Wire
-from tests.faults.test_shell_stores import Program, program
 
-_SECONDS = float(os.environ.get("NEBULA_TEST_CROWD_SECONDS", "8"))
+_SECONDS = 2.0 * DEPTH
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(int(_SECONDS) + 120)]
 

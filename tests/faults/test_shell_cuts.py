@@ -10,8 +10,7 @@ import pytest
 
 from tests.broker import invariants
 from tests.broker.script import octets
-from tests.faults.served import Served, Wire, serve
-from tests.faults.test_server import wait_until
+from tests.faults.served import Served, Wire, serve, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.session import Session
-from tests.faults.served import Served, Wire, serve
-from tests.faults.test_server import wait_until
-from tests.faults.test_waiting_receipts import SlowStore
+from tests.faults.served import Served, Wire, serve, wait_until
+from tests.faults.slow_store import SlowStore
 
 _ROUNDS = 50
 _BODY = "x" * 500

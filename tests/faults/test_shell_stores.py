@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import resource
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from nebula.broker.store.sqlite import STORE_FILE
 from tests.broker.script import Received
-from tests.cli.programs import environment
+from tests.faults.programs import Program, program
 from tests.faults.served import Wire
 from tests.recovery.broker import FAULT
 
@@ -23,53 +19,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 _MOST = 5000
 _BODY = "x" * 400
-_DEADLINE = 20.0
 
 # Of a deep queue few messages are in memory.
 _DEEP = {"NEBULA_SERVER_LIMITS__QUEUE_WINDOW_BYTES": "50000"}
-
-
-class Program:
-    """`nebula broker` on a folder, and how it ended."""
-
-    def __init__(self, folder: Path, extra: dict[str, str]) -> None:
-        self.folder = folder / "data"
-        words = ["broker", "--port", "0", "--data", str(self.folder)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.recovery.broker", str(folder / "marks"), *words],
-            env=environment(extra),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def connect(self) -> Wire:
-        """A client; the first time it waits until the broker listens."""
-        if not hasattr(self, "_port"):
-            assert self.process.stdout is not None
-            line = self.process.stdout.readline()
-            assert line, self.end()
-            self._port = urlsplit(json.loads(line)["url"]).port or 0
-        wire = Wire(self._port)
-        wire.connect("1.2")
-        return wire
-
-    def end(self) -> tuple[int, str]:
-        """Wait for the end: the exit status, and the last thing that was said."""
-        _, said = self.process.communicate(timeout=_DEADLINE)
-        return self.process.returncode, said.splitlines()[-1] if said else ""
-
-
-@contextlib.contextmanager
-def program(folder: Path, **extra: str) -> Iterator[Program]:
-    """A broker; it is killed at the end if it still runs."""
-    started = Program(folder, extra)
-    try:
-        yield started
-    finally:
-        started.process.kill()
-        started.process.communicate()
 
 
 def kept_in(folder: Path) -> list[str]:

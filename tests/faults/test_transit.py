@@ -8,9 +8,8 @@ import pytest
 
 from nebula.broker.core.limits import Limits
 from tests.broker.script import octets
-from tests.faults.served import Served, serve
+from tests.faults.served import Served, serve, wait_until
 from tests.faults.sinks import Deaf, Sink, attach
-from tests.faults.test_server import wait_until
 
 LIMITS = Limits(
     max_body_bytes=1_000_000,

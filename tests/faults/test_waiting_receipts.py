@@ -3,83 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
+from collections.abc import Callable
 
 import pytest
 
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.storage import Write
 from nebula.broker.protocol import server_protocol
-from nebula.broker.server.server import Listener, Server
-from tests.broker.memory_store import MemoryDisk, MemoryStore
+from nebula.broker.server.server import Server
+from tests.faults.slow_store import CONNECT, SECONDS, SlowStore, address_of, peer_of
 
-_SECONDS = 10
-
-_CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
 _SUBSCRIBE = b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client-individual\n\n\0"
 _SEND = b"SEND\ndestination:/queue/a\npersistent:true\nreceipt:sent\n\nbody\0"
 _SEND_ELSEWHERE = b"SEND\ndestination:/queue/b\npersistent:true\n\nbody\0"
 _SUBSCRIBE_ELSEWHERE = b"SUBSCRIBE\nid:2\ndestination:/queue/b\n\n\0"
 _PING = b"SEND\ndestination:/queue/c\nreceipt:ping\n\nping\0"
-
-
-class SlowStore(MemoryStore):
-    """Applies nothing until `is_quick` is set."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryDisk())
-        self.is_quick = threading.Event()
-        self.has_begun = threading.Event()
-
-    def apply(self, writes: Sequence[Write]) -> None:
-        self.has_begun.set()
-        assert self.is_quick.wait(_SECONDS)
-        super().apply(writes)
-
-
-class Peer:
-    """A client of few words."""
-
-    def __init__(self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.server = server
-        self._reader = reader
-        self.say = writer.write
-
-    async def hear(self, octets: bytes) -> bytes:
-        """Everything up to and with `octets`."""
-        return await self._reader.readuntil(octets)
-
-    async def hear_all(self) -> bytes:
-        """Everything up to the end of the connection."""
-        return await self._reader.read()
-
-
-@asynccontextmanager
-async def peer_of(store: SlowStore, limits: Limits | None = None) -> AsyncIterator[Peer]:
-    """A peer of a broker that keeps its messages in `store`."""
-    server = Server([Listener(port=0)], store=store, limits=limits)
-    async with asyncio.timeout(_SECONDS):
-        await server.start()
-        reader, writer = await asyncio.open_connection(*_address(server))
-        try:
-            peer = Peer(server, reader, writer)
-            peer.say(_CONNECT)
-            await peer.hear(b"\0")
-            yield peer
-        finally:
-            store.is_quick.set()
-            writer.close()
-            await server.stop()
-
-
-def _address(server: Server) -> tuple[str, int]:
-    address = urlsplit(server.urls[0])
-    assert address.hostname is not None
-    assert address.port is not None
-    return address.hostname, address.port
 
 
 def _ack_of(message: bytes) -> bytes:
@@ -113,7 +50,7 @@ def test_receipt_of_a_message_that_was_acked_while_another_batch_was_written_is_
     async def main() -> None:
         async with peer_of(store) as peer:
             peer.say(_SEND_ELSEWHERE)
-            await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+            await asyncio.to_thread(store.has_begun.wait, SECONDS)
             peer.say(_SUBSCRIBE + _SEND)
             message = await peer.hear(b"body\0")
             # RECEIPTs wait behind each other, but a message does not: it tells that the ACK was read.
@@ -134,7 +71,7 @@ def test_message_with_an_id_comes_when_the_disk_has_it_and_nothing_else_waits_fo
         async with peer_of(store) as peer:
             peer.say(_SUBSCRIBE + _SUBSCRIBE_ELSEWHERE)
             peer.say(b"SEND\ndestination:/queue/a\npersistent:true\ndedup-id:1\n\nonce\0")
-            await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+            await asyncio.to_thread(store.has_begun.wait, SECONDS)
             peer.say(_SEND_ELSEWHERE)
             assert b"once" not in await peer.hear(b"body\0")
             store.is_quick.set()
@@ -150,7 +87,7 @@ def test_what_waits_behind_a_message_that_left_nothing_to_be_written_comes() -> 
     async def main() -> None:
         async with peer_of(store) as peer:
             peer.say(_SEND_ELSEWHERE)
-            await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+            await asyncio.to_thread(store.has_begun.wait, SECONDS)
             peer.say(_SUBSCRIBE + b"BEGIN\ntransaction:t\n\n\0")
             peer.say(b"SEND\ndestination:/queue/a\npersistent:true\ntransaction:t\n\nonce\0")
             peer.say(b"COMMIT\ntransaction:t\n\n\0SEND\ndestination:/queue/a\n\nbehind\0" + _PING)
@@ -175,7 +112,7 @@ def test_publisher_is_not_read_while_too_many_of_its_receipts_wait() -> None:
     async def main() -> None:
         async with peer_of(store, Limits(outbox_high_water_bytes=2_000)) as peer:
             peer.say(_values(0))
-            await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+            await asyncio.to_thread(store.has_begun.wait, SECONDS)
             (session,) = peer.server.broker.sessions.values()
             await _read(peer.server, lambda: len(session.held))
             peer.say(_values(20))
@@ -191,8 +128,8 @@ def test_publisher_is_not_read_while_too_many_of_its_receipts_wait() -> None:
 
 async def _round_trip(server: Server) -> None:
     """Let the broker read all that was sent before: somebody else comes in and leaves."""
-    reader, writer = await asyncio.open_connection(*_address(server))
-    writer.write(_CONNECT + b"DISCONNECT\nreceipt:r\n\n\0")
+    reader, writer = await asyncio.open_connection(*address_of(server))
+    writer.write(CONNECT + b"DISCONNECT\nreceipt:r\n\n\0")
     await reader.readuntil(b"receipt-id:r\n")
     await reader.read()
     writer.close()
@@ -230,7 +167,7 @@ def test_publisher_is_not_read_while_the_store_is_too_far_behind() -> None:
     async def main() -> None:
         async with peer_of(store, Limits(max_commit_backlog_bytes=20_000)) as peer:
             peer.say(_sends(0))
-            await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+            await asyncio.to_thread(store.has_begun.wait, SECONDS)
             queue = peer.server.broker.queues.get("/queue/a")
             assert queue is not None
             await _read(peer.server, lambda: queue.depth)
@@ -251,7 +188,7 @@ def test_publisher_of_what_is_for_later_is_not_read_while_the_store_is_too_far_b
     async def main() -> None:
         async with peer_of(store, Limits(max_commit_backlog_bytes=20_000)) as peer:
             peer.say(_sends(0, b"delay:3600000"))
-            await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+            await asyncio.to_thread(store.has_begun.wait, SECONDS)
             await _read(peer.server, lambda: peer.server.broker.delayed_count)
             peer.say(_sends(20, b"delay:3600000", b"receipt:last"))
             await _round_trip(peer.server)
@@ -269,9 +206,9 @@ def test_who_sends_nothing_to_be_kept_is_read_while_the_store_is_behind() -> Non
 
     async def main() -> None:
         async with peer_of(store, Limits(max_commit_backlog_bytes=20_000)) as peer:
-            other = await asyncio.open_connection(*_address(peer.server))
-            other[1].write(_CONNECT + _sends(0))
-            await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+            other = await asyncio.open_connection(*address_of(peer.server))
+            other[1].write(CONNECT + _sends(0))
+            await asyncio.to_thread(store.has_begun.wait, SECONDS)
 
             peer.say(b"SEND\ndestination:/queue/b\nreceipt:light\n\nx\0")
             await peer.hear(b"receipt-id:light\n")
@@ -288,7 +225,7 @@ def test_error_comes_behind_all_receipts_of_what_was_sent_in_one_go() -> None:
     async def main() -> None:
         async with peer_of(store) as peer:
             peer.say(_SEND * 2000 + b"bogus\n")
-            await asyncio.to_thread(store.has_begun.wait, _SECONDS)
+            await asyncio.to_thread(store.has_begun.wait, SECONDS)
             store.is_quick.set()
             said = await peer.hear_all()
 

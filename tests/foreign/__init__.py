@@ -1,0 +1,1 @@
+"""Our clients and services against brokers, databases and clients of others: all marked `foreign`."""

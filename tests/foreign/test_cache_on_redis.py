@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import suppress
 from uuid import uuid4
 
 import anyio
@@ -16,39 +13,10 @@ from nebula.extras.redis_cache import RedisCache
 from nebula.rpc.client.cache import Cache, CacheFailed
 from nebula.rpc.client.client import Client
 from nebula.testing import TestClient, fake
-from tests.foreign.install import install_program
-from tests.ports import free_port
+from tests.foreign.redis_server import DEADLINE, RedisServer
 
 # The first one waits for Redis to be installed.
 pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
-
-_DEADLINE = 20.0
-
-
-class RedisServer:
-    """A Redis of its own, which keeps nothing."""
-
-    def __init__(self) -> None:
-        install_program("redis-server", "redis-server")
-        self._port = free_port()
-        self.url = f"redis://127.0.0.1:{self._port}/0"
-        self.start()
-
-    def start(self) -> None:
-        options = ["--port", str(self._port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-        self._process = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL)
-        until = time.monotonic() + _DEADLINE
-        with redis.Redis.from_url(self.url) as client:
-            while True:
-                with suppress(redis.ConnectionError):
-                    client.ping()
-                    return
-                assert time.monotonic() < until, "Redis does not start"
-                time.sleep(0.02)
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(_DEADLINE)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +35,7 @@ async def store(server: RedisServer) -> AsyncGenerator[RedisCache]:
 
 
 async def test_what_is_put_is_got_until_its_time_is_over(store: RedisCache) -> None:
-    with anyio.fail_after(_DEADLINE):
+    with anyio.fail_after(DEADLINE):
         await store.put("a", b"\0octets\xff", 60)
         assert await store.get("a") == b"\0octets\xff"
         assert await store.get("b") is None
@@ -80,7 +48,7 @@ async def test_keys_are_dropped_by_how_they_begin_and_no_others(
     store: RedisCache, server: RedisServer
 ) -> None:
     other = RedisCache(server.url, namespace=f"ax{uuid4().hex}:")
-    with anyio.fail_after(_DEADLINE):
+    with anyio.fail_after(DEADLINE):
         await other.put('["/queue/a","b",1]', b"other", 60)
         for number in range(2500):
             await store.put(f'["/queue/a","b",{number}]', b"x", 60)
@@ -95,10 +63,10 @@ async def test_keys_are_dropped_by_how_they_begin_and_no_others(
 async def test_answer_that_nobody_waits_for_any_more_is_not_kept(
     store: RedisCache, server: RedisServer
 ) -> None:
-    with redis.Redis.from_url(server.url) as admin, anyio.fail_after(_DEADLINE):
+    with redis.Redis.from_url(server.url) as admin, anyio.fail_after(DEADLINE):
         await store.get("a")  # a connection that is not slow to begin
         admin.config_resetstat()
-        admin.client_pause(int(_DEADLINE * 1000), all=False)
+        admin.client_pause(int(DEADLINE * 1000), all=False)
         with anyio.move_on_after(0.05) as scope:
             await store.put("a", b"stale", 60)
         admin.client_unpause()
@@ -112,7 +80,7 @@ async def test_answer_that_nobody_waits_for_any_more_is_not_kept(
 async def test_clients_with_a_cache_each_share_the_answers(store: RedisCache, server: RedisServer) -> None:
     price = fake("prices", "quote", side_effect=[1, 2])
     verbs = {"prices.quote": 60.0}
-    with anyio.fail_after(_DEADLINE):
+    with anyio.fail_after(DEADLINE):
         async with (
             TestClient(price, cache=Cache(verbs, store=store)) as client,
             Client(client.url, cache=Cache(verbs, store=store)) as other,
@@ -127,7 +95,7 @@ async def test_clients_with_a_cache_each_share_the_answers(store: RedisCache, se
 
 async def test_hundred_callers_of_a_cold_key_make_one_request(store: RedisCache) -> None:
     price = fake("prices", "quote", returns=1)
-    with anyio.fail_after(_DEADLINE):
+    with anyio.fail_after(DEADLINE):
         async with (
             TestClient(price, cache=Cache({"prices.quote": 60.0}, store=store)) as client,
             anyio.create_task_group() as tasks,
@@ -143,7 +111,7 @@ async def test_calls_go_on_while_redis_is_away_and_use_it_again(
 ) -> None:
     price = fake("prices", "quote", returns=1)
     cache = Cache({"prices.quote": 60.0}, store=store)
-    with anyio.fail_after(_DEADLINE):
+    with anyio.fail_after(DEADLINE):
         async with TestClient(price, cache=cache) as client:
             await client.call("prices", "quote")
             server.stop()

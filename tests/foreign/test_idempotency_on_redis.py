@@ -11,7 +11,7 @@ import redis
 
 from nebula.errors import SettingsError
 from nebula.rpc.idempotency import Claim, Reach, RedisStore, StoreFailed
-from tests.foreign.test_cache_on_redis import RedisServer
+from tests.foreign.redis_server import RedisServer
 from tests.ports import free_port
 from tests.rpc.idempotency.stores import StoreSuite
 

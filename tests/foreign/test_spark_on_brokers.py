@@ -9,10 +9,11 @@ import pytest
 
 from nebula import sync
 from nebula.rpc.jobs.runner import JobFailure
-from tests.spark.source.test_spark import Run, run, running
+from tests.spark.conftest import shared_engine, shared_state
+from tests.spark.source.test_spark import Run, run
 from tests.spark.source.test_stream import Query, publish, until
 
-__all__ = ["run", "running"]  # fixtures
+__all__ = ["run", "shared_engine", "shared_state"]  # fixtures
 
 # The first one waits for the broker to be installed.
 pytestmark = [pytest.mark.foreign, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -1,0 +1,1 @@
+"""Fuzz targets, their corpus, and what they have found."""

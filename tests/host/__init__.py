@@ -1,0 +1,1 @@
+"""Services and HTTP inside the process of a broker."""

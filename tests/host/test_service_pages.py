@@ -18,7 +18,7 @@ from nebula.host.service_pages import pages_served
 from nebula.rpc.client.client import Client
 from nebula.rpc.service.responder import Responder
 from nebula.spark import Spark, SparkRunner
-from tests.cli.test_supervising import get
+from tests.http_requests import get
 from tests.rpc.conftest import broker_url  # noqa: F401  # a fixture
 from tests.spark.fakes import fake_command
 

@@ -1,0 +1,1 @@
+"""STOMP clients of others, written in Python, against our broker."""

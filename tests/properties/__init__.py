@@ -1,0 +1,1 @@
+"""Property machines: random histories of a broker against a model."""

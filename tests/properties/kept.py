@@ -38,6 +38,7 @@ class Entry:
     place_in_line: int | None = field(default_factory=_NEXT_PLACE)  # None: a crash left it open
     waits_since: int = 0  # the look of `check_order` before which it came, or came back
     once_in: int | None = None  # the batch that it waits for, where it is promised once
+    was_due: bool = False  # before a restart: it may be in its line on disk, and wait for no batch
 
     def survives(self, kept: int) -> bool:
         """Whether a crash would leave it, now that these batches are on disk."""
@@ -260,6 +261,7 @@ class Model:
         entry.is_restored, entry.was_back, entry.once_in = True, False, None
         entry.place = "waiting" if entry.deliver_at is None else "delayed"
         if entry.deliver_at is not None:
+            entry.was_due = entry.deliver_at <= now
             entry.place_in_line = None  # it was put into its line before the crash, or will be now
         if entry.has_expired(now):
             self.expire(entry)

@@ -21,7 +21,7 @@ from nebula.broker.core.policies import DestinationPolicy
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received
-from tests.properties.examples import SECONDS, many
+from tests.depth import SECONDS, machine_settings
 
 QUEUES = ("/queue/a", "/queue/b")
 TOPIC = "/topic/t"
@@ -456,5 +456,5 @@ class BrokerMachine(RuleBasedStateMachine):
             subscribed.held[body] = frame
 
 
-TestBroker = pytest.mark.timeout(SECONDS)(BrokerMachine.TestCase)
-TestBroker.settings = many(200, 60)
+TestBroker = pytest.mark.deep(pytest.mark.timeout(SECONDS)(BrokerMachine.TestCase))
+TestBroker.settings = machine_settings(50, 60)

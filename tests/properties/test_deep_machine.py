@@ -6,9 +6,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tests.properties.examples import SECONDS, many
+from tests.depth import SECONDS, machine_settings
+from tests.properties.store_machine import StoreMachine
 from tests.properties.store_world import PLAIN, RANKED
-from tests.properties.test_store_machine import StoreMachine
 
 MOST_PEERS = 6
 
@@ -62,8 +62,8 @@ class DeepRankedMachine(DeepMachine):
     read = (RANKED,)
 
 
-TestDeep = pytest.mark.timeout(SECONDS)(DeepMachine.TestCase)
-TestDeep.settings = many(60, 40)
+TestDeep = pytest.mark.deep(pytest.mark.timeout(SECONDS)(DeepMachine.TestCase))
+TestDeep.settings = machine_settings(15, 40)
 
-TestDeepRanked = pytest.mark.timeout(SECONDS)(DeepRankedMachine.TestCase)
-TestDeepRanked.settings = many(60, 40)
+TestDeepRanked = pytest.mark.deep(pytest.mark.timeout(SECONDS)(DeepRankedMachine.TestCase))
+TestDeepRanked.settings = machine_settings(15, 40)

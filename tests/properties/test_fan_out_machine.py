@@ -6,11 +6,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from tests.properties.examples import SECONDS, many
+from tests.depth import SECONDS, machine_settings
 from tests.properties.kept import Subscribed
+from tests.properties.store_machine import COMMANDS, StoreMachine
 from tests.properties.store_peers import WHO
 from tests.properties.store_world import CLIENTS, PLAIN
-from tests.properties.test_store_machine import COMMANDS, StoreMachine
 
 
 class FanOutMachine(StoreMachine):
@@ -73,5 +73,5 @@ class FanOutMachine(StoreMachine):
         super().teardown()
 
 
-TestFanOut = pytest.mark.timeout(SECONDS)(FanOutMachine.TestCase)
-TestFanOut.settings = many(250, 40)
+TestFanOut = pytest.mark.deep(pytest.mark.timeout(SECONDS)(FanOutMachine.TestCase))
+TestFanOut.settings = machine_settings(62, 40)

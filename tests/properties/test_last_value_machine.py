@@ -19,7 +19,7 @@ from nebula.broker.core.limits import Limits
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received
-from tests.properties.examples import SECONDS, many
+from tests.depth import SECONDS, machine_settings
 from tests.properties.last_values import Subscribed, Value
 
 SELDOM = st.integers(0, 4)  # 0: now
@@ -388,5 +388,5 @@ class LastValueMachine(RuleBasedStateMachine):
         assert in_flight == WINDOW or subscribed.due <= set(subscribed.in_flight), "something is kept back"
 
 
-TestLastValues = pytest.mark.timeout(SECONDS)(LastValueMachine.TestCase)
-TestLastValues.settings = many(200, 80)
+TestLastValues = pytest.mark.deep(pytest.mark.timeout(SECONDS)(LastValueMachine.TestCase))
+TestLastValues.settings = machine_settings(50, 80)

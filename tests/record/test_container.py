@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import fastavro
@@ -15,6 +12,7 @@ import pytest
 from nebula.avro import Schema
 from nebula.errors import SettingsError
 from nebula.record.container import ContainerError, ContainerReader, ContainerWriter, cut
+from tests.record.full_disk import files_of_at_most
 
 READING = Schema(
     {
@@ -38,17 +36,6 @@ def write(path: Path, count: int, *, codec: str = "null", block_bytes: int = 64)
 
 def read(octets: bytes) -> list[object]:
     return list(fastavro.reader(io.BytesIO(octets)))
-
-
-@contextmanager
-def files_of_at_most(size_bytes: int) -> Iterator[None]:
-    """The disk is full for whoever writes behind that offset."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "zstandard"])

@@ -14,8 +14,8 @@ from nebula.record.ledger import LedgerDamaged
 from nebula.record.message import encode_message
 from nebula.record.spool import Spool, Synced
 from tests.dying import deaths
+from tests.record.full_disk import files_of_at_most
 from tests.record.messages import Acks, records
-from tests.record.test_container import files_of_at_most
 
 MESSAGES = [f"m-{number}" for number in range(30)]
 _BATCH = 4

@@ -19,7 +19,7 @@ from nebula.record.status import (
     read_statuses,
     write_status,
 )
-from tests.record.test_container import files_of_at_most
+from tests.record.full_disk import files_of_at_most
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "recorder-metrics.md"
 

@@ -17,6 +17,7 @@ from nebula.record.sorting import Sorter
 from nebula.record.store import RecordStore
 from nebula.stomp.client import Message
 from tests.dying import deaths
+from tests.record.full_disk import files_of_at_most
 from tests.record.messages import (
     NEWER_READING,
     READING,
@@ -28,7 +29,6 @@ from tests.record.messages import (
     recorded,
     records,
 )
-from tests.record.test_container import files_of_at_most
 
 HOUR_MS = 3_600_000
 NOON_MS = 1_763_812_800_000  # 2025-11-22 12:00 UTC

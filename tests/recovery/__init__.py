@@ -1,0 +1,1 @@
+"""Brokers that are killed, and what their stores hold afterwards."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft7Validator  # type: ignore[import-untyped]  # it has no types
 
 from nebula.avro import Schema
 from nebula.codegen.asyncapi import asyncapi_document
@@ -21,26 +19,19 @@ from nebula.rpc.wire.avro_bodies import MESSAGE, in_avro
 from nebula.rpc.wire.envelope import JSON_TYPE, encode
 from nebula.testing import TestClient
 from tests.rpc import depot
-
-OFFICIAL = json.loads((Path(__file__).parent / "asyncapi" / "schema-3.0.0.json").read_text())
+from tests.rpc.asyncapi_schema import OFFICIAL, faults
+from tests.rpc.described import described
 
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, Any]:
-    verbs = [{**one.describe(), "queue": "/queue/depot"} for one in depot.app._registry]
+    verbs = [{**one, "queue": "/queue/depot"} for one in described(depot.app)["verbs"]]
     return {"service": "depot", "queues": ["/queue/depot", "/queue/depot slow"], "verbs": verbs}
 
 
 @pytest.fixture(scope="module")
 def document(told: dict[str, Any]) -> dict[str, Any]:
     return asyncapi_document(told, "stomps://alice:secret@broker.example:61614")
-
-
-def faults(schema: Any, instance: Any) -> list[str]:
-    return [
-        f"{'/'.join(map(str, one.path))}: {one.message[:200]}"
-        for one in Draft7Validator(schema).iter_errors(instance)
-    ]
 
 
 def test_document_is_valid_by_the_official_schema(document: dict[str, Any]) -> None:

@@ -26,9 +26,9 @@ from nebula.rpc.middleware.chain import CallNext
 from nebula.rpc.service.responder import Responder
 from nebula.rpc.wire.answers import Answer, success
 from nebula.testing import Faults, RunningBroker, TestClient
+from tests.rpc.asyncapi_schema import OFFICIAL, faults
 from tests.rpc.heard import Heard
 from tests.rpc.scripted import brokers, header
-from tests.rpc.test_asyncapi import OFFICIAL, faults
 from tests.stomp.peer import Peer
 
 pytestmark = pytest.mark.anyio

@@ -25,7 +25,8 @@ from nebula.rpc.contract.verbs import Verb
 from nebula.rpc.errors import VerbError
 from tests.rpc import depot
 from tests.rpc.conftest import Serving
-from tests.rpc.test_types import imported
+from tests.rpc.described import described
+from tests.rpc.stubs import imported
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ def parameters(*required: str, **properties: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, Any]:
-    verbs = [one.describe() for one in depot.app._registry]
+    verbs = described(depot.app)["verbs"]
     return {"service": "depot", "queues": ["/queue/depot"], "verbs": verbs}
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
@@ -22,6 +20,8 @@ from nebula.rpc.service.responder import Responder
 from nebula.rpc.wire.envelope import dump_json
 from tests.rpc.conftest import Serving
 from tests.rpc.depot import Card, Cash, Level, Mixed, Options, Order, Payment, Point, Receipt, Scores, Side
+from tests.rpc.described import described
+from tests.rpc.stubs import imported
 
 ORDER = Order(symbol="é", payment=Cash(coins=3), points=[Point(1, 2, ["a"], b"\xfe")], photo=b"\x00\xff")
 
@@ -87,23 +87,18 @@ def echo_of(kind: Any) -> Callable[..., Any]:
 @pytest.fixture(scope="module")
 def app() -> Responder:
     app = Responder("echoes")
-    for name, kind, _ in TYPES:
-        app.verb(name=name)(echo_of(kind))
+    for name, function in FUNCTIONS.items():
+        app.verb(name=name)(function)
     return app
 
 
+FUNCTIONS = {name: echo_of(kind) for name, kind, _ in TYPES}
 KINDS = {name: kind for name, kind, _ in TYPES}
 
 
-def handler(app: Responder, name: str) -> Callable[..., Any]:
-    verb = app._registry.get(name)
-    assert verb is not None
-    return verb.function  # type: ignore[attr-defined,no-any-return]  # a Verb: an echo
-
-
-def named(app: Responder, name: str, value: Any) -> Any:
+def named(name: str, value: Any) -> Any:
     """The parameters of a call by name: a single model or list is sent as it is (DESIGN 2)."""
-    schema = Signature(handler(app, name)).parameters_schema()
+    schema = Signature(FUNCTIONS[name]).parameters_schema()
     return value if PARAMETER_NAME in schema else {"value": value}
 
 
@@ -114,8 +109,8 @@ async def test_value_comes_back_from_a_call_by_function_and_by_name(
 ) -> None:
     with anyio.fail_after(10):
         async with serving(app):
-            by_function = await client.call(handler(app, name), value)
-            by_name = await client.call("echoes", name, named(app, name, value), result=KINDS[name])
+            by_function = await client.call(FUNCTIONS[name], value)
+            by_name = await client.call("echoes", name, named(name, value), result=KINDS[name])
 
     assert by_function == by_name == value
     assert type(by_function) is type(value)
@@ -124,20 +119,11 @@ async def test_value_comes_back_from_a_call_by_function_and_by_name(
 @pytest.fixture(scope="module")
 def stub(app: Responder, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     """The stub of that service, imported."""
-    verbs = [one.describe() for one in app._registry]
+    verbs = described(app)["verbs"]
     text = write_stubs({"service": "echoes", "queues": ["/queue/echoes"], "verbs": verbs})
     path = tmp_path_factory.mktemp("stub") / "echoes_client.py"
     path.write_text(text)
     return imported(path)
-
-
-def imported(path: Path) -> ModuleType:
-    """A module, under its own name, as pydantic looks for it there."""
-    module = ModuleType(path.stem)
-    module.__file__ = str(path)
-    sys.modules[path.stem] = module
-    exec(compile(path.read_text(), path, "exec"), module.__dict__)
-    return module
 
 
 @pytest.mark.anyio
@@ -147,11 +133,11 @@ async def test_value_comes_back_through_a_stub(
 ) -> None:
     function = getattr(stub, name)
     # As the stub's own types have it: its models are not the service's.
-    given = Signature(function).load(from_json(Signature(handler(app, name)).dump(value)))
+    given = Signature(function).load(from_json(Signature(FUNCTIONS[name]).dump(value)))
 
     with anyio.fail_after(10):
         async with serving(app):
             answer = await client.call(function, given)
 
     assert answer == given
-    assert from_json(dump_json(answer)) == from_json(Signature(handler(app, name)).dump(value))
+    assert from_json(dump_json(answer)) == from_json(Signature(FUNCTIONS[name]).dump(value))

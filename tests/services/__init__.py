@@ -1,0 +1,1 @@
+"""The example services and their demos."""

@@ -13,6 +13,7 @@ _DEMO = "services.flights.demo"
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_demo_shows_a_job_done_and_a_job_cancelled_and_leaves_nothing_running() -> None:
     mark = f"nebula-demo-test-{os.getpid()}"

@@ -95,6 +95,7 @@ def test_file_is_unpacked_once_and_nothing_unfinished_stays(cache: Path, flights
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_delays_of_all_carriers_are_those_of_the_file(spark: Engine, flights: list[Row]) -> None:
     output = run(spark, "delays", "delays")
 
@@ -103,6 +104,7 @@ def test_delays_of_all_carriers_are_those_of_the_file(spark: Engine, flights: li
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_delays_of_a_month_count_its_flights_only(spark: Engine, flights: list[Row]) -> None:
     output = run(spark, "delays in February", "delays", month=2)
 
@@ -110,6 +112,7 @@ def test_delays_of_a_month_count_its_flights_only(spark: Engine, flights: list[R
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_busiest_hours_are_counted_by_python_in_the_workers(spark: Engine, flights: list[Row]) -> None:
     output = run(spark, "busiest", "busiest_hours", origin="JFK", top=5)
 
@@ -123,6 +126,7 @@ def test_busiest_hours_are_counted_by_python_in_the_workers(spark: Engine, fligh
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "parameters"), [("delays", {"month": 13}), ("busiest_hours", {"top": 0})]
 )

@@ -1,0 +1,1 @@
+"""Spark jobs: the engine that runs them, supervised; real engines are marked `spark`."""

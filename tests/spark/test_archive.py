@@ -1,4 +1,4 @@
-"""A real archive of Java's classes: made, used, refused where it is damaged. And isolated runs."""
+"""A real archive of Java's classes: made, used, refused where it is damaged."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
-from nebula.rpc.jobs.runner import JobOutput, JobTask
+from nebula.rpc.jobs.runner import JobOutput
 from nebula.spark import Spark, lines
 from nebula.spark.class_archive import MAKER_COMMAND, Archivist
 from tests.spark.engine import Engine, engine, living, until
 
 # Two engines at a time, and Java writes for long.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 def _at_once(spark: Spark, idle_seconds: Callable[[], float]) -> Archivist:
@@ -29,10 +28,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     with engine(tmp_path_factory.mktemp("archive"), archivist=_at_once) as running:
         running.until_ready()
         yield running
-
-
-def isolated(job: str, function: str) -> JobTask:
-    return JobTask(job, 1, function, f"tests.spark.jobs:{function}", {}, None, isolation="process")
 
 
 def _archive() -> Path:
@@ -56,38 +51,6 @@ def test_next_engine_starts_from_the_archive_that_was_made(spark: Engine) -> Non
     assert status["archive"] == "used"
     assert str(_archive()) in Path(f"/proc/{status['jvm_pid']}/maps").read_text()
     assert spark.run_job("from archive", "count") == JobOutput(value=10)
-
-
-def test_isolated_run_has_a_jvm_of_its_own_that_ends_with_it(spark: Engine) -> None:
-    spark.submit(isolated("alone", "count"))
-    output = spark.told.wait("alone", "done", "failed")
-    (incarnation,) = spark.told.all("alone", "starting")
-
-    assert output == JobOutput(value=10)
-    assert incarnation != spark.status()["incarnation"]
-    until(lambda: not living(incarnation), "no process is left")
-
-
-def test_cancel_of_an_isolated_run_ends_code_that_never_asks(spark: Engine) -> None:
-    spark.submit(isolated("deaf", "ignores_cancel"))
-    spark.told.wait("deaf", "log")
-    spark.cancel("deaf")
-    if not spark.told.wait("deaf", "cancelled"):
-        spark.told.wait("deaf", "slots_free")
-
-    assert not living(spark.told.all("deaf", "starting")[0])
-    assert spark.run_job("beside deaf", "count") == JobOutput(value=10)
-
-
-def test_killed_jvm_of_an_isolated_run_loses_that_job_alone(spark: Engine) -> None:
-    spark.submit(isolated("killed", "between_actions"))
-    spark.told.wait("killed", "log")
-    (run,) = spark.status()["isolated"]
-    psutil.Process(run["jvm_pid"]).kill()
-
-    assert spark.told.wait("killed", "lost").startswith("Spark's JVM died")
-    until(lambda: not living(spark.told.all("killed", "starting")[0]), "no process is left")
-    assert spark.run_job("beside killed", "count") == JobOutput(value=10)
 
 
 def test_damaged_archive_is_refused_and_set_aside_and_jobs_run(

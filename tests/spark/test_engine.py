@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,22 +10,20 @@ import pytest
 from pyarrow import parquet  # type: ignore[import-untyped]  # it ships no types
 
 from nebula.rpc.jobs.runner import JobOutput
-from tests.spark.engine import WITH_WORKERS, Engine, engine, living, until
+from tests.spark.engine import WITH_WORKERS, Engine, living, until
 from tests.spark.told import task
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("engine")
+@pytest.fixture
+def state(shared_state: Path) -> Path:
+    return shared_state
 
 
-@pytest.fixture(scope="module")
-def spark(state: Path) -> Iterator[Engine]:
-    with engine(state) as running:
-        running.until_ready()
-        yield running
+@pytest.fixture
+def spark(shared_engine: Engine) -> Engine:
+    return shared_engine
 
 
 def test_status_says_which_java_and_spark_run(spark: Engine) -> None:

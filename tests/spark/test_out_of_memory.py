@@ -66,7 +66,7 @@ def _name() -> str:
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("function", ["gather", "hoard"])
+@pytest.mark.parametrize("function", ["gather", pytest.param("hoard", marks=pytest.mark.slow)])
 def test_job_that_uses_up_the_memory_is_told_so_and_the_one_beside_it_is_lost_with_the_engine(
     spark: Engine, function: str
 ) -> None:
@@ -85,6 +85,7 @@ def test_job_that_uses_up_the_memory_is_told_so_and_the_one_beside_it_is_lost_wi
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_isolated_job_that_uses_up_its_memory_is_told_so(spark: Engine) -> None:
     name = _name()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs_runner import run_page
-from tests.test_docs import ROOT, SPARK_PAGES
+from tests.docs_runner import ROOT, SPARK_PAGES, run_page
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", sorted(SPARK_PAGES))
 def test_page_runs_as_it_stands(name: str, tmp_path: Path) -> None:

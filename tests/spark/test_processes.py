@@ -22,7 +22,7 @@ from nebula.sync import Client, JobHandle
 from tests.cli.programs import NEBULA, environment, running
 from tests.spark.engine import PATIENCE_SECONDS, living, until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 _MARK = "NEBULA_TEST_MARK"
 

@@ -1,0 +1,1 @@
+"""`nebula.testing`: brokers, clocks, fakes and faults for tests of users."""

@@ -30,6 +30,7 @@ async def record(client: Client, folder: Path, *orders: tuple[str, int, int]) ->
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_report_adds_up_what_was_recorded_of_the_day(tmp_path: Path) -> None:
     async with TestClient(app, timeout=120) as client:

@@ -1,0 +1,1 @@
+"""The module `nebula.js` in Chromium, and its types."""

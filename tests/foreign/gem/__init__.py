@@ -1,0 +1,1 @@
+"""A double of the gem NebulousStomp, byte by byte and against services of ours."""

@@ -1,0 +1,1 @@
+"""STOMP clients in other languages that judge our broker."""

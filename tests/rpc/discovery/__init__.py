@@ -1,0 +1,1 @@
+"""How instances make themselves known and are found."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -21,6 +19,7 @@ from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import StompClient
 from nebula.testing import Faults
 from tests.rpc.conftest import RunningBroker, Serving
+from tests.rpc.discovery.instances import serving_at
 
 pytestmark = pytest.mark.anyio
 
@@ -299,18 +298,6 @@ async def test_changes_end_with_the_connection(mortal_broker: RunningBroker) -> 
 # --- brokers without last values ---
 
 
-@asynccontextmanager
-async def _serving_at(url: str, *apps: Responder) -> AsyncGenerator[None]:
-    async with anyio.create_task_group() as tasks:
-        for app in apps:
-            started = anyio.Event()
-            tasks.start_soon(partial(app.run, url, started=started, grace=0.05))
-            with anyio.fail_after(5):
-                await started.wait()
-        yield
-        tasks.cancel_scope.cancel()
-
-
 async def answering(client: Client, count: int, service: str | None = None) -> list[Instance]:
     """Those that answer, asked until they are so many: a busy machine may take longer than it is given."""
     with anyio.fail_after(20):
@@ -321,7 +308,7 @@ async def answering(client: Client, count: int, service: str | None = None) -> l
 
 async def test_where_there_are_no_last_values_instances_answer_who_asks(plain_url: str) -> None:
     apps = fresh(), fresh()
-    async with _serving_at(plain_url, *apps), Client(plain_url) as client:
+    async with serving_at(plain_url, *apps), Client(plain_url) as client:
         everybody = await answering(client, 2)
         one = await answering(client, 1, apps[0].name)
 
@@ -333,7 +320,7 @@ async def test_only_who_is_asked_for_answers(plain_url: str) -> None:
     apps = fresh(), fresh()
     inbox = f"{names.INBOX_PREFIX}{uuid4()}"
     async with (
-        _serving_at(plain_url, *apps),
+        serving_at(plain_url, *apps),
         StompClient(plain_url) as stomp,
         stomp.subscribe(inbox, headers={names.EXCLUSIVE: "true"}) as answers,
     ):
@@ -350,7 +337,7 @@ async def test_only_who_is_asked_for_answers(plain_url: str) -> None:
 async def test_where_there_are_no_last_values_all_questions_are_answered_in_one_queue(plain_url: str) -> None:
     app, inboxes = fresh(), []
     async with (
-        _serving_at(plain_url, app),
+        serving_at(plain_url, app),
         StompClient(plain_url) as stomp,
         stomp.subscribe(names.SERVICES_TOPIC) as questions,
         Client(plain_url) as client,
@@ -376,7 +363,7 @@ async def test_where_there_are_no_last_values_changes_are_seen_by_asking_again(p
             client.watch_services(app.name, timeout=0.2) as presence,
         ):
             assert presence.instances == []
-            async with _serving_at(plain_url, app):
+            async with serving_at(plain_url, app):
                 assert len(await until(presence, 1)) == 1
             assert await until(presence, 0) == []
 
@@ -392,7 +379,7 @@ async def test_where_there_are_no_last_values_changes_are_seen_by_asking_again(p
 )
 async def test_question_that_cannot_be_answered_does_no_harm(plain_url: str, headers: dict[str, str]) -> None:
     app = fresh()
-    async with _serving_at(plain_url, app), Client(plain_url) as client:
+    async with serving_at(plain_url, app), Client(plain_url) as client:
         await client.stomp.send(names.SERVICES_TOPIC, b'{"verb":"neb.who"}', headers, receipt=True)
         await client.stomp.send(names.SERVICES_TOPIC, b"\xff\x00", headers, receipt=True)
 

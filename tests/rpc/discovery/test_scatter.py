@@ -23,7 +23,7 @@ from nebula.rpc.middleware.chain import Call, MakeCall
 from nebula.rpc.service.responder import Responder
 from nebula.rpc.wire.envelope import BOO
 from tests.rpc.conftest import RunningBroker, Serving
-from tests.rpc.discovery.test_presence import _serving_at
+from tests.rpc.discovery.instances import serving_at
 
 pytestmark = pytest.mark.anyio
 
@@ -202,7 +202,7 @@ async def test_instance_that_dies_is_not_waited_for(broker_url: str, client: Cli
     herd = Herd(2)
     with anyio.fail_after(10):
         async with (
-            _serving_at(broker_url, herd.apps[1]),
+            serving_at(broker_url, herd.apps[1]),
             stoppable(broker_url, herd.apps[0], grace=0) as running,
             client.call_all(herd.name, "slow", timeout=60) as answers,
         ):
@@ -312,7 +312,7 @@ async def test_lost_connection_ends_it(mortal_broker: RunningBroker) -> None:
     herd = Herd(1)
     with anyio.fail_after(10):
         async with (
-            _serving_at(mortal_broker.url, *herd.apps),
+            serving_at(mortal_broker.url, *herd.apps),
             Client(mortal_broker.url, reconnect=False) as client,
             client.call_all(herd.name, "slow") as answers,
         ):
@@ -325,7 +325,7 @@ async def test_lost_connection_ends_it(mortal_broker: RunningBroker) -> None:
 
 async def test_it_works_where_there_are_no_last_values(plain_url: str) -> None:
     herd = Herd(2)
-    async with _serving_at(plain_url, *herd.apps), Client(plain_url) as client:
+    async with serving_at(plain_url, *herd.apps), Client(plain_url) as client:
         with anyio.fail_after(20):
             # Who is there is asked for a second, in which a busy machine may not answer.
             while len((found := await client.call_all(herd.name, "quick")).values) < 2:

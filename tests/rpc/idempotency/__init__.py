@@ -1,0 +1,1 @@
+"""Requests that come twice and are handled once."""

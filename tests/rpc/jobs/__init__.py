@@ -1,0 +1,1 @@
+"""Jobs: their states, order, registry and the service around them."""

@@ -1,0 +1,1 @@
+"""Streams of items between a service and its caller."""

@@ -1,0 +1,1 @@
+"""Jobs on a standalone cluster and through Spark Connect."""

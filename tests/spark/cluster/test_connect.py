@@ -7,25 +7,22 @@ import re
 import signal
 import socketserver
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from services.cluster.machines import Machine, connect_server
+from tests.spark.cluster.connecting import PATIENCE_SECONDS, is_running, reaching, start_endless
 from tests.spark.cluster.flights import ask_delays, expected_delays
-from tests.spark.engine import Engine, engine, living, until
+from tests.spark.engine import Engine, living, until
 from tests.spark.reading.samples import READING, readings, write
 from tests.spark.told import task
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
-
-# Several JVMs start beside each other, on few cores.
-PATIENCE_SECONDS = 150.0
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +40,6 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def spark(server: Machine, state: Path) -> Iterator[Engine]:
     with reaching(server.address, state) as running:
         yield running
-
-
-def reaching(
-    address: str, state: Path, conf: Mapping[str, str] | None = None, **declared: Any
-) -> AbstractContextManager[Engine]:
-    where: dict[str, Any] = {"remote": f"sc://{address}", "master": "", "memory": "1g", "conf": conf or {}}
-    return engine(state, patience=PATIENCE_SECONDS, **where, **declared)
-
-
-def start_endless(spark: Engine, job: str, folder: Path) -> psutil.Process:
-    """Start a job that never ends; the process on the server that runs its code."""
-    spark.submit(task(job, "tests.spark.cluster.jobs:endless", folder=str(folder)))
-    until((folder / "pid").exists, "the job's code runs on the server", PATIENCE_SECONDS)
-    return psutil.Process(int((folder / "pid").read_text()))
 
 
 def test_server_answers_as_a_table_made_without_spark_does(spark: Engine) -> None:
@@ -220,7 +203,3 @@ def babbler() -> Iterator[str]:
 def opened(server: Machine, what: str = "") -> set[str]:
     """The ids of sessions that its log tells of, or that this word was said of."""
     return set(re.findall(rf"{what}.* sessionId: ([0-9a-f-]{{36}})", server.log.read_text()))
-
-
-def is_running(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

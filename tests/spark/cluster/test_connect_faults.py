@@ -20,7 +20,7 @@ from nebula.spark import Spark
 from services.cluster.machines import connect_server
 from tests.rpc.jobs.harness import Published, ask, request
 from tests.spark.cluster import jobs
-from tests.spark.cluster.test_connect import PATIENCE_SECONDS, is_running, reaching, start_endless
+from tests.spark.cluster.connecting import PATIENCE_SECONDS, is_running, reaching, start_endless
 from tests.spark.engine import living, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]

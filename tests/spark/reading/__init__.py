@@ -1,1 +1,1 @@
-"""Tests of the readers behind `ctx.read`."""
+"""`ctx.read`: readers of Avro files in jobs."""

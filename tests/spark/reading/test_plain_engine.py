@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from nebula.rpc.jobs.runner import JobFailure, JobOutput
-from tests.spark.engine import CONF, Engine, engine
+from tests.spark.engine import Engine
 from tests.spark.reading.samples import fields, write
 from tests.spark.told import task
 
@@ -19,11 +18,9 @@ _PATIENCE_SECONDS = 240.0
 _NUMBERS = count()
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with engine(tmp_path_factory.mktemp("engine"), conf=CONF) as running:
-        running.until_ready()
-        yield running
+@pytest.fixture
+def spark(shared_engine: Engine) -> Engine:
+    return shared_engine
 
 
 def _rows(spark: Engine, path: Path, **options: Any) -> Any:

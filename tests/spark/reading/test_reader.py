@@ -58,6 +58,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 _NUMBERS = count()
 
+# One harm of all readers will do in `make test`.
+_MORE_HARM = ("empty", "other", "garbled", "too long")
+
 
 def _timestamp(unit: str) -> dict[str, str]:
     return {"type": "long", "logicalType": f"timestamp-{unit}"}
@@ -284,7 +287,9 @@ def test_schema_is_that_of_the_last_file_and_what_does_not_fit_is_told(spark: En
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("harm", ["cut", "empty", "other", "garbled", "too long"])
+@pytest.mark.parametrize(
+    "harm", ["cut", *(pytest.param(each, marks=pytest.mark.slow) for each in _MORE_HARM)]
+)
 def test_damaged_file_fails_the_job_with_its_name(
     harm: str, reader: str, spark: Engine, data: Path, tmp_path: Path
 ) -> None:
@@ -298,7 +303,10 @@ def test_damaged_file_fails_the_job_with_its_name(
         assert str(bad) in failure.message
 
 
-@pytest.mark.parametrize("harm", ["cut", "empty", "other", "garbled"])
+@pytest.mark.parametrize(
+    "harm",
+    ["cut", *(pytest.param(each, marks=pytest.mark.slow) for each in _MORE_HARM if each != "too long")],
+)
 def test_damaged_file_is_left_out_whole_where_the_job_says_so(
     harm: str, spark: Engine, data: Path, tmp_path: Path
 ) -> None:

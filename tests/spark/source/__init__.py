@@ -1,0 +1,1 @@
+"""The streaming format `nebula`, as source and as sink."""

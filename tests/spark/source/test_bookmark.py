@@ -9,7 +9,7 @@ import pytest
 from nebula.errors import SettingsError
 from nebula.spark.source.bookmark import Bookmark
 from tests.own_logs import own_logs
-from tests.record.test_container import files_of_at_most
+from tests.record.full_disk import files_of_at_most
 
 
 def test_spool_is_known_again_with_what_was_committed(tmp_path: Path) -> None:

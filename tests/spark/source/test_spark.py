@@ -17,10 +17,10 @@ from nebula.avro import Schema
 from nebula.rpc.jobs.runner import JobFailure
 from nebula.testing import RunningBroker
 from tests.own_logs import all_logs
-from tests.spark.engine import PATIENCE_SECONDS, Engine, engine, until
+from tests.spark.engine import PATIENCE_SECONDS, Engine, until
 from tests.spark.told import task
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 READING = Schema({
     "type": "record", "name": "Reading", "namespace": "venue",
@@ -38,12 +38,6 @@ _NUMBERS = count()
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with engine(tmp_path_factory.mktemp("engine")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     schemas = tmp_path_factory.mktemp("schemas")
     (schemas / "reading.avsc").write_text(json.dumps(READING.definition))
@@ -53,11 +47,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 
 @pytest.fixture
-def run(running: Engine) -> Run:
+def run(shared_engine: Engine) -> Run:
     def run_one(function: str, **parameters: Any) -> Any:
         job = f"{function}-{next(_NUMBERS)}"
-        running.submit(task(job, f"tests.spark.source.jobs:{function}", **parameters))
-        told = running.told.wait(job, "done", "failed", seconds=3 * PATIENCE_SECONDS)
+        shared_engine.submit(task(job, f"tests.spark.source.jobs:{function}", **parameters))
+        told = shared_engine.told.wait(job, "done", "failed", seconds=3 * PATIENCE_SECONDS)
         return told if isinstance(told, JobFailure) else told.value
 
     return run_one
@@ -88,7 +82,9 @@ def test_rows_that_were_written_are_streamed_once_over_restarts(
     assert first[0]["content_type"] == "application/json"
 
 
-@pytest.mark.parametrize("named", [{"schemaName": READING.name, "content": "envelope"}, {}])
+@pytest.mark.parametrize(
+    "named", [{"schemaName": READING.name, "content": "envelope"}, pytest.param({}, marks=pytest.mark.slow)]
+)
 def test_rows_come_back_in_the_columns_of_their_schema_named_or_bound(
     named: dict[str, str], run: Run, broker: RunningBroker, tmp_path: Path
 ) -> None:
@@ -122,6 +118,7 @@ def test_row_that_the_broker_refuses_fails_the_write_with_its_number(run: Run, b
     assert "row 0 was refused by the broker for /queue/checked: rejected-invalid" in failure.trace
 
 
+@pytest.mark.slow
 def test_stream_is_forwarded_in_batches_of_the_size_that_was_asked_for(
     run: Run, broker: RunningBroker, tmp_path: Path
 ) -> None:
@@ -141,6 +138,7 @@ def test_stream_is_forwarded_in_batches_of_the_size_that_was_asked_for(
     assert bodies == set(range(50))
 
 
+@pytest.mark.slow
 def test_stream_that_is_stopped_takes_leave_of_the_broker(
     run: Run, broker: RunningBroker, tmp_path: Path
 ) -> None:

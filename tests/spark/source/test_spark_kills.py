@@ -18,7 +18,7 @@ import pytest
 
 from nebula import sync
 from nebula.stomp.messages import AckMode
-from tests.cli.test_record import broker_process
+from tests.cli.programs import broker_process
 from tests.spark.source.killed_query import FORWARDED, QUEUE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]

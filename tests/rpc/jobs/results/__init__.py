@@ -1,0 +1,1 @@
+"""Tables that jobs return, read in pages and as Arrow."""
