@@ -22,6 +22,7 @@ FOLDER: Final = ROOT / "docs" / "reference" / "api"
 NAMES: Final[dict[str, dict[str, Sequence[str]]]] = {
     "nebula": {"nebula": ()},
     "nebula.rpc": {
+        "nebula.rpc": (),
         "nebula.rpc.middleware.chain": ("Call", "CallMiddleware", "CallNext", "MakeCall", "Middleware"),
         "nebula.rpc.wire.answers": ("Answer",),
         "nebula.rpc.middleware.limits": ("limit_requests",),

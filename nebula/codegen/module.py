@@ -67,7 +67,7 @@ class _Module:
         self._names = Names()
         self._remote = self._names.give(identifier(self._service), f"{identifier(self._service)}_service")
         self._types = Types(self._names, class_names)
-        self._types.imports.add(("nebula.rpc.contract.remote", "Remote"))
+        self._types.imports.add(("nebula.rpc", "Remote"))
         self._errors: dict[str, str] = {}
         self._aliases: list[list[str]] = []
 
@@ -212,7 +212,7 @@ class _Module:
         found = expression_of(schema, schema["default"], scope) if "default" in schema else None
         if found is not None and found.is_constant:
             return _Parameter(name, code, found.code, note)
-        self._types.imports.add(("nebula.rpc.contract.remote", "OMITTED"))
+        self._types.imports.add(("nebula.rpc", "OMITTED"))
         return _Parameter(name, code, "OMITTED", note)
 
     def _scope(self, schema: Schema, suffix: str = "") -> Scope:

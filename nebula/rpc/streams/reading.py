@@ -318,7 +318,7 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
             raise UnexpectedReply(said) if is_stream else NotAStream(said, items)
         if is_stream:
             incoming.flow.read(_number(headers[names.STREAM_SEQ]), len(items))
-        self._items = read_checked(items, self._read)
+        self._items = items if self._read is None else read_checked(items, self._read)
 
     async def aclose(self) -> None:
         """Read no further. Idempotent."""
