@@ -115,7 +115,7 @@ async def test_delay_between_attempts_passes_at_once() -> None:
 
 def is_asking(client: Client) -> bool:
     """Whether an answer is awaited; else a call waits for its next attempt."""
-    inbox = client._caller._inbox
+    inbox = client._calls.connection.inbox
     return inbox is not None and inbox.in_flight > 0
 
 

@@ -1,4 +1,18 @@
-"""Answers that are kept for a while, so that the same question is not asked twice (PROTOCOL C.6, D.39)."""
+"""Cache of replies, so that the same question is not asked twice within some seconds (PROTOCOL C.6, D.39).
+
+The key is the question: destination, verb, parameters as JSON with sorted keys (or the Avro datum), and
+last the partition: the broker and the principal. A reply to one principal is never given to another, unless
+the cache is `shared`. As the partition comes last, `invalidate` can forget a prefix for all partitions at
+once.
+
+One flight per question. While a question is being asked, all others who ask the same wait for that reply,
+so an entry that expires under load costs one call and not a thousand. An error ends the flight for all; a
+timeout only for the caller whose time it was. `invalidate` marks flights stale: their reply is returned,
+but not kept.
+
+The store may fail or be slow: a call gives it half of its time and goes on without it. Only `success` is
+kept.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a client is, and of which broker: for what was answered to one, and is not for others."""
+"""Partition of a cache: the broker and the principal that a reply was for, as one text."""
 
 from __future__ import annotations
 

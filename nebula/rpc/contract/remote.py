@@ -15,8 +15,8 @@ __all__ = ["OMITTED", "Partial", "Remote"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-# The default of a parameter whose default only the service knows. What is not given is not sent.
 OMITTED: Final[Any] = None
+"""The default of a parameter whose default only the service knows. What is not given is not sent."""
 
 
 class Remote:
