@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from nebula.rpc.client.cache import Cache, CacheFailed
     from nebula.rpc.client.client import Client
     from nebula.rpc.client.reconnect import ConnectionState
-    from nebula.rpc.client.retry import Retry
     from nebula.rpc.contract.context import Request
     from nebula.rpc.contract.injection import Depends
     from nebula.rpc.contract.lifespan import lifespan_state
+    from nebula.rpc.contract.retry import Retry
     from nebula.rpc.contract.verbs import verb
     from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError
     from nebula.rpc.jobs import Job, JobCancelled, JobHandle, JobState, JobStatus
@@ -118,7 +118,7 @@ _HOMES = {
     "Problem": "nebula.rpc.problems",
     "Request": "nebula.rpc.contract.context",
     "Responder": "nebula.rpc.service.responder",
-    "Retry": "nebula.rpc.client.retry",
+    "Retry": "nebula.rpc.contract.retry",
     "Spark": "nebula.spark",
     "StreamBroken": "nebula.rpc.errors",
     "TlsOptions": "nebula.stomp.client_tls",

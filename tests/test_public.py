@@ -46,6 +46,7 @@ def test_the_packages_that_load_lazily_are_these() -> None:
     assert {
         "nebula",
         "nebula.record",
+        "nebula.rpc",
         "nebula.rpc.jobs",
         "nebula.spark",
         "nebula.spark.reading",
@@ -60,7 +61,7 @@ def test_every_public_name_resolves_and_is_itself_public(package: str) -> None:
         value = getattr(module, name)
 
         assert not name.startswith("_")
-        assert value is not None
+        assert value is not None or name == "OMITTED"
         if inspect.isclass(value):
             assert value.__name__ == name
 

@@ -12,7 +12,7 @@ from nebula.codegen.names import Names, class_name, identifier, parameter_name
 from nebula.codegen.schemas import Schema
 from nebula.codegen.types import Scope, Types
 from nebula.codegen.values import expression_of
-from nebula.rpc.contract.resolving import destination_of
+from nebula.destinations import queue_named
 from nebula.rpc.contract.signature import PARAMETER_NAME
 from nebula.rpc.contract.verbs import is_reserved
 from nebula.rpc.wire.json_types import DEPRECATED_BECAUSE
@@ -67,7 +67,7 @@ class _Module:
         self._names = Names()
         self._remote = self._names.give(identifier(self._service), f"{identifier(self._service)}_service")
         self._types = Types(self._names, class_names)
-        self._types.imports.add(("nebula.rpc.contract.remote", "Remote"))
+        self._types.imports.add(("nebula.rpc", "Remote"))
         self._errors: dict[str, str] = {}
         self._aliases: list[list[str]] = []
 
@@ -152,7 +152,7 @@ class _Module:
         options = []
         if called != verb["verb"]:
             options.append(f"name={quoted(verb['verb'])}")
-        if (queue := verb.get("queue", self._queue)) != destination_of(self._service):
+        if (queue := verb.get("queue", self._queue)) != queue_named(self._service):
             options.append(f"queue={quoted(queue)}")
         if errors := [self._errors[error["code"]] for error in verb.get("errors", ())]:
             options.append(f"errors=[{', '.join(errors)}]")
@@ -212,7 +212,7 @@ class _Module:
         found = expression_of(schema, schema["default"], scope) if "default" in schema else None
         if found is not None and found.is_constant:
             return _Parameter(name, code, found.code, note)
-        self._types.imports.add(("nebula.rpc.contract.remote", "OMITTED"))
+        self._types.imports.add(("nebula.rpc", "OMITTED"))
         return _Parameter(name, code, "OMITTED", note)
 
     def _scope(self, schema: Schema, suffix: str = "") -> Scope:

@@ -277,7 +277,7 @@ class Types:
             line for each in one.fields for line in self._field_lines(each, each.wire_name in one.required)
         ]
         is_partial = any(each.default is None and each.wire_name not in one.required for each in one.fields)
-        module, name = ("nebula.rpc.contract.remote", "Partial") if is_partial else ("pydantic", "BaseModel")
+        module, name = ("nebula.rpc", "Partial") if is_partial else ("pydantic", "BaseModel")
         base = self._use(module, name)
         about, config = _about(one.schema), self._config(one)
         body = [*(docstring(about, 4) if about else ()), *([""] if about and (config or lines) else ())]

@@ -29,6 +29,7 @@ from nebula.host.http_streams import Form, HttpStream, form_of
 from nebula.host.pipe import AppEnd, join
 from nebula.logs import get_logger
 from nebula.rpc.client.client import Client
+from nebula.rpc.client.streams import new_stream
 from nebula.rpc.problems import problem_of
 from nebula.rpc.streams.reading import Stream
 from nebula.rpc.wire.envelope import ascii_json, dump_json, encode
@@ -314,14 +315,15 @@ class _Client(Client):
     async def ask(self, call: Call) -> Any:
         """As `call` does."""
         body = encode(JSON_TYPE, call.verb, call.parameters)
-        return await self._ask(call.verb, f"/queue/{call.service}", body, call.seconds, self._rules, None)
+        destination = f"/queue/{call.service}"
+        return await self._calls.ask(call.verb, destination, body, call.seconds, self._rules, None)
 
     def open(self, call: Call) -> Stream[Any]:
         """As `stream` does."""
         body = encode(JSON_TYPE, call.verb, call.parameters)
-        ends_at = time.monotonic() + call.seconds
-        return Stream(
-            partial(self._open_stream, call.verb, f"/queue/{call.service}", body, ends_at, _CREDIT), None
+        destination = f"/queue/{call.service}"
+        return new_stream(
+            self._calls, call.verb, destination, body, timeout=call.seconds, credit=_CREDIT, read=None
         )
 
 

@@ -1,5 +1,26 @@
-"""The Nebulous Protocol over any STOMP broker: verbs, services that always answer, and their callers.
+"""RPC over any STOMP broker: services that reply to every request, and the clients that call them.
 
-`envelope`, `errors`, `context`, `signature` and `verbs` wait for nothing and know no transport; `client`,
-`responder` and `jobs` build on `nebula.stomp.client`. Nothing here knows our broker's inside.
+`wire` has the messages and `contract` what a function says of itself; neither waits. `client` calls,
+`service` replies; `streams`, `discovery`, `idempotency` and `jobs` are for both. Nothing in here knows the
+inside of a broker.
+
+What generated stubs import is named here: a stub outlives the module that these names stand in.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nebula.rpc.contract.remote import OMITTED, Partial, Remote
+
+__all__ = ["OMITTED", "Partial", "Remote"]
+
+_HOMES = dict.fromkeys(__all__, "nebula.rpc.contract.remote")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,4 +1,4 @@
-"""What can go wrong in RPC: the table of codes that an `error` reply may bear, and the errors behind them."""
+"""Errors of RPC: the table of codes of an `error` reply, and the exception classes behind them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any, Final, overload
 
 from nebula.errors import NebulaError, RemoteError
-from nebula.rpc.wire.envelope import Envelope
 
 __all__ = [
     "CODES",
@@ -21,7 +20,6 @@ __all__ = [
     "declared_error",
     "kebab_case",
     "meaning_of",
-    "remote_error",
 ]
 
 
@@ -205,24 +203,8 @@ class StreamBroken(NebulaError):
     """
 
 
-def remote_error(envelope: Envelope, header_code: str | None = None) -> RemoteError:
-    """The exception for an `error` reply of any shape (C.2).
-
-    Ours has code, message and details among its parameters; of a stranger's only the description is sure,
-    and its code is `error`.
-    """
-    fields = envelope.parameters if isinstance(envelope.parameters, dict) else {}
-    code = fields.get("code") or header_code
-    message = fields.get("message") or envelope.description or ""
-    if not isinstance(code, str):
-        code = "error"
-    known = CODES.get(code)
-    retryable = fields.get("retryable", known is not None and known.is_retryable)
-    return RemoteError(code, str(message), details=fields.get("details"), retryable=retryable is True)
-
-
 def declared_error(error: RemoteError, kinds: Iterable[type[VerbError]]) -> VerbError | None:
-    """The same error as the class that was declared for its code, or None if none was."""
+    """The error as the class that was declared for its code, or None if none was."""
     for kind in kinds:
         if kind.code == error.code:
             # Not by calling the class: what a constructor of its own takes is not on the wire.

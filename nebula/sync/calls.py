@@ -8,12 +8,11 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from nebula.rpc.client.client import Client as AsyncClient
-from nebula.rpc.client.retry import CallOptions
+from nebula.rpc.contract.calls import Unfitting
 from nebula.rpc.contract.context import AnyRequest
 from nebula.rpc.contract.job_context import Job
-from nebula.rpc.contract.options import Options
+from nebula.rpc.contract.options import CallOptions, Options
 from nebula.rpc.contract.start_options import StartOptions
-from nebula.rpc.contract.unfitting import Unfitting
 from nebula.rpc.discovery import ScatterResult
 from nebula.rpc.streams.reading import Stream
 from nebula.sync.jobs import JobHandle

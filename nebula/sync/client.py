@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from nebula.rpc.client.breaker import Breaker
 from nebula.rpc.client.client import Client as AsyncClient
 from nebula.rpc.client.reconnect import ConnectionState, OnState
-from nebula.rpc.client.retry import Retry
+from nebula.rpc.client.typed_messages import Received, Values
+from nebula.rpc.contract.retry import Retry
 from nebula.rpc.discovery import Instance
 from nebula.rpc.middleware.chain import CallMiddleware
 from nebula.rpc.wire.envelope import JSON_TYPE
-from nebula.rpc.wire.values import Received, Values
 from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.messages import Message, SubscribeOptions
 from nebula.stomp.subscription import Subscription as AsyncSubscription

@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from nebula.rpc.client.typed_messages import Received, Values
 from nebula.rpc.client.values import LastValue as AsyncLastValue
-from nebula.rpc.wire.values import Received, Values
 from nebula.stomp.messages import Message
 from nebula.stomp.subscription import Subscription as AsyncSubscription
 from nebula.sync.loop import Loop

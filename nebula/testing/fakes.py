@@ -14,8 +14,9 @@ from typing import Any, Final, overload
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from nebula.destinations import queue_named
+from nebula.rpc.contract.calls import resolve
 from nebula.rpc.contract.context import Request
-from nebula.rpc.contract.resolving import destination_of, resolve
 from nebula.rpc.contract.results import BadResult
 from nebula.rpc.contract.signature import Arguments, Signature
 from nebula.rpc.contract.verbs import Target, Verb, VerbOptions, target_of
@@ -166,7 +167,7 @@ def _of_name(service: str, verb: str | None, returns: Any, *, is_job: bool) -> t
     """Whose verb it is, and what it returns."""
     if verb is None:
         raise TypeError(f"fake({service!r}): name the verb too, or give the function")
-    target = Target(service, destination_of(service), verb, is_job)
+    target = Target(service, queue_named(service), verb, is_job)
     return target, None if returns is _NOT_GIVEN else returns
 
 
@@ -192,7 +193,7 @@ def faked_services(fakes: Sequence[Fake], state: Path | None = None) -> list[Res
     """
     by_queue: dict[str, list[Fake]] = defaultdict(list)
     for each in fakes:
-        by_queue[destination_of(each.service)].append(each)
+        by_queue[queue_named(each.service)].append(each)
     return [_responder(queue, members, state) for queue, members in by_queue.items()]
 
 

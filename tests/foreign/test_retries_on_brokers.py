@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from nebula.rpc.client.client import Client
-from nebula.rpc.client.retry import Retry
+from nebula.rpc.contract.retry import Retry
 from nebula.rpc.service.responder import Responder
 from nebula.testing import serving
 from tests.rpc.heard import Heard

@@ -8,7 +8,7 @@ from tests.foreign.suites import suite_of, suites_of
 from tests.rpc import (
     test_avro_bodies,
     test_calls_given_up,
-    test_cancelling,
+    test_cancel,
     test_client,
     test_deadlines,
     test_lost_connections,
@@ -35,7 +35,7 @@ globals().update(
         test_responder,
         test_rules,
         test_deadlines,
-        test_cancelling,
+        test_cancel,
         test_calls_given_up,
         test_overload,
         test_replays,

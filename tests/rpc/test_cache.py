@@ -484,19 +484,19 @@ async def test_who_waits_for_another_call_does_not_wait_for_the_store() -> None:
 async def test_answers_are_not_for_others_unless_they_are_shared() -> None:
     for shared, times in ((False, 2), (True, 1)):
         cache, asked = Cache({"prices.quote": 60.0}, shared=shared), Asked()
-        for asker in ("alice", "bob", "alice"):
-            await ask(cache, asked, asker=asker)
+        for partition in ("alice", "bob", "alice"):
+            await ask(cache, asked, partition=partition)
 
         assert asked.times == times
 
 
 async def test_what_is_forgotten_is_forgotten_for_all(cache: Cache) -> None:
     asked = Asked()
-    for asker in ("alice", "bob"):
-        await ask(cache, asked, {"a": 1}, asker=asker)
+    for partition in ("alice", "bob"):
+        await ask(cache, asked, {"a": 1}, partition=partition)
     await cache.invalidate("prices", "quote", {"a": 1})
-    for asker in ("alice", "bob"):
-        await ask(cache, asked, {"a": 1}, asker=asker)
+    for partition in ("alice", "bob"):
+        await ask(cache, asked, {"a": 1}, partition=partition)
 
     assert asked.times == 4
 

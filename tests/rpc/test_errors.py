@@ -9,9 +9,10 @@ import pytest
 
 from nebula.errors import RemoteError
 from nebula.rpc.contract.verbs import VerbOptions
-from nebula.rpc.errors import CODES, VerbError, as_declared, declared_error, meaning_of, remote_error
+from nebula.rpc.errors import CODES, VerbError, as_declared, declared_error, meaning_of
 from nebula.rpc.service.responder import Responder
 from nebula.rpc.wire.envelope import Envelope
+from nebula.rpc.wire.replies import remote_error
 
 
 def test_codes_are_kebab_case_and_explained() -> None:

@@ -18,9 +18,9 @@ from nebula.avro import Schema
 from nebula.codegen.asyncapi import asyncapi_document
 from nebula.errors import LocalProtocolError, Refused, RemoteError
 from nebula.rpc.client.client import Client
-from nebula.rpc.client.retry import Retry
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.injection import Depends
+from nebula.rpc.contract.retry import Retry
 from nebula.rpc.errors import VerbError
 from nebula.rpc.middleware.chain import CallNext
 from nebula.rpc.service.responder import Responder

@@ -19,8 +19,8 @@ import pytest
 from nebula.errors import ConnectionLost
 from nebula.rpc.client.client import Client
 from nebula.rpc.client.reconnect import ConnectionState
-from nebula.rpc.client.retry import Retry
 from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.retry import Retry
 from nebula.rpc.contract.verbs import verb
 from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.service.responder import Responder

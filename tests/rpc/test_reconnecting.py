@@ -21,7 +21,7 @@ from nebula.errors import (
 )
 from nebula.rpc.client.client import Client
 from nebula.rpc.client.reconnect import Addresses, Connections, ConnectionState
-from nebula.rpc.client.retry import Retry
+from nebula.rpc.contract.retry import Retry
 from nebula.rpc.discovery import Instance
 from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import StompClient

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ConfigDict, Field
 
-from nebula.rpc.contract.remote import OMITTED, Partial, Remote
-from nebula.rpc.contract.resolving import resolve
+from nebula.rpc import OMITTED, Partial, Remote
+from nebula.rpc.contract.calls import resolve
 from nebula.rpc.contract.verbs import Target, VerbOptions
 from nebula.rpc.errors import VerbError
 
@@ -33,13 +33,13 @@ def test_declared_function_knows_whom_to_ask() -> None:
     def stock(items: int = OMITTED) -> None:
         raise NotImplementedError
 
-    plain, rich = (resolve(one, None, as_job=False).target for one in (price, listed))
+    plain, rich = (resolve(one, None)[0] for one in (price, listed))
     assert plain == Target("shop", "/queue/shop", "price")
     assert (rich.destination, rich.verb) == ("/queue/slow", "price.list")
     assert rich.options == VerbOptions("price.list", queue="slow", errors=(SoldOut,), idempotent=True)
-    job = resolve(stock, None, as_job=True)
-    assert job.target.is_job
-    assert job.contract.pack((), {}) is None
+    job, contract = resolve(stock, None, as_job=True)
+    assert job.is_job
+    assert contract.pack((), {}) is None
 
 
 def test_service_may_be_named_by_its_queue() -> None:
@@ -50,7 +50,7 @@ def test_service_may_be_named_by_its_queue() -> None:
         def price() -> int:
             raise NotImplementedError
 
-        assert resolve(price, None, as_job=False).target == Target("shop", "/queue/shop", "price")
+        assert resolve(price, None)[0] == Target("shop", "/queue/shop", "price")
 
 
 class Lamp(Partial):

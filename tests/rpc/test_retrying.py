@@ -16,7 +16,8 @@ from nebula.errors import (
     RemoteError,
     ServerError,
 )
-from nebula.rpc.client.retry import PLAIN, CallRules, ClientClosed, Retry, persist
+from nebula.rpc.client.retry import PLAIN, CallRules, ClientClosed, persist
+from nebula.rpc.contract.retry import Retry
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import pytest
 from nebula.broker.server.server import Listener
 from nebula.errors import ConnectFailed, ConnectionLost, ServerError, SettingsError
 from nebula.rpc.client.client import Client
-from nebula.rpc.client.retry import Retry
+from nebula.rpc.contract.retry import Retry
 from nebula.rpc.service.responder import Responder
 from tests.cli.programs import running
 from tests.own_logs import all_logs

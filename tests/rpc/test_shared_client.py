@@ -22,9 +22,9 @@ from nebula import embedded
 from nebula import headers as names
 from nebula.errors import LocalProtocolError, RemoteError
 from nebula.rpc.client.client import Client
-from nebula.rpc.client.retry import Retry
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.injection import Depends
+from nebula.rpc.contract.retry import Retry
 from nebula.rpc.middleware.chain import Call, MakeCall, calling_chain
 from nebula.rpc.middleware.tracing import trace_requests
 from nebula.rpc.service.responder import Responder

@@ -20,7 +20,7 @@ CALLED = {
     "model_validate", "set", "time", "timedelta", "timezone", "TzInfo", "verb",
 }  # fmt: skip
 IMPORTED = {
-    "__future__", "collections.abc", "decimal", "enum", "nebula", "nebula.rpc.contract.remote", "pydantic",
+    "__future__", "collections.abc", "decimal", "enum", "nebula", "nebula.rpc", "pydantic",
     "typing", "typing_extensions", "uuid",
 }  # fmt: skip
 STATEMENTS = (ast.Expr, ast.ImportFrom, ast.Import, ast.Assign, ast.AnnAssign, ast.ClassDef)

@@ -26,7 +26,7 @@ from nebula.errors import (
     RemoteError,
 )
 from nebula.rpc.client.breaker import Breaker
-from nebula.rpc.client.retry import Retry
+from nebula.rpc.contract.retry import Retry
 from nebula.rpc.contract.verbs import verb
 from nebula.rpc.discovery import Change, Instance
 from nebula.rpc.middleware.chain import Call, MakeCall

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from nebula.avro import Schema, encode
 from nebula.errors import AvroError
 from nebula.rpc.client.client import Client
+from nebula.rpc.client.typed_messages import Values
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.wire.values import Values
 from nebula.stomp.client import AckMode
 from tests.cli.programs import running
 

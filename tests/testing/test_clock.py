@@ -17,7 +17,7 @@ from nebula.errors import CallTimeout, CircuitOpen, NebulaError, NoResponder, Re
 from nebula.rpc.client.breaker import Breaker
 from nebula.rpc.client.cache import Cache
 from nebula.rpc.client.client import Client
-from nebula.rpc.client.retry import Retry
+from nebula.rpc.contract.retry import Retry
 from nebula.rpc.errors import VerbError
 from nebula.rpc.service.responder import Responder
 from nebula.stomp.waiter import runs_on_asyncio
@@ -115,7 +115,7 @@ async def test_delay_between_attempts_passes_at_once() -> None:
 
 def is_asking(client: Client) -> bool:
     """Whether an answer is awaited; else a call waits for its next attempt."""
-    inbox = client._caller._inbox
+    inbox = client._calls.connection.inbox
     return inbox is not None and inbox.in_flight > 0
 
 

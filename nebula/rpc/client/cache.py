@@ -1,4 +1,18 @@
-"""Answers that are kept for a while, so that the same question is not asked twice (PROTOCOL C.6, D.39)."""
+"""Cache of replies, so that the same question is not asked twice within some seconds (PROTOCOL C.6, D.39).
+
+The key is the question: destination, verb, parameters as JSON with sorted keys (or the Avro datum), and
+last the partition: the broker and the principal. A reply to one principal is never given to another, unless
+the cache is `shared`. As the partition comes last, `invalidate` can forget a prefix for all partitions at
+once.
+
+One flight per question. While a question is being asked, all others who ask the same wait for that reply,
+so an entry that expires under load costs one call and not a thousand. An error ends the flight for all; a
+timeout only for the caller whose time it was. `invalidate` marks flights stale: their reply is returned,
+but not kept.
+
+The store may fail or be slow: a call gives it half of its time and goes on without it. Only `success` is
+kept.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +26,9 @@ import anyio
 from cachetools import TLRUCache
 from pydantic_core import from_json
 
+from nebula.destinations import queue_named
 from nebula.errors import CallTimeout, NebulaError, fresh
 from nebula.logs import get_logger
-from nebula.rpc.contract.resolving import destination_of
 from nebula.rpc.wire.avro_bodies import AvroBody, read_message
 from nebula.rpc.wire.envelope import content_type_of, dump_json
 from nebula.rpc.wire.replies import Reply
@@ -153,7 +167,7 @@ class Cache:
         request: bytes,
         ask: Ask,
         *,
-        asker: str = "",
+        partition: str = "",
         keep: float | bool = True,
         timeout: float,
     ) -> Reply:
@@ -163,7 +177,7 @@ class Cache:
             destination: where the request would go.
             request: its body, JSON or Avro.
             ask: sends it, given the seconds that are left, and raises what is not to be kept.
-            asker: who asks and where, see `asker_of`.
+            partition: of the cache: broker and principal, see `cache_partition_of`.
             keep: seconds; True: as the cache says of the verb; False: neither read nor kept.
             timeout: seconds, for somebody else's call and our own.
 
@@ -178,7 +192,7 @@ class Cache:
         if seconds is None:
             return await ask(timeout)
         # Behind the question: who forgets an answer does so for all who asked.
-        key = _json([destination, verb, *question, "" if self._is_shared else asker])
+        key = _json([destination, verb, *question, "" if self._is_shared else partition])
         if key in self._flights:
             until = monotonic() + timeout
             reply = None
@@ -248,9 +262,9 @@ class Cache:
         """
         if parameters is not _NOT_GIVEN and verb is not None:
             value = None if parameters is None else from_json(dump_json(parameters))
-            prefix = _open(_json([destination_of(service), verb, value]))
+            prefix = _open(_json([queue_named(service), verb, value]))
         else:
-            prefix = _prefix(destination_of(service), verb)
+            prefix = _prefix(queue_named(service), verb)
         under_way = [self._flights.pop(key) for key in list(self._flights) if key.startswith(prefix)]
         for flight in under_way:
             flight.is_stale = True
@@ -330,7 +344,7 @@ def _target(name: str) -> tuple[str, str]:
     service, dot, verb = name.partition(".")
     if not (service and dot and verb):
         raise ValueError(f"cache: {name!r} is not SERVICE.VERB")
-    return destination_of(service), verb
+    return queue_named(service), verb
 
 
 def _checked(seconds: float, name: str) -> float:

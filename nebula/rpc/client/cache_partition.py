@@ -1,4 +1,4 @@
-"""Who a client is, and of which broker: for what was answered to one, and is not for others."""
+"""Partition of a cache: the broker and the principal that a reply was for, as one text."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from nebula.errors import SettingsError
 from nebula.stomp.addresses import Address, parse_address
 from nebula.stomp.client_tls import TlsOptions
 
-__all__ = ["asker_of"]
+__all__ = ["cache_partition_of"]
 
 
-def asker_of(urls: Sequence[str | None], tls: TlsOptions | None) -> str:
+def cache_partition_of(urls: Sequence[str | None], tls: TlsOptions | None) -> str:
     """A text that is the same for clients of the same addresses who are the same to the broker there.
 
     It tells brokers apart by their addresses, and an address of this machine from the same one on another.

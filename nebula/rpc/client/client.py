@@ -1,55 +1,108 @@
-"""The caller's side: requests out, answers in."""
+"""The client: one class for everything that is called, started, streamed, sent and received.
+
+`Client` holds what differs by view (timeout, service, options) and the signatures with their contracts. The
+work is done by the parts that it has, which all views share:
+
+    calls      one call: deadline, retries, breaker, cache, middleware; over `connection` and its `inbox`
+    jobs       starting jobs
+    streams    opening streams
+    messages   messages without a reply, subscriptions, last values
+    presence   instances of services, and calls to all of them
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    Self,
+    TypeVar,
+    TypeVarTuple,
+    Unpack,
+    overload,
+)
 from uuid import uuid4
 
+from nebula.destinations import queue_named
 from nebula.rpc.client.breaker import Breaker
-from nebula.rpc.client.cache_partition import asker_of
-from nebula.rpc.client.caller import Caller
-from nebula.rpc.client.calling import request_body
-from nebula.rpc.client.constructor import CallerOptions
-from nebula.rpc.client.discovery import AsksAll
+from nebula.rpc.client.cache import Cache
+from nebula.rpc.client.cache_partition import cache_partition_of
+from nebula.rpc.client.calls import Calls
+from nebula.rpc.client.connection import Connection
+from nebula.rpc.client.jobs import start_job
+from nebula.rpc.client.messages import Messages
+from nebula.rpc.client.options import ClientOptions
+from nebula.rpc.client.presence import call_instances, present_instances, watch_instances
 from nebula.rpc.client.reconnect import ConnectionState, OnState, urls_of
-from nebula.rpc.client.retry import PLAIN, CallOptions, CallRules, Retry
-from nebula.rpc.client.streams import Streaming
+from nebula.rpc.client.retry import PLAIN, CallRules
+from nebula.rpc.client.streams import new_stream
+from nebula.rpc.client.typed_messages import Values
+from nebula.rpc.client.values import LastValue
+from nebula.rpc.contract.calls import TypedCalls, Unfitting, resolve
+from nebula.rpc.contract.context import AnyRequest
+from nebula.rpc.contract.job_context import Job
 from nebula.rpc.contract.options import (
     OPTIONS,
+    CallOptions,
     Options,
     require_kinds,
     require_named,
     require_options,
     start_part,
 )
-from nebula.rpc.contract.resolving import destination_of, resolve
-from nebula.rpc.contract.typed_calls import TypedCalls
+from nebula.rpc.contract.retry import Retry
+from nebula.rpc.contract.start_options import StartOptions
+from nebula.rpc.contract.verbs import Target
+from nebula.rpc.discovery.instances import Instance
+from nebula.rpc.discovery.presence import Presence
+from nebula.rpc.discovery.scatter import Scatter
+from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.middleware.chain import CallMiddleware
+from nebula.rpc.streams.reading import DEFAULT_CREDIT, Stream
+from nebula.rpc.wire.envelope import JSON_TYPE, request_body
+from nebula.rpc.wire.replies import reader_of
 from nebula.stomp.client import StompClient
 from nebula.stomp.client_tls import TlsOptions
 from nebula.stomp.link import Link
+from nebula.stomp.messages import SubscribeOptions
+from nebula.stomp.subscription import Subscription
 
 if TYPE_CHECKING:
-    from nebula.rpc.client.cache import Cache
+    from nebula.avro import Schema
 
-_OPTIONS_BY_NAME: Final = frozenset({"timeout", "result", *CallOptions.__annotations__})
+__all__ = ["Client"]
+
+P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
+T = TypeVar("T")
+
+# Options of each method, in calls by name.
+_CALL: Final = frozenset({"timeout", "result", *CallOptions.__annotations__})
+_CALL_ALL: Final = frozenset({"timeout", "result"})
+_START: Final = frozenset({"timeout", *StartOptions.__annotations__})
+_STREAM: Final = frozenset({"timeout", "result", "credit"})
+_SEND: Final = frozenset({"expires_in"})
 
 
-class Client(TypedCalls, AsksAll, Streaming):
-    """Calls verbs of services, over a connection that comes back.
+class Client(TypedCalls):
+    """Calls verbs of services, over a connection that reconnects.
 
     An async context manager: entering it connects and opens the inbox, leaving it disconnects. Any number
     of tasks may call at once. It is entered once.
 
-    When the connection ends the client connects again, for ever, to the addresses in turn and with delays
-    that grow to 5 s. Calls in flight fail with `ConnectionLost` (`ServerError` where the broker said why),
-    but for those that bear being sent twice: the verb is declared `idempotent`, or they have an
-    `idempotency_key`. Those are sent again with the next connection, as often as three times. What is called
-    meanwhile waits for a connection, and for no longer than its own time. Subscriptions are made again.
+    When the connection ends the client connects again, without limit, to the addresses in turn and with
+    delays that grow to 5 s. Calls in flight fail with `ConnectionLost` (`ServerError` where the broker said
+    why), except those that may run twice: the verb is declared `idempotent`, or they have an
+    `idempotency_key`. Those are sent again over the next connection, up to three times. Calls made meanwhile
+    wait for a connection, within their own time. Subscriptions are made again.
 
     A request is a function (`client.call(quote, "ABC", qty=2)`: checked and typed by its signature, sent to
     the service that declared it) or names (`client.call("prices", "quote", {"symbol": "ABC"})`).
@@ -59,25 +112,26 @@ class Client(TypedCalls, AsksAll, Streaming):
         timeout: seconds that a call waits unless it, or an anyio scope around it, says otherwise; and the
             opening of the inbox, at most.
         client_id: names the session that durable subscriptions belong to, see `StompClient`.
-        reply_to: a queue that answers shall come to, shared with other requesters; each takes its own.
-            By default the client has an inbox of its own, which is faster.
-        tls: for `stomps://` and `wss://`, see `TlsOptions`; None is what the environment says.
+        reply_to: a queue for replies that is shared with other requesters; each takes its own. By default
+            the client has an inbox of its own, which is faster.
+        tls: for `stomps://` and `wss://`, see `TlsOptions`; None reads the environment.
         connect_timeout: seconds that one attempt to connect may take.
         wait: entering waits for a broker for as long as it takes: put a scope around it. By default it tries
             each address once, and raises.
-        reconnect: by default. Else every later call fails, too, when the connection has ended.
-        on_state: told each change of `state`, synchronously. It must not wait; what it raises is logged.
-        retry: what `with_options(retry=…)` says, for all calls.
-        breaker: leaves services alone for a while that fail again and again; by default none.
-        cache: answers that are kept, see `Cache`; by default each call asks.
+        reconnect: by default. Otherwise every later call fails once the connection has ended.
+        on_state: called with each change of `state`, synchronously. It must not wait; what it raises is
+            logged.
+        retry: as `with_options(retry=…)`, for all calls.
+        breaker: stops calling services that fail again and again, for a while; by default none.
+        cache: keeps replies, see `Cache`; by default each call asks.
         middleware: around each call, the first one outermost, see `CallMiddleware`.
-        link: opens what carries the octets, instead of a connection to the address.
+        link: opens the byte stream, instead of a connection to the address.
 
     Raises:
         SettingsError: an address cannot be used, or the TLS options.
         OutsideBroker: at entering: the address is not that of the block that this runs in, see `TestClient`.
-        ConnectFailed: at entering: nobody is there, or the broker lets us not in.
-        Refused: at entering: the broker gives us no inbox.
+        ConnectFailed: at entering: no broker is there, or it refuses the client.
+        Refused: at entering: the broker refuses the inbox.
     """
 
     def __init__(
@@ -101,39 +155,56 @@ class Client(TypedCalls, AsksAll, Streaming):
         def make(url: str | None, session: str | None) -> StompClient:
             return StompClient(url, client_id=session, connect_timeout=connect_timeout, tls=tls, link=link)
 
-        options = CallerOptions(
+        urls = urls_of(url)
+        partition = ""
+        if cache is not None:
+            # Over a link nothing tells which broker and principal there are: a partition for this client.
+            partition = cache_partition_of(urls, tls) if link is None else uuid4().hex
+        options = ClientOptions(
             timeout=timeout,
-            reply_to=None if reply_to is None else destination_of(reply_to),
+            reply_to=None if reply_to is None else queue_named(reply_to),
             client_id=client_id,
             reconnects=reconnect,
             waits=wait,
             on_state=on_state,
             breaker=breaker,
+            cache=cache,
+            cache_partition=partition,
             middleware=tuple(middleware),
         )
-        urls = urls_of(url)
-        rules = PLAIN if retry is None else CallRules(retry)
-        if cache is not None:
-            # Who and where one is over a link is the link's affair.
-            asker = asker_of(urls, tls) if link is None else uuid4().hex
-            rules = CallRules(retry, answers=cache, asker=asker)
-        super().__init__(Caller(make, urls, options), rules)
+        self._rules = PLAIN if retry is None else CallRules(retry)
+        self._timeout: float | None = None
+        self._service: str | None = None
+        self._start_options: StartOptions = {}
+        # Shared by all views.
+        self._calls = Calls(Connection(make, urls, options))
+        self._messages = Messages(self._calls, self._rules)
 
-    # --- life ---
+    # --- the connection ---
 
     async def __aenter__(self) -> Self:
-        await self._caller.open()
+        await self._calls.connection.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._caller.close(error)
+        await self._calls.connection.close(error)
 
     @property
     def state(self) -> ConnectionState:
-        """How the connection is now."""
-        return self._caller.state
+        """The state of the connection."""
+        return self._calls.connection.state
+
+    @property
+    def stomp(self) -> StompClient:
+        """The current connection, for what is neither a call nor a message to keep; the last one while there
+        is none. What is opened on it ends with it.
+
+        Raises:
+            LocalProtocolError: the client was not entered.
+        """
+        return self._calls.connection.stomp
 
     # --- views ---
 
@@ -143,24 +214,27 @@ class Client(TypedCalls, AsksAll, Streaming):
             client.with_options(timeout=5).call(quote, "ABC")
             client.with_options(priority=9, dedupe="delays 3").start(delays, month=3)
 
+        A view shares the connection of its client, and costs nothing to make.
+
         Args:
             timeout: seconds that a call waits; None leaves it as it is.
-            **options: of calls, see `CallOptions`, and of jobs, see `StartOptions`; what is left out stays as
-                it is. An `idempotency_key` is for one call, and `dedupe` for one job: a service refuses the
-                same key with other parameters, and gives the same job for the same `dedupe`.
+            **options: of calls, see `CallOptions`, and of jobs, see `StartOptions`; those left out stay as
+                they are. An `idempotency_key` is for one call, and `dedupe` for one job: a service refuses
+                the same key with other parameters, and returns the same job for the same `dedupe`.
 
         Raises:
-            TypeError: there is no such option, or it takes something else.
+            TypeError: an option is unknown, or of the wrong type.
+            ValueError: seconds to keep a reply, for a client without a cache.
         """
         require_options("client.with_options(…)", options.keys(), OPTIONS)
         require_kinds("client.with_options(…)", {"timeout": timeout, **options})
-        # Connection and inbox are shared: a view costs nothing to make and nothing to forget.
         view = copy.copy(self)
         if timeout is not None:
             view._timeout = timeout
         of_starts = start_part(options)
-        if of_calls := {name: value for name, value in options.items() if name not in of_starts}:
-            view._rules = replace(self._rules, **of_calls)  # type: ignore[arg-type]  # by their names
+        of_calls: Any = {name: value for name, value in options.items() if name not in of_starts}
+        if of_calls:
+            view._rules = self._calls.rules(self._rules, of_calls)
         view._start_options = {**self._start_options, **of_starts}
         return view
 
@@ -173,15 +247,518 @@ class Client(TypedCalls, AsksAll, Streaming):
         view._service = name
         return view
 
-    # --- calling ---
+    # --- calls; `call` itself is typed and documented in `TypedCalls` ---
 
     async def _called(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(target, str):
-            require_named("call", target, args, kwargs, _OPTIONS_BY_NAME)
+            require_named("call", target, args, kwargs, _CALL)
             return await self._call_named(target, *args, **kwargs)
-        known, contract = resolve(target, self._service, as_job=False)
+        known, contract = resolve(target, self._service)
         body = request_body(known.verb, contract.pack(args, kwargs), contract.avro)
         rules, promises = self._rules, known.options
         if promises.idempotent or promises.errors:
             rules = rules.promised(promises.errors, is_idempotent=promises.idempotent)
-        return await self._ask(known.verb, known.destination, body, self._timeout, rules, contract.load)
+        return await self._calls.ask(known.verb, known.destination, body, self._timeout, rules, contract.load)
+
+    # Not async itself: that saves a coroutine for each call.
+    def _call_named(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: Any = Any,
+        timeout: float | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Awaitable[Any]:
+        destination, body = queue_named(service), request_body(verb, parameters)
+        seconds = self._timeout if timeout is None else timeout
+        rules = self._calls.rules(self._rules, options) if options else self._rules
+        read = None if result is Any else reader_of(result)
+        return self._calls.ask(verb, destination, body, seconds, rules, read)
+
+    async def call_queue(
+        self, queue: str, verb: str, parameters: Any = None, *, timeout: float | None = None
+    ) -> Any:
+        """`call` by name, to whoever listens on a queue, such as an instance's own.
+
+        For the verbs of jobs and of the broker, which may all run twice: it is sent again when the connection
+        is lost.
+        """
+        seconds = self._timeout if timeout is None else timeout
+        rules, body = replace(self._rules, is_idempotent=True), request_body(verb, parameters)
+        return await self._calls.ask(verb, queue_named(queue), body, seconds, rules, None)
+
+    @overload
+    def call_all(
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Scatter[T]: ...
+    @overload
+    def call_all(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Scatter[T]: ...
+    @overload
+    def call_all(
+        self,
+        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Scatter[T]: ...
+    @overload
+    def call_all(
+        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Scatter[T]: ...
+    # For messages of type checkers, see `Unfitting`.
+    @overload
+    def call_all(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> Scatter[object]: ...
+    @overload
+    def call_all(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> Scatter[Any]: ...
+    @overload
+    def call_all(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: type[T],
+        timeout: float | None = None,
+    ) -> Scatter[T]: ...
+    @overload
+    def call_all(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: Any = ...,
+        timeout: float | None = None,
+    ) -> Scatter[Any]: ...
+    def call_all(self, target: Any, /, *args: Any, **kwargs: Any) -> Scatter[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
+        """Ask every instance of a service that is there.
+
+        Await it for a `ScatterResult`, or enter it for the replies as they come, see `Scatter`. An instance
+        that replies `error` has replied; one that dies, or is too slow, is `missing`.
+
+        Args:
+            target: a function that a service declared, followed by its arguments; or the name of a service,
+                followed by:
+            verb: its name.
+            parameters: as for `call`.
+            result: the type to read each reply as; by default JSON's.
+            timeout: seconds that all of it may take, by default as for `call`.
+
+        Raises:
+            Refused: the broker does not show the instances to this client.
+            ConnectionLost, ServerError: the connection ended first, or there was none in time.
+            TypeError: the arguments do not fit the function, or no service declared it.
+        """
+        if isinstance(target, str):
+            require_named("call_all", target, args, kwargs, _CALL_ALL)
+            return self._call_all_named(target, *args, **kwargs)
+        known, contract = resolve(target, self._service)
+        body = request_body(known.verb, contract.pack(args, kwargs, "call_all"), contract.avro)
+        rules = self._rules.promised(known.options.errors, is_idempotent=known.options.idempotent)
+        return call_instances(
+            self._calls, known.service, known.verb, body,
+            timeout=self._timeout, rules=rules, read=contract.load,
+        )  # fmt: skip
+
+    def _call_all_named(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: Any = Any,
+        timeout: float | None = None,
+    ) -> Scatter[Any]:
+        seconds = self._timeout if timeout is None else timeout
+        read = None if result is Any else reader_of(result)
+        body = request_body(verb, parameters)
+        return call_instances(self._calls, service, verb, body, timeout=seconds, rules=self._rules, read=read)
+
+    # --- streams ---
+
+    @overload
+    def stream(
+        self, function: Callable[P, AsyncIterable[T] | Iterable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Stream[T]: ...
+    @overload
+    def stream(
+        self,
+        function: Callable[Concatenate[AnyRequest, P], AsyncIterable[T] | Iterable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Stream[T]: ...
+    # For messages of type checkers, see `Unfitting`.
+    @overload
+    def stream(
+        self, function: Callable[[Unpack[Ts]], AsyncIterable[object] | Iterable[object]], /, *args: *Ts
+    ) -> Stream[object]: ...
+    @overload
+    def stream(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> Stream[Any]: ...
+    @overload
+    def stream(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: type[T],
+        timeout: float | None = None,
+        credit: int = DEFAULT_CREDIT,
+    ) -> Stream[T]: ...
+    @overload
+    def stream(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: Any = ...,
+        timeout: float | None = None,
+        credit: int = DEFAULT_CREDIT,
+    ) -> Stream[Any]: ...
+    def stream(self, target: Any, /, *args: Any, **kwargs: Any) -> Stream[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
+        """Ask a service for what a verb yields: `async for item in client.stream(ticks, "ABC")`.
+
+        See `Stream` for how it is read and left. It has no deadline unless one is given here, by
+        `with_options`, by the anyio scopes around this call, or by the request whose handler makes it. But
+        the service has to send something every 30 s, be it a sign of life. A stream is not asked for again
+        when its connection is lost: it may be half read.
+
+        Args:
+            target: a function that a service declared, which yields, followed by its arguments; or the name
+                of a service (or a destination), followed by:
+            verb: its name.
+            parameters: as for `call`.
+            result: the type to read each item as; by default JSON's.
+            timeout: seconds for all of the stream.
+            credit: items that may be under way or unread, from 1: bounds the stream's memory.
+
+        Raises:
+            TypeError: the arguments do not fit the function, or no service declared it.
+            ValueError: credit is below 1.
+        """
+        if isinstance(target, str):
+            require_named("stream", target, args, kwargs, _STREAM)
+            return self._stream_named(target, *args, **kwargs)
+        known, contract = resolve(target, self._service)
+        body = request_body(known.verb, contract.pack(args, kwargs, "stream"))
+        return new_stream(
+            self._calls, known.verb, known.destination, body,
+            timeout=self._timeout, credit=DEFAULT_CREDIT, read=contract.load,
+            errors=(*self._rules.errors, *known.options.errors),
+        )  # fmt: skip
+
+    def _stream_named(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        result: Any = Any,
+        timeout: float | None = None,
+        credit: int = DEFAULT_CREDIT,
+    ) -> Stream[Any]:
+        return new_stream(
+            self._calls, verb, queue_named(service), request_body(verb, parameters),
+            timeout=self._timeout if timeout is None else timeout, credit=credit,
+            read=None if result is Any else reader_of(list[result]), errors=self._rules.errors,
+        )  # fmt: skip
+
+    # --- jobs ---
+
+    @overload
+    async def start(
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[T]: ...
+    @overload
+    async def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
+    @overload
+    async def start(
+        self, function: Callable[Concatenate[Job, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[T]: ...
+    @overload
+    async def start(
+        self, function: Callable[Concatenate[Job, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[T]: ...
+    # For messages of type checkers, see `Unfitting`.
+    @overload
+    async def start(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> JobHandle[object]: ...
+    @overload
+    async def start(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
+    @overload
+    async def start(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[StartOptions],
+    ) -> JobHandle[Any]: ...
+    async def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
+        """Have a service begin a job. Returns once the job is accepted, long before it is done.
+
+        The request is stored: if the service is away, the job begins when it returns. If no reply comes in
+        time a handle is returned all the same, as the client makes the id; its `status` tells whether the
+        service knows the job by then.
+
+        Args:
+            target: a function that a service declared with `job`, followed by its arguments; or the name of
+                a service, followed by verb and parameters, see `call`.
+            timeout: seconds to wait for the early reply; it does not limit the job.
+            **options: of the job, see `StartOptions`; by default, and always for a function, those of
+                `with_options`.
+
+        Returns:
+            The handle; of a function's job it has the type of what the function returns.
+
+        Raises:
+            RemoteError: the service refused: `bad-parameters`, `busy`, …; there is no job.
+            Rejected: the broker refused; there is no job.
+            UnexpectedReply: the verb is not a job.
+            ConnectionLost, ServerError: the connection ended again and again, or there was none in time;
+                there may be a job.
+        """
+        if isinstance(target, str):
+            require_named("start", target, args, kwargs, _START)
+            return await self._start_named(target, *args, **kwargs)
+        known, contract = resolve(target, self._service, as_job=True)
+        parameters = contract.pack(args, kwargs, "start")
+        started = await start_job(self._calls, known, parameters, self._timeout, self._start_options)
+        return JobHandle(self, started.job, via=started.via, read=contract.load)
+
+    async def _start_named(
+        self,
+        service: str,
+        verb: str,
+        /,
+        parameters: Any = None,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[StartOptions],
+    ) -> JobHandle[Any]:
+        target = Target(service.removeprefix("/queue/"), queue_named(service), verb)
+        seconds = self._timeout if timeout is None else timeout
+        return await self._start(target, parameters, seconds, {**self._start_options, **options})
+
+    async def start_on(
+        self, queue: str, service: str, verb: str, parameters: Any, options: StartOptions
+    ) -> JobHandle[Any]:
+        """`start` by name, at a queue where a service or one of its instances listens.
+
+        For verbs of jobs, such as `job.rerun`. Args and Raises as for `start`.
+        """
+        return await self._start(Target(service, queue, verb), parameters, self._timeout, options)
+
+    async def _start(
+        self, target: Target, parameters: Any, timeout: float | None, options: StartOptions
+    ) -> JobHandle[Any]:
+        started = await start_job(self._calls, target, parameters, timeout, options)
+        return JobHandle(self, started.job, via=started.via)
+
+    def job(self, job: str) -> JobHandle[Any]:
+        """The handle of a job that was started before, here or elsewhere, by its id `<service>/<ulid>`.
+
+        Raises:
+            ValueError: that is no job's id.
+        """
+        return JobHandle(self, job)
+
+    # --- messages ---
+
+    @overload
+    async def send(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
+    @overload
+    async def send(
+        self, function: Callable[Concatenate[AnyRequest, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> None: ...
+    # For messages of type checkers, see `Unfitting`.
+    @overload
+    async def send(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> None: ...
+    @overload
+    async def send(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> None: ...
+    @overload
+    async def send(
+        self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
+    ) -> None: ...
+    async def send(self, target: Any, /, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]  # mypy: of no `*Ts`
+        """Put a request into a service's queue without waiting for a reply (D.50).
+
+        When this returns the broker has it, also if no service listens yet: it runs once a service comes, at
+        least once.
+
+        Args:
+            target: as for `call`, with its arguments, or followed by verb and parameters.
+            expires_in: seconds after which it is dropped; by default never. For a function it is an option
+                of `with_options`.
+
+        Raises:
+            Rejected: the broker refused it; it had no effect.
+            CallTimeout: the broker did not confirm it in time; it may have it.
+            ConnectionLost, ServerError: the connection ended first; the broker may have it.
+        """
+        if isinstance(target, str):
+            require_named("send", target, args, kwargs, _SEND)
+            await self._send_named(target, *args, **kwargs)
+            return
+        known, contract = resolve(target, self._service)
+        await self._send_named(known.destination, known.verb, contract.pack(args, kwargs, "send"))
+
+    async def _send_named(
+        self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
+    ) -> None:
+        expires_in = self._start_options.get("expires_in") if expires_in is None else expires_in
+        await self._messages.send(queue_named(service), verb, parameters, self._timeout, expires_in)
+
+    async def publish(
+        self,
+        destination: str,
+        body: Any,
+        *,
+        content_type: str = JSON_TYPE,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send a message that is no request, and wait until the broker has it.
+
+        Args:
+            destination: a topic, queue or last value: `/topic/news`, `/queue/orders`, `X/EGM.7.state`;
+                `orders` alone is `/queue/orders`, as wherever a destination is named.
+            body: bytes go as they are; a string as it is under a content type of text; all else as JSON.
+            content_type: of the body.
+            headers: more of them.
+
+        Raises:
+            ValueError: the destination has half a prefix, as `queue/orders`.
+            Rejected, CallTimeout, ConnectionLost, ServerError: as for `send`.
+        """
+        await self._messages.publish(destination, body, content_type, headers, self._timeout)
+
+    async def send_avro(
+        self, destination: str, value: Any, schema: Schema, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Publish a value as Avro, in an envelope that names its schema.
+
+        Args:
+            destination: above all a last-value one.
+            value: a pydantic model, or what the schema describes; None deletes, by a tombstone.
+            schema: what it is written with. Readers ask the broker for it: see its verb `schema.register`.
+            headers: more of them.
+
+        Raises:
+            AvroError: the value is not of the schema; nothing was sent.
+            Rejected, CallTimeout, ConnectionLost, ServerError: as for `send`.
+        """
+        await self._messages.send_avro(destination, value, schema, headers, self._timeout)
+
+    @overload
+    def subscribe(
+        self, destination: str, **options: Unpack[SubscribeOptions]
+    ) -> AbstractAsyncContextManager[Subscription]: ...
+    @overload
+    def subscribe(
+        self, destination: str, *, as_: type[T], **options: Unpack[SubscribeOptions]
+    ) -> AbstractAsyncContextManager[Values[T]]: ...
+    def subscribe(self, destination: str, *, as_: Any = None, **options: Unpack[SubscribeOptions]) -> Any:
+        """Subscribe for the block: `async for message in subscription`, see `StompClient.subscribe`.
+
+        It outlives its connection, as `LastingSubscription` says, unless the client does not reconnect.
+
+        Args:
+            destination: what to subscribe to; a glob where the broker knows them. `orders` is
+                `/queue/orders`.
+            as_: read each message as this type, from Avro or JSON: a pydantic model, `dict`, …; what comes is
+                a `Received`, with the `message` and its `value`.
+            **options: by name only, see `SubscribeOptions`.
+
+        Raises:
+            ValueError: the destination has half a prefix, or is a glob without any.
+            Refused, ConnectionLost, ServerError: as for `StompClient.subscribe`.
+        """
+        return self._messages.subscribe(destination, as_, options)
+
+    def value(self, destination: str, *, as_: type[T], schema: Schema | None = None) -> LastValue[T]:
+        """One last value, `X/…`, read and written as a type. Nothing is asked until it is used.
+
+        Args:
+            destination: the value's own, no glob.
+            as_: the type: a pydantic model, `dict`, …. Values come in JSON or Avro.
+            schema: to write values in Avro with, as `send_avro` does; by default they are JSON.
+
+        Raises:
+            ValueError: that is no destination of a single last value.
+        """
+        return self._messages.value(destination, as_, schema, self._timeout)
+
+    async def values(self, pattern: str, *, as_: type[T]) -> dict[str, T]:
+        """The current last values of all destinations that match a glob, read as a type.
+
+            prices = await client.values("X/price.*", as_=Price)
+            print(prices["X/price.hat"].cents)
+
+        Values are read during the call, but not all at the same moment. To follow changes as well, use
+        `subscribe(pattern, as_=…, eager=True)`.
+
+        Args:
+            pattern: the destinations, `X/…`.
+            as_: the type: a pydantic model, `dict`, …. Values come in JSON or Avro.
+
+        Returns:
+            the values by destination, without deleted ones.
+
+        Raises:
+            ValueError: the pattern does not name last values.
+            UnexpectedReply, AvroError: one of them is not of the type.
+            Refused: reading them is not allowed, or the broker keeps no last values.
+            CallTimeout, ConnectionLost, ServerError: the broker did not reply in time.
+        """
+        return await self._messages.values(pattern, as_, self._timeout)
+
+    # --- instances of services ---
+
+    async def services(self, service: str | None = None, *, timeout: float | None = None) -> list[Instance]:
+        """The instances that are there now, by service and name.
+
+        Brokers without last values do not know them: there all are asked, and those that reply within a
+        second are there.
+
+        Args:
+            service: whose instances; None: of all services that this client may call.
+            timeout: seconds, at most.
+
+        Raises:
+            Refused: the broker does not show them to this client.
+            ConnectionLost, ServerError: the connection ended, or there was none in time.
+        """
+        return await present_instances(self._calls, service, self._timeout if timeout is None else timeout)
+
+    def watch_services(
+        self, service: str | None = None, *, timeout: float | None = None
+    ) -> AbstractAsyncContextManager[Presence]:
+        """Follow which instances are there during a block, from its beginning:
+
+            async with client.watch_services("prices") as presence:
+                print(presence.instances)
+                async for change in presence.changes():
+                    print(change.instance.name, "has gone" if change.is_gone else "is there")
+
+        It ends with its connection: then `changes` raises, and `instances` are those that were there.
+
+        Args:
+            service: whose instances; None: of all services that this client may call.
+            timeout: seconds until the first list of instances is known.
+
+        Raises:
+            Refused, ConnectionLost, ServerError: as for `services`.
+        """
+        return watch_instances(self._calls, service, self._timeout if timeout is None else timeout)

@@ -1,15 +1,28 @@
-"""Where a client's answers come in: one queue of its own, and the calls that wait for them."""
+"""The inbox of a connection: requests out, replies in, deadlines and cancels.
+
+One queue takes the replies to all requests. Each request has an id; `in-reply-to` of a reply names it. The
+broker deletes the queue with the connection, and all calls in flight fail then.
+
+No task, scope or timer belongs to a call: that would cost more than the call itself. One task sweeps all
+deadlines. It sleeps until the earliest; a call with an earlier deadline wakes it, which with like timeouts
+happens only for the first.
+
+A caller that is cancelled publishes a cancel, so a request which still waits at the service never starts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import chain, count
+from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Final
 from uuid import uuid4
 
 import anyio
+import anyio.lowlevel
 
 from nebula.errors import CallTimeout, NebulaError, NoResponder, Rejected, fresh
 from nebula.headers import (
@@ -21,62 +34,71 @@ from nebula.headers import (
     REJECTED_NO_CONSUMER,
     REPLY_ID,
     REPLY_TO,
+    REQUIRE_CONSUMERS,
+    RESERVED_QUEUE_PREFIX,
+    TIMEOUT,
 )
-from nebula.rpc.client.cancel import withdraw
 from nebula.rpc.client.shared_replies import SharedReplies
-from nebula.rpc.wire.brokers import brand_of
+from nebula.rpc.streams.reading import Incoming
+from nebula.rpc.wire.avro_bodies import AvroBody
+from nebula.rpc.wire.brokers import brand_of, whole_milliseconds
+from nebula.rpc.wire.cancel import cancel_topic
+from nebula.rpc.wire.envelope import AVRO_TYPE, JSON_TYPE, dump_json
 from nebula.stomp.client import AckMode, Message, Receipt, StompClient
 from nebula.stomp.waiter import Waiter, new_waiter, waiter_maker
 
-if TYPE_CHECKING:
-    from nebula.rpc.streams.reading import Incoming
+__all__ = ["Inbox", "publish_cancel"]
 
-# A call may wait that much longer than its deadline, so that calls whose time ends together end in one
-# sweep.
-_GRAIN = 0.005
+# A call may wait this much longer than its deadline, so that calls whose time ends together end in one sweep.
+_GRAIN: Final = 0.005
+
+_QUEUE: Final = "/queue/"
+
+# A cancel is no request, and has no header of a request.
+_CANCEL_HEADERS: Final = {"content-type": JSON_TYPE}
 
 
 class _Call:
-    """One request in flight."""
+    """One request in flight. It has no `__init__`, which would cost each call: `ask` sets the attributes."""
 
     __slots__ = ("deadline", "destination", "receipt", "waiter")
 
-    def __init__(self, destination: str, deadline: float, waiter: Waiter[Message]) -> None:
-        self.destination = destination
-        self.deadline = deadline
-        self.waiter = waiter
-        self.receipt = ""
+    destination: str
+    deadline: float
+    waiter: Waiter[Message]
+    receipt: str
 
     def on_receipt(self, receipt: Receipt) -> None:
-        """The broker has judged the request."""
+        """The broker has accepted or refused the request."""
         if receipt.verdict != ACCEPTED:
-            # Does nothing if the answer was first.
+            # Does nothing if the reply came first.
             self.waiter.fail(_refusal(receipt.verdict, self.destination))
 
 
 class Inbox:
-    """Gives each request an id, and each answer to the request it names.
+    """Sends requests, and hands each reply to the request that it names.
 
-    The inbox is read with automatic acks. It is exclusive, so no other reader could be given what was not
-    acked; and with the connection, which alone can lose an answer, all its calls fail anyway.
-
-    No task, scope or timer belongs to a call: all deadlines are swept by one task, in `run`.
+    Replies are read with automatic acks. The inbox is exclusive, so no other reader could be given what was
+    not acked; and with the connection, the only place to lose a reply, all its calls fail anyway.
 
     Args:
         client: connected.
-        reply_to: a queue shared with other requesters, instead of an inbox of our own.
+        reply_to: a queue shared with other requesters, instead of an inbox of its own.
 
     Attributes:
-        brand: how this broker is spoken to.
-        is_nebula: the broker is ours and knows our extensions.
-        withdrawn: calls that were given up, of which the service was told.
-        late: answers that came when nobody waited for them any more.
+        brand: the headers of this broker's brand.
+        is_nebula: the broker is Nebula and knows its extensions.
+        cancelled: how many calls were cancelled, of which the service was told.
+        late: how many replies came when no call waited for them any more.
     """
 
     def __init__(self, client: StompClient, reply_to: str | None = None) -> None:
         self.brand = brand_of(client.server)
         self.is_nebula = client.is_nebula
         self._client = client
+        # The connection itself: each request spares the way through the client.
+        self._connection = client.connection
+        self._more_expiry = self.brand.more_expiry
         self._shared = None if reply_to is None else SharedReplies(client, reply_to, self._take)
         self._destination = reply_to or f"{INBOX_PREFIX}{uuid4()}"
         self._reply_to = reply_to or self.brand.reply_to(self._destination)
@@ -86,29 +108,28 @@ class Inbox:
         self._calls: dict[str, _Call] = {}
         self._streams: dict[str, Incoming] = {}
         self._new_waiter: Callable[[], Waiter[Message]] = waiter_maker()
-        # When the sweeping task looks next. A call with an earlier deadline wakes it; with like timeouts
-        # that is the first call only.
-        self._next_sweep = float("inf")
+        # When the sweeping task looks next.
+        self._next_sweep = inf
         self._earlier: Waiter[None] | None = None
         self._loss: NebulaError | None = None
-        self.withdrawn = 0
+        self.cancelled = 0
         self.late = 0
 
     async def open(self, timeout: float) -> None:
-        """Begin to listen. A shared queue is listened to by `run`, while it is needed.
+        """Subscribe to the inbox. A shared queue is read by `run`, while a call waits.
 
         Args:
-            timeout: seconds to wait for the broker's answer.
+            timeout: seconds to wait for the broker's reply.
 
         Raises:
-            Refused: the broker gives us no inbox, or does not say so in time.
+            Refused: the broker refuses the inbox, or does not reply in time.
             ConnectionLost: the connection ended.
         """
         if self._shared is not None:
             return
         headers = dict(self.brand.inbox_headers)
         await self._client.listen(
-            self._destination, self._on_answer, ack=AckMode.AUTO, headers=headers, timeout=timeout
+            self._destination, self._on_reply, ack=AckMode.AUTO, headers=headers, timeout=timeout
         )
 
     @property
@@ -120,65 +141,90 @@ class Inbox:
         self,
         destination: str,
         body: bytes,
-        headers: dict[str, str],
+        seconds: float,
+        extra: Mapping[str, str] | None = None,
         *,
-        timeout: float,
-        wants_verdict: bool,
+        is_stored: bool = False,
     ) -> Message:
-        """Send a request and wait for its answer.
+        """Send a request and wait for its reply.
 
-        If the caller is cancelled the service is told that nobody waits any more, unless the request is
-        `persistent`.
+        A caller that is cancelled tells the service, unless the request is `persistent`.
+
+        On Nebula the broker tells when it does not take the request, which ends the call at once. The reply
+        counts even if it comes before that.
 
         Args:
             destination: of the service.
             body: of the request.
-            headers: of the request; reply address and id are added to them.
-            timeout: seconds.
-            wants_verdict: ask the broker whether it took the request, so that a rejection ends the call at
-                once. The answer counts even if it is first.
+            seconds: to wait.
+            extra: more headers.
+            is_stored: the broker keeps the request until a service comes, and `extra` has all its headers;
+                else it expires with the call, and is refused where no service listens.
 
         Raises:
-            CallTimeout: no answer in time.
-            NoResponder: nobody listens there (only if `headers` has `require-consumers`).
+            CallTimeout: no reply in time.
+            NoResponder: no service listens there.
             Rejected: the broker refused the request.
             ConnectionLost, ServerError: the connection ended first.
         """
         if self._loss is not None:
             raise fresh(self._loss)
-        number = f"{self._id_prefix}{next(self._numbers)}"
-        if wants_verdict:
+        if seconds == -inf and not is_stored:
+            await anyio.lowlevel.checkpoint_if_cancelled()  # a scope that is over sends nothing
+        headers = {} if is_stored else self._headers_of_call(body, seconds)
+        if extra is not None:
+            headers.update(extra)
+        if self.is_nebula:
+            # Other brokers do not know it, and their receipts have no verdict.
             headers[RECEIPT_ON_REJECTION] = "true"
         headers[REPLY_TO] = self._reply_to
-        headers[REPLY_ID] = number  # the last one: what differs from request to request is read apart
-        call = _Call(destination, monotonic() + timeout, self._new_waiter())
+        number = f"{self._id_prefix}{next(self._numbers)}"
+        headers[REPLY_ID] = number  # last: the broker reads apart what differs from request to request
+        call = _Call()
+        call.destination = destination
+        call.deadline = monotonic() + seconds
+        call.waiter = self._new_waiter()
+        call.receipt = ""
         self._calls[number] = call
         if self._shared is not None:
             self._shared.want()
         try:
-            # Read on until the answer is there: the caller may be who would take what comes before it.
-            if wants_verdict:
-                call.receipt = self._client.post_with_receipt(destination, body, headers, call.on_receipt)
+            # Read on until the reply is there: messages before it may wait for this very caller to take them.
+            if self.is_nebula:
+                call.receipt = self._connection.post_with_receipt(destination, body, headers, call.on_receipt)
             else:
-                self._client.post(destination, body, headers)
-                call.receipt = self._client.keep_reading()
+                self._connection.post(destination, body, headers)
+                call.receipt = self._connection.keep_reading()
             if call.deadline < self._next_sweep:
                 self._sweep_earlier(call.deadline)
             return await call.waiter.wait()
         except (Exception, GeneratorExit):
             raise
-        except BaseException:  # cancelled, by whichever loop
-            # What is stored is wanted whoever waits for the early answer.
+        except BaseException:  # cancelled, by asyncio or trio
+            # A stored request is wanted even if nobody waits for its early reply.
             if PERSISTENT not in headers:
-                self._withdraw(call, number)
+                self._cancel(call, number)
             raise
         finally:
             self._calls.pop(number, None)
-            self._client.forget(call.receipt)
-            self._rest()
+            self._connection.forget(call.receipt)
+            if self._shared is not None:
+                self._rest()
+
+    def _headers_of_call(self, body: bytes, seconds: float) -> dict[str, str]:
+        """Headers of a request that expires with its call. Not `persistent`: no call outlives the broker."""
+        # `whole_milliseconds`, and one function call less for usual times.
+        milliseconds = int(seconds * 1000) if 1 <= seconds <= 86400 else whole_milliseconds(seconds)
+        headers = {TIMEOUT: str(milliseconds)}
+        if self._more_expiry is not None:
+            headers.update(self._more_expiry(milliseconds))
+        headers["content-type"] = AVRO_TYPE if type(body) is AvroBody else JSON_TYPE
+        if self.is_nebula:
+            headers[REQUIRE_CONSUMERS] = "true"
+        return headers
 
     def begin_stream(self, stream: Incoming, body: bytes, headers: dict[str, str]) -> None:
-        """Send a request whose answer comes in parts; `stream` is told of all that becomes of it.
+        """Send a request whose reply comes in parts; `stream` takes them, and every error.
 
         Raises:
             ConnectionLost, ServerError: the connection has ended.
@@ -191,12 +237,12 @@ class Inbox:
         if self.is_nebula:
             # One receipt for a whole stream costs little.
             told = partial(self._on_stream_receipt, stream)
-            self._client.post_with_receipt(stream.destination, body, headers, told)
+            self._connection.post_with_receipt(stream.destination, body, headers, told)
         else:
-            self._client.post(stream.destination, body, headers)
+            self._connection.post(stream.destination, body, headers)
         self._streams[number] = stream
-        # As for a call: its items and signs of life come behind what its reader has to take yet.
-        stream.awaited = self._client.keep_reading()
+        # As for a call: items may come behind messages that the stream's reader has yet to take.
+        stream.awaited = self._connection.keep_reading()
         stream.begin(self, number)
         if self._shared is not None:
             self._shared.want()
@@ -204,33 +250,33 @@ class Inbox:
             self._sweep_earlier(stream.deadline)
 
     def post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
-        """SEND at once, see `StompClient.post`: what a stream says back."""
-        self._client.post(destination, body, headers)
+        """SEND at once, see `StompClient.post`: credit for a stream."""
+        self._connection.post(destination, body, headers)
 
-    def leave(self, number: str, *, withdraw_from: str | None, seconds: float | None) -> None:
-        """Expect nothing more of a stream; tell the service, where it is named, that nobody reads it.
+    def leave(self, number: str, *, cancel_at: str | None, seconds: float | None) -> None:
+        """Drop a stream, and cancel its request.
 
         Args:
             number: the stream's id.
-            withdraw_from: a queue of the service, or None.
+            cancel_at: a queue of the service; None sends no cancel.
             seconds: until the stream would have ended anyway, None for never.
         """
         if (stream := self._streams.pop(number, None)) is not None:
-            self._client.forget(stream.awaited)
+            self._connection.forget(stream.awaited)
         self._rest()
-        if withdraw_from is not None:
-            withdraw(self._client, withdraw_from, self._reply_to, number, seconds)
+        if cancel_at is not None:
+            publish_cancel(self._client, cancel_at, self._reply_to, number, seconds)
 
     def _rest(self) -> None:
         if self._shared is not None and not self._calls and not self._streams:
             self._shared.rest()
 
-    def _withdraw(self, call: _Call, number: str) -> None:
+    def _cancel(self, call: _Call, number: str) -> None:
         left = call.deadline - monotonic()
-        # Else the service knows by itself that it is over. Loops end a scope a little early.
+        # Else the service knows by itself that the time is over. Loops end a scope a little early.
         if left > _GRAIN:
-            self.withdrawn += 1
-            withdraw(self._client, call.destination, self._reply_to, number, left)
+            self.cancelled += 1
+            publish_cancel(self._client, call.destination, self._reply_to, number, left)
 
     def lose(self, error: NebulaError) -> None:
         """Fail every call in flight, and every later one: the connection ended."""
@@ -241,7 +287,7 @@ class Inbox:
             stream.lose(fresh(error))
 
     async def run(self) -> None:
-        """Do what has to be done beside the calls, until cancelled."""
+        """Sweep deadlines and read a shared queue, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._sweep, name="call deadlines")
             if self._shared is not None:
@@ -251,19 +297,19 @@ class Inbox:
                     self.lose(error)
 
     async def _sweep(self) -> None:
-        """End the calls whose time is over. One task for all of them."""
+        """End the calls and streams whose time is over."""
         while True:
             self._earlier = new_waiter()
             # Deadlines only ever end with the sweep, so the next look is at the earliest of them.
             waiting: Iterable[_Call | Incoming] = chain(self._calls.values(), self._streams.values())
-            self._next_sweep = min((one.deadline for one in waiting), default=float("inf"))
+            self._next_sweep = min((one.deadline for one in waiting), default=inf)
             with anyio.move_on_after(max(self._next_sweep - monotonic(), 0) + _GRAIN):
                 await self._earlier.wait()
             now = monotonic()
             for call in self._calls.values():
                 if call.deadline <= now:
                     call.waiter.fail(CallTimeout(f"{call.destination} did not answer in time"))
-            # One that nobody holds any more leaves the table.
+            # A copy: a dropped stream leaves the table.
             for stream in [one for one in self._streams.values() if one.deadline <= now]:
                 stream.look(now)
 
@@ -272,21 +318,21 @@ class Inbox:
         if self._earlier is not None:
             self._earlier.set(None)
 
-    def _on_answer(self, message: Message) -> None:
-        call = self._calls.get(message.headers.get(IN_REPLY_TO, ""))
-        # Not popped here: the call does that, also when it gives up.
-        if call is not None:
+    def _on_reply(self, message: Message) -> None:
+        number = message.headers.get(IN_REPLY_TO, "")
+        # Not popped here: the call does that itself, also when it gives up.
+        if (call := self._calls.get(number)) is not None:
             call.waiter.set(message)
-        elif (stream := self._streams.get(message.headers.get(IN_REPLY_TO, ""))) is not None:
+        elif (stream := self._streams.get(number)) is not None:
             stream.set(message)
         else:
             self.late += 1
 
     def _take(self, message: Message) -> bool:
-        """Take an answer from a shared queue if it is ours, also if nobody waits for it any more."""
+        """Take a reply from a shared queue if it is ours, even if its call has given up."""
         is_ours = message.headers.get(IN_REPLY_TO, "").startswith(self._id_prefix)
         if is_ours:
-            self._on_answer(message)
+            self._on_reply(message)
         return is_ours
 
     def _on_stream_receipt(self, stream: Incoming, receipt: Receipt) -> None:
@@ -298,3 +344,28 @@ class Inbox:
 def _refusal(verdict: str, destination: str) -> Rejected:
     kind = NoResponder if verdict == REJECTED_NO_CONSUMER else Rejected
     return kind(verdict, destination)
+
+
+def publish_cancel(
+    client: StompClient, destination: str, reply_to: str, reply_id: str, seconds: float | None
+) -> None:
+    """Cancel a request: tell its service that nobody waits for the reply (PROTOCOL G, "Cancel").
+
+    At once and without waiting; never raises a `NebulaError`. Nothing is sent where no service would read it:
+    the request went to no queue, or to the broker's own verbs, which take no time. A cancel lost with the
+    connection is not missed, as the reply is lost with it.
+
+    Args:
+        client: connected.
+        destination: where the request went, `/queue/<service>` or `/queue/<service>.<instance>`.
+        reply_to: the request's `neb-reply-to`.
+        reply_id: of the request.
+        seconds: until the caller would have given up anyway; None: it never would.
+    """
+    if not destination.startswith(_QUEUE) or destination.startswith(RESERVED_QUEUE_PREFIX):
+        return
+    fields: dict[str, str | int] = {"reply-to": reply_to, "reply-id": reply_id}
+    if seconds is not None:
+        fields["timeout"] = whole_milliseconds(seconds)
+    with suppress(NebulaError):
+        client.post(cancel_topic(destination), dump_json(fields), _CANCEL_HEADERS)

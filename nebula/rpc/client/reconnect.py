@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
@@ -12,7 +13,8 @@ import anyio
 
 from nebula.errors import ConnectFailed, NebulaError, OtherContract, OutsideBroker, SettingsError
 from nebula.logs import get_logger
-from nebula.rpc.client.retry import Retry, Sleep
+from nebula.rpc.client.retry import Sleep
+from nebula.rpc.contract.retry import Retry
 from nebula.stomp.addresses import parse_address
 from nebula.stomp.client import StompClient
 
@@ -69,7 +71,7 @@ class Addresses:
         if self._left == 0:
             self._left = len(self._urls)
             self._rounds += 1
-            delay = self._backoff.delay(self._rounds)
+            delay = self._backoff.delay(self._rounds, random.uniform)
         url = self._urls[self._next]
         self._next = (self._next + 1) % len(self._urls)
         self._left -= 1

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
 
 import anyio
 
@@ -97,23 +96,20 @@ def options_for(brand: Brand, options: SubscribeOptions) -> SubscribeOptions:
     return copy
 
 
-class _Connected(Protocol):
-    """Waits for a connection: `Caller.connected`."""
-
-    async def __call__(self, timeout: float | None, /) -> StompClient: ...
-
-
 class Subscriptions:
     """The subscriptions of a client.
 
     Args:
-        connected: waits for a connection.
+        connected: waits for a connection, for a number of seconds.
         is_alive: whether a connection is the one that there is.
         timeout: seconds to wait for each answer at a reconnect.
     """
 
     def __init__(
-        self, connected: _Connected, is_alive: Callable[[StompClient], bool], timeout: float
+        self,
+        connected: Callable[[float], Awaitable[StompClient]],
+        is_alive: Callable[[StompClient], bool],
+        timeout: float,
     ) -> None:
         self._connected, self._is_alive, self._timeout = connected, is_alive, timeout
         self._open: set[LastingSubscription] = set()
@@ -124,16 +120,22 @@ class Subscriptions:
         return any(one.is_durable for one in self._open)
 
     def subscribe(
-        self, destination: str, options: SubscribeOptions
+        self, destination: str, options: SubscribeOptions, seconds: Callable[[float | None], float]
     ) -> AbstractAsyncContextManager[LastingSubscription]:
-        """SUBSCRIBE for the block, see `StompClient.subscribe`."""
-        return self._subscribed(destination, options)
+        """SUBSCRIBE for the block, see `StompClient.subscribe`.
+
+        Args:
+            destination: what to subscribe to.
+            options: of the subscription.
+            seconds: to wait for a connection, by the timeout among the options; see `Calls.seconds`.
+        """
+        return self._subscribed(destination, options, seconds)
 
     @asynccontextmanager
     async def _subscribed(
-        self, destination: str, options: SubscribeOptions
+        self, destination: str, options: SubscribeOptions, seconds: Callable[[float | None], float]
     ) -> AsyncGenerator[LastingSubscription]:
-        subscription = await self._begun(destination, options)
+        subscription = await self._begun(destination, options, seconds)
         self._open.add(subscription)
         try:
             yield subscription
@@ -141,9 +143,11 @@ class Subscriptions:
             self._open.discard(subscription)
             subscription.close()
 
-    async def _begun(self, destination: str, options: SubscribeOptions) -> LastingSubscription:
+    async def _begun(
+        self, destination: str, options: SubscribeOptions, seconds: Callable[[float | None], float]
+    ) -> LastingSubscription:
         while True:
-            stomp = await self._connected(options.get("timeout"))
+            stomp = await self._connected(seconds(options.get("timeout")))
             subscription = LastingSubscription(stomp, destination, options)
             await subscription.begin(stomp)
             # The connection may have ended between the answer and now, and whoever makes subscriptions again

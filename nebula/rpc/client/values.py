@@ -14,12 +14,13 @@ import anyio
 from nebula.destinations import destination_named
 from nebula.errors import CallTimeout, ConnectionLost, ServerError
 from nebula.headers import EPHEMERAL, PERSISTENT
-from nebula.rpc.client.caller import Caller
+from nebula.rpc.client.calls import Calls
+from nebula.rpc.client.connection import Connection
 from nebula.rpc.client.retry import CallRules, ClientClosed, persist
+from nebula.rpc.client.typed_messages import Schemas, avro_body, received
 from nebula.rpc.wire.brokers import is_last_value, no_last_values
 from nebula.rpc.wire.envelope import JSON_TYPE
 from nebula.rpc.wire.json_types import Adapter
-from nebula.rpc.wire.values import Schemas, avro_body, received
 from nebula.stomp.client import AckMode, Message, StompClient, Subscription
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ T = TypeVar("T")
 
 _GLOB: Final = frozenset("*?[")
 
-# To look at a value twice does no harm.
-_BEARS_TWICE: Final = CallRules(is_idempotent=True)
+# Reading a value twice does no harm.
+_READS_ONLY: Final = CallRules(is_idempotent=True)
 
 
 class LastValue(Generic[T]):
@@ -47,7 +48,7 @@ class LastValue(Generic[T]):
     Only brokers that keep last values have such, as ours does.
 
     Args:
-        caller: of the client.
+        calls: of the client.
         destination: the value's own, no glob.
         as_: the type.
         schemas: for values that come in Avro.
@@ -63,7 +64,7 @@ class LastValue(Generic[T]):
 
     def __init__(
         self,
-        caller: Caller,
+        calls: Calls,
         destination: str,
         as_: Any,
         schemas: Schemas,
@@ -78,7 +79,7 @@ class LastValue(Generic[T]):
                 f"{destination!r} stands for several values: use client.subscribe(…, eager=True)"
             )
         self.destination = destination
-        self._caller = caller
+        self._calls = calls
         self._adapter = Adapter(as_)
         self._schemas = schemas
         self._schema = schema
@@ -92,8 +93,8 @@ class LastValue(Generic[T]):
             Refused: the broker does not let us see it, or keeps no last values.
             CallTimeout, ConnectionLost, ServerError: the broker did not say in time.
         """
-        seconds = self._caller.seconds(self._timeout)
-        message = await persist(self._look, _BEARS_TWICE, seconds)
+        seconds = self._calls.seconds(self._timeout)
+        message = await persist(self._look, _READS_ONLY, seconds)
         return None if message is None else await self._read(message)
 
     async def put(self, value: T, *, ephemeral: bool = False) -> None:
@@ -129,11 +130,12 @@ class LastValue(Generic[T]):
         return ValueChanges(self)
 
     async def _send(self, body: bytes, headers: dict[str, str]) -> None:
-        _require_last_values(await self._caller.connected(self._timeout), self._caller, self.destination)
-        await self._caller.deliver(self.destination, body, headers, self._timeout)
+        connection, seconds = self._calls.connection, self._calls.seconds(self._timeout)
+        _require_last_values(await connection.connected(seconds), connection, self.destination)
+        await connection.deliver(self.destination, body, headers, self._calls.seconds(self._timeout))
 
     async def _look(self, seconds: float) -> Message | None:
-        present = await _look(self._caller, self.destination, seconds)
+        present = await _look(self._calls.connection, self.destination, seconds)
         return next(iter(present.values()), None)
 
     async def _read(self, message: Message) -> T | None:
@@ -150,7 +152,7 @@ class ValueChanges(AsyncIterator[T | None], Generic[T]):
 
     def __init__(self, value: LastValue[T]) -> None:
         self._value = value
-        self._caller = value._caller
+        self._connection = value._calls.connection
         self._thread = threading.get_ident()
         self._subscription: Subscription | None = None
         # What was given and is being worked on. Un-acked, it holds back what comes after it.
@@ -177,7 +179,7 @@ class ValueChanges(AsyncIterator[T | None], Generic[T]):
                     break
                 self._given = message  # the same as before the loss
             except (ConnectionLost, ServerError) as error:
-                is_end = isinstance(error, ClientClosed) or not self._caller.options.reconnects
+                is_end = isinstance(error, ClientClosed) or not self._connection.options.reconnects
                 if is_end or self._known is None:
                     raise
                 self._subscription = self._given = None
@@ -186,15 +188,19 @@ class ValueChanges(AsyncIterator[T | None], Generic[T]):
 
     async def _open(self) -> Message | None:
         """Subscribe with the connection of now, or the next one: the present value."""
-        value, caller = self._value, self._caller
-        stomp = _require_last_values(await caller.connected(math.inf), caller, value.destination)
-        if caller.options.reconnects and stomp.connection.ended.is_set():
+        value, connection = self._value, self._connection
+        stomp = _require_last_values(await connection.connected(math.inf), connection, value.destination)
+        if connection.options.reconnects and stomp.connection.ended.is_set():
             # Else it would have waited for the next one.
             raise ClientClosed("the client was left")
         subscription = Subscription(stomp.connection)
         await subscription.open(
             value.destination,
-            {"eager": True, "ack": AckMode.CLIENT_INDIVIDUAL, "timeout": caller.seconds(value._timeout)},
+            {
+                "eager": True,
+                "ack": AckMode.CLIENT_INDIVIDUAL,
+                "timeout": value._calls.seconds(value._timeout),
+            },
         )
         self._subscription = subscription
         return await _present(subscription)
@@ -223,24 +229,24 @@ class ValueChanges(AsyncIterator[T | None], Generic[T]):
 
 
 async def read_values(
-    caller: Caller, pattern: str, as_: Any, schemas: Schemas, *, timeout: float | None = None
+    calls: Calls, pattern: str, as_: Any, schemas: Schemas, *, timeout: float | None = None
 ) -> dict[str, Any]:
     """What `Client.values` returns, by destination. Args and Raises as there."""
     pattern = destination_named(pattern, takes_globs=True)
     if not is_last_value(pattern):
         raise ValueError(f"{pattern!r} keeps no last values: write X/NAME, where `*` stands for anything")
     adapter: Adapter = Adapter(as_)
-    messages = await persist(partial(_look, caller, pattern), _BEARS_TWICE, caller.seconds(timeout))
+    messages = await persist(partial(_look, calls.connection, pattern), _READS_ONLY, calls.seconds(timeout))
     found = {each: (await received(one, adapter.read, schemas)).value for each, one in messages.items()}
     # A tombstone in an envelope is no value either.
     return {destination: value for destination, value in found.items() if value is not None}
 
 
-async def _look(caller: Caller, pattern: str, seconds: float) -> dict[str, Message]:
+async def _look(connection: Connection, pattern: str, seconds: float) -> dict[str, Message]:
     """The present values of a destination or a glob, by destination."""
     try:
         with anyio.fail_after(seconds):
-            stomp = _require_last_values(await caller.connected(seconds), caller, pattern)
+            stomp = _require_last_values(await connection.connected(seconds), connection, pattern)
             async with (
                 stomp.subscribe(pattern, eager=True) as subscription,
                 aclosing(subscription.snapshot()) as messages,
@@ -252,8 +258,8 @@ async def _look(caller: Caller, pattern: str, seconds: float) -> dict[str, Messa
         raise CallTimeout(f"the broker did not tell of {pattern} in time") from error
 
 
-def _require_last_values(stomp: StompClient, caller: Caller, destination: str) -> StompClient:
-    if not caller.brand.has_last_values:
+def _require_last_values(stomp: StompClient, connection: Connection, destination: str) -> StompClient:
+    if not connection.brand.has_last_values:
         raise no_last_values(destination, stomp.server)
     return stomp
 

@@ -1,18 +1,20 @@
-"""Options of calls and starts, all of them in one list; and what is said of wrong ones."""
+"""Options of calls and jobs, and the messages about wrong ones."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from numbers import Real
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from nebula.nearest import did_you_mean, nearest
-from nebula.rpc.client.retry import CallOptions, Retry
+from nebula.rpc.contract.retry import Retry
 from nebula.rpc.contract.start_options import StartOptions
+from nebula.rpc.errors import VerbError
 
 __all__ = [
     "OPTIONS",
+    "CallOptions",
     "Options",
     "as_option",
     "require_kinds",
@@ -22,10 +24,36 @@ __all__ = [
 ]
 
 
+class CallOptions(TypedDict, total=False):
+    """Options of a call, by name. Each may be left out; times are in seconds.
+
+    Attributes:
+        retry: how often to try, within the call's time, while it fails with an error that may pass. None, the
+            default, is once. A call that may run twice (the verb is declared `idempotent`, or there is an
+            `idempotency_key`) is tried again after `RemoteError` that is `retryable`, `NoResponder`,
+            `Rejected` for want of room, `ConnectionLost` and `ServerError`. Any other call only after errors
+            which say that nothing was begun: `NoResponder`, `Rejected` for want of room, `busy`.
+        idempotency_key: a text of the caller's, the same on each attempt. A Nebula service runs the request
+            once, and answers later attempts with the first reply.
+        wait_for_responder: seconds of the call's time to wait for a service to listen, instead of raising
+            `NoResponder` at once. Other brokers do not say that nobody listens; they keep the request.
+        errors: classes of `VerbError`, each with its `code`: an `error` reply with that code is raised as
+            that class. A call by function adds the classes that the verb was declared with.
+        cache: seconds to keep the reply, where the client has a `Cache`; False neither reads nor writes the
+            cache. By default the cache decides by the verb.
+    """
+
+    retry: Retry | None
+    idempotency_key: str | None
+    wait_for_responder: float
+    errors: Sequence[type[VerbError]]
+    cache: float | bool
+
+
 class Options(CallOptions, StartOptions, total=False):
     """Options of `Client.with_options`: those of calls (`CallOptions`) and those of jobs (`StartOptions`).
 
-    Each counts for the calls that know it: `priority` says nothing to `call`, nor `retry` to `start`.
+    Each applies to the methods that know it: `call` ignores `priority`, and `start` ignores `retry`.
     """
 
 
@@ -51,22 +79,22 @@ _KINDS: Final[Mapping[str, tuple[str, type | tuple[type, ...]]]] = {
 
 
 def start_part(options: Mapping[str, Any]) -> StartOptions:
-    """Those of the options that are for jobs."""
+    """The options of jobs among these."""
     found: Any = {name: value for name, value in options.items() if name in _OF_STARTS}
     part: StartOptions = found
     return part
 
 
 def require_options(where: str, given: Collection[str], known: Collection[str]) -> None:
-    """Refuse options that there are not: a misspelt one that went unnoticed would change nothing.
+    """Refuse unknown options: a misspelt one that went unnoticed would change nothing.
 
     Args:
-        where: they are given, as its caller writes it.
+        where: the call they are given to, as its caller writes it.
         given: their names.
-        known: the names that there are.
+        known: the names that exist.
 
     Raises:
-        TypeError: which, and what was meant.
+        TypeError: names the option and the nearest known one.
     """
     for name in sorted(set(given) - set(known)):
         hint = did_you_mean(name, sorted(known)) or f"; it has {', '.join(sorted(known))}"
@@ -74,19 +102,19 @@ def require_options(where: str, given: Collection[str], known: Collection[str]) 
 
 
 def require_kinds(where: str, given: Mapping[str, object]) -> None:
-    """Refuse options that are nothing of their kind: else each would fail later, in words of ours.
+    """Refuse options of the wrong type: they would fail later, with a message about our own code.
 
     Args:
-        where: they are given, as its caller writes it.
-        given: the options by name; None is for one that is left as it is.
+        where: the call they are given to, as its caller writes it.
+        given: the options by name; None leaves an option unchanged.
 
     Raises:
-        TypeError: which, and what it takes.
+        TypeError: names the option and what it takes.
     """
     for name, value in given.items():
         words, kinds = _KINDS.get(name, ("", object))
         if value is not None and not isinstance(value, kinds):
-            # Not the value: a key may be nobody else's business.
+            # Not the value: an idempotency key may be secret.
             raise TypeError(f"{where} takes {words}, as {name}, not {type(value).__name__}")
 
 
@@ -98,13 +126,15 @@ def require_named(
     Args:
         method: of the client.
         service: the first argument.
-        args: the other ones.
-        given: the keywords.
-        known: the options of the method; `parameters` may be given by keyword, too.
+        args: the other positional arguments.
+        given: the keyword arguments.
+        known: the options of the method; `parameters` may also be a keyword argument.
 
     Raises:
-        TypeError: what is wrong, and how it is written.
+        TypeError: says what is wrong, and how to write it.
     """
+    if not given and 1 <= len(args) <= 2:
+        return
     where = f"client.{method}({service!r}, …)"
     if not args:
         raise TypeError(f"{where} needs a verb: client.{method}({service!r}, VERB, PARAMETERS)")
@@ -125,7 +155,7 @@ def require_named(
 
 
 def as_option(names: Collection[str], method: str, function: str) -> str:
-    """How options are given that were written among a function's arguments; empty where there are none."""
+    """How to pass options that were given among a function's arguments. Empty if there are none."""
     found = sorted(OPTIONS & set(names))
     if not found:
         return ""

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar, overload
 
 from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
 
-from nebula.rpc.contract.resolving import destination_of
+from nebula.destinations import queue_named
 from nebula.rpc.contract.verbs import Target, VerbOptions, set_target
 from nebula.rpc.errors import VerbError
 
@@ -15,8 +15,8 @@ __all__ = ["OMITTED", "Partial", "Remote"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-# The default of a parameter whose default only the service knows. What is not given is not sent.
 OMITTED: Final[Any] = None
+"""The default of a parameter whose default only the service knows. What is not given is not sent."""
 
 
 class Remote:
@@ -31,7 +31,7 @@ class Remote:
 
     def __init__(self, service: str) -> None:
         self.service = service.removeprefix("/queue/")
-        self._destination = destination_of(service)
+        self._destination = queue_named(service)
 
     @overload
     def verb(self, function: _F, /) -> _F: ...
@@ -83,7 +83,7 @@ class Remote:
         return self._declaring(function, VerbOptions(name, queue=queue), is_job=True)
 
     def _declaring(self, function: Callable[..., Any] | None, options: VerbOptions, *, is_job: bool) -> Any:
-        destination = self._destination if options.queue is None else destination_of(options.queue)
+        destination = self._destination if options.queue is None else queue_named(options.queue)
 
         def declare(function: _F) -> _F:
             name = options.name or function.__name__

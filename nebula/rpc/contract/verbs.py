@@ -26,7 +26,7 @@ _NAME: Final = re.compile(r"[^\s\x00-\x1f](?:[^\x00-\x1f]*[^\s\x00-\x1f])?")
 
 # Attributes that decorators leave on the functions they return.
 _OPTIONS: Final = "__nebula_verb__"
-_TARGET: Final = "__nebula_target__"
+TARGET: Final = "__nebula_target__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,12 +399,12 @@ def set_target(function: Callable[..., Any], target: Target) -> None:
             f"{function.__qualname__} is a verb of {known.service!r} already; "
             "mark it with the bare @verb and let both services include it"
         )
-    setattr(function, _TARGET, target)
+    setattr(function, TARGET, target)
 
 
 def target_of(function: Any) -> Target | None:
     """Whom to ask for a function, or None if no service declared it itself."""
-    target = getattr(function, _TARGET, None)
+    target = getattr(function, TARGET, None)
     return target if isinstance(target, Target) else None
 
 

@@ -13,7 +13,7 @@ import anyio
 
 from nebula import headers as names
 from nebula.rpc.discovery.instances import Instance
-from nebula.rpc.discovery.registering import WHO
+from nebula.rpc.discovery.registration import WHO
 from nebula.rpc.wire.brokers import Brand, brand_of, instance_queue, whole_milliseconds
 from nebula.rpc.wire.envelope import JSON_TYPE, content_type_of, dump_json, encode, parse
 from nebula.stomp.client import StompClient

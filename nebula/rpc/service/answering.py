@@ -29,7 +29,7 @@ from nebula.rpc.service.workers import Worker
 from nebula.rpc.streams.serving import ServedStreams
 from nebula.rpc.wire.answers import SEE_LOG, Answer, failure, is_answer
 from nebula.rpc.wire.brokers import Brand
-from nebula.rpc.wire.cancel import Cancel, Withdrawn
+from nebula.rpc.wire.cancel import Cancel, PendingCancels
 from nebula.rpc.wire.deadlines import AMBIENT, ASKED_BY, HANDLED, deadline_of
 from nebula.rpc.wire.envelope import BOO, Envelope, content_type_of, parse
 from nebula.rpc.wire.upstream import upstream_error
@@ -85,7 +85,7 @@ class Answerer:
         }
         self.most_aside = MOST_ASIDE + (rules.max_waiting or 0) if self._gates else 0
         # None until the first caller withdraws something.
-        self._withdrawn: Withdrawn | None = None
+        self._withdrawn: PendingCancels | None = None
         self.running = Running()
         self.streams = ServedStreams(rules.stream_idle, rules.max_reply_bytes)
         self._answers = AnswerPost(rules.max_reply_bytes)
@@ -186,7 +186,7 @@ class Answerer:
             return
         principal = self._principal_of(message.headers)
         if not self.running.cancel(one, principal):
-            self._withdrawn = self._withdrawn or Withdrawn()
+            self._withdrawn = self._withdrawn or PendingCancels()
             self._withdrawn.remember(one, principal, monotonic())
 
     async def _handle(self, message: Message, envelope: Envelope, arrived: float, worker: Worker) -> None:
@@ -356,7 +356,7 @@ def _wants_answer(message: Message) -> bool:
     return message.headers.get(names.NO_REPLY) != "true"
 
 
-def _is_withdrawn(withdrawn: Withdrawn, request: Request) -> bool:
+def _is_withdrawn(withdrawn: PendingCancels, request: Request) -> bool:
     reply_id = request.reply_id
     return reply_id is not None and withdrawn.take(request.reply_to, reply_id, request.principal, monotonic())
 

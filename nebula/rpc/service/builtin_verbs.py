@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nebula.rpc.contract.resolving import destination_of
+from nebula.destinations import queue_named
 from nebula.rpc.contract.verbs import Endpoint, Verb, VerbOptions
 from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.service.listening import Subscriber
@@ -22,7 +22,7 @@ def announced_at(one: Endpoint, destinations: Sequence[str]) -> str:
     """
     if one.queue is None:
         return destinations[0]
-    destination = destination_of(one.queue)
+    destination = queue_named(one.queue)
     if destination not in destinations:
         raise ValueError(f"verb {one.name!r}: queue {one.queue!r} is not among {tuple(destinations)}")
     return destination

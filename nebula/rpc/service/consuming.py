@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -16,10 +17,10 @@ from nebula import headers as names
 from nebula.errors import AvroError, CallTimeout, ConnectionLost, NebulaError, NoResponder, RemoteError
 from nebula.later import Later
 from nebula.logs import get_logger
-from nebula.rpc.client.calling import request_body
-from nebula.rpc.client.retry import Retry
+from nebula.rpc.client.typed_messages import Schemas, plain_value
 from nebula.rpc.contract.context import Request, Surroundings, attempts_before
 from nebula.rpc.contract.injection import Provided
+from nebula.rpc.contract.retry import Retry
 from nebula.rpc.contract.signature import Arguments
 from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.middleware.chain import answering_chain, unless_sent
@@ -28,9 +29,8 @@ from nebula.rpc.service.statistics import Tally, listener_to_json
 from nebula.rpc.service.workers import Lane, Worker, give_back
 from nebula.rpc.wire.brokers import Brand, brand_of, no_last_values, whole_milliseconds
 from nebula.rpc.wire.deadlines import ASKED_BY, HANDLED
-from nebula.rpc.wire.envelope import JSON_TYPE, Envelope, content_type_of, media_of, text_of
+from nebula.rpc.wire.envelope import JSON_TYPE, Envelope, content_type_of, media_of, request_body, text_of
 from nebula.rpc.wire.replies import read_value
-from nebula.rpc.wire.values import Schemas, plain_value
 from nebula.stomp.client import AckMode, Listener, Message, StompClient
 from nebula.threads import call_in_thread
 
@@ -377,7 +377,7 @@ class Consumer:
         if failures >= self._max_attempts:
             self._give_up(message, failure)
             return
-        delay = self._retry.delay(failures)
+        delay = self._retry.delay(failures, random.uniform)
         if self._is_ours:
             waits = {names.REDELIVERY_DELAY: str(math.ceil(delay * 1000))} if delay else {}
             message.nack(**waits, **failure.headers(self.subscriber.verb.name))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from nebula.destinations import destination_named
 from nebula.errors import CallTimeout, LocalProtocolError
 from nebula.headers import PERSISTENT
-from nebula.rpc.client.retry import Retry
+from nebula.rpc.contract.retry import Retry
 from nebula.rpc.contract.signature import PARAMETER_NAME, Signature, refuse_method
 from nebula.rpc.contract.verbs import Verb, VerbOptions
 from nebula.rpc.contract.yielding import is_stream

@@ -11,14 +11,14 @@ from typing import Any, Final, Literal, TypeVar, overload
 
 import anyio
 
+from nebula.destinations import queue_named
 from nebula.errors import LocalProtocolError
 from nebula.rpc.client.client import Client
 from nebula.rpc.client.reconnect import Connections, urls_of
-from nebula.rpc.client.retry import Retry
+from nebula.rpc.contract.calls import TypedCalls
 from nebula.rpc.contract.context import Surroundings
 from nebula.rpc.contract.lifespan import opened_by
-from nebula.rpc.contract.resolving import destination_of
-from nebula.rpc.contract.typed_calls import TypedCalls
+from nebula.rpc.contract.retry import Retry
 from nebula.rpc.contract.verbs import (
     Endpoint,
     Target,
@@ -148,7 +148,7 @@ class Responder(TypedCalls, Listens):
         if queues is not None and not queues:
             raise ValueError(f"service {name!r}: queues=[] would hear nobody")
         self.version = version
-        super().__init__(name, tuple(destination_of(one) for one in queues or [name]), client_id)
+        super().__init__(name, tuple(queue_named(one) for one in queues or [name]), client_id)
         self._concurrency = concurrency
         self._rules = AnswerRules(
             max_attempts, ack == "early", debug, max_reply_bytes, max_waiting, stream_idle, retry

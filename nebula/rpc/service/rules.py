@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nebula.rpc.client.retry import Retry
+from nebula.rpc.contract.retry import Retry
 
 __all__ = ["AnswerRules"]
 

@@ -21,7 +21,7 @@ from nebula.rpc.contract.context import Surroundings
 from nebula.rpc.contract.verbs import Endpoint
 from nebula.rpc.discovery.instances import Instance, hash_of
 from nebula.rpc.discovery.other_contracts import OtherContracts
-from nebula.rpc.discovery.registering import Registration
+from nebula.rpc.discovery.registration import Registration
 from nebula.rpc.idempotency.replaying import Replays
 from nebula.rpc.jobs.service.service import JobService
 from nebula.rpc.middleware.chain import Middleware

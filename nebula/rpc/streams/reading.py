@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 from nebula import headers as names
 from nebula.errors import CallTimeout, LocalProtocolError, NebulaError, Rejected, RemoteError
 from nebula.rpc.errors import NotAStream, StreamBroken, UnexpectedReply, VerbError, as_declared
-from nebula.rpc.streams.inflow import Inflow
+from nebula.rpc.streams.credit import Inflow
 from nebula.rpc.wire.brokers import NEBULA, Brand
 from nebula.rpc.wire.digits import whole_number
 from nebula.rpc.wire.envelope import JSON_TYPE, content_type_of, parse
@@ -40,8 +40,8 @@ class Line(Protocol):
     def post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
         """SEND at once."""
 
-    def leave(self, number: str, *, withdraw_from: str | None, seconds: float | None) -> None:
-        """Expect nothing more; tell the service, where it is named, that nobody reads this any more."""
+    def leave(self, number: str, *, cancel_at: str | None, seconds: float | None) -> None:
+        """Expect nothing more, and cancel the request at this queue of the service, unless it is None."""
 
 
 class Incoming:
@@ -190,7 +190,7 @@ class Incoming:
         # Whoever refused the request runs nothing.
         is_open = not self._is_complete and not isinstance(self._error, Rejected)
         seconds = None if self._until == math.inf else max(0.0, self._until - monotonic())
-        line.leave(self._number, withdraw_from=self._service_queue() if is_open else None, seconds=seconds)
+        line.leave(self._number, cancel_at=self._service_queue() if is_open else None, seconds=seconds)
 
     def _service_queue(self) -> str:
         # An instance's own name has its service's in it, whatever queue the request went to.
@@ -318,7 +318,7 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
             raise UnexpectedReply(said) if is_stream else NotAStream(said, items)
         if is_stream:
             incoming.flow.read(_number(headers[names.STREAM_SEQ]), len(items))
-        self._items = read_checked(items, self._read)
+        self._items = items if self._read is None else read_checked(items, self._read)
 
     async def aclose(self) -> None:
         """Read no further. Idempotent."""

@@ -15,7 +15,7 @@ import anyio.to_thread
 from nebula import headers as names
 from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
-from nebula.rpc.streams.outflow import MOST_BYTES, MOST_ITEMS, Outflow
+from nebula.rpc.streams.credit import MOST_BYTES, MOST_ITEMS, Outflow
 from nebula.rpc.streams.sending import Letters, PostWithReceipt, ServedStream
 from nebula.rpc.wire.digits import whole_number
 from nebula.rpc.wire.envelope import content_type_of, media_of

@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from nebula.errors import AvroError
 
 if TYPE_CHECKING:
-    from nebula.avro import Schema
+    from nebula.avro.schema import Schema
 
 __all__ = [
     "CONTENT_TYPE",
@@ -197,6 +197,6 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _message_schema() -> Schema:
-    from nebula.avro import Schema
+    from nebula.avro.schema import Schema
 
     return Schema(MESSAGE)

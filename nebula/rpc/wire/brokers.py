@@ -44,7 +44,8 @@ class Brand:
             one that they do not know, and a caller must not be able to end a service. None: any.
         requeues_on_unsubscribe: UNSUBSCRIBE gives back what was not acked.
         durable: headers of the SUBSCRIBE that makes a durable subscription, beside ours, from its name.
-        expiry: headers of a message that is worth nothing after so many milliseconds.
+        more_expiry: headers of a message that expires after a number of milliseconds, besides `neb-timeout`;
+            None: there are no others.
         answer_expiry: headers of an answer whose requester waits for so many seconds more. None: what comes
             too late goes with the inbox.
         job_prefix: what the destinations begin with that jobs' statuses are told on.
@@ -58,7 +59,7 @@ class Brand:
     destinations: re.Pattern[str] | None = None
     requeues_on_unsubscribe: bool = True
     durable: Callable[[str], dict[str, str]] = lambda _name: {}
-    expiry: Callable[[int], dict[str, str]] = lambda milliseconds: {TIMEOUT: str(milliseconds)}
+    more_expiry: Callable[[int], dict[str, str]] | None = None
     answer_expiry: Callable[[float], dict[str, str]] | None = None
     job_prefix: str = JOB_TOPIC_PREFIX
     keeps_message_ids: bool = False
@@ -66,6 +67,11 @@ class Brand:
     def durable_headers(self, name: str | None) -> dict[str, str]:
         """Headers of a SUBSCRIBE, beside ours; the name is None where it is not durable."""
         return {} if name is None else self.durable(name)
+
+    def expiry(self, milliseconds: int) -> dict[str, str]:
+        """Headers of a message that expires after a number of milliseconds."""
+        headers = {TIMEOUT: str(milliseconds)}
+        return headers if self.more_expiry is None else headers | self.more_expiry(milliseconds)
 
     @property
     def has_last_values(self) -> bool:
@@ -102,12 +108,12 @@ def _under_amq(inbox: str) -> str:
 
 
 def _expiration(milliseconds: int) -> dict[str, str]:
-    return {TIMEOUT: str(milliseconds), "expiration": str(milliseconds)}
+    return {"expiration": str(milliseconds)}
 
 
 def _expires(milliseconds: int) -> dict[str, str]:
     # By the wall clock, which client and broker may not share: for a call it is the best there is.
-    return {TIMEOUT: str(milliseconds), "expires": str(int(time.time() * 1000) + milliseconds)}
+    return {"expires": str(int(time.time() * 1000) + milliseconds)}
 
 
 def _expires_later(seconds: float) -> dict[str, str]:
@@ -125,14 +131,14 @@ RABBITMQ = Brand(
     requeues_on_unsubscribe=False,
     # The queue behind a topic's subscription goes with its connection, durable or not, unless it is told.
     durable=lambda _name: {AUTO_DELETE: "false"},
-    expiry=_expiration,
+    more_expiry=_expiration,
 )
 ACTIVEMQ = Brand(
     prefetch_count="activemq.prefetchSize",
     inbox_headers=(("activemq.exclusive", "true"),),
     destinations=re.compile(r"/(queue|topic|(remote-)?temp-(queue|topic))/.+"),
     durable=lambda name: {"activemq.subscriptionName": name},
-    expiry=_expires,
+    more_expiry=_expires,
     answer_expiry=_expires_later,
     keeps_message_ids=True,
 )

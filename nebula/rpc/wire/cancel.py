@@ -80,7 +80,7 @@ def _seconds(fields: Mapping[str, Any]) -> float | None:
     return min(milliseconds, _LONGEST_SECONDS * 1000) / 1000
 
 
-class Withdrawn:
+class PendingCancels:
     """Remembers cancels of requests that have not come yet, so that those never start.
 
     Bounded: of more than 10,000, whosever, the oldest are forgotten, and their requests run.

@@ -1,4 +1,9 @@
-"""Context of the request being handled: deadline, trace and principal, for the calls that it makes."""
+"""Deadlines and other context of the request being handled, for the calls that its handler makes.
+
+Durations travel (`neb-timeout`, milliseconds), never times of day: the clocks of machines differ. Each side
+adds the duration to its own monotonic clock when the message arrives. The time on the way is not known and
+counts for the caller, who waits by its own clock. How a caller gets its seconds: `nebula.rpc.client.calls`.
+"""
 
 from __future__ import annotations
 

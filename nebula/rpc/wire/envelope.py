@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from nebula.errors import AvroError
-from nebula.rpc.wire.avro_bodies import CONTENT_TYPE, read_message, write_message
+from nebula.rpc.wire.avro_bodies import CONTENT_TYPE, AvroSchemas, read_message, write_message, write_value
 
 AVRO_TYPE: Final = CONTENT_TYPE
 JSON_TYPE: Final = "application/json"
@@ -128,9 +128,16 @@ def _parse_json(body: bytes, charset: str | None) -> Envelope:
     if verb is not None and verb is not False:
         if not isinstance(verb, str):
             verb = to_json(verb).decode()
-        return Envelope(
-            verb, _field(value, "parameters", "params"), _text(_field(value, "description", "desc"))
-        )
+        # `_field` and `_text`, written out for what nearly every body has.
+        parameters = value.get("parameters")
+        if parameters is None or parameters is False:
+            parameters = _field(value, "parameters", "params")
+        description = value.get("description")
+        if description is None:
+            description = value.get("desc")
+        if not (description is None or isinstance(description, str)):
+            description = _text(_field(value, "description", "desc"))
+        return Envelope(verb, parameters, description)
     return Envelope(body=None if value is False else value)
 
 
@@ -213,6 +220,29 @@ def encode(
         return b'{"verb":%b,"parameters":%b}' % (_json_text(verb), parameters)
     shown = b"" if parameters is None else b',"parameters":%b' % parameters
     return b'{"verb":%b%b,"description":%b}' % (_json_text(verb), shown, dump_json(description))
+
+
+def request_body(verb: str, parameters: Any, avro: AvroSchemas | None = None) -> bytes:
+    """A request as JSON, with any parameters that pydantic can write as JSON; or in a verb's Avro.
+
+    Raises:
+        ValueError: the parameters have no JSON form.
+        AvroError: they are not of the verb's schema.
+    """
+    if avro is not None:
+        return _avro_request(verb, parameters, avro)
+    if parameters is None:
+        return b'{"verb":%b}' % _json_text(verb)
+    document = to_json(parameters, bytes_mode="base64")
+    if not document.isascii():
+        document = ascii_json(document)
+    return b'{"verb":%b,"parameters":%b}' % (_json_text(verb), document)
+
+
+def _avro_request(verb: str, parameters: Any, avro: AvroSchemas) -> bytes:
+    if avro.parameters is not None and parameters is not None:
+        return write_message(verb, write_value(avro.parameters, parameters), None)
+    return write_message(verb, None if parameters is None else dump_json(parameters), None)
 
 
 def _encode_text(verb: str, parameters: bytes | None, description: str | None) -> bytes:

@@ -1,4 +1,4 @@
-"""What a caller makes of an answer: a value of the type asked for, or an error."""
+"""Replies as their caller reads them: a value of the type asked for, or an error."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any, Final, Protocol, TypeVar
 
 from pydantic import ValidationError
 
+from nebula.errors import RemoteError
 from nebula.headers import ERROR_CODE
-from nebula.rpc.errors import UnexpectedReply, remote_error
-from nebula.rpc.wire.envelope import ERROR, SUCCESS, content_type_of, parse
+from nebula.rpc.errors import CODES, UnexpectedReply
+from nebula.rpc.wire.envelope import ERROR, SUCCESS, Envelope, content_type_of, parse
 from nebula.rpc.wire.json_types import Adapter
 
 # Success without parameters, as both forms of body write it.
@@ -19,7 +20,7 @@ _NOTHING: Final[tuple[Any, ...]] = ([], "[]", "", None)
 
 
 class Reply(Protocol):
-    """An answer as it came, or as it was kept: a `Message`, for one."""
+    """A reply as it came, or from a cache: a `Message`, for one."""
 
     @property
     def headers(self) -> Mapping[str, str]: ...
@@ -31,62 +32,76 @@ class Reply(Protocol):
 R = TypeVar("R", bound=Reply)
 
 
-def unless_error(answer: R) -> R:
-    """The answer itself. Raises RemoteError if it is an `error`."""
-    read_value(answer, None)
-    return answer
+def unless_error(reply: R) -> R:
+    """The reply itself. Raises RemoteError if it is an `error`."""
+    read_value(reply, None)
+    return reply
 
 
-def read_value(answer: Reply, read: Callable[[Any], Any] | None) -> Any:
-    """The value of an answer: what `call` returns.
+def read_value(reply: Reply, read: Callable[[Any], Any] | None) -> Any:
+    """The value of a reply: what `call` returns.
 
     Args:
-        answer: as it came.
-        read: makes the asked-for type of it; None takes it as JSON gave it.
+        reply: as it came.
+        read: makes the type that was asked for of it; None takes it as JSON gave it.
 
     Raises:
         RemoteError: it is an `error`.
         UnexpectedReply: `read` refuses it.
     """
-    headers = answer.headers
-    envelope = parse(content_type_of(headers), answer.body)
-    # The verb is not compared with `<verb>response`: services choose it, and D.46 lets them.
+    headers = reply.headers
+    envelope = parse(content_type_of(headers), reply.body)
+    # The verb is not compared with `<verb>response`: a service may choose it (D.46).
     if envelope.verb == ERROR:
         raise remote_error(envelope, headers.get(ERROR_CODE))
-    # Rule 2: the body of an answer need not be verb and parameters.
+    # Rule 2: the body of a reply need not be verb and parameters.
     value = envelope.body if envelope.verb is None else envelope.parameters
     if envelope.verb == SUCCESS and value in _NOTHING:
         value = None
-    return read_checked(value, read)
+    return value if read is None else read_checked(value, read)
 
 
-def read_checked(value: Any, read: Callable[[Any], Any] | None) -> Any:
+def read_checked(value: Any, read: Callable[[Any], Any]) -> Any:
     """A value that a service sent, as the type that its caller asked for.
 
     Args:
         value: as JSON gave it.
-        read: makes that type of it; None takes it as it is.
+        read: makes that type of it.
 
     Raises:
         UnexpectedReply: `read` refuses it.
     """
-    if read is None:
-        return value
     try:
         return read(value)
     except ValidationError as error:
-        # Place and reason only: the value may be secret, and its sender's fault is not ours to show.
+        # Place and reason only: the value may be secret.
         first = error.errors(include_url=False, include_input=False)[0]
         place = "".join(f" at {one}" for one in first["loc"])
         raise UnexpectedReply(f"the answer is not what was asked for{place}: {first['msg']}") from None
 
 
+def remote_error(envelope: Envelope, header_code: str | None = None) -> RemoteError:
+    """The exception for an `error` reply of any shape (C.2).
+
+    A Nebula service has code, message and details among the parameters. Of other services only the
+    description is sure, and the code is `error`.
+    """
+    fields = envelope.parameters if isinstance(envelope.parameters, dict) else {}
+    code = fields.get("code") or header_code
+    message = fields.get("message") or envelope.description or ""
+    if not isinstance(code, str):
+        code = "error"
+    known = CODES.get(code)
+    retryable = fields.get("retryable", known is not None and known.is_retryable)
+    return RemoteError(code, str(message), details=fields.get("details"), retryable=retryable is True)
+
+
 @contextmanager
 def reading(what: str) -> Generator[None]:
-    """Around the reading of what a peer sent: whatever is wrong with it is an `UnexpectedReply`.
+    """Turn any fault in what a peer sent into an `UnexpectedReply`.
 
     Args:
-        what: is read, in words for people.
+        what: the thing that is read, in words for people.
     """
     try:
         yield

@@ -31,9 +31,9 @@ class Wire:
         assert body == b"{}"
         self.credit.append((destination, headers["neb-credit"]))
 
-    def leave(self, number: str, *, withdraw_from: str | None, seconds: float | None) -> None:
+    def leave(self, number: str, *, cancel_at: str | None, seconds: float | None) -> None:
         assert number == "7"
-        self.left.append((withdraw_from, seconds is not None))
+        self.left.append((cancel_at, seconds is not None))
 
 
 def begun(wire: Wire, *, credit: int = 4, timeout: float | None = None) -> Incoming:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nebula.rpc.errors import StreamBroken
-from nebula.rpc.streams.inflow import Inflow
+from nebula.rpc.streams.credit import Inflow
 
 
 def receive(flow: Inflow, seq: int, count: int, *, is_end: bool = False) -> None:

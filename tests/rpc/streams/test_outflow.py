@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nebula.rpc.streams.outflow import MOST_BYTES, MOST_ITEMS, Outflow, Part
+from nebula.rpc.streams.credit import MOST_BYTES, MOST_ITEMS, Outflow, Part
 
 
 def dump(items: Sequence[Any]) -> bytes:

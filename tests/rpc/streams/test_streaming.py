@@ -14,8 +14,8 @@ import pytest
 from typing_extensions import deprecated
 
 from nebula.errors import CallTimeout, ConnectionLost, NoResponder, RemoteError, ServerError
+from nebula.rpc import Remote
 from nebula.rpc.client.client import Client
-from nebula.rpc.contract.remote import Remote
 from nebula.rpc.contract.verbs import verb
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.service.responder import Responder

@@ -1,4 +1,4 @@
-"""Withdrawn requests: how a cancel is read and remembered, and what becomes of the request."""
+"""PendingCancels requests: how a cancel is read and remembered, and what becomes of the request."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import anyio.to_thread
 import pytest
 
 from nebula.broker.core.access import AccessPolicy, Capability, Grants
-from nebula.rpc.client.cancel import withdraw
 from nebula.rpc.client.client import Client
+from nebula.rpc.client.inbox import publish_cancel
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.verbs import verb
 from nebula.rpc.service.responder import Responder
-from nebula.rpc.wire.cancel import Cancel, Withdrawn, cancel_topics
+from nebula.rpc.wire.cancel import Cancel, PendingCancels, cancel_topics
 from nebula.stomp.client import Message, StompClient
 from tests.rpc.conftest import RunningBroker, Serving
 
@@ -84,7 +84,7 @@ def test_service_listens_for_cancels_to_its_name_and_to_each_of_its_queues() -> 
 
 
 def test_withdrawn_request_is_known_once() -> None:
-    withdrawn = Withdrawn()
+    withdrawn = PendingCancels()
     withdrawn.remember(Cancel(INBOX, "r1"), "alice", 0)
 
     assert not withdrawn.take(INBOX, "r2", "alice", 1)
@@ -96,7 +96,7 @@ def test_withdrawn_request_is_known_once() -> None:
 
 
 def test_cancel_of_nobody_known_counts_for_anybody() -> None:
-    withdrawn = Withdrawn()
+    withdrawn = PendingCancels()
     withdrawn.remember(Cancel(INBOX, "r1"), None, 0)
 
     assert withdrawn.take(INBOX, "r1", "alice", 1)
@@ -106,14 +106,14 @@ def test_cancel_of_nobody_known_counts_for_anybody() -> None:
 def test_withdrawn_request_is_forgotten_when_it_cannot_come_any_more(
     seconds: float | None, until: float
 ) -> None:
-    withdrawn = Withdrawn()
+    withdrawn = PendingCancels()
     for now in (until - 0.001, until):
         withdrawn.remember(Cancel(INBOX, "r1", seconds), None, 0)
         assert withdrawn.take(INBOX, "r1", None, now) is (now < until)
 
 
 def test_no_more_than_ten_thousand_are_remembered() -> None:
-    withdrawn = Withdrawn()
+    withdrawn = PendingCancels()
     for number in range(10_001):
         withdrawn.remember(Cancel(INBOX, str(number)), None, 0)
 
@@ -124,7 +124,7 @@ def test_no_more_than_ten_thousand_are_remembered() -> None:
 
 
 def test_those_that_are_over_make_room() -> None:
-    withdrawn = Withdrawn()
+    withdrawn = PendingCancels()
     withdrawn.remember(Cancel(INBOX, "old", 1), None, 0)
     withdrawn.remember(Cancel(INBOX, "new", 1), None, 2)
 
@@ -149,7 +149,7 @@ class Caller:
         self.stomp.post(f"/queue/{self._service}", body, JSON | reply | headers)
 
     def cancel(self, reply_id: str, reply_to: str | None = None) -> None:
-        withdraw(self.stomp, f"/queue/{self._service}", reply_to or self.reply_to, reply_id, 30)
+        publish_cancel(self.stomp, f"/queue/{self._service}", reply_to or self.reply_to, reply_id, 30)
 
     async def next_reply(self) -> Message:
         with anyio.fail_after(5):

@@ -1,4 +1,4 @@
-"""What a client is told when it is made."""
+"""Constructor options of `Client`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nebula.rpc.client.breaker import Breaker
+from nebula.rpc.client.cache import Cache
 from nebula.rpc.client.reconnect import OnState
 from nebula.rpc.middleware.chain import CallMiddleware
 
-__all__ = ["CallerOptions"]
+__all__ = ["ClientOptions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallerOptions:
-    """What a client was told of its connection; see `Client` for each."""
+class ClientOptions:
+    """What all views of a client share; see `Client` for each."""
 
     timeout: float
     reply_to: str | None = None
@@ -23,4 +24,6 @@ class CallerOptions:
     waits: bool = False
     on_state: OnState | None = None
     breaker: Breaker | None = None
+    cache: Cache | None = None
+    cache_partition: str = ""
     middleware: Sequence[CallMiddleware] = ()

@@ -7,7 +7,7 @@ import pytest
 
 from nebula.errors import NoResponder
 from nebula.rpc.client.client import Client
-from nebula.rpc.discovery import Instance, suggesting
+from nebula.rpc.discovery import Instance, suggestions
 from nebula.rpc.discovery.presence import present
 from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import StompClient
@@ -52,7 +52,7 @@ async def test_of_many_that_fail_at_once_one_asks_the_broker(monkeypatch: pytest
         asked.append(seconds)
         return await present(stomp, service, seconds)
 
-    monkeypatch.setattr(suggesting, "present", counted)
+    monkeypatch.setattr(suggestions, "present", counted)
     async with TestClient(Responder("prices")) as client, anyio.create_task_group() as tasks:
         for _ in range(50):
             tasks.start_soon(told, client, "pirces")

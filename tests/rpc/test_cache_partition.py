@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nebula.errors import SettingsError
-from nebula.rpc.client.cache_partition import asker_of
+from nebula.rpc.client.cache_partition import cache_partition_of
 from nebula.stomp.client_tls import TlsOptions
 
 A = "stomp://alice:secret@a.example"
@@ -31,7 +31,7 @@ def token(subject: str, number: int) -> str:
     ],
 )
 def test_same_principal_of_the_same_broker_is_one(one: list[str], other: list[str]) -> None:
-    assert asker_of(one, None) == asker_of(other, None)
+    assert cache_partition_of(one, None) == cache_partition_of(other, None)
 
 
 @pytest.mark.parametrize(
@@ -48,21 +48,21 @@ def test_same_principal_of_the_same_broker_is_one(one: list[str], other: list[st
     ],
 )
 def test_other_principals_and_brokers_are_others(one: list[str], other: list[str]) -> None:
-    assert asker_of(one, None) != asker_of(other, None)
+    assert cache_partition_of(one, None) != cache_partition_of(other, None)
 
 
 @pytest.mark.parametrize("url", ["stomp://127.0.0.1", "ws://localhost", "stomp://[::1]", "memory://a"])
 def test_address_of_this_machine_is_another_one_on_another(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = asker_of([url], None), asker_of([A], None)
+    here = cache_partition_of([url], None), cache_partition_of([A], None)
     monkeypatch.setattr("socket.gethostname", lambda: "another")
 
-    assert asker_of([url], None) != here[0]
-    assert asker_of([A], None) == here[1]
+    assert cache_partition_of([url], None) != here[0]
+    assert cache_partition_of([A], None) == here[1]
 
 
 @pytest.mark.parametrize("passcode", ["a.b.c", "", "..", "a.W10.c", "a.e30.c", "é.ü.ö"])
 def test_passcode_that_is_no_token_says_nothing(passcode: str) -> None:
-    assert asker_of([f"stomp://alice:{passcode}@a.example"], None) == asker_of([A], None)
+    assert cache_partition_of([f"stomp://alice:{passcode}@a.example"], None) == cache_partition_of([A], None)
 
 
 def test_certificate_says_who_one_is_where_it_is_shown(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_certificate_says_who_one_is_where_it_is_shown(tmp_path: Path) -> None:
         one.write_text(one.name)
     alice, bob = (TlsOptions(cert=one) for one in certificates)
 
-    assert asker_of(["stomps://a"], alice) != asker_of(["stomps://a"], bob)
-    assert asker_of(["stomp://a"], alice) == asker_of(["stomp://a"], bob)
+    assert cache_partition_of(["stomps://a"], alice) != cache_partition_of(["stomps://a"], bob)
+    assert cache_partition_of(["stomp://a"], alice) == cache_partition_of(["stomp://a"], bob)
     with pytest.raises(SettingsError, match=r"nobody\.pem"):
-        asker_of(["stomps://a"], TlsOptions(cert=tmp_path / "nobody.pem"))
+        cache_partition_of(["stomps://a"], TlsOptions(cert=tmp_path / "nobody.pem"))

@@ -11,8 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from nebula.rpc.streams.inflow import Inflow
-from nebula.rpc.streams.outflow import Outflow, Part
+from nebula.rpc.streams.credit import Inflow, Outflow, Part
 
 
 def dump(items: Sequence[Any]) -> bytes:
