@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nebula.rpc.jobs.runner import JobOutput, JobTask
+from nebula.rpc.contract.job_runner import JobOutput, JobTask
 from nebula.spark import Spark, lines
 from nebula.spark.class_archive import MAKER_COMMAND, Archivist
 from tests.spark.engine import Engine, engine, living, until

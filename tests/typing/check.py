@@ -16,11 +16,11 @@ from nebula.rpc.client.values import LastValue
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.injection import Depends
 from nebula.rpc.contract.job_context import Job
-from nebula.rpc.contract.lifespan import lifespan_state
 from nebula.rpc.contract.verbs import verb
 from nebula.rpc.discovery import ScatterResult
 from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.middleware.chain import Call, CallNext, MakeCall
+from nebula.rpc.service.lifespan import lifespan_state
 from nebula.rpc.service.responder import Responder
 from nebula.rpc.wire.answers import Answer
 from nebula.sync import Client as SyncClient

@@ -20,7 +20,7 @@ from nebula.rpc.client.inbox import Inbox
 from nebula.rpc.client.reconnect import Connections, ConnectionState
 from nebula.rpc.client.resubscribe import Subscriptions
 from nebula.rpc.client.retry import CallRules, ClientClosed, persist
-from nebula.rpc.middleware.chain import calling_chain
+from nebula.rpc.middleware.chain import call_chain
 from nebula.rpc.wire.avro_bodies import AvroBody
 from nebula.rpc.wire.brokers import Brand, whole_milliseconds
 from nebula.rpc.wire.deadlines import AMBIENT
@@ -68,7 +68,7 @@ class Caller:
         self._urls = urls
         self._circuits = None if options.breaker is None else Circuits(options.breaker)
         self.has_breaker = options.breaker is not None
-        self.chain = calling_chain(options.middleware) if options.middleware else None
+        self.chain = call_chain(options.middleware) if options.middleware else None
         self._connections: Connections | None = None
         self._tasks: TaskGroup | None = None
         self._life: anyio.CancelScope | None = None

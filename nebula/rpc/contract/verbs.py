@@ -158,8 +158,9 @@ class Endpoint(Protocol):
     def errors(self) -> tuple[type[VerbError], ...]:
         """What it declares to answer with."""
 
-    def may_be_called_by(self, principal: str | None) -> bool:
-        """Whether this principal is let in."""
+    @property
+    def allow(self) -> frozenset[str] | None:
+        """The principals that may call it; None: everybody. No unknown principal passes a list."""
 
     def invoke(self, arguments: Arguments, request: Request) -> Any:
         """Handle a request: the result, or a coroutine of it."""
@@ -233,10 +234,6 @@ class Verb:
             arguments = self.signature.complete(arguments, request)
         args, kwargs = arguments
         return self.function(*args, **kwargs)
-
-    def may_be_called_by(self, principal: str | None) -> bool:
-        """Whether the verb's `allow` list lets this principal in; nobody unknown passes a list."""
-        return self.allow is None or principal in self.allow
 
     def describe(self) -> dict[str, Any]:
         """The contract for `describe`: description, and JSON Schema of parameters and result."""

@@ -20,8 +20,17 @@ from nebula.rpc.contract.context import Request
 from nebula.rpc.wire.answers import Answer
 
 __all__ = [
-    "SENT", "Call", "CallKind", "CallMiddleware", "CallNext", "CallingMiddleware", "MakeCall", "Middleware",
-    "answering_chain", "calling_chain", "unless_sent",
+    "SENT",
+    "Call",
+    "CallKind",
+    "CallMiddleware",
+    "CallNext",
+    "CallingMiddleware",
+    "MakeCall",
+    "Middleware",
+    "call_chain",
+    "request_chain",
+    "unless_sent",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -89,12 +98,12 @@ class CallingMiddleware(Protocol):
         """For each call of `Responder.client`."""
 
 
-def answering_chain(middleware: Sequence[Middleware]) -> CallNext:
+def request_chain(middleware: Sequence[Middleware]) -> CallNext:
     """What answers requests through all of these, the first one outermost."""
     return _compose(middleware, _answer)
 
 
-def calling_chain(middleware: Sequence[CallMiddleware]) -> MakeCall:
+def call_chain(middleware: Sequence[CallMiddleware]) -> MakeCall:
     """What makes calls through all of these, the first one outermost."""
     return _compose(middleware, _call)
 

@@ -17,8 +17,8 @@ from nebula.errors import RemoteError
 from nebula.optional import needing
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.job_context import Job
+from nebula.rpc.contract.job_runner import JobRunner
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.runner import JobRunner
 from nebula.rpc.middleware.chain import Call, CallMiddleware, CallNext, MakeCall, Middleware
 from nebula.rpc.wire.answers import Answer
 
