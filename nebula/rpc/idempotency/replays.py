@@ -48,7 +48,7 @@ _KEEPING: Final = 5.0
 # How long a claim is taken back that may have been made.
 _RELEASING: Final = 1.0
 
-Run = Callable[[], Awaitable[Answer]]
+Run = Callable[[], Awaitable[Answer | None]]
 IsMeant = Callable[[VerbError], bool]
 
 
@@ -119,13 +119,13 @@ class Replays:
 
     async def reply(
         self, key: str, request: Request, run: Run, *, is_meant: IsMeant = _all_are, outlives: bool = False
-    ) -> Answer:
+    ) -> Answer | None:
         """The kept reply for this key, else that of `run`.
 
         Args:
             key: as the request bears it.
             request: with that key.
-            run: handles it.
+            run: handles it. None is not kept: there is no reply.
             is_meant: whether an error is for who asked; no other is kept.
             outlives: what `run` began may go on after its cancellation, as a thread does. The claim is left
                 then, so that no other instance begins beside it within the lease.
@@ -170,7 +170,9 @@ class Replays:
             await anyio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody gains by guessing it
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _run(self, key: str, turn: _Turn, run: Run, is_meant: IsMeant, *, outlives: bool) -> Answer:
+    async def _run(
+        self, key: str, turn: _Turn, run: Run, is_meant: IsMeant, *, outlives: bool
+    ) -> Answer | None:
         kept: Answer | None = None
         is_over = True
         try:

@@ -124,7 +124,10 @@ def error_reply(verb: Endpoint, request: Request, error: BaseException, *, debug
         _log.error("bad result", verb=verb.name, **what, **known)
     # Jobs refuse by such errors, and so may a handler: those are meant for the caller.
     if isinstance(error, VerbError) and is_meant_for_caller(verb, error):
-        return failure(error)
+        reply = failure(error)
+        if reply.code != error.code:
+            _log.error("error could not be written", verb=verb.name, code=error.code, **known)
+        return reply
     told = upstream_error(error)
     if told is None:
         # The traceback is for the log: a peer learns nothing of our inside.

@@ -24,11 +24,10 @@ from nebula.rpc.idempotency.replays import Replays
 from nebula.rpc.middleware.chain import Middleware
 from nebula.rpc.service.cancellation import Cancellation
 from nebula.rpc.service.concurrency_limits import ConcurrencyLimits
-from nebula.rpc.service.handler_runner import HandlerRunner
+from nebula.rpc.service.handler_runner import HandlerRunner, VerbRunner
 from nebula.rpc.service.reply_sender import Post, ReplySender, error_reply, facts_of, unknown_verb
 from nebula.rpc.service.request_reader import RequestReader, wants_reply
 from nebula.rpc.service.statistics import Tally
-from nebula.rpc.service.verb_runner import VerbRunner
 from nebula.rpc.service.worker_pool import Worker
 from nebula.rpc.streams.serving import ServedStreams
 from nebula.rpc.wire.answers import Answer, failure
@@ -98,7 +97,7 @@ class RequestHandler:
         self.streams = ServedStreams(rules.stream_idle, rules.max_reply_bytes)
         self._replies = ReplySender(rules.max_reply_bytes)
         self._verb_runner = VerbRunner(rules.max_attempts, replays, self.streams, self._replies)
-        self._runner = HandlerRunner(self._verb_runner.call, self._error_reply, middleware)
+        self._runner = HandlerRunner(self._verb_runner.run, self._error_reply, middleware)
         self.tallies: dict[str, Tally] = {name: Tally() for name in verbs}
 
     def connect(self, post: Post, brand: Brand, *, trusts_sender: bool) -> None:

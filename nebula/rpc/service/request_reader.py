@@ -13,10 +13,9 @@ from time import monotonic
 from nebula import headers as names
 from nebula.logs import get_logger
 from nebula.rpc.contract.context import Request, Surroundings
-from nebula.rpc.wire.answers import is_answer
 from nebula.rpc.wire.cancel import Cancel, Withdrawn
 from nebula.rpc.wire.deadlines import deadline_of
-from nebula.rpc.wire.envelope import BOO, content_type_of, parse
+from nebula.rpc.wire.envelope import BOO, ERROR, SUCCESS, content_type_of, parse
 from nebula.stomp.messages import Message
 
 __all__ = ["RequestReader", "Unhandled", "wants_reply"]
@@ -80,7 +79,13 @@ class RequestReader:
         headers = message.headers
         envelope = parse(content_type_of(headers), message.body)
         # C.4: the gem posts "boo" to each queue before it subscribes. A genuine body "boo" is lost.
-        if message.body == BOO or is_answer(envelope, headers):
+        # D.46: a reply is never replied to, so that no loop can arise.
+        if (
+            message.body == BOO
+            or envelope.verb in (SUCCESS, ERROR)
+            or headers.get(names.RESPONSE) == "true"
+            or (names.IN_REPLY_TO in headers and names.REPLY_TO not in headers)
+        ):
             self.unhandled.skipped += 1
             message.ack()
             return None

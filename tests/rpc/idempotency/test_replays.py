@@ -161,7 +161,9 @@ async def test_key_belongs_to_its_principal_and_its_service() -> None:
             return success(asked[-1].encode())
 
         request = Request(Envelope("order"), {}, destination="/queue/orders", principal=principal)
-        return await Replays(service, store, 600).reply("k", request, run)
+        reply = await Replays(service, store, 600).reply("k", request, run)
+        assert reply is not None
+        return reply
 
     for _ in range(2):
         assert (await ask("orders", "alice")).parameters == b"alice at orders"
