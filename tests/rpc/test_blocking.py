@@ -18,7 +18,7 @@ from nebula.rpc.contract.injection import Depends
 from nebula.rpc.middleware.chain import CallNext
 from nebula.rpc.service import loop_watch
 from nebula.rpc.service.responder import Responder
-from nebula.rpc.wire.answers import Answer
+from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.testing import TestClient
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +74,7 @@ async def test_provider_middleware_and_listener_are_named_by_what_they_are_for(w
         warned.wait()
         return 1
 
-    async def around(request: Request, call_next: CallNext) -> Answer:
+    async def around(request: Request, call_next: CallNext) -> ReplyBody:
         if request.verb == "quick":
             warned.is_there.clear()
             warned.wait()

@@ -9,9 +9,9 @@ import pytest
 
 from nebula.rpc.contract.context import Request
 from nebula.rpc.service.reply_sender import ReplySender
-from nebula.rpc.wire.answers import Answer
 from nebula.rpc.wire.brokers import ACTIVEMQ, NEBULA, OTHER, RABBITMQ, Brand, brand_of, whole_milliseconds
 from nebula.rpc.wire.envelope import Envelope
+from nebula.rpc.wire.reply_body import ReplyBody
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_answers_do_not_stay_for_ever_where_inboxes_outlive_their_readers() -> N
         for deadline in (time.monotonic() + 5, None):
             headers = {"neb-reply-to": "/queue/a", "neb-reply-id": "1"}
             request = Request(Envelope(verb="v"), headers, destination="/queue/shop", deadline=deadline)
-            replies.send(request, Answer("success"))
+            replies.send(request, ReplyBody("success"))
 
     assert ["expires" in headers for headers in posted] == [True, *[False] * 5]
     # A minute more than its requester waits: the clocks may differ.

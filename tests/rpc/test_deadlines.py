@@ -20,10 +20,10 @@ from nebula.rpc.middleware.chain import CallNext
 from nebula.rpc.service.cancellation import Cancellation
 from nebula.rpc.service.responder import Responder
 from nebula.rpc.service.worker_pool import Worker, WorkerPool
-from nebula.rpc.wire.answers import Answer
 from nebula.rpc.wire.cancel import Cancel
 from nebula.rpc.wire.deadlines import AMBIENT, deadline_of
 from nebula.rpc.wire.envelope import Envelope
+from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.stomp.client import Message
 from tests.rpc.conftest import Serving
 
@@ -401,7 +401,7 @@ async def test_undo_at_the_deadline_calls_with_a_time_of_its_own(serving: Servin
 async def test_calls_of_middleware_have_the_time_of_its_own_request(serving: Serving, client: Client) -> None:
     left: list[float | None] = []
 
-    async def look(request: Request, call_next: CallNext) -> Answer:
+    async def look(request: Request, call_next: CallNext) -> ReplyBody:
         deadline = AMBIENT.get()
         left.append(None if deadline is None else deadline - monotonic())
         return await call_next(request)

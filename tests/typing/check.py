@@ -22,7 +22,7 @@ from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.middleware.chain import Call, CallNext, MakeCall
 from nebula.rpc.service.lifespan import lifespan_state
 from nebula.rpc.service.responder import Responder
-from nebula.rpc.wire.answers import Answer
+from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.sync import Client as SyncClient
 
 app = Responder("prices")
@@ -246,7 +246,7 @@ def providers_give_what_parameters_take() -> None:
     del wrong
 
 
-async def around(request: Request, call_next: CallNext) -> Answer:
+async def around(request: Request, call_next: CallNext) -> ReplyBody:
     return await call_next(request)
 
 

@@ -30,8 +30,8 @@ from nebula.logs import get_logger
 from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency.store import IdempotencyStore, Reach, StoreFailed, join_key
-from nebula.rpc.wire.answers import Answer, failure
 from nebula.rpc.wire.envelope import dump_json
+from nebula.rpc.wire.reply_body import ReplyBody, failure
 
 _log = get_logger(__name__)
 
@@ -48,7 +48,7 @@ _KEEPING: Final = 5.0
 # How long a claim is taken back that may have been made.
 _RELEASING: Final = 1.0
 
-Run = Callable[[], Awaitable[Answer | None]]
+Run = Callable[[], Awaitable[ReplyBody | None]]
 IsMeant = Callable[[VerbError], bool]
 
 
@@ -119,7 +119,7 @@ class Replays:
 
     async def reply(
         self, key: str, request: Request, run: Run, *, is_meant: IsMeant = _all_are, outlives: bool = False
-    ) -> Answer | None:
+    ) -> ReplyBody | None:
         """The kept reply for this key, else that of `run`.
 
         Args:
@@ -150,7 +150,7 @@ class Replays:
             del self._turns[own_key]
             turn.is_over.set()
 
-    async def _claim(self, key: str, turn: _Turn) -> Answer | None:
+    async def _claim(self, key: str, turn: _Turn) -> ReplyBody | None:
         """Take the key, or wait for the reply of its owner."""
         pause = _FIRST_PAUSE
         while True:
@@ -172,8 +172,8 @@ class Replays:
 
     async def _run(
         self, key: str, turn: _Turn, run: Run, is_meant: IsMeant, *, outlives: bool
-    ) -> Answer | None:
-        kept: Answer | None = None
+    ) -> ReplyBody | None:
+        kept: ReplyBody | None = None
         is_over = True
         try:
             reply = kept = await run()
@@ -191,7 +191,7 @@ class Replays:
                     await self._settle(key, turn, kept)
         return reply
 
-    async def _settle(self, key: str, turn: _Turn, reply: Answer | None) -> None:
+    async def _settle(self, key: str, turn: _Turn, reply: ReplyBody | None) -> None:
         try:
             if reply is None:
                 await self.store.release(key, turn.owner)
@@ -201,7 +201,7 @@ class Replays:
             # The reply still goes out: the request was handled. A retry may handle it again.
             _log.exception("answer not kept for its key", service=self._service)
 
-    def _as_sent(self, reply: Answer) -> Answer:
+    def _as_sent(self, reply: ReplyBody) -> ReplyBody:
         """What is kept of a reply: of one that is too long to be sent, that it is."""
         size = len(reply.parameters or b"")
         if size <= self._max_bytes:
@@ -226,11 +226,11 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=repr).encode()).hexdigest()
 
 
-def _write(reply: Answer) -> bytes:
+def _write(reply: ReplyBody) -> bytes:
     parameters = None if reply.parameters is None else reply.parameters.decode("ascii")
     return dump_json([reply.verb, parameters, reply.description, reply.code, reply.retryable])
 
 
-def _read(data: bytes) -> Answer:
+def _read(data: bytes) -> ReplyBody:
     verb, parameters, description, code, retryable = from_json(data)
-    return Answer(verb, None if parameters is None else parameters.encode(), description, code, retryable)
+    return ReplyBody(verb, None if parameters is None else parameters.encode(), description, code, retryable)

@@ -1,4 +1,4 @@
-"""Spans of jobs, as long as each attempt: begun when it is handed to what runs it, ended with it."""
+"""OpenTelemetry spans of jobs: one for each attempt, from its submission to its end."""
 
 from __future__ import annotations
 

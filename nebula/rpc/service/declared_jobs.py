@@ -23,8 +23,8 @@ from nebula.rpc.jobs.service.engine_verbs import SERVICE_ENGINE
 from nebula.rpc.jobs.service.job_statistics import JobStatistics
 from nebula.rpc.jobs.service.service import JobService
 from nebula.rpc.jobs.service.verb import JobVerb
-from nebula.rpc.wire.answers import Answer, success
 from nebula.rpc.wire.envelope import dump_json
+from nebula.rpc.wire.reply_body import ReplyBody, success
 from nebula.stomp.ambient import ambient_broker
 
 DEFAULT_ENGINE: Final = "default"
@@ -96,7 +96,7 @@ class JobEndpoint:
         self._jobs = jobs
         self.allow = allow
 
-    async def invoke(self, arguments: Arguments, request: Request) -> Answer:
+    async def invoke(self, arguments: Arguments, request: Request) -> ReplyBody:
         """Have the job recorded; the reply is an early `success` that says where to look for it."""
         accepted = await self._jobs.service.accept(request, self._job, arguments)
         return success(dump_json(accepted), "accepted")

@@ -29,8 +29,8 @@ from nebula.rpc.service.reply_sender import ReplySender, is_meant_for_caller, va
 from nebula.rpc.service.statistics import Tally
 from nebula.rpc.service.worker_pool import Worker
 from nebula.rpc.streams.serving import ServedStreams, wants_stream
-from nebula.rpc.wire.answers import Answer
 from nebula.rpc.wire.deadlines import AMBIENT, ASKED_BY, HANDLED
+from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.threads import call_in_thread
 
 __all__ = ["RUNNING", "HandlerRunner", "VerbRunner", "call_handler"]
@@ -39,7 +39,7 @@ S = TypeVar("S")
 F = TypeVar("F")
 T = TypeVar("T")
 
-Work: TypeAlias = Callable[[S, Request, Worker], Awaitable[Answer | None]]
+Work: TypeAlias = Callable[[S, Request, Worker], Awaitable[ReplyBody | None]]
 """Calls a handler: its reply, or None where there is none to be sent. Raises what the handler raises."""
 
 Failed: TypeAlias = Callable[[S, Request, BaseException], F]
@@ -59,7 +59,7 @@ class HandlerRunner(Generic[S, F]):
         self._work, self._failed = work, failed
         self._chain = request_chain(middleware) if middleware else None
 
-    async def run(self, subject: S, request: Request, worker: Worker, tally: Tally) -> Answer | F | None:
+    async def run(self, subject: S, request: Request, worker: Worker, tally: Tally) -> ReplyBody | F | None:
         """Call the handler: its reply, None where there is none to be sent, or what `failed` returns.
 
         Raises only the cancellation of the worker's own scope.
@@ -144,7 +144,7 @@ class VerbRunner:
         self._counts_failures = counts_failures
 
     # Not async itself: a coroutine less for each request.
-    def run(self, verb: Endpoint, request: Request, worker: Worker) -> Awaitable[Answer | None]:
+    def run(self, verb: Endpoint, request: Request, worker: Worker) -> Awaitable[ReplyBody | None]:
         """Check a request; what is returned is the work that is left to be done.
 
         That gives the reply, or None where it went out as a stream; it raises what the handler raises.
@@ -159,7 +159,7 @@ class VerbRunner:
         if verb.allow is not None and request.principal not in verb.allow:
             raise VerbError("not-allowed", f"{request.principal or 'nobody known'} may not call {verb.name}")
         arguments = verb.signature.bind(request.parameters, is_text=request.envelope.is_text)
-        run: _Run[Answer | None] = self._stream if verb.streams else self._call
+        run: _Run[ReplyBody | None] = self._stream if verb.streams else self._call
         if verb.plan is not None:
             run = partial(self._provide, verb.plan, run)
         key = request.headers.get(names.IDEMPOTENCY_KEY)
@@ -199,7 +199,7 @@ class VerbRunner:
 
     async def _call(
         self, verb: Endpoint, request: Request, arguments: Arguments, worker: Worker, scope: CancelScope
-    ) -> Answer:
+    ) -> ReplyBody:
         if verb.is_async:
             request.scope = scope
             result = await verb.invoke(arguments, request)
@@ -214,11 +214,11 @@ class VerbRunner:
 
     async def _stream(
         self, verb: Endpoint, request: Request, arguments: Arguments, _worker: Worker, scope: CancelScope
-    ) -> Answer | None:
+    ) -> ReplyBody | None:
         """Send what the handler yields; to a caller that knows no streams, as one reply if it is short."""
         if wants_stream(request) and self._replies.may_reply_to(request.reply_to, request.reply_id):
             await self._streams.send(verb, arguments, request)
             return None
         # As for any other handler, see `_call`.
         request.scope = scope if verb.is_async else None
-        return Answer(verb.response, await self._streams.collect(verb, arguments, request))
+        return ReplyBody(verb.response, await self._streams.collect(verb, arguments, request))

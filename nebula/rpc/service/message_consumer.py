@@ -33,9 +33,9 @@ from nebula.rpc.service.handler_runner import HandlerRunner, call_handler
 from nebula.rpc.service.statistics import Tally, subscriber_to_json
 from nebula.rpc.service.subscribers import DestinationKind, Subscriber
 from nebula.rpc.service.worker_pool import Worker, WorkerPool, give_back
-from nebula.rpc.wire.answers import Answer
 from nebula.rpc.wire.brokers import Brand, brand_of, no_last_values
 from nebula.rpc.wire.envelope import Envelope, content_type_of, media_of, text_of
+from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.rpc.wire.values import Schemas, plain_value
 from nebula.stomp.client import AckMode, Listener, Message, StompClient
 
@@ -318,7 +318,7 @@ class MessageConsumer:
             return await plain_value(message, self._schemas), False
         return text_of(content_type, message.body), True
 
-    async def _work(self, arguments: Arguments, request: Request, worker: Worker) -> Answer | None:
+    async def _work(self, arguments: Arguments, request: Request, worker: Worker) -> ReplyBody | None:
         """Call the function; what its providers made is closed before the ACK."""
         verb, limiter = self.subscriber.verb, worker.pool.limiter
         if verb.plan is None:

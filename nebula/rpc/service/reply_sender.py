@@ -12,10 +12,10 @@ from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.results import BadResult
 from nebula.rpc.contract.verbs import Endpoint
 from nebula.rpc.errors import VerbError
-from nebula.rpc.wire.answers import SEE_LOG, Answer, failure, success
 from nebula.rpc.wire.avro_bodies import AvroValue
 from nebula.rpc.wire.brokers import LONGEST_HEADER, NEBULA, Brand
 from nebula.rpc.wire.envelope import content_type_of, encode, media_of
+from nebula.rpc.wire.reply_body import SEE_LOG, ReplyBody, failure, success
 from nebula.rpc.wire.upstream import upstream_error
 
 __all__ = [
@@ -51,7 +51,7 @@ class ReplySender:
         self._post = post
         self._brand = brand
 
-    def send(self, request: Request, reply: Answer | None) -> None:
+    def send(self, request: Request, reply: ReplyBody | None) -> None:
         """Send the reply of a request that wants one. None: it was sent as a stream.
 
         Raises:
@@ -91,24 +91,24 @@ class ReplySender:
         return brand.destinations is None or brand.may_reply_to(destination)
 
 
-def value_reply(verb: Endpoint, request: Request, result: Any) -> Answer:
+def value_reply(verb: Endpoint, request: Request, result: Any) -> ReplyBody:
     """The reply that a handler's result is, in the form of its request: JSON or Avro.
 
     Raises:
         BadResult: it is not what the verb declares, or has no form there.
     """
     # A job's reply comes ready: its early `success` has parameters.
-    if isinstance(result, Answer):
+    if isinstance(result, ReplyBody):
         return result
     contract = verb.signature
     if result is None:
         contract.check_none()
         return success()
     is_avro = type(request.parameters) is AvroValue
-    return Answer(verb.response, contract.dump_avro(result) if is_avro else contract.dump(result))
+    return ReplyBody(verb.response, contract.dump_avro(result) if is_avro else contract.dump(result))
 
 
-def error_reply(verb: Endpoint, request: Request, error: BaseException, *, debug: bool) -> Answer:
+def error_reply(verb: Endpoint, request: Request, error: BaseException, *, debug: bool) -> ReplyBody:
     """The reply that a handler's error is. What is not meant for the caller is logged, and hidden from it.
 
     Args:
@@ -149,7 +149,7 @@ def is_meant_for_caller(verb: Endpoint, error: VerbError) -> bool:
     return not error.was_answered or type(error) in verb.errors
 
 
-def unknown_verb(name: str | None, known: Iterable[str]) -> Answer:
+def unknown_verb(name: str | None, known: Iterable[str]) -> ReplyBody:
     """The reply to a request for a verb that the service has not, or for none."""
     if name is None:
         return failure(VerbError("bad-request", "the body has no verb; send JSON or text with one"))

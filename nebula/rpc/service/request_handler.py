@@ -30,9 +30,9 @@ from nebula.rpc.service.request_reader import RequestReader, wants_reply
 from nebula.rpc.service.statistics import Tally
 from nebula.rpc.service.worker_pool import Worker
 from nebula.rpc.streams.serving import ServedStreams
-from nebula.rpc.wire.answers import Answer, failure
 from nebula.rpc.wire.brokers import Brand
 from nebula.rpc.wire.cancel import Cancel
+from nebula.rpc.wire.reply_body import ReplyBody, failure
 from nebula.stomp.messages import Message
 
 __all__ = ["RequestHandler", "RequestRules"]
@@ -164,7 +164,7 @@ class RequestHandler:
                 verb = self._verbs.get(request.verb)
                 if verb is None:
                     self.reader.unhandled.refused += 1
-                    reply: Answer | None = unknown_verb(request.envelope.verb, self._verbs)
+                    reply: ReplyBody | None = unknown_verb(request.envelope.verb, self._verbs)
                 else:
                     reply = await self._runner.run(verb, request, worker, self.tallies[verb.name])
             except anyio.get_cancelled_exc_class():
@@ -189,7 +189,7 @@ class RequestHandler:
                 provided, worker.provided = worker.provided, None
                 await provided.close()
 
-    def _error_reply(self, verb: Endpoint, request: Request, error: BaseException) -> Answer:
+    def _error_reply(self, verb: Endpoint, request: Request, error: BaseException) -> ReplyBody:
         if isinstance(error, BadResult):
             self.tallies[verb.name].bad_results += 1
         return error_reply(verb, request, error, debug=self._rules.debug)

@@ -224,7 +224,7 @@ class HasSubscribers(ABC):
             concurrency: how many messages are handled at once.
             middleware: around each call of the function, as around requests, the first one outermost; that of
                 the service is for requests alone. Its request has the function's name as `verb`. What it
-                raises is as if the function had; an `Answer` of its own is as if that had returned.
+                raises is as if the function had; a `ReplyBody` of its own is as if that had returned.
             retry: how often a message of a queue is tried, and after which delays; `Retry(first=0)` for none.
                 By default as the service says. The broker's `max_deliveries` has to allow as many attempts.
 

@@ -23,8 +23,8 @@ from nebula.rpc.idempotency import Claim, IdempotencyStore, MemoryStore, Reach, 
 from nebula.rpc.idempotency.replays import Replays
 from nebula.rpc.idempotency.store import sender_of
 from nebula.rpc.service.responder import Responder
-from nebula.rpc.wire.answers import Answer, success
 from nebula.rpc.wire.envelope import Envelope
+from nebula.rpc.wire.reply_body import ReplyBody, success
 from nebula.stomp.client import Message, StompClient
 from tests.rpc.conftest import Serving
 
@@ -155,8 +155,8 @@ async def test_key_belongs_to_its_principal_and_its_service() -> None:
     store = MemoryStore()
     asked: list[str] = []
 
-    async def ask(service: str, principal: str | None) -> Answer:
-        async def run() -> Answer:
+    async def ask(service: str, principal: str | None) -> ReplyBody:
+        async def run() -> ReplyBody:
             asked.append(f"{principal} at {service}")
             return success(asked[-1].encode())
 
@@ -181,7 +181,7 @@ async def test_keys_tell_a_store_whose_they_are() -> None:
             seen[principal].add(key)
             return await super().claim(key, fingerprint, owner, lease)
 
-    async def run() -> Answer:
+    async def run() -> ReplyBody:
         return success()
 
     replays = Replays("orders", Noting(), 600)
@@ -301,7 +301,7 @@ async def test_claims_of_long_requests_are_renewed_also_after_a_failure() -> Non
     store = RenewedStore()
     replays = Replays("orders", store, 600, lease=0.003)
 
-    async def run() -> Answer:
+    async def run() -> ReplyBody:
         await store.renewed.wait()
         return success()
 
@@ -501,7 +501,7 @@ async def test_key_is_free_again_where_the_answer_to_its_claim_was_lost() -> Non
     replays = Replays("orders", LosesAnswers("claim"), 600)
     request = Request(Envelope("order"), {}, destination="/queue/orders")
 
-    async def run() -> Answer:
+    async def run() -> ReplyBody:
         return success()
 
     with anyio.fail_after(5):

@@ -1,4 +1,4 @@
-"""`Answer`: the body of a reply before it is encoded."""
+"""`ReplyBody`: the body of a reply before it is encoded."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SEE_LOG: Final = "the service failed; its log says why"
 
 
 @dataclass(slots=True)
-class Answer:
-    """The body of a reply: the fields of an envelope, with parameters as JSON octets.
+class ReplyBody:
+    """The body of a reply: the fields of an envelope, with parameters as JSON.
 
     Attributes:
         verb: of the reply.
@@ -34,12 +34,12 @@ class Answer:
     retryable: bool = False
 
 
-def success(parameters: bytes = _NO_PARAMETERS, description: str = "") -> Answer:
-    """The answer that says: it worked. Without parameters: and there is nothing to report."""
-    return Answer(SUCCESS, parameters, description)
+def success(parameters: bytes = _NO_PARAMETERS, description: str = "") -> ReplyBody:
+    """The reply that says: it worked. Without parameters: and there is nothing to report."""
+    return ReplyBody(SUCCESS, parameters, description)
 
 
-def failure(error: VerbError) -> Answer:
+def failure(error: VerbError) -> ReplyBody:
     """The `error` reply in our shape (C.2).
 
     Where an error has no JSON form, as its details have none, the reply says `internal` (rule 1: every
@@ -49,6 +49,6 @@ def failure(error: VerbError) -> Answer:
     if error.details is not None:
         fields["details"] = error.details
     try:
-        return Answer(ERROR, dump_json(fields), error.message, error.code, error.retryable)
+        return ReplyBody(ERROR, dump_json(fields), error.message, error.code, error.retryable)
     except ValueError:
         return failure(VerbError("internal", SEE_LOG))
