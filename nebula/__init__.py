@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from nebula.rpc.client.reconnect import ConnectionState
     from nebula.rpc.contract.context import Request
     from nebula.rpc.contract.injection import Depends
-    from nebula.rpc.contract.lifespan import lifespan_state
     from nebula.rpc.contract.retry import Retry
     from nebula.rpc.contract.verbs import verb
     from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError
     from nebula.rpc.jobs import Job, JobCancelled, JobHandle, JobState, JobStatus
     from nebula.rpc.problems import Problem, problem_of
+    from nebula.rpc.service.lifespan import lifespan_state
     from nebula.rpc.service.responder import Responder
     from nebula.rpc.wire.avro_bodies import in_avro
     from nebula.spark import Spark
@@ -126,7 +126,7 @@ _HOMES = {
     "VerbError": "nebula.rpc.errors",
     "embedded": "nebula.host.embedding",
     "in_avro": "nebula.rpc.wire.avro_bodies",
-    "lifespan_state": "nebula.rpc.contract.lifespan",
+    "lifespan_state": "nebula.rpc.service.lifespan",
     "problem_of": "nebula.rpc.problems",
     "verb": "nebula.rpc.contract.verbs",
 }

@@ -24,7 +24,7 @@ NAMES: Final[dict[str, dict[str, Sequence[str]]]] = {
     "nebula.rpc": {
         "nebula.rpc": (),
         "nebula.rpc.middleware.chain": ("Call", "CallMiddleware", "CallNext", "MakeCall", "Middleware"),
-        "nebula.rpc.wire.answers": ("Answer",),
+        "nebula.rpc.wire.reply_body": ("ReplyBody",),
         "nebula.rpc.middleware.limits": ("limit_requests",),
         "nebula.rpc.middleware.logs": ("log_calls", "log_requests"),
         "nebula.rpc.middleware.metrics": ("MeasureCalls", "MeasureRequests"),

@@ -25,7 +25,7 @@ from nebula.rpc.client.client import Client
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.injection import Depends
 from nebula.rpc.contract.retry import Retry
-from nebula.rpc.middleware.chain import Call, MakeCall, calling_chain
+from nebula.rpc.middleware.chain import Call, MakeCall, call_chain
 from nebula.rpc.middleware.tracing import trace_requests
 from nebula.rpc.service.responder import Responder
 from nebula.rpc.service.shared_client import call_middleware
@@ -232,7 +232,7 @@ async def test_nothing_is_claimed_or_read_where_the_broker_vouches_for_nobody() 
 
     ASKED_BY.set(request.principal)
     call = Call("call", "/queue/stock", "reserve", None, {names.ON_BEHALF_OF: "the queen"}, work=work)
-    await calling_chain(call_middleware([]))(call)
+    await call_chain(call_middleware([]))(call)
 
     assert request.on_behalf_of is None
     assert sent == [{}]

@@ -1,4 +1,4 @@
-"""The boundary between the job service and whatever runs a job's code: a thread here, an engine elsewhere."""
+"""`JobRunner`: the interface between the job service and what runs the code of jobs, threads or engines."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
-import anyio
-
 from nebula.rpc.contract.job_context import Job
 
 __all__ = [
     "ENGINE_LOST", "OUT_OF_MEMORY", "JobFailure", "JobListener", "JobMiddleware", "JobOutput", "JobRunner",
-    "JobTask", "Progress", "TaskCounts",
+    "JobTask", "Progress", "Started",
+    "TaskCounts",
 ]  # fmt: skip
 
 
@@ -148,6 +147,13 @@ class JobListener(Protocol):
         """A line for the job's log."""
 
 
+class Started(Protocol):
+    """An `anyio.Event`."""
+
+    def set(self) -> object:
+        """Say that jobs are taken."""
+
+
 class JobRunner(Protocol):
     """Runs jobs' code somewhere."""
 
@@ -181,7 +187,7 @@ class JobRunner(Protocol):
     def restart(self) -> None:
         """Replace what runs the jobs; the open ones are told as lost."""
 
-    async def run(self, listener: JobListener, *, started: anyio.Event | None = None) -> None:
+    async def run(self, listener: JobListener, *, started: Started | None = None) -> None:
         """Run jobs until cancelled; returns only when nothing that it started is alive.
 
         Args:

@@ -1,4 +1,9 @@
-"""The requests that are being handled, and the end of those that nobody waits for any more."""
+"""Cancellation of running requests: at their deadline, or when their caller withdraws them.
+
+No task, scope or timer belongs to a request. Each worker knows the request that it handles; one task sweeps
+over the workers at the earliest deadline, and what it cancels is a worker's scope. With like timeouts, only
+the first of many requests moves the next sweep.
+"""
 
 from __future__ import annotations
 
@@ -10,45 +15,43 @@ from typing import Final
 import anyio
 
 from nebula.rpc.contract.context import Ending, Request
-from nebula.rpc.service.workers import Lane
+from nebula.rpc.service.worker_pool import WorkerPool
 from nebula.rpc.wire.cancel import Cancel
 from nebula.stomp.waiter import Waiter, new_waiter
 
-# A handler may run that much longer than its deadline, so that those whose time ends together end in one
-# sweep.
+__all__ = ["Cancellation"]
+
+# A handler may run this much longer than its deadline, so that one sweep ends all whose time ends together.
 _GRAIN: Final = 0.005
 
 
-class Running:
-    """Ends handlers whose callers wait no longer: at their deadline, or when they are cancelled.
-
-    No task, scope or timer belongs to a request: each worker knows the one that it handles, one task sweeps
-    over the workers, and what it cancels is a worker's scope.
+class Cancellation:
+    """Ends handlers whose callers no longer wait.
 
     Attributes:
-        next_sweep: when the sweeping task looks next. Who begins a request with an earlier deadline calls
-            `sweep_earlier`; with like timeouts that is the first one only.
+        next_sweep: when the sweeping task looks next. Call `sweep_earlier` before a request with an earlier
+            deadline begins.
     """
 
     def __init__(self) -> None:
         self.next_sweep = math.inf
-        self._lanes: tuple[Lane, ...] = ()
+        self._pools: tuple[WorkerPool, ...] = ()
         self._earlier: Waiter[None] | None = None
 
-    def watch(self, lanes: Iterable[Lane]) -> None:
-        """Say where requests are handled; before the first one."""
-        self._lanes = tuple(lanes)
+    def watch(self, pools: Iterable[WorkerPool]) -> None:
+        """Say where requests are handled, before the first one."""
+        self._pools = tuple(pools)
 
     def sweep_earlier(self, deadline: float) -> None:
-        """Look at this deadline already."""
+        """Have the next sweep at this deadline."""
         self.next_sweep = deadline
         if self._earlier is not None:
             self._earlier.set(None)
 
     def _requests(self) -> Iterator[Request]:
-        # As many as there are workers, at most: an index would cost each request.
-        for lane in self._lanes:
-            for worker in lane.workers:
+        # One for each worker, at most: an index by request would cost each of them.
+        for pool in self._pools:
+            for worker in pool.workers:
                 if worker.request is not None:
                     yield worker.request
 
@@ -75,15 +78,15 @@ class Running:
             self._earlier = new_waiter()
             with anyio.move_on_after(max(self.next_sweep - monotonic(), 0) + _GRAIN):
                 await self._earlier.wait()
-                # Whose deadline it was may be done by now. Looking then nevertheless is cheaper than to be
-                # woken by each request that comes when no other one is handled.
+                # The request of the earliest deadline may be done by then. That sweep for nothing is cheaper
+                # than a wake-up for each request that comes when no other one is handled.
                 continue
             self._sweep(monotonic())
 
     def _sweep(self, now: float) -> None:
         self.next_sweep = math.inf
         for request in self._requests():
-            # One that was ended already may take a while to end.
+            # A request that was ended may still run for a while.
             if request.deadline is None or request.ending is not None:
                 continue
             if request.deadline <= now:

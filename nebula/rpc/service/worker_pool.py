@@ -1,4 +1,14 @@
-"""The workers of one request queue: a fixed number, started as they are needed, none per request."""
+"""BOUND: a fixed number of workers for one queue or subscription, started as they are needed.
+
+Requests begin in the order in which they came. A task and a scope for each request would cost a third of the
+rate; here a burst of requests whose handlers do not suspend is one task's work in one turn of the loop.
+
+Only one worker is on its way at a time. Before it begins a request it wakes the next one, if more requests
+wait: should its handler suspend, that one goes on; should it not, that one finds nothing once in a burst.
+
+A scope ends with its cancellation. So a worker keeps one scope for all requests, and makes a new one after
+each request that was ended by it.
+"""
 
 from __future__ import annotations
 
@@ -6,71 +16,77 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from time import monotonic
+from typing import TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
 
 from nebula.errors import ConnectionLost
 from nebula.rpc.contract.context import Request
+from nebula.rpc.middleware.providers import Provided
 from nebula.stomp.messages import Message
 from nebula.stomp.waiter import Waiter, new_waiter, waiter_maker
 
+__all__ = ["GiveBack", "Handle", "Refuse", "Worker", "WorkerPool", "give_back"]
+
 
 class Worker:
-    """One of the tasks that handle a lane's requests, one after the other.
+    """One of the tasks of a pool, which handle one request after the other.
 
     Attributes:
-        lane: whose it is.
+        pool: whose it is.
         request: what it handles, or None.
-        is_lost: that came by a connection that is lost since.
+        provided: what providers made for that request, to be closed after the reply; or None.
+        is_lost: the request came by a connection that is lost by now.
         scope: what it runs in. Cancelling it ends the request that is being handled, and only that.
     """
 
-    __slots__ = ("is_lost", "lane", "request", "scope")
+    __slots__ = ("is_lost", "pool", "provided", "request", "scope")
 
-    def __init__(self, lane: Lane) -> None:
-        self.lane = lane
+    def __init__(self, pool: WorkerPool) -> None:
+        self.pool = pool
         self.request: Request | None = None
+        self.provided: Provided | None = None
         self.is_lost = False
         self.scope: anyio.CancelScope
 
 
-Serve = Callable[[Message, float, Worker], Awaitable[None]]
-Refuse = Callable[[Message, float], bool]
-GiveBack = Callable[[Message, float], object]
+Handle: TypeAlias = Callable[[Message, float, Worker], Awaitable[None]]
+Refuse: TypeAlias = Callable[[Message, float], bool]
+GiveBack: TypeAlias = Callable[[Message, float], object]
 
 
 def give_back(message: Message, _arrived: float) -> None:
-    """Let others have a message. After `Listener.drain` that is no delivery which has failed."""
-    # Else it comes back with the end of its connection.
+    """Let another instance have a message. After `Listener.drain` this counts as no failed delivery."""
+    # Without a connection it goes back by itself.
     with suppress(ConnectionLost):
         message.nack()
 
 
-class Lane:
-    """Takes requests as they come and gives each to one of `concurrency` workers.
-
-    Requests are begun in the order in which they came. A task and a scope for each request would cost
-    a third of the rate; here a burst of requests whose handlers do not suspend is one task's work in
-    one turn of the loop.
+class WorkerPool:
+    """Takes messages as they come and gives each to one of `concurrency` workers.
 
     Args:
-        serve: handles one request; the second argument is when it came, on `time.monotonic`'s clock. It
-            may raise a cancellation of the worker's scope, and nothing else.
-        concurrency: how many requests are handled at once, at most.
-        max_waiting: how many may wait for a worker; None: as many as come. Needs `refuse`.
-        refuse: is given those that come when there are so many; what it returns False for waits all the
-            same. Synchronous.
+        handle: handles one message; the second argument is when it came, on `time.monotonic`'s clock. It may
+            raise a cancellation of the worker's scope, and nothing else.
+        concurrency: how many messages are handled at a time, at most.
+        max_waiting: how many may wait for a worker; None: any number. Needs `refuse`.
+        refuse: is given those beyond that; what it returns False for waits all the same. Synchronous.
 
     Attributes:
         workers: those that were started until now.
-        limiter: of the threads that its workers have things done in.
+        limiter: of the threads that its workers use.
     """
 
     def __init__(
-        self, serve: Serve, concurrency: int, *, max_waiting: int | None = None, refuse: Refuse | None = None
+        self,
+        handle: Handle,
+        concurrency: int,
+        *,
+        max_waiting: int | None = None,
+        refuse: Refuse | None = None,
     ) -> None:
-        self._serve = serve
+        self._handle = handle
         self._refuse = refuse
         self.workers: list[Worker] = []
         self.concurrency = concurrency
@@ -81,7 +97,7 @@ class Lane:
         self._new_waiter: Callable[[], Waiter[None]] = new_waiter
         # Set to True when a worker is wanted, to False when none will be any more.
         self._hiring: Waiter[bool] | None = None
-        self._workers = 0
+        self._count = 0
         # One worker is on its way: it was woken or started and has not yet looked at `_waiting`.
         self._is_waking = False
         self._is_closed = False
@@ -90,16 +106,16 @@ class Lane:
 
     @property
     def waiting(self) -> int:
-        """Requests that came and are not begun."""
+        """Messages that came and are not begun."""
         return len(self._waiting)
 
     @property
     def busy(self) -> int:
-        """Requests that are being handled."""
-        return self._workers - len(self._idle) - self._is_waking
+        """Messages that are being handled."""
+        return self._count - len(self._idle) - self._is_waking
 
     def put(self, message: Message) -> None:
-        """Take a request. Synchronous, for `StompClient.listen`; after `close` it is given back."""
+        """Take a message. Synchronous, for `StompClient.listen`; after `close` it is given back."""
         arrived = monotonic()
         if self._is_closed:
             self._return(message, arrived)
@@ -109,10 +125,11 @@ class Lane:
             if self._refuse(message, arrived):
                 return
         self._waiting.append((message, arrived))
-        self._wake_one()
+        if not self._is_waking:
+            self._wake_one()
 
     def resume(self, message: Message, arrived: float) -> None:
-        """Take a request again that was set aside: before all that wait, as it came before them."""
+        """Take a message again that was set aside: before all that wait, as it came before them."""
         if self._is_closed:
             self._return(message, arrived)
             return
@@ -120,15 +137,16 @@ class Lane:
         self._wake_one()
 
     def _is_full(self, most: int) -> bool:
-        # What is lost comes again, perhaps to us, and does not wait beside itself.
+        # What is lost comes again, perhaps to us, and must not wait behind itself.
         lost = sum(worker.is_lost for worker in self.workers)
         return self.waiting + self.busy - lost >= most
 
     def lose(self) -> None:
-        """The connection is lost: what came by it and waits is forgotten, as it comes again."""
+        """The connection is lost: forget what came by it and waits, as it comes again."""
         self._waiting = deque(one for one in self._waiting if not one[0].subscription.is_closed)
         for worker in self.workers:
-            # Once answered it does not come again, though its providers may be closing.
+            # Without a request it was replied to and does not come again, though its providers may be
+            # closing.
             if worker.request is not None:
                 worker.is_lost = True
 
@@ -137,7 +155,7 @@ class Lane:
 
         Args:
             give_back: is given what waits and what still comes, each with the time of its coming; None: it
-                stays unacked, and comes again when the connection has ended. Synchronous.
+                stays unacknowledged, and comes again when the connection has ended. Synchronous.
         """
         self._is_closed = True
         self._give_back = give_back
@@ -164,7 +182,7 @@ class Lane:
     async def _hire(self, tasks: TaskGroup) -> None:
         """Start workers as they are wanted, until `close`.
 
-        By a task, as `put` is called from the link's callbacks, where no task group can be used.
+        In a task of its own: `put` is called from the link's callbacks, where no task group can be used.
         """
         while not self._is_closed:
             self._hiring = new_waiter()
@@ -179,9 +197,9 @@ class Lane:
         if self._idle:
             self._is_waking = True
             self._idle.pop().set(None)
-        elif self._workers < self.concurrency:
+        elif self._count < self.concurrency:
             self._is_waking = True
-            self._workers += 1
+            self._count += 1
             self._hiring.set(True)
 
     async def _work(self) -> None:
@@ -189,8 +207,6 @@ class Lane:
         self.workers.append(worker)
         self._is_waking = False
         while True:
-            # A scope ends with its cancellation, so there is one for each request that was ended by it, and
-            # one for all the others.
             with anyio.CancelScope() as worker.scope:
                 await self._work_in(worker)
 
@@ -204,10 +220,8 @@ class Lane:
                 continue
             message, arrived = self._waiting.popleft()
             if self._waiting:
-                # Should this handler suspend, somebody else has to go on with the rest. If it does
-                # not, that one wakes to an empty table once in a burst.
                 self._wake_one()
-            await self._serve(message, arrived, worker)
+            await self._handle(message, arrived, worker)
 
     async def _rest(self) -> None:
         waiter = self._new_waiter()

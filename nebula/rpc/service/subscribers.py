@@ -1,12 +1,13 @@
-"""Publish and subscribe beside the verbs: functions that a service has called for what is published."""
+"""Declaration of `@app.on` functions: what they subscribe to, and what they take."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from nebula.destinations import destination_named
 from nebula.errors import CallTimeout, LocalProtocolError
@@ -17,35 +18,32 @@ from nebula.rpc.contract.verbs import Verb, VerbOptions
 from nebula.rpc.contract.yielding import is_stream
 from nebula.rpc.errors import VerbError
 from nebula.rpc.middleware.chain import Middleware
-from nebula.rpc.service.health import HasHealth
 from nebula.rpc.wire.brokers import is_last_value
 from nebula.rpc.wire.deadlines import AMBIENT
 from nebula.rpc.wire.envelope import JSON_TYPE, encode_free
+from nebula.stomp.client import StompClient
 
-if TYPE_CHECKING:
-    from nebula.rpc.service.serving import Serving
-
-__all__ = ["DestinationKind", "ListenOptions", "Listens", "Subscriber"]
+__all__ = ["DestinationKind", "HasSubscribers", "Subscriber", "SubscriberOptions"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _QUEUES: Final = ("/queue/", "/amq/queue/")
 
-# What `publish` waits for the broker's answer.
+# For the broker's receipt.
 _PUBLISH_SECONDS: Final = 30.0
 
 
 class DestinationKind(Enum):
-    """What becomes of a message that nobody could handle depends on where it was sent to."""
+    """The kind of a destination: it decides what becomes of a message that could not be handled."""
 
     QUEUE = auto()
-    """One of all readers gets it, and gives it back."""
+    """One of all readers gets a message, and may give it back."""
 
     TOPIC = auto()
-    """Each reader gets it, once."""
+    """Each reader gets a message, once."""
 
     LAST_VALUE = auto()
-    """Each reader gets the newest one."""
+    """Each reader gets the newest value."""
 
 
 def _kind_of(destination: str) -> DestinationKind:
@@ -55,8 +53,8 @@ def _kind_of(destination: str) -> DestinationKind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListenOptions:
-    """How a function listens; see `Responder.on` for each.
+class SubscriberOptions:
+    """How a function subscribes; see `Responder.on` for each.
 
     Raises:
         ValueError: an option that cannot be used.
@@ -101,7 +99,7 @@ class Subscriber:
         ValueError: the destination cannot be subscribed to in this way.
     """
 
-    def __init__(self, destination: str, function: Callable[..., Any], options: ListenOptions) -> None:
+    def __init__(self, destination: str, function: Callable[..., Any], options: SubscriberOptions) -> None:
         self.destination = destination = destination_named(destination, takes_globs=True)
         self.options = options
         self.kind = _kind_of(destination)
@@ -160,23 +158,24 @@ def _message_schema(signature: Signature) -> dict[str, Any]:
     return only | ({"$defs": schema["$defs"]} if "$defs" in schema else {})
 
 
-class Listens(HasHealth):
-    """The part of a `Responder` that is about messages which are no requests.
+class HasSubscribers(ABC):
+    """The part of a `Responder` that declares `on` functions and publishes.
 
     Args:
         name: of the service.
-        own_queues: where its requests come; nobody else may take them.
+        own_queues: where its requests come: no function may take them.
         client_id: names the session of durable subscriptions.
     """
 
-    _serving: Serving | None
-
     def __init__(self, name: str, own_queues: tuple[str, ...], client_id: str | None) -> None:
-        super().__init__()
         self.name = name
         self.destinations = own_queues
         self._client_id = client_id
         self._subscribers: list[Subscriber] = []
+
+    @abstractmethod
+    def _connection(self) -> StompClient | None:
+        """The service's current connection, or None as long as there was none."""
 
     def on(
         self,
@@ -225,7 +224,7 @@ class Listens(HasHealth):
             concurrency: how many messages are handled at once.
             middleware: around each call of the function, as around requests, the first one outermost; that of
                 the service is for requests alone. Its request has the function's name as `verb`. What it
-                raises is as if the function had; an `Answer` of its own is as if that had returned.
+                raises is as if the function had; a `ReplyBody` of its own is as if that had returned.
             retry: how often a message of a queue is tried, and after which delays; `Retry(first=0)` for none.
                 By default as the service says. The broker's `max_deliveries` has to allow as many attempts.
 
@@ -233,7 +232,7 @@ class Listens(HasHealth):
             TypeError: the function does not take one parameter, or yields.
             ValueError: the destination cannot be listened to in this way, or an option cannot be used.
         """
-        options = ListenOptions(
+        options = SubscriberOptions(
             durable=durable,
             eager=eager,
             ack=ack,
@@ -290,7 +289,7 @@ class Listens(HasHealth):
             Rejected, ConnectionLost, ServerError: as for `Client.publish`. It does not wait for the next
                 connection: a handler that fails now is called again, where that can be.
         """
-        client = None if self._serving is None else self._serving.client
+        client = self._connection()
         if client is None:
             raise LocalProtocolError(f"service {self.name!r} is not connected: it publishes while it runs")
         destination = destination_named(destination)

@@ -12,8 +12,8 @@ from types import CodeType, FrameType
 from typing import Final
 
 from nebula.logs import get_logger
+from nebula.loop_calls import CallSoon, call_soon_from_thread
 from nebula.rpc.contract.context import Request
-from nebula.soon import Soon, call_soon_from_thread
 
 __all__ = ["LoopWatch"]
 
@@ -66,7 +66,7 @@ class LoopWatch:
             self._is_over.set()
             self._alive.set()
 
-    def _run(self, soon: Soon, thread: int) -> None:
+    def _run(self, soon: CallSoon, thread: int) -> None:
         while not self._is_over.wait(_EVERY_SECONDS):
             self._alive.clear()
             try:

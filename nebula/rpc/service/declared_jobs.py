@@ -1,4 +1,4 @@
-"""Jobs among a responder's verbs: declared on it, and accepted by a `JobService` while it runs."""
+"""Jobs that a responder declares, and their `JobService` while it runs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from typing import Any, Final, Protocol
 
 from nebula.extras.postgres import Database, database_of_environment
 from nebula.rpc.contract.context import Request, Surroundings
+from nebula.rpc.contract.job_runner import JobMiddleware, JobRunner
 from nebula.rpc.contract.signature import Arguments
-from nebula.rpc.contract.verbs import is_open_to
 from nebula.rpc.jobs.local.runner import LocalRunner
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.registry.projects import project_of
 from nebula.rpc.jobs.registry.state_folder import StateFolder
 from nebula.rpc.jobs.registry.unfinished import notes_of
-from nebula.rpc.jobs.runner import JobMiddleware, JobRunner
 from nebula.rpc.jobs.service.engine_verbs import SERVICE_ENGINE
 from nebula.rpc.jobs.service.job_statistics import JobStatistics
 from nebula.rpc.jobs.service.service import JobService
 from nebula.rpc.jobs.service.verb import JobVerb
-from nebula.rpc.wire.answers import Answer, success
 from nebula.rpc.wire.envelope import dump_json
+from nebula.rpc.wire.reply_body import ReplyBody, success
 from nebula.stomp.ambient import ambient_broker
 
 DEFAULT_ENGINE: Final = "default"
@@ -77,15 +76,15 @@ def engines_of(service: str, spark: Engine | Mapping[str, Engine] | None) -> dic
     return engines
 
 
-class JobEntry:
-    """A job as the registry sees it: a verb whose answer is that the job was accepted."""
+class JobEndpoint:
+    """The verb that a job is for its callers: its reply says that the job was accepted."""
 
     is_async: Final = True
     streams: Final = False
     # Made when the job runs, see `LocalRunner`, and not when it is accepted.
     plan: Final = None
 
-    def __init__(self, job: JobVerb, jobs: JobEntries, allow: frozenset[str] | None) -> None:
+    def __init__(self, job: JobVerb, jobs: DeclaredJobs, allow: frozenset[str] | None) -> None:
         self.name = job.name
         self.signature = job.signature
         self.response = "success"
@@ -95,14 +94,10 @@ class JobEntry:
         self.errors = ()
         self._job = job
         self._jobs = jobs
-        self._allow = allow
+        self.allow = allow
 
-    def may_be_called_by(self, principal: str | None) -> bool:
-        """Whether the job's `allow` list lets this principal in."""
-        return is_open_to(self._allow, principal)
-
-    async def invoke(self, arguments: Arguments, request: Request) -> Answer:
-        """Have the job recorded and answer `success` early, with where to look for it (DESIGN 6)."""
+    async def invoke(self, arguments: Arguments, request: Request) -> ReplyBody:
+        """Have the job recorded; the reply is an early `success` that says where to look for it."""
         accepted = await self._jobs.service.accept(request, self._job, arguments)
         return success(dump_json(accepted), "accepted")
 
@@ -119,7 +114,7 @@ class JobEntry:
         }
 
 
-class JobEntries:
+class DeclaredJobs:
     """The jobs that a responder declares.
 
     Args:
@@ -166,7 +161,7 @@ class JobEntries:
         """See `JobService.statistics`; None before the responder ever ran, and without jobs."""
         return None if self._service is None else self._service.statistics()
 
-    def declare(self, job: JobVerb, allow: frozenset[str] | None) -> JobEntry:
+    def declare(self, job: JobVerb, allow: frozenset[str] | None) -> JobEndpoint:
         """Add one.
 
         Raises:
@@ -181,7 +176,7 @@ class JobEntries:
             )
         self._jobs.append(job)
         self._allowed[job.name] = allow
-        return JobEntry(job, self, allow)
+        return JobEndpoint(job, self, allow)
 
     def _no_engine(self, job: str, engine: str) -> str:
         if not self._engines:

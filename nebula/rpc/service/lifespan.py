@@ -1,4 +1,4 @@
-"""What a service has for as long as it runs, for those who want all of it."""
+"""Lifespan of a service: state that it has for as long as it runs."""
 
 from __future__ import annotations
 
