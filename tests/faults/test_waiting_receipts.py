@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.storage import Write
+from nebula.broker.core.tables import Write
 from nebula.broker.protocol import server_protocol
 from nebula.broker.server.server import Listener, Server
 from tests.broker.memory_store import MemoryDisk, MemoryStore

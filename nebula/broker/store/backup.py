@@ -17,7 +17,7 @@ from nebula.broker.store.folder import (
     store_error,
     sync_folder,
 )
-from nebula.broker.store.sqlite_tables import VERSION
+from nebula.broker.store.sqlite_schema import VERSION
 from nebula.errors import StoreError
 
 __all__ = ["OnFraction", "back_up", "check_pages"]

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage, Write
+from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
+from nebula.broker.core.tables import Write
 from nebula.broker.store.backup import OnFraction, back_up, check_pages
 from nebula.broker.store.folder import (
     STORE_FILE,
@@ -23,7 +24,8 @@ from nebula.broker.store.folder import (
     tell_holder,
 )
 from nebula.broker.store.sqlite_reads import read_into, read_page
-from nebula.broker.store.sqlite_tables import MIGRATIONS, VERSION, Batch
+from nebula.broker.store.sqlite_schema import MIGRATIONS, VERSION
+from nebula.broker.store.sqlite_writes import Batch
 from nebula.errors import StoreError
 
 __all__ = ["STORE_FILE", "OnProgress", "SqliteStore"]

@@ -11,20 +11,22 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import accumulate, groupby
 from operator import attrgetter, itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from nebula.broker.core.storage import (
     PAGE_BYTES,
     PAGE_MESSAGES,
     KeptLine,
     PageRequest,
-    PutDelayed,
-    PutDuplicate,
-    PutPostponed,
-    PutSession,
-    PutSubscription,
     Snapshot,
     StoredMessage,
+)
+from nebula.broker.core.tables import (
+    DuplicateRow,
+    Headers,
+    PostponedRow,
+    SessionRow,
+    SubscriptionRow,
     may_share,
 )
 
@@ -32,8 +34,6 @@ __all__ = ["read_into", "read_page"]
 
 # Of the messages that wait, many have the same headers: read once, they are one object in memory.
 _DECODED: Final = 256
-
-_Headers: TypeAlias = tuple[tuple[str, str], ...]
 
 # What a message of a first page costs beside its body.
 _ROW_BYTES: Final = 320
@@ -160,16 +160,16 @@ def read_into(
     # The order of columns is that of the declarations, which is that of the rows' own fields.
     delayed = db.execute("SELECT * FROM delayed ORDER BY deliver_at, number")
     for number, destination, deliver_at, *content in delayed:
-        snapshot.delayed.append(PutDelayed(_message(number, destination, *content), deliver_at))
-    snapshot.postponed = [PutPostponed(*row) for row in db.execute("SELECT * FROM postponed")]
+        snapshot.delayed.append((_message(number, destination, *content), deliver_at))
+    snapshot.postponed = [PostponedRow(*row) for row in db.execute("SELECT * FROM postponed")]
     snapshot.duplicates = [
-        PutDuplicate(*row) for row in db.execute("SELECT * FROM duplicates ORDER BY until")
+        DuplicateRow(*row) for row in db.execute("SELECT * FROM duplicates ORDER BY until")
     ]
     for destination, number, *content in db.execute("SELECT * FROM last_values"):
         snapshot.values.append(_message(number, destination, *content))
     snapshot.values.sort(key=attrgetter("number"))
-    snapshot.sessions = [PutSession(*row) for row in db.execute("SELECT * FROM sessions")]
-    snapshot.subscriptions = [PutSubscription(*row) for row in db.execute("SELECT * FROM subscriptions")]
+    snapshot.sessions = [SessionRow(*row) for row in db.execute("SELECT * FROM sessions")]
+    snapshot.subscriptions = [SubscriptionRow(*row) for row in db.execute("SELECT * FROM subscriptions")]
     for session, subscription, destinations in db.execute("SELECT * FROM pending"):
         snapshot.pending[session, subscription] = tuple(json.loads(destinations))
 
@@ -368,7 +368,7 @@ def _shared_message(
 
 
 @lru_cache(_DECODED)
-def _headers(text: str) -> _Headers:
+def _headers(text: str) -> Headers:
     return tuple((name, value) for name, value in json.loads(text))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nebula.broker.core.storage import Snapshot
+from nebula.broker.core.tables import TABLES, Table
 from nebula.broker.store.backup import OnFraction, back_up
 from nebula.broker.store.export import line_of, object_of, row_of
 from nebula.broker.store.folder import (
@@ -21,7 +22,7 @@ from nebula.broker.store.folder import (
     refuse_foreign_log,
     store_error,
 )
-from nebula.broker.store.sqlite_tables import MIGRATIONS, TABLES, VERSION, Table
+from nebula.broker.store.sqlite_schema import MIGRATIONS, VERSION
 from nebula.errors import StoreError
 
 __all__ = ["ClosedStore", "back_up_store", "import_lines", "open_store"]
@@ -194,7 +195,7 @@ class ClosedStore:
 
     def _rows(self, table: Table) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Each with its number in the file, in order of the key."""
-        key = ", ".join(each.partition(" ")[0] for each in table.key)
+        key = ", ".join(column.name for column in table.key)
         for number, *row in self._db.execute(f"SELECT rowid, * FROM {table.name} ORDER BY {key}"):  # noqa: S608
             yield number, tuple(row)
 

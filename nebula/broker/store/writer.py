@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from nebula.broker.core.counts import Commits
 from nebula.broker.core.journal import Journal
-from nebula.broker.core.storage import PageRequest, Snapshot, Store, StoredMessage, Write
+from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
+from nebula.broker.core.tables import Write
+from nebula.broker.store.commits import Commits
+from nebula.broker.store.store import Store
 from nebula.errors import StoreError
 
 
