@@ -15,6 +15,7 @@ from nebula.broker.core.storage import Snapshot, StoredMessage
 from nebula.broker.core.tables import (
     DELAYED,
     DUPLICATES,
+    PENDING,
     SESSIONS,
     SUBSCRIPTIONS,
     VALUES,
@@ -102,7 +103,12 @@ BATCHES: Final[tuple[list[Write], ...]] = (
         *drop_message(_DURABLE[1], 102),
         put_message("/queue/DLQ", _message(111)),
     ],
-    [Drop(SESSIONS, ("till",)), *drop_messages("/queue/a", 0, 79), *drop_messages(_DURABLE[1], 0, 106)],
+    [
+        *(Drop(table, ("till", "s")) for table in (SUBSCRIPTIONS, PENDING)),
+        Drop(SESSIONS, ("till",)),
+        *drop_messages("/queue/a", 0, 79),
+        *drop_messages(_DURABLE[1], 0, 106),
+    ],
 )
 
 

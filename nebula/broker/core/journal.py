@@ -75,7 +75,7 @@ class _Run:
         line, after, up_to = self.line, self.after, self.up_to
         if up_to - after >= _LONG_RUN:
             return [DropRange(table, line, after, up_to) for table in tables_of(line)]
-        keys = [(line, number) for number in range(after + 1, up_to + 1)]
+        keys = ((line, up_to),) if up_to - after == 1 else [(line, n) for n in range(after + 1, up_to + 1)]
         drops: list[Write] = [Drop(MESSAGES, key) for key in keys]
         if line[:1] == "\0":  # `may_share` inlined
             drops += [Drop(SHARED_MESSAGES, key) for key in keys]

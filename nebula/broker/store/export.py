@@ -1,4 +1,4 @@
-"""Rows of a store as lines of JSON: what an export is made of."""
+"""Rows of a store as lines of JSON, for export and import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What the rows of the store on disk were: everything at a start, and pages of deep lines later."""
+"""SQL reads of the store: everything at a start, and pages of deep lines later.
+
+A page is packed into one row, since a thread lets go of the interpreter at each row that it fetches
+(docs/decisions/0014 has the figures). At a start nothing runs next to it, and shallow lines are read row by
+row.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,7 @@ __all__ = ["read_into", "read_page"]
 # Of the messages that wait, many have the same headers: read once, they are one object in memory.
 _DECODED: Final = 256
 
-# What a message of a first page costs beside its body.
+# What a message of a first page costs in memory in addition to its body.
 _ROW_BYTES: Final = 320
 
 # What the lines hold, without a look at the bodies: LENGTH reads the heads of rows only.
@@ -85,9 +90,8 @@ _BODIES: Final = "GROUP_CONCAT(number), GROUP_CONCAT(LENGTH(body)), CAST(GROUP_C
 # Rows that differ in nothing else, as one.
 _ALIKE: Final = f"SELECT {_BODIES}"
 
-# All rows as one, a column of them as one text. Row by row, this thread would let go of the interpreter for
-# each, and wait for up to 5 ms to have it back from a busy loop (docs/decisions/0010). JSON has no bare line
-# feed; QUOTE gives all digits of a number; and a BLOB that is taken for text stays as it is in UTF-8.
+# All rows as one, a column of them as one text. JSON has no bare line feed; QUOTE gives all digits of a
+# number; and a BLOB that is taken for text stays as it is in UTF-8.
 _PACKED: Final = f"""
 SELECT {_BODIES}, GROUP_CONCAT(JSON_QUOTE(destination), CHAR(10)), GROUP_CONCAT(headers, CHAR(10)),
     GROUP_CONCAT(QUOTE(expires_at)), GROUP_CONCAT(attempts), GROUP_CONCAT(is_request)
@@ -322,7 +326,7 @@ def _cut(bodies: bytes | None, sizes: str | None) -> Iterator[bytes]:
         yield bodies[begin : begin + size]
         begin += size
     if begin != len(bodies):
-        raise ValueError("a body is no octets")
+        raise ValueError("a body is no bytes")
 
 
 def _time(quoted: str) -> float | None:
