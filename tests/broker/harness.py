@@ -17,8 +17,9 @@ from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.shares import Share
-from nebula.broker.core.storage import PageRequest, Store
+from nebula.broker.core.storage import PageRequest
 from nebula.broker.protocol.server_protocol import ServerProtocol
+from nebula.broker.store.store import Store
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
 from nebula.stomp.frames import SERVER_COMMANDS

@@ -18,7 +18,6 @@ import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
 from nebula.broker.assembly import Assembly
-from nebula.broker.core.counts import BOUNDS, Commits
 from nebula.broker.core.messages import Kind
 from nebula.broker.core.shares import Resource
 from nebula.broker.operations.administration import KindTotals, Steps
@@ -28,6 +27,7 @@ from nebula.broker.server import pages
 from nebula.broker.server.http_posts import Asked
 from nebula.broker.server.pages import Shared, Token
 from nebula.broker.settings import load_broker_settings
+from nebula.broker.store.commits import BOUNDS, Commits
 from nebula.errors import SettingsError
 from tests.faults.served import Served
 

@@ -8,7 +8,8 @@ from nebula.broker.core.access import Capability, Grants
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import Head, Kind
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
-from nebula.broker.core.storage import DropMessage, PageRequest, PutMessage
+from nebula.broker.core.storage import PageRequest
+from nebula.broker.core.tables import MESSAGES, Drop, MessageRow, Put
 from nebula.broker.operations.dead_letters import DeadLetters, Filter, Replayed
 from nebula.broker.operations.views import Arrivals
 from nebula.errors import Refused
@@ -129,10 +130,11 @@ def test_replayed_persistent_message_changes_its_row_in_one_batch() -> None:
     assert broker.broker.journal is not None
     _, rows = broker.broker.journal.take()
     put, drop = sorted(rows, key=lambda row: type(row).__name__, reverse=True)
-    assert isinstance(put, PutMessage)
-    assert (put.line, put.message.body) == (QUEUE, b"kept")
-    assert isinstance(drop, DropMessage)
-    assert drop.line == DEAD_LETTER_QUEUE
+    assert isinstance(put, Put)
+    row = MessageRow(*put.row)
+    assert (row.line, row.body) == (QUEUE, b"kept")
+    assert isinstance(drop, Drop)
+    assert (drop.table, drop.key[0]) == (MESSAGES, DEAD_LETTER_QUEUE)
 
 
 def test_message_that_was_not_persistent_is_not_kept_after_its_replay() -> None:

@@ -9,7 +9,7 @@ import pytest
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import Content
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
-from nebula.broker.core.storage import PutDuplicate
+from nebula.broker.core.tables import DuplicateRow
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
@@ -249,7 +249,7 @@ def test_ids_are_each_principals_own(disk: MemoryDisk) -> None:
 
 def test_ids_of_an_older_store_count_for_everybody(disk: MemoryDisk) -> None:
     # It did not know whose they were.
-    disk.duplicates[QUEUE, "", "a"] = PutDuplicate(QUEUE, "", "a", WALL_OFFSET + 60)
+    disk.duplicates[QUEUE, "", "a"] = DuplicateRow(QUEUE, "", "a", WALL_OFFSET + 60)
     broker = start(disk)
     alice = broker.connect()
     for dedup_id in "ab":

@@ -195,9 +195,7 @@ class StoreWorld(RuleBasedStateMachine):
 
     def rows(self) -> Counter[tuple[str, str]]:
         rows = Counter((queue_name(line), row.body.decode()) for (line, _), row in self.disk.messages.items())
-        rows.update(
-            (row.message.destination, row.message.body.decode()) for row in self.disk.delayed.values()
-        )
+        rows.update((row.destination, row.body.decode()) for row in self.disk.delayed.values())
         return rows
 
     def read_all(self) -> None:

@@ -72,7 +72,7 @@ class Restoring:
             known = kept.pending.get((row.session, row.id), ()) if kept.is_clean else None
             self._subscribing.restore(row, self.kind_of(row.destination), known)
         self.placing.restore(
-            [(self.journal.restore(row.message, Kind.QUEUE), row.deliver_at) for row in kept.delayed],
+            [(self.journal.restore(message, Kind.QUEUE), deliver_at) for message, deliver_at in kept.delayed],
             kept.duplicates,
         )
         self.values.sweep()

@@ -20,7 +20,7 @@ from nebula.broker.core.notes import SHARE
 from nebula.broker.core.policies import PolicyTable
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource
-from nebula.broker.core.storage import PutDuplicate
+from nebula.broker.core.tables import DuplicateRow
 from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
 
 # Looked up once: members of an enum are found by their class's attributes.
@@ -230,7 +230,7 @@ class Placing:
             self._queues.forget_if_idle(queue, now)
         return is_taken
 
-    def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[PutDuplicate]) -> None:
+    def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[DuplicateRow]) -> None:
         """Take up what an earlier run has left. Times are those of the wall clock."""
         offset = 0.0 if self._journal is None else self._journal.wall_offset
         for message, deliver_at in delayed:

@@ -21,8 +21,8 @@ from nebula.broker.core.notes import SESSIONS_EXPIRED
 from nebula.broker.core.policies import PolicyTable, SlowSubscriber, WhenFull
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
-from nebula.broker.core.storage import PutSubscription
 from nebula.broker.core.subscription import AckMode, Subscription
+from nebula.broker.core.tables import SubscriptionRow
 from nebula.errors import Refused
 from nebula.headers import INBOX_PREFIX, PAUSED, REMOVED
 
@@ -334,7 +334,7 @@ class Subscribing:
             )
             self.end_session(standing)
 
-    def restore(self, row: PutSubscription, kind: Kind, pending: tuple[str, ...] | None) -> None:
+    def restore(self, row: SubscriptionRow, kind: Kind, pending: tuple[str, ...] | None) -> None:
         """Take up a durable subscription of an earlier run.
 
         Args:

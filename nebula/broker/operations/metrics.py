@@ -20,9 +20,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from nebula.broker.core.counts import BOUNDS, Commits
 from nebula.broker.operations.administration import KindTotals
 from nebula.broker.operations.status import BrokerStatus, StoreStatus
+from nebula.broker.store.commits import BOUNDS, Commits
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.counts import Commits
 from nebula.broker.core.shares import Pool, Resource
 from nebula.broker.operations.administration import KindTotals, Steps
+from nebula.broker.store.commits import Commits
 from nebula.version import __version__
 
 if TYPE_CHECKING:

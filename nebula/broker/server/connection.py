@@ -12,13 +12,13 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from nebula.broker.core.access import ANONYMOUS
-from nebula.broker.core.counts import Traffic
 from nebula.broker.operations.events import unquoted
 from nebula.broker.operations.views import LinkFacts
 from nebula.broker.protocol.server_protocol import ServerProtocol
 from nebula.broker.server.lifetimes import NOT_ADMITTED
 from nebula.broker.server.listener import Identity, Listener
 from nebula.broker.server.peer import IN_PROCESS, Link
+from nebula.broker.server.traffic import Traffic
 from nebula.errors import Refused
 
 if TYPE_CHECKING:

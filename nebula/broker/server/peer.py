@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nebula.broker.core.counts import Traffic
 from nebula.broker.operations.views import LinkFacts
 from nebula.broker.protocol.server_protocol import ServerProtocol
 from nebula.broker.server.admission import keep_alive, place_of
 from nebula.broker.server.inflight import Load, load_of
 from nebula.broker.server.listener import NOBODY, Identity, Listener
+from nebula.broker.server.traffic import Traffic
 
 IN_PROCESS: Final = Listener()
 """The listener of what runs in this process: there is nothing to be listened to."""

@@ -21,12 +21,11 @@ from functools import partial
 
 from nebula.broker.core.access import ANONYMOUS, AccessPolicy, Grants
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.counts import Commits, Traffic
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable
 from nebula.broker.core.shares import Share
-from nebula.broker.core.storage import PageRequest, Snapshot, Store, StoredMessage
+from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
 from nebula.broker.operations.administration import Administration
 from nebula.broker.operations.events import EventLog
 from nebula.broker.protocol.encoding import LARGE_BYTES
@@ -39,7 +38,10 @@ from nebula.broker.server.inflight import Transit
 from nebula.broker.server.lifetimes import Lifetimes
 from nebula.broker.server.listener import Listener
 from nebula.broker.server.listeners import Doors
+from nebula.broker.server.traffic import Traffic
+from nebula.broker.store.commits import Commits
 from nebula.broker.store.disk import DiskWatch
+from nebula.broker.store.store import Store
 from nebula.broker.store.writer import Writer
 from nebula.errors import SettingsError
 from nebula.headers import DEAD_LETTER_QUEUE
