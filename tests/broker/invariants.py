@@ -26,7 +26,7 @@ from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.subscribe import subscription_cost_bytes
 from nebula.broker.core.subscription import AckMode, Subscription
-from nebula.broker.core.transaction import HELD_COST_BYTES
+from nebula.broker.core.transactions import HELD_COST_BYTES
 from nebula.headers import INBOX_PREFIX
 
 
@@ -71,12 +71,12 @@ def _check_memory(broker: Broker, sessions: Collection[Session]) -> None:
         paid[topic.creator] += TOPIC_COST_BYTES + text_cost_bytes(destination)
     for feed in (*_feeds(broker), *broker.values._departed.feeds):
         paid[feed.owner] += ENTRY_COST_BYTES * len(feed._states) + feed._walk_bytes
-    for *_, message in broker.placing.delayed._heap:
+    for *_, message in broker.routing.delayed._heap:
         paid[message.head.usage] += message.size_bytes
-    for key, known in broker.placing.duplicates._known.items():
+    for key, known in broker.routing.duplicates._known.items():
         paid[known.usage] += ID_COST_BYTES + text_cost_bytes(*key)
     for session in sessions:
-        for transaction_name, transaction in session.transactions.items():
+        for transaction_name, transaction in broker.transactions.of(session).items():
             paid[session.usage] += transaction.size_bytes + HELD_COST_BYTES
             paid[session.usage] += text_cost_bytes(transaction_name)
         paid[session.usage] += sum(map(subscription_cost_bytes, session.subscriptions.values()))
@@ -104,7 +104,7 @@ def _check_disk(broker: Broker) -> None:
             paid.update(queue._paged_by)
             assert queue.is_deep or not any(queue._paged_by.values()), "nothing is there that is paid for"
     if broker.journal is not None:
-        for *_, message in broker.placing.delayed._heap:
+        for *_, message in broker.routing.delayed._heap:
             if message.head.is_persistent:
                 paid[message.head.usage] += message.disk_bytes
     for topic in broker.values.topics.values():
@@ -126,9 +126,9 @@ def _check_counts(broker: Broker, sessions: Collection[Session]) -> None:
         Resource.GLOBS: len(globs),
         Resource.SESSIONS: len(broker.standing.by_id),
         Resource.DURABLES: sum(len(each.durables) for each in broker.standing.by_id.values()),
-        Resource.DELAYED: len(broker.placing.delayed),
+        Resource.DELAYED: len(broker.routing.delayed),
         Resource.CONNECTIONS: len(broker.sessions),
-        Resource.DEDUP_IDS: len(broker.placing.duplicates),
+        Resource.DEDUP_IDS: len(broker.routing.duplicates),
     }
     usages = {*broker.account.usages.all, broker.account.own}
     for resource, count in expected.items():
@@ -292,7 +292,7 @@ def _check_who_is_subscribed(broker: Broker, sessions: Collection[Session]) -> N
     assert theirs == fed, "a subscription of a session that is gone is fed, or one is not fed"
     for each in theirs:
         assert isinstance(each.destination, Queue | Topics | LastValues)
-    assert set(broker._sending.paused) <= set(sessions)
+    assert set(broker.sends.paused) <= set(sessions)
     for session in sessions:
         in_flight = sum(len(each.unacked) for each in session.subscriptions.values() if each.feed is not None)
         assert session.value_credit == broker.limits.max_unacked_values - in_flight
@@ -305,7 +305,7 @@ def _check_parted(broker: Broker, session: Session) -> None:
     for parted in session.parted:
         assert parted.session is session
         assert parted.id not in session.subscriptions or session.subscriptions[parted.id] is not parted
-        assert parted.unacked.keys() == broker._committing.claimed(parted)[parted], "it is kept for nothing"
+        assert parted.unacked.keys() == broker.transactions.claimed(parted)[parted], "it is kept for nothing"
 
 
 def _check_session(session: Session, *, is_blocked: bool) -> None:

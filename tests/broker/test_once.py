@@ -467,11 +467,11 @@ def test_what_is_purged_meanwhile_holds_nothing_up_behind_its_commit(disk: Memor
     assert broker.broker.journal is not None
     assert broker.broker.journal.is_empty
     # There is nothing to be written, and yet something waits for it.
-    assert broker.broker.awaiting.is_any
+    assert broker.broker.receipts.is_any
 
     broker.commit()
     assert bob.bodies() == ["behind"]
-    assert not broker.broker.awaiting.is_any
+    assert not broker.broker.receipts.is_any
 
 
 def test_message_that_expires_while_it_waits_is_not_delivered(disk: MemoryDisk) -> None:

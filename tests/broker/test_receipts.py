@@ -286,7 +286,7 @@ def test_error_waits_no_longer_than_its_time(broker: BrokerHarness) -> None:
     assert alice.is_closed
     broker.commit()
     assert alice.received() == []
-    assert broker.broker.waiting == {}
+    assert broker.broker.receipts.waiting == {}
 
 
 def test_faulty_peer_that_is_lost_while_its_receipts_wait_is_told_nothing(broker: BrokerHarness) -> None:

@@ -159,7 +159,7 @@ def hold_memory_in_values(peer: Peer) -> bool:
 
 
 def hold_memory_in_a_transaction(peer: Peer) -> bool:
-    name = f"t{len(peer.session.transactions)}"
+    name = f"t{len(peer._harness.broker.transactions.of(peer.session))}"
     peer.say(f"BEGIN transaction:{name}")
     if peer.is_closed:
         return False

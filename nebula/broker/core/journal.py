@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Final, cast
+from typing import Final, NewType, cast
 
 from nebula.broker.core.messages import Head, Kind, Message, wanted_priority
 from nebula.broker.core.shares import Usage
@@ -34,6 +34,9 @@ _KNOWN_HEADS: Final = 1024
 # A run of so many drops is one statement of its own: half the work for the store. For a shorter one that
 # costs more than it saves, as statements cost more than rows (docs/decisions/0010).
 _LONG_RUN: Final = 64
+
+Batch = NewType("Batch", int)
+"""The number of a batch, and the ticket for what waits until it is durable. Batches commit in order."""
 
 _Key = tuple[str | int, ...]
 
@@ -72,15 +75,16 @@ class Journal:
         batch: number of the batch that is being gathered.
         taken_number: the highest number of the messages in all batches that were taken. When the last of
             those is committed, the store has all up to it.
-        count: rises with every change: who compares it knows whether an input left any.
+        told: the batch that has what was told since somebody last set this to None, which is done before each
+            frame; None: nothing was told. See `receipts` for what it is good for.
         backlog_bytes: of messages and values that were put and are not committed yet.
         usage_of: finds who pays for a sender's restored messages; set by the broker.
     """
 
     def __init__(self, wall_offset: float = 0.0) -> None:
         self.wall_offset = wall_offset
-        self.batch = 1
-        self.count = 0
+        self.batch = Batch(1)
+        self.told: Batch | None = None
         self.backlog_bytes = 0
         self._taken_bytes = 0
         self.taken_number = 0
@@ -107,7 +111,7 @@ class Journal:
 
     def put_message(self, queue: str, message: Message, payer: Usage) -> None:
         """A queue holds `message`, which is newer than all before it."""
-        self.count += 1
+        self.told = self.batch
         size_bytes = message.size_bytes
         self.backlog_bytes += size_bytes
         # `Message.disk_bytes` written out, here and below: all that is kept passes here.
@@ -122,7 +126,7 @@ class Journal:
         key = ("message", queue, message.number)
         if key not in self._rows:
             self._again.add(key)
-        self.count += 1
+        self.told = self.batch
         if key in self._again and may_share(queue):
             # Its content may be shared with other lines, and must not be copied for this one.
             self._rows[key] = PutAttempts(queue, message.number, attempts)
@@ -131,7 +135,7 @@ class Journal:
 
     def drop_message(self, queue: str, message: Message, payer: Usage) -> None:
         """A queue holds it no more."""
-        self.count += 1
+        self.told = self.batch
         number = message.number
         payer.disk_bytes -= message.size_bytes + message.head.text_characters
         # Older ones are in no row, unless with another count.
@@ -152,12 +156,12 @@ class Journal:
 
     def drop_messages(self, line: str, after: int, up_to: int) -> None:
         """All that the store has of a line between these numbers is gone."""
-        self.count += 1
+        self.told = self.batch
         self._rows["messages", line, up_to] = DropMessages(line, after, up_to)
 
     def put_delayed(self, message: Message, due: float) -> None:
         """`message` is to be sent to its queue when it is due."""
-        self.count += 1
+        self.told = self.batch
         self.backlog_bytes += message.size_bytes
         self._rows["delayed", "", message.number] = PutDelayed(
             self._stored(message, 0), due + self.wall_offset
@@ -166,7 +170,7 @@ class Journal:
     def drop_delayed(self, message: Message) -> None:
         """It has been sent, or never will be."""
         key = ("delayed", "", message.number)
-        self.count += 1
+        self.told = self.batch
         if isinstance(self._rows.pop(key, None), PutDelayed):
             self.backlog_bytes -= message.size_bytes
         else:
@@ -174,54 +178,54 @@ class Journal:
 
     def put_postponed(self, line: str, number: int, due: float) -> None:
         """A message of a line is not to be delivered again before it is due."""
-        self.count += 1
+        self.told = self.batch
         self._rows["postponed", line, number] = PutPostponed(line, number, due + self.wall_offset)
 
     def drop_postponed(self, line: str, number: int) -> None:
         """It may be delivered again, or is gone."""
-        self.count += 1
+        self.told = self.batch
         # Even where its row is still to be written: the store may have an earlier one.
         self._rows["postponed", line, number] = DropPostponed(line, number)
 
     def put_duplicate(self, destination: str, principal: str, dedup_id: str, until: float) -> None:
         """Remember until then that this principal has used the `dedup-id` there."""
-        self.count += 1
+        self.told = self.batch
         row = PutDuplicate(destination, principal, dedup_id, until + self.wall_offset)
         self._rows["duplicate", destination, principal, dedup_id] = row
 
     def drop_duplicate(self, destination: str, principal: str, dedup_id: str) -> None:
         """It may be used again."""
-        self.count += 1
+        self.told = self.batch
         row = DropDuplicate(destination, principal, dedup_id)
         self._rows["duplicate", destination, principal, dedup_id] = row
 
     def touch(self) -> None:
         """What was asked for has happened before, maybe in a batch that is not committed: wait for that."""
-        self.count += 1
+        self.told = self.batch
 
     def put_value(self, message: Message) -> None:
         """The present value of a last-value destination."""
-        self.count += 1
+        self.told = self.batch
         # A value that changes often counts each time: then its publisher waits for one commit.
         self.backlog_bytes += message.size_bytes
         self._rows["value", message.head.destination, 0] = ("", message, 0)
 
     def drop_value(self, destination: str) -> None:
         """A last-value destination keeps nothing."""
-        self.count += 1
+        self.told = self.batch
         self._rows["value", destination, 0] = DropValue(destination)
 
     def put(self, kind: str, session: str, subscription: str, write: Write) -> None:
         """Anything else that is named by these three. `write` replaces an earlier one."""
-        self.count += 1
+        self.told = self.batch
         key = (kind, session, subscription)
         self._rows.pop(key, None)  # a session's row must stand behind the drop of an older one
         self._rows[key] = write
 
-    def take(self) -> tuple[int, list[Write]]:
+    def take(self) -> tuple[Batch, list[Write]]:
         """The batch and its number. What comes from now on is the next one."""
         number, rows, runs = self.batch, self._rows, self._runs
-        self.batch += 1
+        self.batch = Batch(number + 1)
         self.taken_number = self._last_number
         self._taken_bytes = self.backlog_bytes
         self._rows, self._runs = {}, []

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from nebula.broker.core.known_heads import KnownHeads
 from nebula.broker.core.reply_rights import ReplyRights
-from nebula.broker.core.shared_heads import SharedHeads
 
 if TYPE_CHECKING:
     from nebula.broker.core.access import Rights
     from nebula.broker.core.account import Account
     from nebula.broker.core.destinations.value_feed import ValueFeed
+    from nebula.broker.core.journal import Batch
     from nebula.broker.core.messages import Message
     from nebula.broker.core.profiles import Profile
     from nebula.broker.core.shares import Usage
     from nebula.broker.core.subscription import Subscription
-    from nebula.broker.core.transaction import Transaction
 
 Delivery = tuple["Subscription", "Message", int | None]
 """On its way: to whom, what, and its earlier attempts (None: this is the first; SNAPSHOT_END: it
@@ -39,7 +39,6 @@ class Session:
         subscriptions: by id.
         origin: identifies this connection among all others, even of the same principal.
         parted: ended subscriptions of which open transactions have ACKed or NACKed messages.
-        transactions: those that were begun and not ended, by name.
         reply_rights: what it may answer.
         heads: that messages of it share.
         ephemerals: last-value destinations whose present value goes with this session.
@@ -88,7 +87,6 @@ class Session:
         "reply_rights",
         "rights",
         "subscriptions",
-        "transactions",
         "usage",
         "value_credit",
         "value_feeds",
@@ -120,16 +118,15 @@ class Session:
         self.origin = object()
         self.subscriptions: dict[str, Subscription] = {}
         self.parted: dict[Subscription, None] = {}
-        self.transactions: dict[str, Transaction] = {}
         self.reply_rights = ReplyRights(account, usage)
-        self.heads = SharedHeads(account, usage)
+        self.heads = KnownHeads(account, usage)
         self.ephemerals: dict[str, None] = {}
         self.value_feeds: deque[ValueFeed] = deque()
         self.value_credit = value_credit
         self.outbox: list[Delivery | bytes] = []
         self.outbox_bytes = 0
         self.own_requests: deque[tuple[int, int]] = deque()
-        self.held: deque[tuple[int, bytes | Subscription]] = deque()
+        self.held: deque[tuple[Batch, bytes | Subscription]] = deque()
         self.held_bytes = 0
         self.high_water_bytes = high_water_bytes
         self.max_outbox_bytes = max_outbox_bytes
@@ -156,7 +153,7 @@ class Session:
 
         Not who consumes: its ACKs come by the same stream.
         """
-        return (self.held_bytes >= self.high_water_bytes and not self.subscriptions) or self.is_backlogged
+        return (self.held_bytes >= self.high_water_bytes or self.is_backlogged) and not self.subscriptions
 
     def choke(self) -> None:
         """The high-water mark is reached: no more from queues, and an end to what is far above it."""
@@ -181,13 +178,6 @@ class Session:
         self.outbox.append(octets)
         self.outbox_bytes += len(octets)
         if self.outbox_bytes > self.max_outbox_bytes:
-            self.mark_too_slow()
-
-    def hold(self, octets: bytes, batch: int) -> None:
-        """Put a RECEIPT behind those that wait for the store."""
-        self.held.append((batch, octets))
-        self.held_bytes += len(octets)
-        if self.held_bytes > self.max_outbox_bytes:
             self.mark_too_slow()
 
     def take_outbox(self) -> list[Delivery | bytes]:

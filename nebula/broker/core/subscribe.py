@@ -1,4 +1,9 @@
-"""SUBSCRIBEs: what they may have, what feeds them, and what goes on when they end."""
+"""SUBSCRIBE and UNSUBSCRIBE: what a subscription may have, what feeds it, and what stays when it ends.
+
+A subscription that goes with its connection is fed by a queue, by its topic, by a queue of its own that is
+bound to its topics, or by a value feed. A durable one (D.3, D.32) has a bound queue or a feed that outlives
+it and its connection.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +12,18 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from nebula.broker.core.account import Account
+from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.last_value import LastValues
 from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.destinations.registry import QUEUE_COST_BYTES, Queues
+from nebula.broker.core.destinations.registry import QUEUE_COST_BYTES
 from nebula.broker.core.destinations.topic import Topics
 from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES, ValueFeed
 from nebula.broker.core.durable import Durable, StandingSession, StandingSessions
 from nebula.broker.core.globs import compile_glob, is_glob
-from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import QUEUE_PREFIX, Kind
 from nebula.broker.core.notes import SESSIONS_EXPIRED
-from nebula.broker.core.policies import PolicyTable, SlowSubscriber, WhenFull
+from nebula.broker.core.policies import SlowSubscriber, WhenFull
+from nebula.broker.core.routing import Routing
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.storage import PutSubscription
@@ -53,36 +58,23 @@ class SubscribeRequest:
     tells_end: bool = False
 
 
-class Subscribing:
+class Subscriptions:
     """The subscriptions of all sessions.
 
-    Args:
-        limits: what peers may use.
-        account: what all principals use.
-        queues, topics, values: what feeds them.
-        standing: the durable ones.
-        policies: what differs for single destinations.
+    Attributes:
+        standing: the durable ones, by session.
     """
 
-    def __init__(
-        self,
-        limits: Limits,
-        account: Account,
-        queues: Queues,
-        topics: Topics,
-        values: LastValues,
-        standing: StandingSessions,
-        policies: PolicyTable,
-    ) -> None:
-        self._policies = policies
-        self._limits = limits
-        self._account = account
+    def __init__(self, context: CoreContext, routing: Routing) -> None:
+        self._context = context
+        self._limits = context.limits
+        self._account = context.account
+        self._queues = routing.queues
+        self._topics = routing.topics
+        self._values = routing.values
+        self.standing = StandingSessions(context.limits, context.account, context.journal)
         # The first to use a glob, of those who still do: they pay for it.
         self._glob_owners: dict[str, Usage] = {}
-        self._queues = queues
-        self._topics = topics
-        self._values = values
-        self._standing = standing
 
     def may_subscribe(self, session: Session, request: SubscribeRequest, now: float) -> bool:
         """Whether the request is to be heard at all; False: it is ignored, as D.5 and D.48 say."""
@@ -196,7 +188,7 @@ class Subscribing:
             destination.detach(subscription, now, lost=lost)
         if isinstance(destination, Queue) and destination.is_inbox:
             session.inbox_count -= 1
-        standing = self._standing.by_id.get(session.id)
+        standing = self.standing.by_id.get(session.id)
         durable = None if standing is None else standing.durables.get(subscription.id)
         if standing is not None and durable is not None and durable.subscription is subscription:
             durable.subscription = None
@@ -242,13 +234,13 @@ class Subscribing:
 
     def _is_paused(self, session: Session, request: SubscribeRequest) -> bool:
         """D.32: the same id and destination go on where a durable one was left, also if it is not said."""
-        standing = self._standing.by_id.get(session.id)
+        standing = self.standing.by_id.get(session.id)
         durable = None if standing is None else standing.durables.get(request.id)
         return durable is not None and durable.pattern == request.destination
 
     def remove_paused(self, session: Session, id: str) -> bool:  # noqa: A002
         """Remove a durable subscription that is not served at present; False: there is none."""
-        standing = self._standing.by_id.get(session.id)
+        standing = self.standing.by_id.get(session.id)
         durable = None if standing is None else standing.durables.get(id)
         if standing is None or durable is None:
             return False
@@ -266,7 +258,7 @@ class Subscribing:
             durable.source.drop_drained()
             durable.source.clear("deleted")
             self._topics.release(durable.pattern, durable.source)
-        self._standing.remove(standing, durable)
+        self.standing.remove(standing, durable)
         self._let_go_of_glob(durable.pattern, standing.usage)
 
     def end_session(self, standing: StandingSession) -> None:
@@ -305,7 +297,7 @@ class Subscribing:
         for session in sessions:
             feeds = [each.feed for each in session.subscriptions.values() if each.feed is not None]
             held.append((sum(feed.pending_count for feed in feeds), session))
-        for standing in self._standing.by_id.values():
+        for standing in self.standing.by_id.values():
             if standing.usage is owner:
                 held += [
                     (durable.source.pending_count, (standing, durable))
@@ -328,8 +320,8 @@ class Subscribing:
 
     def expire(self, now: float) -> None:
         """Forget the sessions that were abandoned for too long."""
-        for standing in self._standing.expired(now):
-            self._values.account.notes.add(
+        for standing in self.standing.expired(now):
+            self._account.notes.add(
                 SESSIONS_EXPIRED, "away too long", principal=standing.rights.principal, session=standing.id
             )
             self.end_session(standing)
@@ -340,10 +332,10 @@ class Subscribing:
         Args:
             pending: what it has still to be told of; None: that is not known, so all that changed.
         """
-        standing = self._standing.by_id[row.session]
+        standing = self.standing.by_id[row.session]
         source = self._add_source(kind, row.id, standing, row.destination)
         durable = Durable(row.id, row.destination, AckMode(row.ack), row.prefetch, source, row.seen_number)
-        self._standing.take_in(standing, durable)
+        self.standing.take_in(standing, durable)
         if is_glob(row.destination) and row.destination not in self._glob_owners:
             self._glob_owners[row.destination] = standing.usage
             self._account.take(Resource.GLOBS, standing.usage)
@@ -355,7 +347,7 @@ class Subscribing:
         if not name.startswith("\0"):
             return None
         _, session, id_ = name.split("\0", 2)
-        standing = self._standing.by_id.get(session)
+        standing = self.standing.by_id.get(session)
         durable = None if standing is None else standing.durables.get(id_)
         return durable.source if durable is not None and isinstance(durable.source, Queue) else None
 
@@ -429,7 +421,7 @@ class Subscribing:
             self._values.add(feed)
             return feed
         self._need_topic(session, pattern)
-        policy = self._policies.lookup(pattern)
+        policy = self._context.policies.lookup(pattern)
         drops = policy is not None and policy.slow_subscriber is SlowSubscriber.DROP_OLDEST
         if request.ack_mode is AckMode.AUTO and not drops:
             return None
@@ -442,7 +434,7 @@ class Subscribing:
 
     def _durable_for(self, session: Session, request: SubscribeRequest) -> Durable:
         """D.32: the one of this id goes on where its destination is the same, and is replaced otherwise."""
-        standing = self._standing.by_id.get(session.id)
+        standing = self.standing.by_id.get(session.id)
         durable = None if standing is None else standing.durables.get(request.id)
         if standing is not None and durable is not None and durable.pattern != request.destination:
             self.remove(standing, durable)
@@ -451,8 +443,8 @@ class Subscribing:
         if durable is None:
             if request.kind is Kind.TOPIC:
                 self._need_topic(session, request.destination)
-            self._standing.check_room(session.usage)
-            standing = self._standing.open(session.id, session.rights, session.usage)
+            self.standing.check_room(session.usage)
+            standing = self.standing.open(session.id, session.rights, session.usage)
             if len(standing.durables) >= self._limits.max_subscriptions:
                 raise Refused("too-many-subscriptions", f"the session has {len(standing.durables)}")
             source = self._add_source(request.kind, request.id, standing, request.destination)
@@ -463,7 +455,7 @@ class Subscribing:
         durable.prefetch = prefetch
         if request.eager:
             durable.since = 0  # what of the snapshot a crash leaves untold is to be told too
-        self._standing.add(standing, durable)
+        self.standing.add(standing, durable)
         return durable
 
     def _need_place(self, session: Session) -> None:

@@ -253,7 +253,8 @@ class Administration:
         Raises:
             Refused: nobody is connected by this name.
         """
-        return connection_details(self._find_session(name), now)
+        session = self._find_session(name)
+        return connection_details(session, len(self._broker.transactions.of(session)), now)
 
     def queue(self, name: str, now: float) -> QueueDetails:
         """One queue.
@@ -318,7 +319,7 @@ class Administration:
             Refused: a malformed glob.
         """
         numbers = {message.number for _, message in self._delayed(wanted)}
-        count = self._broker.placing.delayed.remove(numbers)
+        count = self._broker.routing.delayed.remove(numbers)
         self._broker.account.dropped["purged"] += count
         return count
 
@@ -326,7 +327,7 @@ class Administration:
         matches = _matcher(wanted.pattern)
         return [
             (due, message)
-            for due, message in self._broker.placing.delayed.waiting()
+            for due, message in self._broker.routing.delayed.waiting()
             if (wanted.principal is None or message.head.sender == wanted.principal)
             and (matches is None or matches(message.head.destination))
         ]
@@ -390,7 +391,7 @@ class Administration:
         Raises:
             Refused: there is none of this name.
         """
-        return self._broker.drop_backlog(self._find_standing(name))
+        return self._broker.subscriptions.drop_backlog(self._find_standing(name))
 
     def end_session(self, name: str) -> None:
         """End the connection that a session has at present, with an ERROR that says so.

@@ -155,7 +155,7 @@ def _store_status(commits: Commits | None, broker: Broker) -> StoreStatus | None
     if commits is None or broker.journal is None:
         return None
     backlog = broker.journal.pending_count
-    return StoreStatus(commits.count, commits.rows, commits.seconds, backlog, len(broker.waiting))
+    return StoreStatus(commits.count, commits.rows, commits.seconds, backlog, len(broker.receipts.waiting))
 
 
 async def finish(server: Server, steps: Steps[T]) -> T:

@@ -477,10 +477,10 @@ def unacked_of(session: Session) -> int:
     return sum(len(each.unacked) for each in session.subscriptions.values())
 
 
-def connection_details(session: Session, now: float) -> ConnectionDetails:
+def connection_details(session: Session, transactions: int, now: float) -> ConnectionDetails:
     """The connection of a session with its subscriptions."""
     return ConnectionDetails(
         connection_row(session, now),
-        len(session.transactions),
+        transactions,
         subscription_rows(session.subscriptions.values()),
     )

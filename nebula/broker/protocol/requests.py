@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from nebula import headers as names
-from nebula.broker.core.broker import Broker, SubscribeRequest
+from nebula.broker.core.broker import Broker
 from nebula.broker.core.globs import is_glob
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import (
@@ -24,6 +24,7 @@ from nebula.broker.core.messages import (
 )
 from nebula.broker.core.profiles import Profile
 from nebula.broker.core.session import Session
+from nebula.broker.core.subscribe import SubscribeRequest
 from nebula.broker.core.subscription import PLAIN_NACK, AckMode, Nack
 from nebula.errors import RemoteProtocolError
 from nebula.stomp.dialects import Dialect
