@@ -22,10 +22,9 @@ from nebula.broker.core.duplicates import ID_COST_BYTES
 from nebula.broker.core.durable import SESSION_COST_BYTES
 from nebula.broker.core.messages import Message
 from nebula.broker.core.policies import WhenFull
-from nebula.broker.core.session import Session
+from nebula.broker.core.session import AckMode, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.subscribe import subscription_cost_bytes
-from nebula.broker.core.subscription import AckMode, Subscription
 from nebula.broker.core.transactions import HELD_COST_BYTES
 from nebula.headers import INBOX_PREFIX
 

@@ -36,11 +36,10 @@ from nebula.broker.core.reply_rights import ReplyRights
 from nebula.broker.core.restore import Restoring
 from nebula.broker.core.routing import Routing
 from nebula.broker.core.send import Sends
-from nebula.broker.core.session import Session
+from nebula.broker.core.session import Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, Share, Usage
 from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
 from nebula.broker.core.subscribe import Subscriptions
-from nebula.broker.core.subscription import Nack, Subscription
 from nebula.broker.core.transactions import Transactions
 from nebula.errors import Refused
 from nebula.headers import DEAD_LETTER_QUEUE

@@ -12,6 +12,7 @@ from nebula.broker.core.destinations.registry import QUEUE_COST_BYTES
 from nebula.broker.core.destinations.value_feed import ValueFeed
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
+from nebula.broker.core.session import AckMode, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.storage import (
     DropSession,
@@ -20,7 +21,6 @@ from nebula.broker.core.storage import (
     PutSession,
     PutSubscription,
 )
-from nebula.broker.core.subscription import AckMode, Subscription
 from nebula.errors import Refused
 
 # Memory that CPython uses for a session with durable subscriptions and for each of these, without texts.

@@ -1,24 +1,212 @@
-"""Sessions: one peer as the core sees it, with what is to be written to it."""
+"""Sessions and their subscriptions: one peer as the core sees it, and what is on its way to it.
+
+A subscription belongs to one session, and puts what it is given straight into the session's outbox. How
+much that is has two bounds: the subscription's credit (un-ACKed messages up to its `prefetch`), and the
+session's high-water mark. At the mark the session is choked: nothing is dispatched to it until the shell
+has written its outbox. A peer that is far above the mark all the same reads too slowly, and is ended.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Protocol
 
+from nebula.broker.core.access import Rights
+from nebula.broker.core.account import Account
+from nebula.broker.core.journal import Batch
 from nebula.broker.core.known_heads import KnownHeads
+from nebula.broker.core.messages import Message
+from nebula.broker.core.profiles import Profile
 from nebula.broker.core.reply_rights import ReplyRights
+from nebula.broker.core.shares import Usage
 
-if TYPE_CHECKING:
-    from nebula.broker.core.access import Rights
-    from nebula.broker.core.account import Account
-    from nebula.broker.core.destinations.value_feed import ValueFeed
-    from nebula.broker.core.journal import Batch
-    from nebula.broker.core.messages import Message
-    from nebula.broker.core.profiles import Profile
-    from nebula.broker.core.shares import Usage
-    from nebula.broker.core.subscription import Subscription
 
-Delivery = tuple["Subscription", "Message", int | None]
+class AckMode(Enum):
+    """STOMP 1.2, "SUBSCRIBE ack Header"."""
+
+    AUTO = "auto"
+    CLIENT = "client"
+    INDIVIDUAL = "client-individual"
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """What a NACK asks for.
+
+    Attributes:
+        requeue: the messages go back to their queue; False: to the dead-letter queue.
+        delay: seconds until they are delivered again; 0: as soon as may be.
+        failure: headers that say why, for the dead letter that may come of it.
+    """
+
+    requeue: bool = True
+    delay: float = 0.0
+    failure: tuple[tuple[str, str], ...] = ()
+
+
+PLAIN_NACK: Final = Nack()
+
+
+class Destination(Protocol):
+    """What feeds a subscription, and takes back what it does not settle.
+
+    No method raises for anything a peer may do, and none waits. Messages handed over belong to
+    the destination until it has delivered, dropped or refused them.
+    """
+
+    @property
+    def takes_nacks(self) -> bool:
+        """Whether a NACK means anything here (D.23)."""
+        ...
+
+    def attach(self, subscription: Subscription, now: float) -> None:
+        """Feed `subscription` from now on."""
+        ...
+
+    def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:
+        """Stop feeding it and take back what it did not settle.
+
+        Args:
+            lost: its connection broke, so that each delivery counts as an attempt.
+        """
+        ...
+
+    def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
+        """These are consumed: they were un-ACKed on `subscription`."""
+        ...
+
+    def give_back(
+        self, subscription: Subscription, messages: Sequence[Message], now: float, nack: Nack
+    ) -> None:
+        """These were NACKed."""
+        ...
+
+    def resume(self, subscription: Subscription, now: float) -> None:
+        """Its session can take deliveries again, or its rights have changed."""
+        ...
+
+
+class Subscription:
+    """One subscription of one session.
+
+    Attributes:
+        id: unique in its session.
+        session: whose it is.
+        pattern: the destination or glob that it asked for.
+        destination: what feeds it and takes back what it does not settle.
+        ack_mode: how its messages are settled.
+        prefetch: how many of them may be un-ACKed; 0 while its principal may not receive them, and
+            `window` otherwise.
+        began_at: for an inbox, a message number: messages that were sent later have higher ones.
+        exclusive: no other one may be beside it.
+        feed: for last-value destinations: what it has still to be told of.
+        in_turn: for its queue: whether it stands in line for the next message.
+        is_drained: it gets nothing any more, and ends when the last of what it has is settled.
+        unacked: delivered and not settled, by number, in the order of delivery. Empty in the
+            mode auto.
+        label: for the protocol: the octets that all its MESSAGEs begin with.
+    """
+
+    __slots__ = (
+        "ack_mode",
+        "began_at",
+        "destination",
+        "exclusive",
+        "feed",
+        "id",
+        "in_turn",
+        "is_drained",
+        "label",
+        "pattern",
+        "prefetch",
+        "session",
+        "unacked",
+        "window",
+    )
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002  # STOMP's own word
+        session: Session,
+        pattern: str,
+        destination: Destination,
+        ack_mode: AckMode,
+        *,
+        prefetch: int,
+        exclusive: bool = False,
+    ) -> None:
+        self.id = id
+        self.session = session
+        self.pattern = pattern
+        self.destination = destination
+        self.ack_mode = ack_mode
+        self.prefetch = self.window = prefetch
+        self.exclusive = exclusive
+        self.began_at = 0
+        self.feed: Any = None
+        self.in_turn = False
+        self.is_drained = False
+        self.unacked: dict[int, Message] = {}
+        self.label: Any = None
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether one more message may be delivered now."""
+        return len(self.unacked) < self.prefetch and not self.session.is_choked
+
+    def deliver(self, message: Message, attempts: int | None = None) -> None:
+        """Put `message` into the session's outbox. The caller has looked at the credit.
+
+        Args:
+            attempts: None for a first delivery, else how many ended by NACK or a lost
+                connection.
+        """
+        session = self.session
+        outbox = session.outbox
+        if not outbox:
+            session.dirty.append(session)
+        outbox.append((self, message, attempts))
+        session.outbox_bytes += message.size_bytes
+        if session.outbox_bytes >= session.high_water_bytes:
+            session.choke()
+
+    def scope(self, numbers: Collection[int]) -> set[int]:
+        """The un-ACKed messages that ACKs or NACKs of these numbers cover; see `settle`."""
+        if self.ack_mode is AckMode.INDIVIDUAL:
+            return {number for number in numbers if number in self.unacked}
+        found: list[int] = []
+        end = 0
+        for number in self.unacked:
+            found.append(number)
+            if number in numbers:
+                end = len(found)
+        return set(found[:end])
+
+    def settle(self, number: int) -> list[Message]:
+        """Take out what an ACK or NACK of `number` speaks of; empty when it is not known.
+
+        STOMP 1.2, "ACK": cumulative in the mode client, one message in client-individual.
+        """
+        unacked = self.unacked
+        if number not in unacked:
+            return []
+        if self.ack_mode is AckMode.INDIVIDUAL:
+            return [unacked.pop(number)]
+        # Only as far as the ACK goes: a window may be wide, and each of its messages ACKed alone.
+        settled = []
+        for message in unacked.values():
+            settled.append(message)
+            if message.number == number:
+                break
+        for message in settled:
+            del unacked[message.number]
+        return settled
+
+
+Delivery = tuple[Subscription, Message, int | None]
 """On its way: to whom, what, and its earlier attempts (None: this is the first; SNAPSHOT_END: it
 is the last of a snapshot). A plain tuple, since one is made for every message."""
 
@@ -121,7 +309,7 @@ class Session:
         self.reply_rights = ReplyRights(account, usage)
         self.heads = KnownHeads(account, usage)
         self.ephemerals: dict[str, None] = {}
-        self.value_feeds: deque[ValueFeed] = deque()
+        self.value_feeds: deque[Any] = deque()
         self.value_credit = value_credit
         self.outbox: list[Delivery | bytes] = []
         self.outbox_bytes = 0

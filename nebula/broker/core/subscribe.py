@@ -24,10 +24,9 @@ from nebula.broker.core.messages import QUEUE_PREFIX, Kind
 from nebula.broker.core.notes import SESSIONS_EXPIRED
 from nebula.broker.core.policies import SlowSubscriber, WhenFull
 from nebula.broker.core.routing import Routing
-from nebula.broker.core.session import Session
+from nebula.broker.core.session import AckMode, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.storage import PutSubscription
-from nebula.broker.core.subscription import AckMode, Subscription
 from nebula.errors import Refused
 from nebula.headers import INBOX_PREFIX, PAUSED, REMOVED
 

@@ -15,10 +15,9 @@ from typing import TypeAlias
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.messages import Head, Verdict
 from nebula.broker.core.send import HeldSend, Outcome, Sends
-from nebula.broker.core.session import Session
+from nebula.broker.core.session import Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, text_cost_bytes
 from nebula.broker.core.subscribe import Subscriptions
-from nebula.broker.core.subscription import Nack, Subscription
 from nebula.errors import Refused
 
 # What an action costs besides its texts and its head: the objects of CPython around them.

@@ -14,9 +14,8 @@ from nebula.broker.core.destinations.topic import Topic
 from nebula.broker.core.destinations.value_feed import LastValueTopic
 from nebula.broker.core.durable import Durable, StandingSession
 from nebula.broker.core.messages import Kind, Message
-from nebula.broker.core.session import Session
+from nebula.broker.core.session import Session, Subscription
 from nebula.broker.core.shares import Resource, Usage
-from nebula.broker.core.subscription import Subscription
 
 # Of one queue, topic or session so many subscriptions are shown: an answer stays far below `max_body_bytes`.
 MOST_SUBSCRIPTIONS: Final = 1_000

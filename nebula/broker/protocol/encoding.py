@@ -15,8 +15,7 @@ from nebula import headers
 from nebula.broker.core.messages import Kind, Message, Verdict
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.receipts import Receipt
-from nebula.broker.core.session import SNAPSHOT_END, Delivery
-from nebula.broker.core.subscription import AckMode, Subscription
+from nebula.broker.core.session import SNAPSHOT_END, AckMode, Delivery, Subscription
 from nebula.stomp.codec import serialize
 from nebula.stomp.dialects import V1_0, Dialect
 from nebula.stomp.frames import Frame

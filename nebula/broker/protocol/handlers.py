@@ -15,8 +15,7 @@ from nebula.broker.core.broker import Broker
 from nebula.broker.core.globs import is_glob
 from nebula.broker.core.messages import Head, Kind, Verdict
 from nebula.broker.core.send import HeldSend, Outcome
-from nebula.broker.core.session import Session
-from nebula.broker.core.subscription import Subscription
+from nebula.broker.core.session import Session, Subscription
 from nebula.broker.core.transactions import HeldSettlement
 from nebula.broker.protocol.encoding import Encoder
 from nebula.broker.protocol.requests import (

@@ -23,9 +23,8 @@ from nebula.broker.core.messages import (
     Wishes,
 )
 from nebula.broker.core.profiles import Profile
-from nebula.broker.core.session import Session
+from nebula.broker.core.session import PLAIN_NACK, AckMode, Nack, Session
 from nebula.broker.core.subscribe import SubscribeRequest
-from nebula.broker.core.subscription import PLAIN_NACK, AckMode, Nack
 from nebula.errors import RemoteProtocolError
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.frames import Frame

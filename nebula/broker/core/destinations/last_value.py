@@ -22,9 +22,8 @@ from nebula.broker.core.destinations.value_feed import TOPIC_COST_BYTES, LastVal
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.messages import Head, Kind, Message
 from nebula.broker.core.patterns import PatternTable
-from nebula.broker.core.session import SNAPSHOT_END, Session
+from nebula.broker.core.session import SNAPSHOT_END, AckMode, Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
-from nebula.broker.core.subscription import AckMode, Nack, Subscription
 from nebula.headers import RESERVED_VALUE_PREFIX
 
 

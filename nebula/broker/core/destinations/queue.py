@@ -23,9 +23,9 @@ from nebula.broker.core.destinations.queue_store import Bury
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.messages import Message, Verdict
 from nebula.broker.core.policies import QueueRules
+from nebula.broker.core.session import PLAIN_NACK, AckMode, Nack, Subscription
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import PageRequest
-from nebula.broker.core.subscription import PLAIN_NACK, AckMode, Nack, Subscription
 
 
 class Queue(Bounded):

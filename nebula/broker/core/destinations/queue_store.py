@@ -12,9 +12,9 @@ from nebula.broker.core.destinations.postponed import Postponed
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.messages import Message
 from nebula.broker.core.policies import QueueRules
+from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import KeptLine, PageRequest
-from nebula.broker.core.subscription import PLAIN_NACK, Nack
 
 Bury: TypeAlias = Callable[[Message, str, str, int, Nack], None]
 """Takes a message that nobody consumed: from where, why, how often delivered, and the last NACK."""

@@ -16,8 +16,8 @@ from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import Head, Kind, Message, Verdict
 from nebula.broker.core.notes import MESSAGES_DEAD
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable, QueueRules, WhenFull
+from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
-from nebula.broker.core.subscription import PLAIN_NACK, Nack
 
 # PROTOCOL G: the name of an inbox that is gone is not given out again for an hour. So many
 # names are remembered at most, some 150 bytes each; the oldest of the principal that has most are forgotten

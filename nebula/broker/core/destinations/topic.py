@@ -16,8 +16,8 @@ from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.messages import Message, Verdict
 from nebula.broker.core.patterns import PatternTable
+from nebula.broker.core.session import Nack, Subscription
 from nebula.broker.core.shares import Resource, Usage
-from nebula.broker.core.subscription import Nack, Subscription
 from nebula.headers import RESERVED_TOPIC_PREFIX
 
 

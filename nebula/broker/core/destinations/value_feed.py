@@ -11,9 +11,8 @@ from typing import Final
 from nebula.broker.core.access import Rights
 from nebula.broker.core.account import Account
 from nebula.broker.core.messages import Message
-from nebula.broker.core.session import Session
+from nebula.broker.core.session import Session, Subscription
 from nebula.broker.core.shares import Usage
-from nebula.broker.core.subscription import Subscription
 
 # What CPython takes for one destination that a feed has to do with: places in a dictionary, in a line, in a
 # snapshot. Measured: 137 bytes.
