@@ -131,6 +131,7 @@ class Broker:
         self._epoch = self.access.epoch
         self._find_queue = self.queues.get
         self._next_number = context.numbers.__next__
+        self._journal = journal
         self._max_backlog_bytes = limits.max_commit_backlog_bytes
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
         if journal is not None:
@@ -194,24 +195,26 @@ class Broker:
         Returns:
             The verdict. Any other than ACCEPTED means that nothing happened.
         """
-        verdict = _ACCEPTED
-        is_queue = head.kind is _QUEUE
-        queue = self._find_queue(head.destination) if is_queue else None
-        if head.free_in != self._epoch or (
-            is_queue and (queue is None or (head.requires_consumers and not queue.subscriptions))
-        ):
+        if head.free_in != self._epoch:
             verdict = self.sends.send(session, head, body, now, exchange, may_wait=may_wait)
+        # As most are: all with this head may go to their destination, as was found before.
+        elif head.kind is _QUEUE:
+            queue = self._find_queue(head.destination)
+            if queue is None or (head.requires_consumers and not queue.subscriptions):
+                verdict = self.sends.send(session, head, body, now, exchange, may_wait=may_wait)
+            else:
+                message = Message(head, body, self._next_number(), now, exchange)
+                verdict = queue.send(message, now)
+                if verdict is not _ACCEPTED:
+                    size_bytes = message.size_bytes
+                    verdict = self.sends.wait_or_refuse(session, queue, size_bytes, now, may_wait=may_wait)
         else:
-            # As most are: all with this head may go to their destination, as was found before.
             message = Message(head, body, self._next_number(), now, exchange)
-            if queue is None:
-                full = self.topics.send(message, now)
-                if full:
-                    self.routing.drop_unroomed(full, message)
-            elif queue.send(message, now) is not _ACCEPTED:
-                size_bytes = message.size_bytes
-                verdict = self.sends.wait_or_refuse(session, queue, size_bytes, now, may_wait=may_wait)
-        if self.journal is not None and self.journal.backlog_bytes >= self._max_backlog_bytes:
+            full = self.topics.send(message, now)
+            if full:
+                self.routing.drop_unroomed(full, message)
+            verdict = _ACCEPTED
+        if self._journal is not None and self._journal.backlog_bytes >= self._max_backlog_bytes:
             self.receipts.hold_back(session)
         return verdict
 

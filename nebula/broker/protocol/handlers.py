@@ -154,8 +154,10 @@ class Dialogue:
         consumers = None
         # Who may not send learns nothing of who listens.
         if type(plan) is Head and plan.kind is Kind.QUEUE and verdict is not Verdict.UNAUTHORISED:
-            consumers = self._broker.consumer_count(plan.destination)
-        told = self._receipts.told
+            queue = self._broker.queues.get(plan.destination)
+            consumers = 0 if queue is None else queue.consumer_count
+        journal = self._broker.journal
+        told = None if journal is None else journal.told
         # A head that is never kept may still have told the store what it replaced, or of its copy.
         is_kept = told is not None and type(plan) is Head and self._broker.may_be_kept(plan)
         self._receipts.say(
