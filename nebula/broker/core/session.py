@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol
 
@@ -89,6 +89,7 @@ class Destination(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Subscription:
     """One subscription of one session.
 
@@ -96,61 +97,37 @@ class Subscription:
         id: unique in its session.
         session: whose it is.
         pattern: the destination or glob that it asked for.
-        destination: what feeds it and takes back what it does not settle.
+        destination: feeds it, and takes back what it does not settle.
         ack_mode: how its messages are settled.
         prefetch: how many of them may be un-ACKed; 0 while its principal may not receive them, and
             `window` otherwise.
         began_at: for an inbox, a message number: messages that were sent later have higher ones.
-        exclusive: no other one may be beside it.
-        feed: for last-value destinations: what it has still to be told of.
-        in_turn: for its queue: whether it stands in line for the next message.
-        is_drained: it gets nothing any more, and ends when the last of what it has is settled.
+        exclusive: its queue has no other subscription.
+        feed: for last-value destinations, which alone look into it: a `ValueFeed`, the values it has not had.
+        in_turn: for its queue: whether it is among the consumers with credit.
+        is_drained: it gets nothing any more, and ends when its last message is settled.
         unacked: delivered and not settled, by number, in the order of delivery. Empty in the
             mode auto.
-        label: for the protocol: the octets that all its MESSAGEs begin with.
+        label: for the protocol: the bytes that all its MESSAGEs begin with.
     """
 
-    __slots__ = (
-        "ack_mode",
-        "began_at",
-        "destination",
-        "exclusive",
-        "feed",
-        "id",
-        "in_turn",
-        "is_drained",
-        "label",
-        "pattern",
-        "prefetch",
-        "session",
-        "unacked",
-        "window",
-    )
+    id: str
+    session: Session
+    pattern: str
+    destination: Destination
+    ack_mode: AckMode
+    prefetch: int
+    exclusive: bool = False
+    began_at: int = 0
+    feed: Any = None
+    in_turn: bool = False
+    is_drained: bool = False
+    unacked: dict[int, Message] = field(default_factory=dict)
+    label: Any = None
+    window: int = field(init=False)
 
-    def __init__(
-        self,
-        id: str,  # noqa: A002  # STOMP's own word
-        session: Session,
-        pattern: str,
-        destination: Destination,
-        ack_mode: AckMode,
-        *,
-        prefetch: int,
-        exclusive: bool = False,
-    ) -> None:
-        self.id = id
-        self.session = session
-        self.pattern = pattern
-        self.destination = destination
-        self.ack_mode = ack_mode
-        self.prefetch = self.window = prefetch
-        self.exclusive = exclusive
-        self.began_at = 0
-        self.feed: Any = None
-        self.in_turn = False
-        self.is_drained = False
-        self.unacked: dict[int, Message] = {}
-        self.label: Any = None
+    def __post_init__(self) -> None:
+        self.window = self.prefetch
 
     @property
     def has_credit(self) -> bool:
@@ -213,12 +190,13 @@ is the last of a snapshot). A plain tuple, since one is made for every message."
 SNAPSHOT_END = -1
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Session:
     """What the broker knows of one connected peer.
 
     Attributes:
         id: unique among the connected; what a durable subscription is found by later.
-        rights: who it is, and what it may do.
+        rights: its principal, and what that may do.
         place: the address of the peer, or empty.
         usage: of its principal, which pays for what the session holds.
         inbox_count: the number of its inboxes.
@@ -227,18 +205,17 @@ class Session:
         subscriptions: by id.
         origin: identifies this connection among all others, even of the same principal.
         parted: ended subscriptions of which open transactions have ACKed or NACKed messages.
-        reply_rights: what it may answer.
-        heads: that messages of it share.
+        reply_rights: the requests that it may reply to.
+        heads: header blocks that its messages may share.
         ephemerals: last-value destinations whose present value goes with this session.
-        value_feeds: its last-value subscriptions that have something to be sent, next one first.
+        value_feeds: feeds of its last-value subscriptions with something to send, next one first.
         value_credit: how many more last values may be un-ACKed (D.8).
-        outbox: what is to be written, in order: deliveries, and octets that the protocol has
-            said itself in between.
+        outbox: to be written, in order: deliveries, and bytes of the protocol's own frames.
         outbox_bytes: what the outbox counts for.
-        own_requests: what it asked of the broker itself and may not be taken up yet: numbers and sizes.
-        held: RECEIPTs that wait for the store, each with the batch that it waits for; and
-            subscriptions to last values that wait for theirs (D.43). The last may be the ERROR for a faulty
-            frame.
+        own_requests: requests to the broker itself that may still wait: numbers and sizes.
+        held: RECEIPTs that wait for the store, each with the batch that it waits for; and last-value
+            subscriptions whose RECEIPT waits (D.43). The last may be the ERROR for a faulty frame. See
+            `receipts`.
         held_bytes: what the RECEIPTs in `held` count for.
         high_water_bytes: from here on queues stop dispatching to this session.
         max_outbox_bytes: from here on it is too slow and is ended.
@@ -246,84 +223,44 @@ class Session:
         waited_until: the deadline of the SEND with which it was last held back.
         is_choked: queues may not dispatch to it until its outbox has been written.
         ending: why the broker ends it, or None.
-        dirty: the broker's list of sessions whose outbox is not empty, or who are to be ended.
-        connection: for the shell: who writes the outbox.
+        dirty: the broker's list of sessions whose outbox is not empty, or that are to be ended.
+        connection: for the shell, which writes the outbox; the core does not look at it.
     """
 
-    __slots__ = (
-        "connection",
-        "dirty",
-        "ending",
-        "ephemerals",
-        "has_entered",
-        "heads",
-        "held",
-        "held_bytes",
-        "high_water_bytes",
-        "id",
-        "inbox_count",
-        "is_backlogged",
-        "is_choked",
-        "max_outbox_bytes",
-        "origin",
-        "outbox",
-        "outbox_bytes",
-        "own_requests",
-        "parted",
-        "place",
-        "profile",
-        "reply_rights",
-        "rights",
-        "subscriptions",
-        "usage",
-        "value_credit",
-        "value_feeds",
-        "waited_until",
-    )
+    id: str
+    rights: Rights
+    profile: Profile
+    dirty: list[Session]
+    _: KW_ONLY
+    high_water_bytes: int
+    max_outbox_bytes: int
+    value_credit: int
+    account: InitVar[Account]
+    usage: Usage
+    place: str = ""
+    connection: Any = None
+    inbox_count: int = 0
+    has_entered: bool = False
+    origin: object = field(default_factory=object)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    parted: dict[Subscription, None] = field(default_factory=dict)
+    reply_rights: ReplyRights = field(init=False)
+    heads: KnownHeads = field(init=False)
+    ephemerals: dict[str, None] = field(default_factory=dict)
+    value_feeds: deque[Any] = field(default_factory=deque)
+    outbox: list[Delivery | bytes] = field(default_factory=list)
+    outbox_bytes: int = 0
+    own_requests: deque[tuple[int, int]] = field(default_factory=deque)
+    held: deque[tuple[Batch, bytes | Subscription]] = field(default_factory=deque)
+    held_bytes: int = 0
+    waited_until: float = 0.0
+    is_choked: bool = False
+    is_backlogged: bool = False
+    ending: str | None = None
 
-    def __init__(
-        self,
-        id: str,  # noqa: A002
-        rights: Rights,
-        profile: Profile,
-        dirty: list[Session],
-        *,
-        high_water_bytes: int,
-        max_outbox_bytes: int,
-        value_credit: int,
-        account: Account,
-        usage: Usage,
-        place: str = "",
-        connection: Any = None,
-    ) -> None:
-        self.id = id
-        self.rights = rights
-        self.place = place
-        self.usage = usage
-        self.inbox_count = 0
-        self.has_entered = False
-        self.profile = profile
-        self.origin = object()
-        self.subscriptions: dict[str, Subscription] = {}
-        self.parted: dict[Subscription, None] = {}
-        self.reply_rights = ReplyRights(account, usage)
-        self.heads = KnownHeads(account, usage)
-        self.ephemerals: dict[str, None] = {}
-        self.value_feeds: deque[Any] = deque()
-        self.value_credit = value_credit
-        self.outbox: list[Delivery | bytes] = []
-        self.outbox_bytes = 0
-        self.own_requests: deque[tuple[int, int]] = deque()
-        self.held: deque[tuple[Batch, bytes | Subscription]] = deque()
-        self.held_bytes = 0
-        self.high_water_bytes = high_water_bytes
-        self.max_outbox_bytes = max_outbox_bytes
-        self.waited_until = 0.0
-        self.is_choked = False
-        self.is_backlogged = False
-        self.ending: str | None = None
-        self.dirty = dirty
-        self.connection = connection
+    def __post_init__(self, account: Account) -> None:
+        self.reply_rights = ReplyRights(account, self.usage)
+        self.heads = KnownHeads(account, self.usage)
 
     @property
     def principal(self) -> str:
@@ -337,9 +274,9 @@ class Session:
 
     @property
     def is_ahead_of_store(self) -> bool:
-        """So much of it waits for the store that it is to be read no further (DESIGN 4).
+        """Whether too much of it waits for the store to read it further (DESIGN 4).
 
-        Not who consumes: its ACKs come by the same stream.
+        A consumer is always read: its ACKs come by the same stream.
         """
         return (self.held_bytes >= self.high_water_bytes or self.is_backlogged) and not self.subscriptions
 
@@ -360,7 +297,7 @@ class Session:
             self.dirty.append(self)
 
     def say(self, octets: bytes) -> None:
-        """Put what the protocol says between the deliveries."""
+        """Put a frame of the protocol's own behind the deliveries so far."""
         if not self.outbox:
             self.dirty.append(self)
         self.outbox.append(octets)

@@ -40,9 +40,9 @@ class SubscribeRequest:
 
     Attributes:
         kind: of its destination.
-        durable: it is to outlive its connection (not on queues, which keep anyway; D.10).
-        eager: it wants all present values first.
-        tells_end: and to be told when it has had them.
+        durable: outlives its connection (not on queues, which keep their messages anyway; D.10).
+        eager: begins with all present values.
+        tells_end: marks the last of these.
     """
 
     id: str
@@ -76,7 +76,7 @@ class Subscriptions:
         self._glob_owners: dict[str, Usage] = {}
 
     def may_subscribe(self, session: Session, request: SubscribeRequest, now: float) -> bool:
-        """Whether the request is to be heard at all; False: it is ignored, as D.5 and D.48 say."""
+        """Whether the request is permitted; False: it is ignored, as D.5 and D.48 say."""
         name = request.destination
         if request.durable and request.kind is not Kind.QUEUE and not session.rights.may_keep(name):
             return False
@@ -130,7 +130,7 @@ class Subscriptions:
         self._account.release(subscription_cost_bytes(subscription), usage)
 
     def _let_go_of_glob(self, pattern: str, leaver: Usage) -> None:
-        """A subscription of this principal has ended: another one pays for its glob, or nobody has to."""
+        """A subscription of this principal has ended: another principal that uses its glob pays for it."""
         owner = self._glob_owners.get(pattern)
         heir = next(self._users_of_glob(pattern), None)
         if owner is None or (heir and (owner is not leaver or owner in self._users_of_glob(pattern))):
@@ -166,12 +166,12 @@ class Subscriptions:
         """End a subscription; what it did not settle goes back to the front (D.12).
 
         Args:
-            removes: a durable one is to go for good; otherwise it is paused (D.3).
+            removes: a durable one ends for good; otherwise it is paused (D.3).
             kept: un-ACKed messages that open transactions have ACKed or NACKed. They stay until these end;
                 `part` then gives back what is left.
 
         Returns:
-            What became of a durable one, PAUSED or REMOVED; None: it was none.
+            What became of a durable one, PAUSED or REMOVED; None: it was not durable.
         """
         session = subscription.session
         if subscription in session.parted:
@@ -187,12 +187,11 @@ class Subscriptions:
             destination.detach(subscription, now, lost=lost)
         if isinstance(destination, Queue) and destination.is_inbox:
             session.inbox_count -= 1
-        standing = self.standing.by_id.get(session.id)
-        durable = None if standing is None else standing.durables.get(subscription.id)
-        if standing is not None and durable is not None and durable.subscription is subscription:
-            durable.subscription = None
+        found = self._find_durable(session, subscription.id)
+        if found is not None and found[1].subscription is subscription:
+            found[1].subscription = None
             if removes:
-                self.remove(standing, durable)
+                self.remove(*found)
             return REMOVED if removes else PAUSED
         if isinstance(destination, Queue):
             if destination.rights is not None:
@@ -231,20 +230,23 @@ class Subscriptions:
         queue.drain(subscription)
         return True
 
-    def _is_paused(self, session: Session, request: SubscribeRequest) -> bool:
-        """D.32: the same id and destination go on where a durable one was left, also if it is not said."""
+    def _find_durable(self, session: Session, id: str) -> tuple[StandingSession, Durable] | None:  # noqa: A002
         standing = self.standing.by_id.get(session.id)
-        durable = None if standing is None else standing.durables.get(request.id)
-        return durable is not None and durable.pattern == request.destination
+        if standing is None or id not in standing.durables:
+            return None
+        return standing, standing.durables[id]
+
+    def _is_paused(self, session: Session, request: SubscribeRequest) -> bool:
+        """D.32: the same id and destination go on where a durable one was left, even without `durable`."""
+        found = self._find_durable(session, request.id)
+        return found is not None and found[1].pattern == request.destination
 
     def remove_paused(self, session: Session, id: str) -> bool:  # noqa: A002
         """Remove a durable subscription that is not served at present; False: there is none."""
-        standing = self.standing.by_id.get(session.id)
-        durable = None if standing is None else standing.durables.get(id)
-        if standing is None or durable is None:
-            return False
-        self.remove(standing, durable)
-        return True
+        found = self._find_durable(session, id)
+        if found is not None:
+            self.remove(*found)
+        return found is not None
 
     def remove(self, standing: StandingSession, durable: Durable) -> None:
         """Forget a durable subscription that is not served, with what it keeps."""
@@ -329,7 +331,8 @@ class Subscriptions:
         """Take up a durable subscription of an earlier run.
 
         Args:
-            pending: what it has still to be told of; None: that is not known, so all that changed.
+            pending: destinations of which it has not had the last value; None: that is not known, so it
+                gets all that changed.
         """
         standing = self.standing.by_id[row.session]
         source = self._add_source(kind, row.id, standing, row.destination)
@@ -397,7 +400,7 @@ class Subscriptions:
         name = request.destination
         queue = self._queues.get(name)
         if queue is None:
-            self._need_place(session)
+            self._need(Resource.DESTINATIONS, session, "too-many-destinations", "destinations")
             if name.startswith(INBOX_PREFIX):
                 if session.inbox_count >= self._limits.max_inboxes:
                     raise Refused("too-many-inboxes", f"more than {self._limits.max_inboxes} inboxes")
@@ -433,13 +436,14 @@ class Subscriptions:
 
     def _durable_for(self, session: Session, request: SubscribeRequest) -> Durable:
         """D.32: the one of this id goes on where its destination is the same, and is replaced otherwise."""
-        standing = self.standing.by_id.get(session.id)
-        durable = None if standing is None else standing.durables.get(request.id)
-        if standing is not None and durable is not None and durable.pattern != request.destination:
-            self.remove(standing, durable)
-            durable = None
+        found = self._find_durable(session, request.id)
+        if found is not None and found[1].pattern != request.destination:
+            self.remove(*found)
+            found = None
         prefetch = request.prefetch or self._limits.default_prefetch
-        if durable is None:
+        if found is not None:
+            standing, durable = found
+        else:
             if request.kind is Kind.TOPIC:
                 self._need_topic(session, request.destination)
             self.standing.check_room(session.usage)
@@ -449,7 +453,6 @@ class Subscriptions:
             source = self._add_source(request.kind, request.id, standing, request.destination)
             since = self._values.next_number()
             durable = Durable(request.id, request.destination, request.ack_mode, prefetch, source, since)
-        assert standing is not None
         durable.ack_mode = request.ack_mode
         durable.prefetch = prefetch
         if request.eager:
@@ -457,12 +460,9 @@ class Subscriptions:
         self.standing.add(standing, durable)
         return durable
 
-    def _need_place(self, session: Session) -> None:
-        self._need(Resource.DESTINATIONS, session, "too-many-destinations", "destinations")
-
     def _need_topic(self, session: Session, pattern: str) -> None:
         if pattern not in self._topics.topics:
-            self._need_place(session)
+            self._need(Resource.DESTINATIONS, session, "too-many-destinations", "destinations")
 
     def _need(self, resource: Resource, session: Session, code: str, what: str) -> None:
         if not self._account.has_room(resource, session.usage):
