@@ -20,12 +20,12 @@ async def peek_deep(
     """Messages that wait, in memory and on disk; as `nebula.broker.operations.dead_letters.peek`."""
     read: list[tuple[Message, int]] = []
     up_to: float = inf
-    for line in queue.lines:
-        depot, journal = line.depot, server.broker.journal
-        if depot is None or journal is None or after >= depot.up_to:
+    for line in queue.store.line.lines:
+        paged, journal = line.paged, server.broker.journal
+        if paged is None or journal is None or after >= paged.up_to:
             continue
-        last = depot.up_to
-        request = PageRequest(line.name, max(after, depot.after), last, limit, PAGE_BYTES, None)
+        last = paged.up_to
+        request = PageRequest(line.name, max(after, paged.after), last, limit, PAGE_BYTES, None)
         rows = await server.read_page(request)
         read += [(journal.restore(row, Kind.QUEUE), row.attempts) for row in rows]
         if rows and rows[-1].number < last:

@@ -226,7 +226,9 @@ def test_totals_add_up_over_all_destinations_of_a_kind(broker: BrokerHarness) ->
     assert (queues.destinations, queues.messages, queues.unacked, queues.subscriptions) == (2, 3, 1, 1)
     assert (values.destinations, values.messages) == (1, 1)
     assert totals[Kind.TOPIC].destinations == 0
-    assert queues.stored_bytes == sum(each.stored_bytes for each in broker.broker.queues.by_name.values())
+    assert queues.stored_bytes == sum(
+        each.store.stored_bytes for each in broker.broker.queues.by_name.values()
+    )
     assert values.stored_bytes == broker.broker.values.topics["X/v"].value.size_bytes
 
 

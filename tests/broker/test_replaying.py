@@ -281,7 +281,7 @@ def test_replay_waits_for_a_page_that_is_on_its_way() -> None:
 
     assert next(steps) is None
     broker.settle()
-    assert broker.broker.queues.by_name[QUEUE].depth > 20
+    assert broker.broker.queues.by_name[QUEUE].store.depth > 20
 
 
 def test_dropped_dead_letters_are_counted_and_the_others_stay(broker: BrokerHarness) -> None:
@@ -325,4 +325,6 @@ def test_dropping_every_other_letter_of_many_does_not_look_at_all_of_them_for_ea
 
     assert purged == count // 2
     assert Counted.looks < 50 * count
-    assert [message.body for message in queue.waiting] == [b"%d" % each for each in range(1, count + 1, 2)]
+    assert [message.body for message in queue.store.waiting()] == [
+        b"%d" % each for each in range(1, count + 1, 2)
+    ]

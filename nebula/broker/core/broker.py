@@ -15,7 +15,6 @@ from typing import Any
 from nebula.broker.core.access import ANONYMOUS, AccessPolicy, Grants
 from nebula.broker.core.account import Account, Refusal
 from nebula.broker.core.destinations.last_value import LastValues
-from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.registry import Queues
 from nebula.broker.core.destinations.topic import Topics
 from nebula.broker.core.durable import StandingSession, StandingSessions
@@ -337,17 +336,7 @@ class Broker:
         self.values.forget_reached()
         for session in list(self._sessions.values()):
             for subscription in list(session.subscriptions.values()):
-                queue = subscription.destination
-                # Topics and last values look at each delivery.
-                if subscription.feed is not None:
-                    self.values.review(subscription)
-                if not isinstance(queue, Queue) or queue.rights is not None or queue.is_inbox:
-                    continue
-                if not session.rights.may_subscribe(queue.name):
-                    queue.suspend(subscription)
-                elif not subscription.prefetch:
-                    subscription.prefetch = subscription.window
-                    queue.resume(subscription, now)
+                subscription.destination.review(subscription, now)
 
     def end_durable_session(self, standing: StandingSession, now: float) -> None:
         """Remove a session's durable subscriptions and everything kept for them, and end its connection."""
@@ -382,8 +371,8 @@ class Broker:
         return self._subscribing.unsubscribe(subscription, now, lost=lost, removes=removes, kept=kept)
 
     def drain(self, subscription: Subscription) -> bool:
-        """End its deliveries and leave what is un-ACKed with it; see `Subscribing.drain`."""
-        return self._subscribing.drain(subscription)
+        """End its deliveries and leave what is un-ACKed with it; see `Source.drain`."""
+        return subscription.destination.drain(subscription)
 
     def remove_paused(self, session: Session, id: str) -> bool:  # noqa: A002
         """Remove a durable subscription that is paused; False: there is none."""
@@ -391,23 +380,17 @@ class Broker:
 
     def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:
         """Settle a message, or with the mode client it and all before it. False: not known."""
-        messages = subscription.settle(number)
-        if messages:
-            subscription.destination.acknowledge(subscription, messages, now)
-            if subscription.is_drained and not subscription.unacked:
-                self.unsubscribe(subscription, now)
-        return bool(messages)
+        is_known = subscription.destination.acknowledge(subscription, number, now)
+        if is_known and subscription.is_drained and not subscription.unacked:
+            self.unsubscribe(subscription, now)
+        return is_known
 
     def negative_acknowledge(self, subscription: Subscription, number: int, now: float, nack: Nack) -> bool:
         """Give messages back; the scope is that of an ACK. False: not known, or it means nothing (D.23)."""
-        if not subscription.destination.takes_nacks:
-            return False
-        messages = subscription.settle(number)
-        if messages:
-            subscription.destination.give_back(subscription, messages, now, nack)
-            if subscription.is_drained and not subscription.unacked:
-                self.unsubscribe(subscription, now)
-        return bool(messages)
+        is_known = subscription.destination.give_back(subscription, number, now, nack)
+        if is_known and subscription.is_drained and not subscription.unacked:
+            self.unsubscribe(subscription, now)
+        return is_known
 
     def _settle(self, action: HeldSettlement, now: float) -> None:
         if action.target is None:
@@ -444,6 +427,7 @@ class Broker:
         resumed = self._sending.take_resumed(now) if self._sending.paused else []
         dirty = self._dirty[:]
         self._dirty.clear()
-        pages = self.account.pages[:]
-        self.account.pages.clear()
+        asked = self.queues.work.pages
+        pages = asked[:]
+        asked.clear()
         return Work(dirty, resumed, pages)

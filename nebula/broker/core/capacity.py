@@ -35,7 +35,7 @@ class _Part:
             if self.left is not None:
                 self.left -= 1
         # In a queue that drops its oldest, a waiting message makes room for the next one.
-        return self.queue.could_take(messages, total_bytes) and self.queue.could_hold(size_bytes)
+        return self.queue.store.could_take(messages, total_bytes) and self.queue.store.could_hold(size_bytes)
 
 
 class Rooms:
@@ -107,8 +107,8 @@ class Rooms:
                 queue = self._new_queues[name] = self._queues.planned(name, self._sender)
                 if not self._has_places():
                     return False
-            part = self._parts[name] = _Part(queue, queue.credit if queue.loses_oldest else None)
-        return part.take(size_bytes) and part.queue.could_keep(message)
+            part = self._parts[name] = _Part(queue, queue.credit if queue.store.loses_oldest else None)
+        return part.take(size_bytes) and part.queue.store.could_keep(message)
 
     def _has_places(self) -> bool:
         wanted = len(self._new_queues) + len(self._new_values)

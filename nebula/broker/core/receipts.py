@@ -51,7 +51,7 @@ class Awaiting:
     @property
     def is_any(self) -> bool:
         """Whether something waits for the next commit, even if nothing is left to write."""
-        return bool(self.waiting or self.account.uncommitted)
+        return bool(self.waiting or self.queues.work.uncommitted)
 
     def hold_receipt(self, session: Session, octets: bytes, batch: int) -> None:
         """Say `octets` when the store has this batch, and what the session was told before."""
@@ -75,9 +75,9 @@ class Awaiting:
         if journal is None:
             return
         journal.committed()
-        for queue in list(self.account.uncommitted):
+        for queue in list(self.queues.work.uncommitted):
             queue.committed(batch, now)
-        if self.account.large:
+        if self.queues.work.large:
             self.queues.page_out(journal.taken_number)
         if self._backlogged and journal.backlog_bytes < self.limits.max_commit_backlog_bytes:
             for session in self._backlogged:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from nebula.broker.core.access import AccessPolicy
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.last_value import LastValues
-from nebula.broker.core.destinations.paging import level_name, level_of, queue_name
+from nebula.broker.core.destinations.line import level_name, level_of, queue_name
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.registry import Queues
 from nebula.broker.core.durable import StandingSessions
@@ -80,7 +80,7 @@ class Restoring:
         # All queues first: they need room as well.
         queues = {name: self._queue_of(name, kept) for name in kept.lines}
         for name, line in kept.lines.items():
-            queues[name].restore(line, name, self._fitting(self._restored(name, line.first)))
+            queues[name].store.restore(line, name, self._fitting(self._restored(name, line.first)))
         for postponed in kept.postponed:
             due, name = postponed.due - self.journal.wall_offset, postponed.line
             if name in queues and due > now:
@@ -132,12 +132,17 @@ class Restoring:
 
     def page_after(self, request: PageRequest, rows: Sequence[StoredMessage]) -> PageRequest | None:
         """What else is to be read, at once, while `take_page` is called with what was."""
-        queue = request.purpose
-        assert isinstance(queue, Queue)
-        return queue.page_after(request, rows[-1].number) if rows else None
+        queue = self._asker(request)
+        return None if queue is None or not rows else queue.store.page_after(request, rows[-1].number)
 
     def take_page(self, request: PageRequest, rows: Sequence[StoredMessage], now: float) -> None:
         """Go on with a page that the store has read."""
-        queue = request.purpose
-        assert isinstance(queue, Queue)
-        queue.take_page(request, list(self._restored(request.line, rows)), now)
+        queue = self._asker(request)
+        if queue is not None:
+            queue.take_page(request, list(self._restored(request.line, rows)), now)
+
+    def _asker(self, request: PageRequest) -> Queue | None:
+        """The queue that wants a page; None: it is gone."""
+        name = queue_name(request.line)
+        queue = self._subscribing.queue_of(name) or self.queues.get(name)
+        return queue if queue is not None and queue.store is request.purpose else None

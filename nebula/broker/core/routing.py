@@ -108,7 +108,7 @@ class Placing:
     def _put_with_copy(self, session: Session, message: Message, copy: Message, now: float) -> Queue | None:
         copies = self._queues.ensure(copy.head.destination, copy.head.usage)
         # Those of a transaction were judged together.
-        if message.head.transaction is None and not copies.could_accept(copy, beside=message):
+        if message.head.transaction is None and not copies.store.could_accept(copy, beside=message):
             return copies
         full = self._put_when_due(session, message, now)
         if full is not None:

@@ -170,7 +170,7 @@ class Sending:
         queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
         if head.free_in == self.epoch and queue is not None and not self._account.is_disk_low:
             size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
-            if exchange is None and queue.has_room_for(size_bytes, session.usage):
+            if exchange is None and queue.store.is_ready_for(size_bytes, session.usage):
                 return _ACCEPTED  # the common case: there is room enough
         verdict = self._judge(session, head, body, queue, exchange, now, is_held=True)
         if verdict is not _ACCEPTED or self._placing.knows(head, now):
@@ -241,7 +241,7 @@ class Sending:
         found."""
         resumed = []
         for session, (queue, size_bytes, until, is_again) in self.paused.items():
-            if queue.has_room_for(size_bytes, session.usage):
+            if queue.store.is_ready_for(size_bytes, session.usage):
                 resumed.append((until, session, False))
             elif until <= now:
                 # If it has waited before, there was room meanwhile, and others took it.
@@ -380,14 +380,16 @@ class Sending:
         """A request of the broker itself: everybody may send one, so nobody may have too many waiting."""
         if head.transaction is not None or (head.wishes is not None and head.wishes.due(now) > now):
             return Verdict.INVALID  # many could come there at once, past what is looked at here
-        line, asked, limits = queue.lines[head.priority], session.own_requests, self._limits
+        line, asked, limits = queue.store.line.lines[head.priority], session.own_requests, self._limits
         # Numbers rise along a line: what is below the first that waits is being answered, or was.
-        while asked and line.depot is None and (not line.front or asked[0][0] < line.front[0].number):
+        while asked and line.paged is None and (not line.front or asked[0][0] < line.front[0].number):
             asked.popleft()
         has_share = len(asked) < limits.max_own_requests_per_session and (
             not asked or sum(size_bytes for _, size_bytes in asked) + len(body) <= _MOST_OWN_BYTES
         )
-        leaves_room = head.priority == _OPERATORS or queue.stored_bytes * 2 <= queue.rules.max_memory_bytes
+        leaves_room = (
+            head.priority == _OPERATORS or queue.store.stored_bytes * 2 <= queue.store.rules.max_memory_bytes
+        )
         has_room = len(line) < limits.max_own_requests and leaves_room
         return Verdict.ACCEPTED if has_share and has_room else Verdict.FULL
 
@@ -437,11 +439,13 @@ class Sending:
     def _wait_or_refuse(
         self, session: Session, queue: Queue, size_bytes: int, now: float, *, may_wait: bool
     ) -> Verdict:
-        usage = queue.payer or session.usage
+        usage = queue.store.payer or session.usage
         is_memory_full = not self._account.has_room_for(size_bytes, usage)
         self._queues.forget_if_idle(queue, now)
         # Who consumes is never held back: its ACKs come by the same stream (DESIGN 4).
-        may_wait = may_wait and not (session.subscriptions or session.parted) and queue.could_hold(size_bytes)
+        may_wait = (
+            may_wait and not (session.subscriptions or session.parted) and queue.store.could_hold(size_bytes)
+        )
         waits_for_memory = is_memory_full and not usage.is_stalled
         if may_wait and (queue.is_consumed or waits_for_memory):
             self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds, False)

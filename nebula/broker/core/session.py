@@ -11,7 +11,6 @@ from nebula.broker.core.shared_heads import SharedHeads
 if TYPE_CHECKING:
     from nebula.broker.core.access import Rights
     from nebula.broker.core.account import Account
-    from nebula.broker.core.destinations.value_feed import ValueFeed
     from nebula.broker.core.messages import Message
     from nebula.broker.core.profiles import Profile
     from nebula.broker.core.shares import Usage
@@ -124,7 +123,7 @@ class Session:
         self.reply_rights = ReplyRights(account, usage)
         self.heads = SharedHeads(account, usage)
         self.ephemerals: dict[str, None] = {}
-        self.value_feeds: deque[ValueFeed] = deque()
+        self.value_feeds: deque[Any] = deque()
         self.value_credit = value_credit
         self.outbox: list[Delivery | bytes] = []
         self.outbox_bytes = 0

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from nebula.broker.core.destinations.base import Destination
-    from nebula.broker.core.destinations.value_feed import ValueFeed
     from nebula.broker.core.messages import Message
     from nebula.broker.core.session import Session
 
@@ -40,6 +38,73 @@ class Nack:
 PLAIN_NACK: Final = Nack()
 
 
+class Source(Protocol):
+    """What feeds a subscription and takes back what it does not settle: a queue, topics, or last values.
+
+    No method raises for anything a peer may do, and none waits.
+
+    Attributes:
+        takes_globs: what is subscribed to may be a glob.
+        subscriber_cost_bytes: memory that it costs for each of its subscriptions, which pay for it.
+    """
+
+    @property
+    def takes_globs(self) -> bool: ...
+
+    @property
+    def subscriber_cost_bytes(self) -> int: ...
+
+    def attach(self, subscription: Subscription, now: float) -> None:
+        """Feed `subscription` from now on."""
+        ...
+
+    def detach(
+        self,
+        subscription: Subscription,
+        now: float,
+        *,
+        lost: bool,
+        kept: Collection[int] = (),
+        removes: bool = False,
+    ) -> bool:
+        """Stop feeding it and take back what it did not settle.
+
+        Args:
+            lost: its connection broke, so that each delivery counts as an attempt.
+            kept: numbers of un-ACKed messages that open transactions have settled. Where messages outlive the
+                subscription, these stay with it.
+            removes: a durable subscription goes for good.
+
+        Returns:
+            Whether some messages stay with it. Call it again when their transactions have ended.
+        """
+        ...
+
+    def drain(self, subscription: Subscription) -> bool:
+        """Stop feeding it, and leave with it what is un-ACKed, until that is settled. Idempotent.
+
+        Returns:
+            False, and nothing done: nothing would stay with it. `detach` it.
+        """
+        ...
+
+    def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:
+        """An ACK: the messages that it covers are consumed. False: none is un-ACKed."""
+        ...
+
+    def give_back(self, subscription: Subscription, number: int, now: float, nack: Nack) -> bool:
+        """A NACK. False, and nothing done: no message is un-ACKed, or a NACK means nothing here (D.23)."""
+        ...
+
+    def resume(self, subscription: Subscription, now: float) -> None:
+        """Its session can take deliveries again."""
+        ...
+
+    def review(self, subscription: Subscription, now: float) -> None:
+        """The rights of its principal have changed: what it gets from now on is judged by the new ones."""
+        ...
+
+
 class Subscription:
     """One subscription of one session.
 
@@ -53,7 +118,7 @@ class Subscription:
             `window` otherwise.
         began_at: for an inbox, a message number: messages that were sent later have higher ones.
         exclusive: no other one may be beside it.
-        feed: for last-value destinations: what it has still to be told of.
+        feed: for its source: the `ValueFeed` of a subscription to last values, else None.
         in_turn: for its queue: whether it stands in line for the next message.
         is_drained: it gets nothing any more, and ends when the last of what it has is settled.
         unacked: delivered and not settled, by number, in the order of delivery. Empty in the
@@ -83,7 +148,7 @@ class Subscription:
         id: str,  # noqa: A002  # STOMP's own word
         session: Session,
         pattern: str,
-        destination: Destination,
+        destination: Source,
         ack_mode: AckMode,
         *,
         prefetch: int,
@@ -97,7 +162,7 @@ class Subscription:
         self.prefetch = self.window = prefetch
         self.exclusive = exclusive
         self.began_at = 0
-        self.feed: ValueFeed | None = None
+        self.feed: Any = None
         self.in_turn = False
         self.is_drained = False
         self.unacked: dict[int, Message] = {}

@@ -37,7 +37,6 @@ from nebula.broker.operations.views import (
     connection_details,
     connection_row,
     delayed_row,
-    paged_out,
     principal_row,
     queue_details,
     queue_row,
@@ -135,8 +134,8 @@ class KindTotals:
 
 # What queues can be ordered by, beside their names.
 QUEUE_RANKS: Final[Mapping[str, Callable[[Queue], float]]] = {
-    "depth": lambda queue: queue.depth,
-    "bytes": lambda queue: queue.stored_bytes,
+    "depth": lambda queue: queue.store.depth,
+    "bytes": lambda queue: queue.store.stored_bytes,
     "taken": lambda queue: queue.taken_count,
 }
 
@@ -362,12 +361,12 @@ class Administration:
         """
         queue = self.find_queue(name)
         # Out of the queue at once: what is still to be dropped must not be paged out or delivered meanwhile.
-        purged = queue.doom("purged")
+        purged = queue.store.doom("purged")
         try:
-            while queue.forget_doomed("purged", _AT_ONCE):
+            while queue.store.forget_doomed("purged", _AT_ONCE):
                 yield
         finally:
-            queue.forget_doomed("purged", len(queue.doomed))
+            queue.store.forget_doomed("purged", len(queue.store.doomed))
             self._broker.queues.forget_if_idle(queue, now)
         return purged
 
@@ -491,10 +490,10 @@ def _add_up(things: Mapping[str, T], counts_of: Callable[[T], _Counts]) -> Steps
 
 def _queue_counts(queue: Queue) -> _Counts:
     return (
-        queue.depth,
-        queue.unacked_count,
-        paged_out(queue),
-        queue.stored_bytes,
+        queue.store.depth,
+        queue.store.unacked_count,
+        queue.store.paging.paged_count,
+        queue.store.stored_bytes,
         queue.consumer_count,
     )
 

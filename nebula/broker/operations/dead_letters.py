@@ -15,7 +15,7 @@ from nebula.broker.core.broker import Broker
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.messages import Head, Kind, Message, Verdict, wanted_priority
 from nebula.broker.operations.administration import Steps
-from nebula.broker.operations.views import Arrivals, at_hand, paged_out
+from nebula.broker.operations.views import Arrivals, at_hand
 from nebula.errors import Refused
 
 # Put back, or looked at, in one piece of work: some milliseconds.
@@ -162,9 +162,10 @@ def peek(
     """
     # Numbers rise along a line, so its first ones are enough: a queue may hold half a million in memory.
     firsts = (
-        islice((each for each in line.in_memory() if each.number > after), limit) for line in queue.lines
+        islice((each for each in line.in_memory() if each.number > after), limit)
+        for line in queue.store.line.lines
     )
-    in_memory = ((each, queue.attempts_of(each)) for each in chain.from_iterable(firsts))
+    in_memory = ((each, queue.store.attempts.get(each.number, 0)) for each in chain.from_iterable(firsts))
     known = (each for each in chain(in_memory, from_disk) if each[0].number <= up_to)
     # What came from the disk since it was read is there twice, and once here.
     found = {each[0].number: each for each in nsmallest(2 * limit, known, key=lambda each: each[0].number)}
@@ -232,10 +233,12 @@ class DeadLetters:
             Refused: there is none of this number.
         """
         queue = self._queue
-        for message in () if queue is None else queue.waiting:
+        for message in () if queue is None else queue.store.waiting():
             if message.number == number:
                 assert queue is not None
-                return view(message, queue.attempts_of(message), self._arrivals, now, max_bytes)
+                return view(
+                    message, queue.store.attempts.get(message.number, 0), self._arrivals, now, max_bytes
+                )
         raise Refused("not-found", f"no dead letter {number} is in memory")
 
     def drop(self, wanted: Filter, limit: int, now: float) -> Steps[Purged]:
@@ -284,7 +287,7 @@ class DeadLetters:
 
     @property
     def _on_disk(self) -> int:
-        return 0 if self._queue is None else paged_out(self._queue)
+        return 0 if self._queue is None else self._queue.store.paging.paged_count
 
     def _next(self, wanted: Filter, after: int, count: int) -> Steps[tuple[list[Message], int]]:
         """The next of those that are wanted; nothing happens between this and what is done to them.
@@ -299,7 +302,7 @@ class DeadLetters:
                 return found, found[-1].number
             if looked_at:
                 after = looked_at[-1].number
-            elif not _awaits_page(queue):
+            elif not queue.store.paging.is_awaited:
                 break
             yield
         return [], after
@@ -307,7 +310,7 @@ class DeadLetters:
     def _take_out(self, letters: Collection[Message], now: float) -> None:
         queue = self._queue
         if letters and queue is not None:
-            queue.withdraw(letters)
+            queue.store.withdraw(letters)
             self._broker.queues.forget_if_idle(queue, now)
 
     def _check_target(self, to: str) -> None:
@@ -328,10 +331,6 @@ class DeadLetters:
             return "replayed"
         broker.queues.forget_if_idle(queue, now)
         return "full"
-
-
-def _awaits_page(queue: Queue) -> bool:
-    return any(line.depot is not None and line.depot.asked is not None for line in queue.lines)
 
 
 def _head_again(letter: Message, target: str) -> Head:

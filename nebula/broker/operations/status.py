@@ -125,7 +125,7 @@ def status_of(server: Server) -> Steps[BrokerStatus]:
         server.outbox_bytes,
         broker.held_back_count,
         broker.delayed_count,
-        0 if dead_letters is None else dead_letters.depth,
+        0 if dead_letters is None else dead_letters.store.depth,
         dict(account.dropped),
         dict(server.events.counts),
         dict(server.ended),

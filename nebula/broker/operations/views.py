@@ -290,15 +290,15 @@ def queue_row(queue: Queue, arrivals: Arrivals, now: float) -> QueueRow:
     first = next(at_hand(queue), None)
     return QueueRow(
         queue.name,
-        queue.depth,
-        queue.unacked_count,
-        paged_out(queue),
-        queue.stored_bytes,
-        queue.paged_bytes,
+        queue.store.depth,
+        queue.store.unacked_count,
+        queue.store.paging.paged_count,
+        queue.store.stored_bytes,
+        queue.store.paging.paged_bytes,
         queue.consumer_count,
         queue.taken_count,
         None if first is None else arrivals.age_of(first.number, now),
-        queue.postponed_count,
+        queue.store.postponed_count,
     )
 
 
@@ -308,7 +308,7 @@ def at_hand(queue: Queue, after: int = 0) -> Iterator[Message]:
     Args:
         after: of each level only what has a higher number.
     """
-    fronts = (line.front for line in reversed(queue.lines))
+    fronts = (line.front for line in reversed(queue.store.line.lines))
     # Numbers rise along each: what comes before is skipped, not looked at.
     return chain.from_iterable(islice(front, bisect(front, after, key=_by_number), None) for front in fronts)
 
@@ -317,17 +317,12 @@ def _by_number(message: Message) -> int:
     return message.number
 
 
-def paged_out(queue: Queue) -> int:
-    """Messages of a queue that lie on disk alone."""
-    return sum(line.depot.count for line in queue.lines if line.depot is not None)
-
-
 def queue_details(queue: Queue, arrivals: Arrivals, now: float) -> QueueDetails:
     """A queue with who consumes."""
     return QueueDetails(
         queue_row(queue, arrivals, now),
-        queue.max_messages,
-        queue.max_bytes,
+        queue.store.max_messages,
+        queue.store.max_bytes,
         queue.exclusive_subscription is not None,
         queue.auto_delete,
         subscription_rows(queue.subscriptions),
@@ -397,8 +392,8 @@ def delayed_row(due: float, message: Message, now: float) -> DelayedRow:
 def topic_row(name: str, topic: Topic | LastValueTopic, arrivals: Arrivals, now: float) -> TopicRow:
     """A topic or a last value as a row."""
     if isinstance(topic, Topic):
-        waiting = sum(queue.depth for queue in topic.queues)
-        stored_bytes = sum(queue.stored_bytes for queue in topic.queues)
+        waiting = sum(queue.store.depth for queue in topic.queues)
+        stored_bytes = sum(queue.store.stored_bytes for queue in topic.queues)
         return TopicRow(name, Kind.TOPIC.value, topic.consumer_count, waiting, stored_bytes)
     value = topic.value
     return TopicRow(
@@ -444,19 +439,14 @@ def session_details(session: StandingSession, now: float) -> SessionDetails:
 
 
 def _durable_row(durable: Durable) -> DurableRow:
-    source = durable.source
-    if isinstance(source, Queue):
-        waiting, stored_bytes = source.depth, source.stored_bytes
-    else:
-        waiting, stored_bytes = source.pending_count, 0
     return DurableRow(
         durable.id,
         durable.pattern,
         durable.ack_mode.value,
         durable.prefetch,
         durable.subscription is not None,
-        waiting,
-        stored_bytes,
+        durable.waiting_count,
+        0 if durable.queue is None else durable.queue.store.stored_bytes,
     )
 
 

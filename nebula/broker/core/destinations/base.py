@@ -1,48 +1,20 @@
-"""What the broker asks of every kind of destination."""
+"""The interface of a destination: what the broker asks of queues, topics and last values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
-from nebula.broker.core.messages import Message
-from nebula.broker.core.subscription import Nack, Subscription
+from nebula.broker.core.messages import Message, Verdict
+from nebula.broker.core.subscription import Source
 
 
-class Destination(Protocol):
-    """What feeds a subscription, and takes back what it does not settle.
+class Destination(Source, Protocol):
+    """Takes messages and feeds subscriptions with them: one queue, all topics, or all last values.
 
-    No method raises for anything a peer may do, and none waits. Messages handed over belong to
-    the destination until it has delivered, dropped or refused them.
+    Topics and last values are one destination each, since a subscription to them may be a glob. Messages
+    handed over belong to the destination until it has delivered, dropped or refused them.
     """
 
-    @property
-    def takes_nacks(self) -> bool:
-        """Whether a NACK means anything here (D.23)."""
-        ...
-
-    def attach(self, subscription: Subscription, now: float) -> None:
-        """Feed `subscription` from now on."""
-        ...
-
-    def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:
-        """Stop feeding it and take back what it did not settle.
-
-        Args:
-            lost: its connection broke, so that each delivery counts as an attempt.
-        """
-        ...
-
-    def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
-        """These are consumed: they were un-ACKed on `subscription`."""
-        ...
-
-    def give_back(
-        self, subscription: Subscription, messages: Sequence[Message], now: float, nack: Nack
-    ) -> None:
-        """These were NACKed."""
-        ...
-
-    def resume(self, subscription: Subscription, now: float) -> None:
-        """Its session can take deliveries again, or its rights have changed."""
+    def send(self, message: Message, now: float) -> Verdict:
+        """Take a message that was judged. Not ACCEPTED: there is no room for it, and nothing has happened."""
         ...

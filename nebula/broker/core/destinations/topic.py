@@ -10,7 +10,7 @@ Invariants, checked after each step of the tests:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.queue import Queue
@@ -118,7 +118,8 @@ class Topics:
         globs: those that are subscribed to at present.
     """
 
-    takes_nacks = False  # a direct subscription has nothing to give back
+    takes_globs = True
+    subscriber_cost_bytes = 0
 
     def __init__(self, account: Account) -> None:
         self._account = account
@@ -161,8 +162,8 @@ class Topics:
         self.topic(pattern, queue.owner).queues.append(queue)
         self._table.note_change(pattern)
 
-    def release(self, pattern: str, queue: Queue) -> None:
-        """Feed it no more."""
+    def release(self, queue: Queue, pattern: str) -> None:
+        """Feed a bound queue no more."""
         topic = self._table.things[pattern]
         topic.queues.remove(queue)
         self._let_go(pattern, topic, queue.owner)
@@ -172,22 +173,40 @@ class Topics:
         self.topic(subscription.pattern, subscription.session.usage).direct.append(subscription)
         self._table.note_change(subscription.pattern)
 
-    def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:  # noqa: ARG002
+    # A direct subscription acknowledges nothing, so that it leaves and settles nothing.
+
+    def detach(
+        self,
+        subscription: Subscription,
+        now: float,  # noqa: ARG002
+        *,
+        lost: bool,  # noqa: ARG002
+        kept: Collection[int] = (),  # noqa: ARG002
+        removes: bool = False,  # noqa: ARG002
+    ) -> bool:
         """Feed it no more."""
         topic = self._table.things[subscription.pattern]
         topic.direct.remove(subscription)
         self._let_go(subscription.pattern, topic, subscription.session.usage)
+        return False
 
-    def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
-        """Nothing was un-ACKed."""
+    def drain(self, subscription: Subscription) -> bool:  # noqa: ARG002
+        """Nothing is un-ACKed."""
+        return False
 
-    def give_back(
-        self, subscription: Subscription, messages: Sequence[Message], now: float, nack: Nack
-    ) -> None:
-        """Nothing was un-ACKed."""
+    def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:  # noqa: ARG002
+        """Nothing is un-ACKed."""
+        return False
+
+    def give_back(self, subscription: Subscription, number: int, now: float, nack: Nack) -> bool:  # noqa: ARG002
+        """Nothing is un-ACKed."""
+        return False
 
     def resume(self, subscription: Subscription, now: float) -> None:
         """Nothing waits."""
+
+    def review(self, subscription: Subscription, now: float) -> None:
+        """Nothing waits, and each new message is judged; see `rights_changed`."""
 
     def topic(self, pattern: str, owner: Usage) -> Topic:
         """What is subscribed to `pattern`, new if there is nothing yet."""
