@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.messages import Kind, Message
+from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
+from nebula.broker.core.messages import Message
 from nebula.broker.core.storage import PAGE_BYTES, PageRequest
 from nebula.broker.operations.dead_letters import MessageView, peek
 
@@ -27,7 +27,7 @@ async def peek_deep(
         last = paged.up_to
         request = PageRequest(line.name, max(after, paged.after), last, limit, PAGE_BYTES, None)
         rows = await server.read_page(request)
-        read += [(journal.restore(row, Kind.QUEUE), row.attempts) for row in rows]
+        read += [(journal.restore(row, QUEUE_KIND), row.attempts) for row in rows]
         if rows and rows[-1].number < last:
             up_to = min(up_to, rows[-1].number)
     return peek(

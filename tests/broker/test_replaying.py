@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nebula.broker.core.access import Capability, Grants
+from nebula.broker.core.destinations.queue import QUEUE_KIND
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Head, Kind
+from nebula.broker.core.messages import Head
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
 from nebula.broker.core.storage import DropMessage, PageRequest, PutMessage
 from nebula.broker.operations.dead_letters import DeadLetters, Filter, Replayed
@@ -314,7 +315,7 @@ def test_dropping_every_other_letter_of_many_does_not_look_at_all_of_them_for_ea
 ) -> None:
     core = broker.broker
     queue = core.queues.create(DEAD_LETTER_QUEUE, core.account.own)
-    head = Head(Kind.QUEUE, DEAD_LETTER_QUEUE, "alice", ())
+    head = Head(QUEUE_KIND, DEAD_LETTER_QUEUE, "alice", ())
     count = 20_000
     for number in range(1, count + 1):
         queue.send(Counted(head, b"%d" % number, number, 0.0), 0.0)

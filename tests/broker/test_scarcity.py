@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nebula.broker.core.destinations.line import Line
+from nebula.broker.core.destinations.queue import QUEUE_KIND
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Head, Kind
+from nebula.broker.core.messages import Head
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
 from nebula.broker.operations.dead_letters import DeadLetters, Filter
 from nebula.broker.operations.views import Arrivals
@@ -258,7 +259,7 @@ def test_much_that_is_due_at_once_comes_in_portions_and_in_order() -> None:
 
 def test_window_that_comes_back_one_by_one_costs_in_proportion() -> None:
     line, many = Line(QUEUE), 1_000
-    head = Head(Kind.QUEUE, QUEUE, "anonymous", ())
+    head = Head(QUEUE_KIND, QUEUE, "anonymous", ())
     messages = [Counted(head, b"", number, 0.0) for number in range(many + 1)]
     line.append(messages[many])
 

@@ -15,16 +15,18 @@ from typing import Any
 from nebula.broker.core.access import ANONYMOUS, AccessPolicy, Grants
 from nebula.broker.core.account import Account, Refusal
 from nebula.broker.core.destinations.last_value import LastValues
+from nebula.broker.core.destinations.queue import QUEUE_KIND
 from nebula.broker.core.destinations.registry import Queues
-from nebula.broker.core.destinations.topic import Topics
+from nebula.broker.core.destinations.topic import TOPIC_KIND, Topics
+from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND
 from nebula.broker.core.durable import StandingSession, StandingSessions
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import (
     TOPIC_PREFIX,
     ContentCheck,
+    DestinationKind,
     Head,
-    Kind,
 )
 from nebula.broker.core.policies import PolicyTable
 from nebula.broker.core.profiles import STANDARD, Profile
@@ -209,11 +211,11 @@ class Broker:
         """The usage of a principal, connected or not."""
         return self.account.usages.of(self.access.rights_of(principal))
 
-    def kind_of(self, destination: str) -> Kind:
+    def kind_of(self, destination: str) -> DestinationKind:
         """What a destination is, by its name (D.10)."""
         if destination.startswith(TOPIC_PREFIX):
-            return Kind.TOPIC
-        return Kind.LAST_VALUE if destination.startswith(self._prefixes) else Kind.QUEUE
+            return TOPIC_KIND
+        return LAST_VALUE_KIND if destination.startswith(self._prefixes) else QUEUE_KIND
 
     def check_of(self, destination: str) -> ContentCheck | None:
         """What bodies sent there are judged by."""
@@ -222,7 +224,7 @@ class Broker:
 
     def may_be_kept(self, head: Head) -> bool:
         """Whether messages with this head go to the disk, if they have to wait."""
-        if head.kind is Kind.QUEUE:
+        if head.kind.holds_messages:
             is_wanted = head.is_persistent or head.destination in self.policies.copies
             return is_wanted and self.queues.keeps(head.destination)
         return not head.is_ephemeral

@@ -9,7 +9,7 @@ from nebula.broker.core.delayed import Delayed
 from nebula.broker.core.destinations.last_value import LastValues
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.registry import Queues
-from nebula.broker.core.messages import HEAD_COST_BYTES, Kind, Message
+from nebula.broker.core.messages import HEAD_COST_BYTES, Message
 from nebula.broker.core.shares import Resource, Usage
 
 
@@ -70,13 +70,13 @@ class Rooms:
             head.copy_to, message, message.size_bytes + HEAD_COST_BYTES
         ):
             return False
-        if head.kind is Kind.QUEUE:
+        if head.kind.holds_messages:
             if self._ends_at_once(message):
                 return True
             if head.wishes is not None and head.wishes.due(self._now) > self._now:
                 return self._take_later(message)
             return self._take_into(head.destination, message, message.size_bytes)
-        if head.kind is Kind.LAST_VALUE:
+        if head.kind.holds_value:
             self._size_bytes += message.size_bytes
             if message.body and head.destination not in self._values.topics:
                 self._new_values.add(head.destination)

@@ -8,11 +8,19 @@ from nebula.broker.core.access import AccessPolicy
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.last_value import LastValues
 from nebula.broker.core.destinations.line import level_name, level_of, queue_name
-from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
 from nebula.broker.core.destinations.registry import Queues
+from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND
 from nebula.broker.core.durable import StandingSessions
 from nebula.broker.core.journal import Journal
-from nebula.broker.core.messages import DEFAULT_PRIORITY, PRIORITIES, Content, ContentCheck, Kind, Message
+from nebula.broker.core.messages import (
+    DEFAULT_PRIORITY,
+    PRIORITIES,
+    Content,
+    ContentCheck,
+    DestinationKind,
+    Message,
+)
 from nebula.broker.core.routing import Placing
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
@@ -43,7 +51,7 @@ class Restoring:
         subscribing: Subscribing,
         placing: Placing,
         *,
-        kind_of: Callable[[str], Kind],
+        kind_of: Callable[[str], DestinationKind],
         check_of: Callable[[str], ContentCheck | None],
     ) -> None:
         self.account = account
@@ -64,7 +72,7 @@ class Restoring:
             rights = self.access.rights_of(session.principal)
             self.standing.restore(session, rights, self.account.usages.of(rights), now)
         for value in kept.values:
-            message = self.journal.restore(value, Kind.LAST_VALUE)
+            message = self.journal.restore(value, LAST_VALUE_KIND)
             check = self.check_of(value.destination)
             is_tombstone = check is not None and check(value.body) is Content.TOMBSTONE
             self.values.restore(message, deletes=is_tombstone or not value.body)
@@ -72,7 +80,7 @@ class Restoring:
             known = kept.pending.get((row.session, row.id), ()) if kept.is_clean else None
             self._subscribing.restore(row, self.kind_of(row.destination), known)
         self.placing.restore(
-            [(self.journal.restore(row.message, Kind.QUEUE), row.deliver_at) for row in kept.delayed],
+            [(self.journal.restore(row.message, QUEUE_KIND), row.deliver_at) for row in kept.delayed],
             kept.duplicates,
         )
         self.values.sweep()
@@ -128,7 +136,7 @@ class Restoring:
         restore = self.journal.restore
         is_dead = line == self.queues.dead_letter
         level = level_of(line)
-        return ((restore(row, Kind.QUEUE, is_dead=is_dead, priority=level), row.attempts) for row in rows)
+        return ((restore(row, QUEUE_KIND, is_dead=is_dead, priority=level), row.attempts) for row in rows)
 
     def page_after(self, request: PageRequest, rows: Sequence[StoredMessage]) -> PageRequest | None:
         """What else is to be read, at once, while `take_page` is called with what was."""

@@ -9,13 +9,13 @@ from typing import Final
 from nebula.broker.core.account import Account
 from nebula.broker.core.delayed import Delayed
 from nebula.broker.core.destinations.last_value import LastValues
-from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
 from nebula.broker.core.destinations.registry import Queues
 from nebula.broker.core.destinations.topic import Topics
 from nebula.broker.core.duplicates import DedupKey, Duplicates
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Content, Head, Kind, Message, Verdict, Wishes
+from nebula.broker.core.messages import Content, Head, Message, Verdict, Wishes
 from nebula.broker.core.notes import SHARE
 from nebula.broker.core.policies import PolicyTable
 from nebula.broker.core.session import Session
@@ -25,8 +25,6 @@ from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
 
 # Looked up once: members of an enum are found by their class's attributes.
 _ACCEPTED: Final = Verdict.ACCEPTED
-_QUEUE: Final = Kind.QUEUE
-_TOPIC: Final = Kind.TOPIC
 _NO_WISHES: Final = Wishes()
 
 # Of what is due, put into queues at once: some ten milliseconds. The others come at the next look.
@@ -80,7 +78,7 @@ class Placing:
         head = message.head
         if not head.is_plain:
             return self._put_with_wishes(session, message, now)
-        if head.kind is _QUEUE:
+        if head.kind.holds_messages:
             queue = self._queues.ensure(head.destination, head.usage)
             return None if queue.send(message, now) is _ACCEPTED else queue
         self._publish(session, message, now)
@@ -98,7 +96,7 @@ class Placing:
             # Of what is persistent also where it was consumed at once, and never touched the disk.
             is_kept = self._journal is not None and (
                 self._journal.count != count
-                or (head.kind is _QUEUE and head.is_persistent and self._queues.keeps(head.destination))
+                or (head.kind.holds_messages and head.is_persistent and self._queues.keeps(head.destination))
             )
             until = now + self._dedup_window(head.destination)
             key = DedupKey(head.destination, head.sender, head.wishes.dedup_id)
@@ -125,7 +123,7 @@ class Placing:
     def _put_when_due(self, session: Session, message: Message, now: float) -> Queue | None:
         head = message.head
         wishes = head.wishes or _NO_WISHES
-        if head.kind is Kind.LAST_VALUE:
+        if head.kind.holds_value:
             self._publish(session, message, now)
             return None
         if wishes.expires_at is not None:
@@ -133,7 +131,7 @@ class Placing:
         due = wishes.due(now)
         if message.has_expired(now):
             self._expire_at_once(message)
-        elif head.kind is _TOPIC:
+        elif head.kind.fans_out:
             self._publish(session, message, now)
         elif due > now:
             if not self.delayed.has_room_for(message):
@@ -148,7 +146,7 @@ class Placing:
     def _expire_at_once(self, message: Message, *, is_moved: bool = False) -> None:
         if (
             message.is_request
-            or message.head.kind is not _QUEUE
+            or not message.head.kind.holds_messages
             or message.head.destination.startswith(INBOX_PREFIX)
         ):
             self._account.drop(message.head, "expired")
@@ -164,7 +162,7 @@ class Placing:
             passed_on = tuple(pair for pair in head.headers[2:] if pair[0] not in (EXPIRES, TIMEOUT))
             about = (ORIGINAL_DESTINATION, head.destination)
             head.copy = Head(
-                _QUEUE,
+                QUEUE_KIND,
                 head.copy_to,
                 head.sender,
                 (about, *passed_on),
@@ -242,7 +240,7 @@ class Placing:
 
     def _publish(self, session: Session, message: Message, now: float) -> None:
         head = message.head
-        if head.kind is not _TOPIC:
+        if not head.kind.fans_out:
             body = message.body
             deletes = not body or (head.check is not None and head.check(body) is Content.TOMBSTONE)
             owner = session if head.is_ephemeral and not deletes else None

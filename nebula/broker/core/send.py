@@ -21,8 +21,8 @@ from nebula.broker.core.messages import (
     PRIORITIES,
     Content,
     ContentCheck,
+    DestinationKind,
     Head,
-    Kind,
     Message,
     Verdict,
 )
@@ -35,8 +35,6 @@ from nebula.headers import BROKER_QUEUE, IN_REPLY_TO, INBOX_PREFIX, RESERVED_QUE
 
 # Looked up once: members of an enum are found by their class's attributes.
 _ACCEPTED: Final = Verdict.ACCEPTED
-_QUEUE: Final = Kind.QUEUE
-_TOPIC: Final = Kind.TOPIC
 
 # Levels of the broker's own queue: of who may call its verbs, and of all others.
 _OPERATORS: Final = PRIORITIES - 1
@@ -72,7 +70,7 @@ class Sending:
         topics: Topics,
         values: LastValues,
         placing: Placing,
-        kind_of: Callable[[str], Kind],
+        kind_of: Callable[[str], DestinationKind],
     ) -> None:
         self._account = account
         self._limits = limits
@@ -133,8 +131,8 @@ class Sending:
         *,
         may_wait: bool,
     ) -> Verdict:
-        queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
-        if head.judged_in != self.epoch or head.kind is not _TOPIC or not head.is_permitted or head.check:
+        queue = self._find_queue(head.destination) if head.kind.holds_messages else None
+        if head.judged_in != self.epoch or not head.kind.fans_out or not head.is_permitted or head.check:
             verdict = self._judge(session, head, body, queue, exchange, now)
             if verdict is not _ACCEPTED:
                 return self.refuse(verdict, session, head.destination)
@@ -167,7 +165,7 @@ class Sending:
         It reserves nothing and counts nothing; the COMMIT judges it again, together with the others. Only the
         COMMIT judges whether there are consumers (D.24).
         """
-        queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
+        queue = self._find_queue(head.destination) if head.kind.holds_messages else None
         if head.free_in == self.epoch and queue is not None and not self._account.is_disk_low:
             size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
             if exchange is None and queue.store.is_ready_for(size_bytes, session.usage):
@@ -195,7 +193,7 @@ class Sending:
         rooms = self._rooms(session, now)
         for send in sends:
             head = send.head
-            queue = self._queues.get(head.destination) if head.kind is Kind.QUEUE else None
+            queue = self._queues.get(head.destination) if head.kind.holds_messages else None
             verdict = self._judge(session, head, send.body, queue, send.exchange, now, is_checked=True)
             if verdict is not Verdict.ACCEPTED:
                 break
@@ -221,7 +219,7 @@ class Sending:
             return
         # Others may have got numbers since it was judged, and each line must rise.
         message.number = self._next_number()
-        if head.kind is _QUEUE:
+        if head.kind.holds_messages:
             self._account.judged = message
         full = self._placing.put(session, message, now)
         self._account.judged = None
@@ -232,7 +230,7 @@ class Sending:
 
     def bury(self, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float) -> None:
         """A message had no room, and nobody is told: it is kept as a dead letter, if it was for a queue."""
-        if head.kind is _QUEUE and not head.destination.startswith(RESERVED_QUEUE_PREFIX):
+        if head.kind.holds_messages and not head.destination.startswith(RESERVED_QUEUE_PREFIX):
             message = Message(head, body, self._next_number(), now, exchange)
             self._queues.bury(message, head.destination, "full", 0)
 
@@ -301,9 +299,9 @@ class Sending:
             return Verdict.INVALID
         if head.wishes is not None and self._is_too_late(head.destination, head.wishes.due(now) - now):
             return Verdict.INVALID
-        if head.kind is Kind.LAST_VALUE:
+        if head.kind.holds_value:
             return self._judge_value(session, head, body)
-        if head.kind is not Kind.QUEUE:
+        if not head.kind.holds_messages:
             return Verdict.ACCEPTED
         if head.requires_consumers and not is_held and (queue is None or not queue.consumer_count):
             return Verdict.NO_CONSUMER
@@ -323,10 +321,10 @@ class Sending:
         """Whether it is delayed too long, or at all to an inbox, which ends with its connection."""
         return delay > self._limits.max_delay_seconds or (delay > 0 and destination.startswith(INBOX_PREFIX))
 
-    def _is_invalid(self, check: ContentCheck, kind: Kind, body: bytes) -> bool:
+    def _is_invalid(self, check: ContentCheck, kind: DestinationKind, body: bytes) -> bool:
         """Whether the content check of a destination refuses the body."""
         # An empty body deletes a last value. Elsewhere it is a body like any other.
-        is_judged = bool(body) or kind is not Kind.LAST_VALUE
+        is_judged = bool(body) or not kind.holds_value
         return is_judged and check(body) is Content.INVALID
 
     def _review(self, session: Session, head: Head) -> bool:
@@ -348,7 +346,7 @@ class Sending:
             head.priority = _OPERATORS if session.rights.may_call_any else _OTHERS
         is_plain = head.check is None and head.wishes is None and head.copy_to is None
         is_free = head.is_permitted and is_plain and not is_own
-        head.free_in = self.epoch if is_free and head.kind is _QUEUE else -1
+        head.free_in = self.epoch if is_free and head.kind.holds_messages else -1
         return True
 
     def _may_name(self, session: Session, head: Head) -> bool:
@@ -367,7 +365,7 @@ class Sending:
                 may_name = True
             elif name.startswith(RESERVED_QUEUE_PREFIX):
                 may_name = False
-            elif self._kind_of(name) is Kind.LAST_VALUE:
+            elif self._kind_of(name).holds_value:
                 # A message there replaces the value that others read.
                 may_name = is_notify and rights.may_publish(name)
             else:
@@ -423,7 +421,7 @@ class Sending:
         if owner is not None and owner.session is session:
             session.reply_rights.find_none()
             return True
-        if head.kind is Kind.LAST_VALUE:
+        if head.kind.holds_value:
             return False
         asker = session.reply_rights.find(head.destination, _reply_id(head, exchange), now)
         if asker is None:

@@ -9,14 +9,14 @@ from typing import Final
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.last_value import LastValues
-from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
 from nebula.broker.core.destinations.registry import Queues
 from nebula.broker.core.destinations.topic import Topics
 from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES, ValueFeed
 from nebula.broker.core.durable import Durable, StandingSession, StandingSessions
 from nebula.broker.core.globs import compile_glob, is_glob
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import QUEUE_PREFIX, Kind
+from nebula.broker.core.messages import QUEUE_PREFIX, DestinationKind
 from nebula.broker.core.notes import SESSIONS_EXPIRED
 from nebula.broker.core.policies import PolicyTable, SlowSubscriber, WhenFull
 from nebula.broker.core.session import Session
@@ -43,7 +43,7 @@ class SubscribeRequest:
 
     id: str
     destination: str
-    kind: Kind = Kind.QUEUE
+    kind: DestinationKind = QUEUE_KIND
     ack_mode: AckMode = AckMode.AUTO
     prefetch: int | None = None
     exclusive: bool = False
@@ -87,11 +87,11 @@ class Subscribing:
     def may_subscribe(self, session: Session, request: SubscribeRequest, now: float) -> bool:
         """Whether the request is to be heard at all; False: it is ignored, as D.5 and D.48 say."""
         name = request.destination
-        if request.durable and request.kind is not Kind.QUEUE and not session.rights.may_keep(name):
+        if request.durable and not request.kind.holds_messages and not session.rights.may_keep(name):
             return False
-        if request.kind is not Kind.QUEUE and is_glob(name):
+        if not request.kind.holds_messages and is_glob(name):
             return True  # it gets what its principal may receive
-        is_bare = request.kind is Kind.QUEUE and not name.startswith(QUEUE_PREFIX)
+        is_bare = request.kind.holds_messages and not name.startswith(QUEUE_PREFIX)
         if is_bare and not session.profile.bare_names_are_queues:
             return False  # D.10: there is no such resource
         if name.startswith(INBOX_PREFIX):
@@ -107,7 +107,7 @@ class Subscribing:
         self._need(Resource.SUBSCRIPTIONS, session, "too-many-subscriptions", "subscriptions")
         self._need_memory(session)
         durable = None
-        if request.kind is not Kind.QUEUE and (request.durable or self._is_paused(session, request)):
+        if not request.kind.holds_messages and (request.durable or self._is_paused(session, request)):
             self._need_glob(session, request)
             durable = self._durable_for(session, request)
             queue, feed = durable.queue, durable.feed
@@ -302,7 +302,7 @@ class Subscribing:
             )
             self.end_session(standing)
 
-    def restore(self, row: PutSubscription, kind: Kind, pending: tuple[str, ...] | None) -> None:
+    def restore(self, row: PutSubscription, kind: DestinationKind, pending: tuple[str, ...] | None) -> None:
         """Take up a durable subscription of an earlier run.
 
         Args:
@@ -331,13 +331,13 @@ class Subscribing:
 
     def _add_source(
         self,
-        kind: Kind,
+        kind: DestinationKind,
         id: str,  # noqa: A002
         standing: StandingSession,
         pattern: str,
     ) -> tuple[Queue | None, ValueFeed | None]:
         """What keeps the messages of a new durable subscription: a bound queue, or a feed."""
-        if kind is Kind.LAST_VALUE:
+        if kind.holds_value:
             feed = ValueFeed(self._account, pattern, standing.rights, standing.usage, is_durable=True)
             self._values.add(feed)
             return None, feed
@@ -351,7 +351,7 @@ class Subscribing:
         self, session: Session, request: SubscribeRequest, queue: Queue | None, feed: ValueFeed | None
     ) -> Subscription:
         ack_mode = request.ack_mode
-        if request.kind is Kind.LAST_VALUE and session.profile.acks_alone and ack_mode is AckMode.CLIENT:
+        if request.kind.holds_value and session.profile.acks_alone and ack_mode is AckMode.CLIENT:
             ack_mode = AckMode.INDIVIDUAL  # D.7
         subscription = Subscription(
             request.id,
@@ -360,7 +360,7 @@ class Subscribing:
             queue or (self._topics if feed is None else self._values),
             ack_mode,
             prefetch=min(request.prefetch or self._limits.default_prefetch, self._limits.max_prefetch),
-            exclusive=request.exclusive and request.kind is Kind.QUEUE,
+            exclusive=request.exclusive and request.kind.holds_messages,
         )
         subscription.feed = feed
         if queue is not None and queue.is_inbox:
@@ -387,11 +387,11 @@ class Subscribing:
         self, session: Session, request: SubscribeRequest
     ) -> tuple[Queue | None, ValueFeed | None]:
         """What feeds a subscription that goes with its connection; neither: its topic itself."""
-        if request.kind is Kind.QUEUE:
+        if request.kind.holds_messages:
             return self._queue_for(session, request), None
         self._need_glob(session, request)
         pattern = request.destination
-        if request.kind is Kind.LAST_VALUE:
+        if request.kind.holds_value:
             feed = ValueFeed(self._account, pattern, session.rights, session.usage, is_durable=False)
             self._values.add(feed)
             return None, feed
@@ -421,7 +421,7 @@ class Subscribing:
             durable = None
         prefetch = request.prefetch or self._limits.default_prefetch
         if durable is None:
-            if request.kind is Kind.TOPIC:
+            if request.kind.fans_out:
                 self._need_topic(session, request.destination)
             self._standing.check_room(session.usage)
             standing = self._standing.open(session.id, session.rights, session.usage)

@@ -14,12 +14,12 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.destinations.topic import Topic
-from nebula.broker.core.destinations.value_feed import LastValueTopic
+from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
+from nebula.broker.core.destinations.topic import TOPIC_KIND, Topic
+from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND, LastValueTopic
 from nebula.broker.core.durable import StandingSession
 from nebula.broker.core.globs import compile_glob
-from nebula.broker.core.messages import Kind, Message
+from nebula.broker.core.messages import DestinationKind, Message
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.operations.views import (
@@ -207,16 +207,18 @@ class Administration:
             lambda _, queue: queue_row(queue, self.arrivals, now),
         )
 
-    def topics(self, selection: Selection, kind: Kind | None, now: float) -> Steps[Listing[TopicRow]]:
+    def topics(
+        self, selection: Selection, kind: DestinationKind | None, now: float
+    ) -> Steps[Listing[TopicRow]]:
         """Topics that are subscribed to, and last-value destinations; or those of one kind.
 
         Raises:
             Refused: a malformed glob.
         """
         topics: dict[str, Topic | LastValueTopic] = {}
-        if kind is not Kind.LAST_VALUE:
+        if kind is None or kind.fans_out:
             topics.update(self._broker.topics.topics)
-        if kind is not Kind.TOPIC:
+        if kind is None or kind.holds_value:
             topics.update(self._broker.values.topics)
         return choose(topics, selection, None, lambda name, topic: topic_row(name, topic, self.arrivals, now))
 
@@ -341,12 +343,12 @@ class Administration:
             raise Refused("not-found", f"no queue {name[:200]!r}: nothing waits, and nobody is subscribed")
         return queue
 
-    def totals(self) -> Steps[dict[Kind, KindTotals]]:
+    def totals(self) -> Steps[dict[DestinationKind, KindTotals]]:
         """What there is of each kind: few numbers, however many destinations there are."""
         queues = yield from _add_up(self._broker.queues.by_name, _queue_counts)
         topics = yield from _add_up(self._broker.topics.topics, _topic_counts)
         values = yield from _add_up(self._broker.values.topics, _value_counts)
-        return {Kind.QUEUE: queues, Kind.TOPIC: topics, Kind.LAST_VALUE: values}
+        return {QUEUE_KIND: queues, TOPIC_KIND: topics, LAST_VALUE_KIND: values}
 
     # --- interfering ---
 

@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 from nebula import headers as names
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.messages import Head, Kind, Message, Verdict, wanted_priority
+from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
+from nebula.broker.core.messages import Head, Message, Verdict, wanted_priority
 from nebula.broker.operations.administration import Steps
 from nebula.broker.operations.views import Arrivals, at_hand
 from nebula.errors import Refused
@@ -314,14 +314,14 @@ class DeadLetters:
             self._broker.queues.forget_if_idle(queue, now)
 
     def _check_target(self, to: str) -> None:
-        is_queue = self._broker.kind_of(to) is Kind.QUEUE and not to.startswith(names.RESERVED_QUEUE_PREFIX)
+        is_queue = self._broker.kind_of(to).holds_messages and not to.startswith(names.RESERVED_QUEUE_PREFIX)
         if not is_queue or to == self._broker.queues.dead_letter:
             raise Refused("bad-target", f"{to[:200]!r} is not a queue that dead letters can be put into")
 
     def _put_back(self, letter: Message, to: str | None, now: float) -> str:
         broker = self._broker
         target = to or letter.header(names.DEAD_LETTER_FROM) or ""
-        if not target or broker.kind_of(target) is not Kind.QUEUE:
+        if not target or not broker.kind_of(target).holds_messages:
             return "without_queue"
         if to is None and not broker.access.rights_of(letter.head.sender).may_publish(target):
             return "not_permitted"
@@ -339,7 +339,7 @@ def _head_again(letter: Message, target: str) -> Head:
     # Who consumes it now may answer, judged by who it was that asked, as after a restart.
     reply_to = next((value for name, value in passed_on if name == names.REPLY_TO), None)
     return Head(
-        Kind.QUEUE,
+        QUEUE_KIND,
         target,
         letter.head.sender,
         passed_on,

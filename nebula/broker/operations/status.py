@@ -129,7 +129,7 @@ def status_of(server: Server) -> Steps[BrokerStatus]:
         dict(account.dropped),
         dict(server.events.counts),
         dict(server.ended),
-        {kind.value: each for kind, each in totals.items()},
+        {kind.name: each for kind, each in totals.items()},
         len(account.usages.all),
         _pools(account),
         _store_status(server.commits, broker),

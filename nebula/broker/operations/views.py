@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect, bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Final
 
@@ -13,7 +13,7 @@ from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.topic import Topic
 from nebula.broker.core.destinations.value_feed import LastValueTopic
 from nebula.broker.core.durable import Durable, StandingSession
-from nebula.broker.core.messages import Kind, Message
+from nebula.broker.core.messages import Message
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.subscription import Subscription
@@ -391,30 +391,22 @@ def delayed_row(due: float, message: Message, now: float) -> DelayedRow:
 
 def topic_row(name: str, topic: Topic | LastValueTopic, arrivals: Arrivals, now: float) -> TopicRow:
     """A topic or a last value as a row."""
-    if isinstance(topic, Topic):
-        waiting = sum(queue.store.depth for queue in topic.queues)
-        stored_bytes = sum(queue.store.stored_bytes for queue in topic.queues)
-        return TopicRow(name, Kind.TOPIC.value, topic.consumer_count, waiting, stored_bytes)
-    value = topic.value
-    return TopicRow(
-        name,
-        Kind.LAST_VALUE.value,
-        None,
-        topic.users,
-        value.size_bytes,
-        has_value=topic.is_live,
-        changed_seconds=arrivals.age_of(value.number, now),
-        sender=value.head.sender,
-        owner=None if topic.owner is None else topic.owner.id,
+    seen = topic.view()
+    row = TopicRow(name, seen.kind.name, seen.consumers, seen.waiting, seen.stored_bytes)
+    if seen.value is None:
+        return row
+    return replace(
+        row,
+        has_value=seen.is_live,
+        changed_seconds=arrivals.age_of(seen.value.number, now),
+        sender=seen.value.head.sender,
+        owner=seen.owner,
     )
 
 
 def topic_details(name: str, topic: Topic | LastValueTopic, arrivals: Arrivals, now: float) -> TopicDetails:
     """A topic with who is subscribed, or a last value."""
-    subscriptions: list[SubscriptionRow] = []
-    if isinstance(topic, Topic):
-        bound = (each for queue in topic.queues for each in queue.subscriptions)
-        subscriptions = subscription_rows([*topic.direct[:MOST_SUBSCRIPTIONS], *bound])
+    subscriptions = subscription_rows(list(islice(topic.view().subscriptions, MOST_SUBSCRIPTIONS)))
     return TopicDetails(topic_row(name, topic, arrivals, now), subscriptions)
 
 

@@ -18,9 +18,14 @@ from itertools import count
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.snapshots import Departed, Snapshots
-from nebula.broker.core.destinations.value_feed import TOPIC_COST_BYTES, LastValueTopic, ValueFeed
+from nebula.broker.core.destinations.value_feed import (
+    LAST_VALUE_KIND,
+    TOPIC_COST_BYTES,
+    LastValueTopic,
+    ValueFeed,
+)
 from nebula.broker.core.journal import Journal
-from nebula.broker.core.messages import Head, Kind, Message
+from nebula.broker.core.messages import Head, Message
 from nebula.broker.core.patterns import PatternTable
 from nebula.broker.core.session import SNAPSHOT_END, Session
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
@@ -156,7 +161,7 @@ class LastValues:
     def _delete(self, destination: str, sender: str, usage: Usage) -> None:
         topic = self._topics.get(destination)
         if topic is not None and topic.is_live:
-            head = Head(Kind.LAST_VALUE, destination, sender, (), usage=usage)
+            head = Head(LAST_VALUE_KIND, destination, sender, (), usage=usage)
             # Not by `send`: its key may be another destination's by now.
             key_of, self._key_of = self._key_of, None
             try:
@@ -444,7 +449,7 @@ class LastValues:
     def _mark_end(self, feed: ValueFeed) -> None:
         """PROTOCOL G, "Snapshot": no value can tell of its end, so that an empty message does."""
         feed.snapshot = None
-        head = Head(Kind.LAST_VALUE, feed.pattern, "", ())
+        head = Head(LAST_VALUE_KIND, feed.pattern, "", ())
         head.headers = (("destination", feed.pattern),)  # nobody sent it
         feed.marker = LastValueTopic(feed.pattern, Message(head, b"", next(self._numbers), 0.0))
         feed.notify(feed.marker)

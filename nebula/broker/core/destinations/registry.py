@@ -9,11 +9,11 @@ from itertools import count
 from nebula import headers as names
 from nebula.broker.core.access import Rights
 from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
+from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, QUEUE_KIND, Queue
 from nebula.broker.core.destinations.queue_store import QueueStore, QueueWork
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Head, Kind, Message, Verdict
+from nebula.broker.core.messages import Head, Message, Verdict
 from nebula.broker.core.notes import MESSAGES_DEAD
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable, QueueRules, WhenFull
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
@@ -359,7 +359,7 @@ class Queues:
             (names.DEAD_LETTER_EXPIRES if name == names.EXPIRES else name, value) for name, value in kept
         )
         head = Head(
-            Kind.QUEUE,
+            QUEUE_KIND,
             self.dead_letter,
             message.head.sender,
             (*about, *kept),

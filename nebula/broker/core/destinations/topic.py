@@ -11,14 +11,19 @@ Invariants, checked after each step of the tests:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
+from typing import Final
 
 from nebula.broker.core.account import Account
+from nebula.broker.core.destinations.base import View
 from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.messages import Message, Verdict
+from nebula.broker.core.messages import DestinationKind, Message, Verdict
 from nebula.broker.core.patterns import PatternTable
 from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.subscription import Nack, Subscription
 from nebula.headers import RESERVED_TOPIC_PREFIX
+
+TOPIC_KIND: Final = DestinationKind("topic", fans_out=True)
 
 
 class Topic:
@@ -47,6 +52,17 @@ class Topic:
     def is_idle(self) -> bool:
         """Nothing would be lost if it were forgotten."""
         return not (self.direct or self.queues)
+
+    def view(self) -> View:
+        """What an operator sees of it."""
+        bound = (each for queue in self.queues for each in queue.subscriptions)
+        return View(
+            kind=TOPIC_KIND,
+            consumers=self.consumer_count,
+            waiting=sum(queue.store.depth for queue in self.queues),
+            stored_bytes=sum(queue.store.stored_bytes for queue in self.queues),
+            subscriptions=chain(self.direct, bound),
+        )
 
     def reaches(self, destination: str) -> bool:
         """Whether anybody is subscribed who may receive what is sent there."""
