@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from nebula.broker.core.destinations.queue import QUEUE_KIND
 from nebula.broker.core.journal import Journal
-from nebula.broker.core.messages import Head, Kind, Message
+from nebula.broker.core.messages import Head, Message
 from nebula.broker.core.storage import DropMessage, DropMessages, PutAttempts, PutMessage, PutShared, Write
 
 QUEUE = "/queue/a"
-HEAD = Head(Kind.QUEUE, QUEUE, "alice", (), is_persistent=True)
+HEAD = Head(QUEUE_KIND, QUEUE, "alice", (), is_persistent=True)
 MANY = 500
 ALICE = HEAD.usage
 

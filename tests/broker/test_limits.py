@@ -219,10 +219,10 @@ def queue_window(broker: BrokerHarness, size: int) -> bool:
     alice.publish(QUEUE, "first", headers=["persistent:true"])
     queue = stored.broker.queues.get(QUEUE)
     assert queue is not None
-    more = size - queue.stored_bytes - MESSAGE_COST_BYTES
+    more = size - queue.store.stored_bytes - MESSAGE_COST_BYTES
     alice.publish(QUEUE, "x" * more, headers=["persistent:true"])
     stored.commit()
-    return not queue.paged_bytes
+    return not queue.store.paging.paged_bytes
 
 
 def delayed(broker: BrokerHarness, count: int) -> bool:

@@ -460,8 +460,8 @@ def test_what_is_purged_meanwhile_holds_nothing_up_behind_its_commit(disk: Memor
         "COMMIT transaction:t",
     )
     alice.publish(QUEUE, "behind")
-    broker.broker.queues.by_name[QUEUE].withdraw(
-        [each for each in broker.broker.queues.by_name[QUEUE].waiting if each.body == b"x"]
+    broker.broker.queues.by_name[QUEUE].store.withdraw(
+        [each for each in broker.broker.queues.by_name[QUEUE].store.waiting() if each.body == b"x"]
     )
     broker.settle()
     assert broker.broker.journal is not None
@@ -525,7 +525,7 @@ def test_deep_queue_keeps_its_order(disk: MemoryDisk) -> None:
         alice.publish(QUEUE, number, headers=[PERSISTENT, f"dedup-id:{number}"])
     broker.commit()
     queue = broker.broker.queues.by_name[QUEUE]
-    assert queue.is_deep
+    assert queue.store.paging.is_deep
     for number in numbers[50:]:
         alice.publish(QUEUE, number, headers=[PERSISTENT, f"dedup-id:{number}"])
     bob = consumer(broker, QUEUE, "ack:client", "prefetch-count:1000")

@@ -23,12 +23,11 @@ from typing import Any, Final
 from nebula.broker.core.access import ANONYMOUS, AccessPolicy, Grants
 from nebula.broker.core.account import Account, Refusal
 from nebula.broker.core.context import CoreContext
-from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.durable import StandingSession
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.known_heads import KnownHeads
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Head, Kind, Message, Verdict
+from nebula.broker.core.messages import DestinationKind, Head, Message, Verdict
 from nebula.broker.core.policies import PolicyTable
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.receipts import Receipts
@@ -46,7 +45,6 @@ from nebula.headers import DEAD_LETTER_QUEUE
 
 # Looked up once: members of an enum are found by their class's attributes.
 _ACCEPTED: Final = Verdict.ACCEPTED
-_QUEUE: Final = Kind.QUEUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +160,13 @@ class Broker:
         """The usage of a principal, connected or not."""
         return self.account.usages.of(self.access.rights_of(principal))
 
-    def kind_of(self, destination: str) -> Kind:
+    def kind_of(self, destination: str) -> DestinationKind:
         """What a destination is, by its name (D.10)."""
         return self.context.kind_of(destination)
 
     def may_be_kept(self, head: Head) -> bool:
         """Whether messages with this head go to disk, if they have to wait."""
-        if head.kind is Kind.QUEUE:
+        if head.kind.holds_messages:
             is_wanted = head.is_persistent or head.destination in self.policies.copies
             return is_wanted and self.queues.keeps(head.destination)
         return not head.is_ephemeral
@@ -198,7 +196,7 @@ class Broker:
         if head.free_in != self._epoch:
             verdict = self.sends.send(session, head, body, now, exchange, may_wait=may_wait)
         # As most are: all with this head may go to their destination, as was found before.
-        elif head.kind is _QUEUE:
+        elif head.kind.holds_messages:
             queue = self._find_queue(head.destination)
             if queue is None or (head.requires_consumers and not queue.subscriptions):
                 verdict = self.sends.send(session, head, body, now, exchange, may_wait=may_wait)
@@ -227,19 +225,13 @@ class Broker:
         Returns:
             False: the message is not known, or a NACK means nothing there (D.23).
         """
-        destination = subscription.destination
-        if nack is not None and not destination.takes_nacks:
-            return False
-        messages = subscription.settle(number)
-        if not messages:
-            return False
         if nack is None:
-            destination.acknowledge(subscription, messages, now)
+            is_known = subscription.destination.acknowledge(subscription, number, now)
         else:
-            destination.give_back(subscription, messages, now, nack)
-        if subscription.is_drained and not subscription.unacked:
+            is_known = subscription.destination.give_back(subscription, number, now, nack)
+        if is_known and subscription.is_drained and not subscription.unacked:
             self.unsubscribe(subscription, now)
-        return True
+        return is_known
 
     # --- sessions ---
 
@@ -378,17 +370,7 @@ class Broker:
         self.values.forget_reached()
         for session in list(self._sessions.values()):
             for subscription in list(session.subscriptions.values()):
-                queue = subscription.destination
-                # Topics and last values look at each delivery.
-                if subscription.feed is not None:
-                    self.values.review(subscription)
-                if not isinstance(queue, Queue) or queue.rights is not None or queue.is_inbox:
-                    continue
-                if not session.rights.may_subscribe(queue.name):
-                    queue.suspend(subscription)
-                elif not subscription.prefetch:
-                    subscription.prefetch = subscription.window
-                    queue.resume(subscription, now)
+                subscription.destination.review(subscription, now)
 
     # --- the store ---
 
@@ -430,6 +412,7 @@ class Broker:
         resumed = self.sends.take_resumed(now) if self.sends.paused else []
         dirty = self._dirty[:]
         self._dirty.clear()
-        pages = self.account.pages[:]
-        self.account.pages.clear()
+        asked = self.queues.work.pages
+        pages = asked[:]
+        asked.clear()
         return Work(dirty, resumed, pages)

@@ -7,9 +7,12 @@ from itertools import count
 
 from nebula.broker.core.access import AccessPolicy
 from nebula.broker.core.account import Account
+from nebula.broker.core.destinations.queue import QUEUE_KIND
+from nebula.broker.core.destinations.topic import TOPIC_KIND
+from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import TOPIC_PREFIX, ContentCheck, Kind
+from nebula.broker.core.messages import TOPIC_PREFIX, ContentCheck, DestinationKind
 from nebula.broker.core.policies import PolicyTable
 
 
@@ -37,11 +40,11 @@ class CoreContext:
     wall_offset: float
     last_value_prefixes: tuple[str, ...]
 
-    def kind_of(self, destination: str) -> Kind:
+    def kind_of(self, destination: str) -> DestinationKind:
         """What a destination is, by its name (D.10)."""
         if destination.startswith(TOPIC_PREFIX):
-            return Kind.TOPIC
-        return Kind.LAST_VALUE if destination.startswith(self.last_value_prefixes) else Kind.QUEUE
+            return TOPIC_KIND
+        return LAST_VALUE_KIND if destination.startswith(self.last_value_prefixes) else QUEUE_KIND
 
     def check_of(self, destination: str) -> ContentCheck | None:
         """What judges the bodies sent there."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final, NewType, cast
 
-from nebula.broker.core.messages import Head, Kind, Message, wanted_priority
+from nebula.broker.core.messages import DestinationKind, Head, Message, wanted_priority
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import (
     DropDelayed,
@@ -282,7 +282,12 @@ class Journal:
         self._last_number = self.taken_number = number
 
     def restore(
-        self, stored: StoredMessage, kind: Kind, *, is_dead: bool = False, priority: int | None = None
+        self,
+        stored: StoredMessage,
+        kind: DestinationKind,
+        *,
+        is_dead: bool = False,
+        priority: int | None = None,
     ) -> Message:
         """The message that a row was made of.
 
@@ -307,7 +312,7 @@ class Journal:
 
     def _head(
         self,
-        kind: Kind,
+        kind: DestinationKind,
         destination: str,
         headers: tuple[tuple[str, str], ...],
         is_request: bool,

@@ -37,14 +37,21 @@ class Verdict(Enum):
     __hash__ = object.__hash__
 
 
-class Kind(Enum):
-    """The kinds of destinations (D.10)."""
+@dataclass(frozen=True, slots=True, eq=False)
+class DestinationKind:
+    """What a kind of destination does with messages (D.10). Each kind is declared once, with its class.
 
-    QUEUE = "queue"
-    TOPIC = "topic"
-    LAST_VALUE = "last-value"
+    Attributes:
+        name: as in settings and replies.
+        holds_messages: each message waits for one consumer, may be delayed, and may become a dead letter.
+        fans_out: each message goes to all who are subscribed at that moment.
+        holds_value: a message replaces the one before it.
+    """
 
-    __hash__ = object.__hash__
+    name: str
+    holds_messages: bool = False
+    fans_out: bool = False
+    holds_value: bool = False
 
 
 class Content(Enum):
@@ -150,7 +157,7 @@ class Head:
         blocks: for the protocol: the headers encoded, by what they are encoded for.
     """
 
-    kind: Kind
+    kind: DestinationKind
     destination: str
     sender: str
     passed_on: InitVar[tuple[tuple[str, str], ...]]

@@ -43,7 +43,6 @@ class Receipts:
     """
 
     def __init__(self, context: CoreContext, routing: Routing) -> None:
-        self._account = context.account
         self._journal = context.journal
         self._max_backlog_bytes = context.limits.max_commit_backlog_bytes
         self._routing = routing
@@ -59,7 +58,7 @@ class Receipts:
     @property
     def is_any(self) -> bool:
         """Whether something waits for the next commit, even if nothing is left to write."""
-        return bool(self.waiting or self._account.uncommitted)
+        return bool(self.waiting or self._routing.queues.work.uncommitted)
 
     def say(self, session: Session, receipt: Receipt, told: Batch | None) -> None:
         """Send a RECEIPT as soon as the store has the batch `told`, and after those before it.
@@ -134,9 +133,9 @@ class Receipts:
         if journal is None:
             return
         journal.committed()
-        for queue in list(self._account.uncommitted):
+        for queue in list(self._routing.queues.work.uncommitted):
             queue.committed(batch, now)
-        if self._account.large:
+        if self._routing.queues.work.large:
             self._routing.queues.page_out(journal.taken_number)
         if self._backlogged and journal.backlog_bytes < self._max_backlog_bytes:
             for session in self._backlogged:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from nebula.broker.core.context import CoreContext
-from nebula.broker.core.destinations.paging import level_name, level_of, queue_name
-from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.line import level_name, level_of, queue_name
+from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
+from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND
 from nebula.broker.core.journal import Journal
-from nebula.broker.core.messages import DEFAULT_PRIORITY, PRIORITIES, Content, Kind, Message
+from nebula.broker.core.messages import DEFAULT_PRIORITY, PRIORITIES, Content, Message
 from nebula.broker.core.routing import Routing
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
@@ -43,7 +44,7 @@ class Restoring:
             rights = context.access.rights_of(session.principal)
             self._subscriptions.standing.restore(session, rights, self._account.usages.of(rights), now)
         for value in kept.values:
-            message = self._journal.restore(value, Kind.LAST_VALUE)
+            message = self._journal.restore(value, LAST_VALUE_KIND)
             check = context.check_of(value.destination)
             is_tombstone = check is not None and check(value.body) is Content.TOMBSTONE
             values.restore(message, deletes=is_tombstone or not value.body)
@@ -51,7 +52,7 @@ class Restoring:
             known = kept.pending.get((row.session, row.id), ()) if kept.is_clean else None
             self._subscriptions.restore(row, context.kind_of(row.destination), known)
         self._routing.restore(
-            [(self._journal.restore(row.message, Kind.QUEUE), row.deliver_at) for row in kept.delayed],
+            [(self._journal.restore(row.message, QUEUE_KIND), row.deliver_at) for row in kept.delayed],
             kept.duplicates,
         )
         values.sweep()
@@ -59,7 +60,7 @@ class Restoring:
         # All queues first: they need room as well.
         queues = {name: self._queue_of(name, kept) for name in kept.lines}
         for name, line in kept.lines.items():
-            queues[name].restore(line, name, self._fitting(self._restored(name, line.first)))
+            queues[name].store.restore(line, name, self._fitting(self._restored(name, line.first)))
         for postponed in kept.postponed:
             due, name = postponed.due - self._journal.wall_offset, postponed.line
             if name in queues and due > now:
@@ -107,16 +108,21 @@ class Restoring:
         restore = self._journal.restore
         is_dead = line == self._queues.dead_letter
         level = level_of(line)
-        return ((restore(row, Kind.QUEUE, is_dead=is_dead, priority=level), row.attempts) for row in rows)
+        return ((restore(row, QUEUE_KIND, is_dead=is_dead, priority=level), row.attempts) for row in rows)
 
     def page_after(self, request: PageRequest, rows: Sequence[StoredMessage]) -> PageRequest | None:
         """What else is to be read, at once, while `take_page` is called with what was."""
-        queue = request.purpose
-        assert isinstance(queue, Queue)
-        return queue.page_after(request, rows[-1].number) if rows else None
+        queue = self._asker(request)
+        return None if queue is None or not rows else queue.store.page_after(request, rows[-1].number)
 
     def take_page(self, request: PageRequest, rows: Sequence[StoredMessage], now: float) -> None:
         """Go on with a page that the store has read."""
-        queue = request.purpose
-        assert isinstance(queue, Queue)
-        queue.take_page(request, list(self._restored(request.line, rows)), now)
+        queue = self._asker(request)
+        if queue is not None:
+            queue.take_page(request, list(self._restored(request.line, rows)), now)
+
+    def _asker(self, request: PageRequest) -> Queue | None:
+        """The queue that wants a page; None: it is gone."""
+        name = queue_name(request.line)
+        queue = self._subscriptions.queue_of(name) or self._queues.get(name)
+        return queue if queue is not None and queue.store is request.purpose else None

@@ -14,11 +14,11 @@ from typing import Final
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.delayed import Delayed
 from nebula.broker.core.destinations.last_value import LastValues
-from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
 from nebula.broker.core.destinations.registry import Queues
 from nebula.broker.core.destinations.topic import Topics
 from nebula.broker.core.duplicates import DedupKey, Duplicates
-from nebula.broker.core.messages import Content, Head, Kind, Message, Verdict, Wishes
+from nebula.broker.core.messages import Content, Head, Message, Verdict, Wishes
 from nebula.broker.core.notes import SHARE
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource
@@ -27,8 +27,6 @@ from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
 
 # Looked up once: members of an enum are found by their class's attributes.
 _ACCEPTED: Final = Verdict.ACCEPTED
-_QUEUE: Final = Kind.QUEUE
-_TOPIC: Final = Kind.TOPIC
 _NO_WISHES: Final = Wishes()
 
 # Of what is due, put into queues at once: some ten milliseconds. The others come at the next look.
@@ -79,7 +77,7 @@ class Routing:
         head = message.head
         if not head.is_plain:
             return self._put_with_wishes(session, message, now)
-        if head.kind is _QUEUE:
+        if head.kind.holds_messages:
             queue = self.queues.ensure(head.destination, head.usage)
             return None if queue.send(message, now) is _ACCEPTED else queue
         self._publish(session, message, now)
@@ -100,7 +98,7 @@ class Routing:
             # Of what is persistent also where it was consumed at once, and never touched the disk.
             is_kept = journal is not None and (
                 journal.told is not None
-                or (head.kind is _QUEUE and head.is_persistent and self.queues.keeps(head.destination))
+                or (head.kind.holds_messages and head.is_persistent and self.queues.keeps(head.destination))
             )
             until = now + self._dedup_window(head.destination)
             key = DedupKey(head.destination, head.sender, head.wishes.dedup_id)
@@ -112,7 +110,7 @@ class Routing:
     def _put_with_copy(self, session: Session, message: Message, copy: Message, now: float) -> Queue | None:
         copies = self.queues.ensure(copy.head.destination, copy.head.usage)
         # Those of a transaction were judged together.
-        if message.head.transaction is None and not copies.could_accept(copy, beside=message):
+        if message.head.transaction is None and not copies.store.could_accept(copy, beside=message):
             return copies
         full = self._put_when_due(session, message, now)
         if full is not None:
@@ -129,7 +127,7 @@ class Routing:
     def _put_when_due(self, session: Session, message: Message, now: float) -> Queue | None:
         head = message.head
         wishes = head.wishes or _NO_WISHES
-        if head.kind is Kind.LAST_VALUE:
+        if head.kind.holds_value:
             self._publish(session, message, now)
             return None
         if wishes.expires_at is not None:
@@ -137,7 +135,7 @@ class Routing:
         due = wishes.due(now)
         if message.has_expired(now):
             self._expire_at_once(message)
-        elif head.kind is _TOPIC:
+        elif head.kind.fans_out:
             self._publish(session, message, now)
         elif due > now:
             if not self.delayed.has_room_for(message):
@@ -152,7 +150,7 @@ class Routing:
     def _expire_at_once(self, message: Message, *, is_moved: bool = False) -> None:
         if (
             message.is_request
-            or message.head.kind is not _QUEUE
+            or not message.head.kind.holds_messages
             or message.head.destination.startswith(INBOX_PREFIX)
         ):
             self._account.drop(message.head, "expired")
@@ -168,7 +166,7 @@ class Routing:
             passed_on = tuple(pair for pair in head.headers[2:] if pair[0] not in (EXPIRES, TIMEOUT))
             about = (ORIGINAL_DESTINATION, head.destination)
             head.copy = Head(
-                _QUEUE,
+                QUEUE_KIND,
                 head.copy_to,
                 head.sender,
                 (about, *passed_on),
@@ -246,7 +244,7 @@ class Routing:
 
     def _publish(self, session: Session, message: Message, now: float) -> None:
         head = message.head
-        if head.kind is _TOPIC:
+        if head.kind.fans_out:
             self.drop_unroomed(self.topics.send(message, now), message)
             return
         body = message.body

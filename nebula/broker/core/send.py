@@ -22,8 +22,8 @@ from nebula.broker.core.messages import (
     PRIORITIES,
     Content,
     ContentCheck,
+    DestinationKind,
     Head,
-    Kind,
     Message,
     Verdict,
 )
@@ -36,7 +36,6 @@ from nebula.headers import BROKER_QUEUE, IN_REPLY_TO, INBOX_PREFIX, RESERVED_QUE
 
 # Looked up once: members of an enum are found by their class's attributes.
 _ACCEPTED: Final = Verdict.ACCEPTED
-_QUEUE: Final = Kind.QUEUE
 
 # Levels of the broker's own queue: of callers of its verbs, and of all others.
 _OPERATORS: Final = PRIORITIES - 1
@@ -93,7 +92,7 @@ class Sends:
         may_wait: bool,
     ) -> Verdict:
         """Judge a message and hand it to its destination; see `Broker.send`."""
-        queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
+        queue = self._find_queue(head.destination) if head.kind.holds_messages else None
         verdict, right = self._judge(session, head, body, queue, exchange, now)
         if verdict is not _ACCEPTED:
             return self.refuse(verdict, session, head.destination)
@@ -125,10 +124,10 @@ class Sends:
         COMMIT judges whether there are consumers (D.24).
         """
         head, body, exchange = send.head, send.body, send.exchange
-        queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
+        queue = self._find_queue(head.destination) if head.kind.holds_messages else None
         if head.free_in == self._access.epoch and queue is not None and not self._account.is_disk_low:
             size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
-            if exchange is None and queue.has_room_for(size_bytes, session.usage):
+            if exchange is None and queue.store.is_ready_for(size_bytes, session.usage):
                 return _ACCEPTED  # the common case: there is room enough
         verdict, _ = self._judge(session, head, body, queue, exchange, now, is_held=True)
         if verdict is not _ACCEPTED or self._routing.knows(head, now):
@@ -154,7 +153,7 @@ class Sends:
         rooms = self._rooms(session, now)
         for send in sends:
             head = send.head
-            queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
+            queue = self._find_queue(head.destination) if head.kind.holds_messages else None
             verdict, right = self._judge(session, head, send.body, queue, send.exchange, now, is_checked=True)
             if verdict is not Verdict.ACCEPTED:
                 break
@@ -180,7 +179,7 @@ class Sends:
             return
         # Others may have got numbers since it was judged, and each line must rise.
         message.number = self._next_number()
-        if head.kind is _QUEUE:
+        if head.kind.holds_messages:
             self._account.judged = message
         full = self._routing.put(session, message, now)
         self._account.judged = None
@@ -191,7 +190,7 @@ class Sends:
 
     def dead_letter(self, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float) -> None:
         """Keep a message that had no room as a dead letter, if it was for a queue: its sender is not told."""
-        if head.kind is _QUEUE and not head.destination.startswith(RESERVED_QUEUE_PREFIX):
+        if head.kind.holds_messages and not head.destination.startswith(RESERVED_QUEUE_PREFIX):
             message = Message(head, body, self._next_number(), now, exchange)
             self._queues.bury(message, head.destination, "full", 0)
 
@@ -200,7 +199,7 @@ class Sends:
         found."""
         resumed = []
         for session, (queue, size_bytes, until, is_again) in self.paused.items():
-            if queue.has_room_for(size_bytes, session.usage):
+            if queue.store.is_ready_for(size_bytes, session.usage):
                 resumed.append((until, session, False))
             elif until <= now:
                 # If it has waited before, there was room meanwhile, and others took it.
@@ -269,9 +268,9 @@ class Sends:
             return Verdict.INVALID, None
         if head.wishes is not None and self._is_too_late(head.destination, head.wishes.due(now) - now):
             return Verdict.INVALID, None
-        if head.kind is Kind.LAST_VALUE:
+        if head.kind.holds_value:
             return self._judge_value(session, head, body), right
-        if head.kind is _QUEUE:
+        if head.kind.holds_messages:
             return self._judge_for_queue(session, head, body, queue, now, is_held=is_held), right
         return _ACCEPTED, right
 
@@ -292,10 +291,10 @@ class Sends:
         """Whether it is delayed too long, or at all to an inbox, which ends with its connection."""
         return delay > self._limits.max_delay_seconds or (delay > 0 and destination.startswith(INBOX_PREFIX))
 
-    def _is_invalid(self, check: ContentCheck, kind: Kind, body: bytes) -> bool:
+    def _is_invalid(self, check: ContentCheck, kind: DestinationKind, body: bytes) -> bool:
         """Whether the content check of a destination refuses the body."""
         # An empty body deletes a last value. Elsewhere it is a body like any other.
-        is_judged = bool(body) or kind is not Kind.LAST_VALUE
+        is_judged = bool(body) or not kind.holds_value
         return is_judged and check(body) is Content.INVALID
 
     def _review(self, session: Session, head: Head) -> bool:
@@ -317,7 +316,7 @@ class Sends:
             head.priority = _OPERATORS if session.rights.may_call_any else _OTHERS
         is_plain = head.check is None and head.wishes is None and head.copy_to is None
         is_free = head.is_permitted and is_plain and not is_own
-        head.free_in = head.judged_in if is_free and head.kind is not Kind.LAST_VALUE else -1
+        head.free_in = head.judged_in if is_free and not head.kind.holds_value else -1
         return True
 
     def _may_name(self, session: Session, head: Head) -> bool:
@@ -336,7 +335,7 @@ class Sends:
                 may_name = True
             elif name.startswith(RESERVED_QUEUE_PREFIX):
                 may_name = False
-            elif self._context.kind_of(name) is Kind.LAST_VALUE:
+            elif self._context.kind_of(name).holds_value:
                 # A message there replaces the value that others read.
                 may_name = is_notify and rights.may_publish(name)
             else:
@@ -349,14 +348,16 @@ class Sends:
         """A request of the broker itself: everybody may send one, so nobody may have too many waiting."""
         if head.transaction is not None or (head.wishes is not None and head.wishes.due(now) > now):
             return Verdict.INVALID  # many could come there at once, past what is looked at here
-        line, asked, limits = queue.lines[head.priority], session.own_requests, self._limits
+        line, asked, limits = queue.store.line.lines[head.priority], session.own_requests, self._limits
         # Numbers rise along a line: what is below the first that waits is being answered, or was.
-        while asked and line.depot is None and (not line.front or asked[0][0] < line.front[0].number):
+        while asked and line.paged is None and (not line.front or asked[0][0] < line.front[0].number):
             asked.popleft()
         has_share = len(asked) < limits.max_own_requests_per_session and (
             not asked or sum(size_bytes for _, size_bytes in asked) + len(body) <= _MOST_OWN_BYTES
         )
-        leaves_room = head.priority == _OPERATORS or queue.stored_bytes * 2 <= queue.rules.max_memory_bytes
+        leaves_room = (
+            head.priority == _OPERATORS or queue.store.stored_bytes * 2 <= queue.store.rules.max_memory_bytes
+        )
         has_room = len(line) < limits.max_own_requests and leaves_room
         return Verdict.ACCEPTED if has_share and has_room else Verdict.FULL
 
@@ -386,7 +387,7 @@ class Sends:
         The requester has to be able to receive it there, and never on last-value destinations, whose value
         would be replaced (DESIGN 4).
         """
-        if head.kind is Kind.LAST_VALUE:
+        if head.kind.holds_value:
             return None
         right = session.reply_rights.find(head.destination, _reply_id(head, exchange), now)
         if right is None:
@@ -406,11 +407,13 @@ class Sends:
         self, session: Session, queue: Queue, size_bytes: int, now: float, *, may_wait: bool
     ) -> Verdict:
         """There is no room in a queue: WAIT if the session is held back until there is, else FULL."""
-        usage = queue.payer or session.usage
+        usage = queue.store.payer or session.usage
         is_memory_full = not self._account.has_room_for(size_bytes, usage)
         self._queues.forget_if_idle(queue, now)
         # Who consumes is never held back: its ACKs come by the same stream (DESIGN 4).
-        may_wait = may_wait and not (session.subscriptions or session.parted) and queue.could_hold(size_bytes)
+        may_wait = (
+            may_wait and not (session.subscriptions or session.parted) and queue.store.could_hold(size_bytes)
+        )
         waits_for_memory = is_memory_full and not usage.is_stalled
         if may_wait and (queue.is_consumed or waits_for_memory):
             self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds, False)

@@ -9,7 +9,7 @@ has written its outbox. A peer that is far above the mark all the same reads too
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol
@@ -50,42 +50,70 @@ class Nack:
 PLAIN_NACK: Final = Nack()
 
 
-class Destination(Protocol):
-    """What feeds a subscription, and takes back what it does not settle.
+class Source(Protocol):
+    """What feeds a subscription and takes back what it does not settle: a queue, topics, or last values.
 
-    No method raises for anything a peer may do, and none waits. Messages handed over belong to
-    the destination until it has delivered, dropped or refused them.
+    No method raises for anything a peer may do, and none waits.
+
+    Attributes:
+        takes_globs: what is subscribed to may be a glob.
+        subscriber_cost_bytes: memory that it costs for each of its subscriptions, which pay for it.
     """
 
     @property
-    def takes_nacks(self) -> bool:
-        """Whether a NACK means anything here (D.23)."""
-        ...
+    def takes_globs(self) -> bool: ...
+
+    @property
+    def subscriber_cost_bytes(self) -> int: ...
 
     def attach(self, subscription: Subscription, now: float) -> None:
         """Feed `subscription` from now on."""
         ...
 
-    def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:
+    def detach(
+        self,
+        subscription: Subscription,
+        now: float,
+        *,
+        lost: bool,
+        kept: Collection[int] = (),
+        removes: bool = False,
+    ) -> bool:
         """Stop feeding it and take back what it did not settle.
 
         Args:
             lost: its connection broke, so that each delivery counts as an attempt.
+            kept: numbers of un-ACKed messages that open transactions have settled. Where messages outlive the
+                subscription, these stay with it.
+            removes: a durable subscription goes for good.
+
+        Returns:
+            Whether some messages stay with it. Call it again when their transactions have ended.
         """
         ...
 
-    def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
-        """These are consumed: they were un-ACKed on `subscription`."""
+    def drain(self, subscription: Subscription) -> bool:
+        """Stop feeding it, and leave with it what is un-ACKed, until that is settled. Idempotent.
+
+        Returns:
+            False, and nothing done: nothing would stay with it. `detach` it.
+        """
         ...
 
-    def give_back(
-        self, subscription: Subscription, messages: Sequence[Message], now: float, nack: Nack
-    ) -> None:
-        """These were NACKed."""
+    def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:
+        """An ACK: the messages that it covers are consumed. False: none is un-ACKed."""
+        ...
+
+    def give_back(self, subscription: Subscription, number: int, now: float, nack: Nack) -> bool:
+        """A NACK. False, and nothing done: no message is un-ACKed, or a NACK means nothing here (D.23)."""
         ...
 
     def resume(self, subscription: Subscription, now: float) -> None:
-        """Its session can take deliveries again, or its rights have changed."""
+        """Its session can take deliveries again."""
+        ...
+
+    def review(self, subscription: Subscription, now: float) -> None:
+        """The rights of its principal have changed: what it gets from now on is judged by the new ones."""
         ...
 
 
@@ -114,7 +142,7 @@ class Subscription:
     id: str
     session: Session
     pattern: str
-    destination: Destination
+    destination: Source
     ack_mode: AckMode
     prefetch: int
     exclusive: bool = False

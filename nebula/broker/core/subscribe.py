@@ -13,14 +13,11 @@ from itertools import chain
 from typing import Final
 
 from nebula.broker.core.context import CoreContext
-from nebula.broker.core.destinations.last_value import LastValues
-from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.destinations.registry import QUEUE_COST_BYTES
-from nebula.broker.core.destinations.topic import Topics
+from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
 from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES, ValueFeed
 from nebula.broker.core.durable import Durable, StandingSession, StandingSessions
 from nebula.broker.core.globs import compile_glob, is_glob
-from nebula.broker.core.messages import QUEUE_PREFIX, Kind
+from nebula.broker.core.messages import QUEUE_PREFIX, DestinationKind
 from nebula.broker.core.notes import SESSIONS_EXPIRED
 from nebula.broker.core.policies import SlowSubscriber, WhenFull
 from nebula.broker.core.routing import Routing
@@ -47,7 +44,7 @@ class SubscribeRequest:
 
     id: str
     destination: str
-    kind: Kind = Kind.QUEUE
+    kind: DestinationKind = QUEUE_KIND
     ack_mode: AckMode = AckMode.AUTO
     prefetch: int | None = None
     exclusive: bool = False
@@ -78,11 +75,11 @@ class Subscriptions:
     def may_subscribe(self, session: Session, request: SubscribeRequest, now: float) -> bool:
         """Whether the request is permitted; False: it is ignored, as D.5 and D.48 say."""
         name = request.destination
-        if request.durable and request.kind is not Kind.QUEUE and not session.rights.may_keep(name):
+        if request.durable and not request.kind.holds_messages and not session.rights.may_keep(name):
             return False
-        if request.kind is not Kind.QUEUE and is_glob(name):
+        if not request.kind.holds_messages and is_glob(name):
             return True  # it gets what its principal may receive
-        is_bare = request.kind is Kind.QUEUE and not name.startswith(QUEUE_PREFIX)
+        is_bare = request.kind.holds_messages and not name.startswith(QUEUE_PREFIX)
         if is_bare and not session.profile.bare_names_are_queues:
             return False  # D.10: there is no such resource
         if name.startswith(INBOX_PREFIX):
@@ -98,18 +95,17 @@ class Subscriptions:
         self._need(Resource.SUBSCRIPTIONS, session, "too-many-subscriptions", "subscriptions")
         self._need_memory(session)
         durable = None
-        source: Queue | ValueFeed | None
-        if request.kind is not Kind.QUEUE and (request.durable or self._is_paused(session, request)):
+        if not request.kind.holds_messages and (request.durable or self._is_paused(session, request)):
             self._need_glob(session, request)
             durable = self._durable_for(session, request)
-            source = durable.source
+            queue, feed = durable.queue, durable.feed
         else:
             # D.32: this id means something else from now on.
             self.remove_paused(session, request.id)
-            source = self._source_for(session, request)
-        if request.eager and isinstance(source, ValueFeed):
-            self._take_snapshot(source, request)
-        subscription = self._make(session, request, source)
+            queue, feed = self._source_for(session, request)
+        if request.eager and feed is not None:
+            self._take_snapshot(feed, request)
+        subscription = self._make(session, request, queue, feed)
         if durable is not None:
             durable.subscription = subscription
         session.subscriptions[request.id] = subscription
@@ -120,7 +116,7 @@ class Subscriptions:
         usage, pattern = subscription.session.usage, subscription.pattern
         self._account.take(Resource.SUBSCRIPTIONS, usage)
         self._account.hold(subscription_cost_bytes(subscription), usage)
-        if is_glob(pattern) and pattern not in self._glob_owners and not _is_of_queue(subscription):
+        if is_glob(pattern) and pattern not in self._glob_owners and subscription.destination.takes_globs:
             self._glob_owners[pattern] = usage
             self._account.take(Resource.GLOBS, usage)
 
@@ -178,14 +174,11 @@ class Subscriptions:
             self.part(subscription, frozenset(), now, lost=lost)
             return None
         del session.subscriptions[subscription.id]
-        queue = destination = subscription.destination
-        if kept and isinstance(queue, Queue) and _outlives_subscription(queue, removes=removes):
+        if subscription.destination.detach(subscription, now, lost=lost, kept=kept, removes=removes):
             session.parted[subscription] = None
-            queue.part(subscription, kept, now, lost=lost)
         else:
             self._count_out(subscription)
-            destination.detach(subscription, now, lost=lost)
-        if isinstance(destination, Queue) and destination.is_inbox:
+        if subscription.pattern.startswith(INBOX_PREFIX):
             session.inbox_count -= 1
         found = self._find_durable(session, subscription.id)
         if found is not None and found[1].subscription is subscription:
@@ -193,42 +186,15 @@ class Subscriptions:
             if removes:
                 self.remove(*found)
             return REMOVED if removes else PAUSED
-        if isinstance(destination, Queue):
-            if destination.rights is not None:
-                self._topics.release(subscription.pattern, destination)
-            else:
-                self._queues.forget_if_idle(destination, now)
         self._let_go_of_glob(subscription.pattern, session.usage)
         return None
 
     def part(self, subscription: Subscription, kept: Collection[int], now: float, *, lost: bool) -> None:
         """A transaction has ended: give back messages of an ended subscription that no other transaction has
         settled."""
-        queue = subscription.destination
-        assert isinstance(queue, Queue)
-        if kept:
-            queue.part(subscription, kept, now, lost=lost)
-            return
-        del subscription.session.parted[subscription]
-        self._count_out(subscription)
-        queue.detach(subscription, now, lost=lost)
-        self._queues.forget_if_idle(queue, now)
-
-    def drain(self, subscription: Subscription) -> bool:
-        """End its deliveries; what is un-ACKed stays with it until ACK, NACK or the end of its connection.
-
-        With the last of these it ends by itself. Idempotent. False, and nothing done: nothing of it is
-        un-ACKed, or it is not one of a queue that others may read. `unsubscribe` it then.
-        """
-        queue = subscription.destination
-        if not isinstance(queue, Queue) or queue.rights is not None or queue.is_inbox:
-            return False
-        if subscription.is_drained:
-            return True
-        if not subscription.unacked:
-            return False
-        queue.drain(subscription)
-        return True
+        if not subscription.destination.detach(subscription, now, lost=lost, kept=kept):
+            del subscription.session.parted[subscription]
+            self._count_out(subscription)
 
     def _find_durable(self, session: Session, id: str) -> tuple[StandingSession, Durable] | None:  # noqa: A002
         standing = self.standing.by_id.get(session.id)
@@ -250,15 +216,14 @@ class Subscriptions:
 
     def remove(self, standing: StandingSession, durable: Durable) -> None:
         """Forget a durable subscription that is not served, with what it keeps."""
-        if isinstance(durable.source, ValueFeed):
-            self._values.remove(durable.source)
-        else:
-            for subscription in durable.source.drained:
+        if durable.feed is not None:
+            self._values.remove(durable.feed)
+        if durable.queue is not None:
+            for subscription in durable.queue.remove_drained():
                 del subscription.session.parted[subscription]
                 self._count_out(subscription)
-            durable.source.drop_drained()
-            durable.source.clear("deleted")
-            self._topics.release(durable.pattern, durable.source)
+            durable.queue.store.clear("deleted")
+            self._topics.release(durable.queue, durable.pattern)
         self.standing.remove(standing, durable)
         self._let_go_of_glob(durable.pattern, standing.usage)
 
@@ -271,10 +236,10 @@ class Subscriptions:
         """Drop everything that waits for a session; its subscriptions stay. Returns how much there was."""
         count = 0
         for durable in standing.durables.values():
-            if isinstance(durable.source, ValueFeed):
-                count += self._values.drop_waiting(durable.source)
-            else:
-                count += durable.source.clear("purged")
+            if durable.feed is not None:
+                count += self._values.drop_waiting(durable.feed)
+            if durable.queue is not None:
+                count += durable.queue.store.clear("purged")
         return count
 
     def relieve(self, sessions: Collection[Session]) -> None:
@@ -301,9 +266,9 @@ class Subscriptions:
         for standing in self.standing.by_id.values():
             if standing.usage is owner:
                 held += [
-                    (durable.source.pending_count, (standing, durable))
+                    (durable.feed.pending_count, (standing, durable))
                     for durable in standing.durables.values()
-                    if isinstance(durable.source, ValueFeed) and durable.subscription is None
+                    if durable.feed is not None and durable.subscription is None
                 ]
         held.sort(key=lambda each: each[0])
         # If most of it is messages, those are refused instead, and the subscriptions stay.
@@ -327,7 +292,7 @@ class Subscriptions:
             )
             self.end_session(standing)
 
-    def restore(self, row: PutSubscription, kind: Kind, pending: tuple[str, ...] | None) -> None:
+    def restore(self, row: PutSubscription, kind: DestinationKind, pending: tuple[str, ...] | None) -> None:
         """Take up a durable subscription of an earlier run.
 
         Args:
@@ -335,14 +300,16 @@ class Subscriptions:
                 gets all that changed.
         """
         standing = self.standing.by_id[row.session]
-        source = self._add_source(kind, row.id, standing, row.destination)
-        durable = Durable(row.id, row.destination, AckMode(row.ack), row.prefetch, source, row.seen_number)
+        queue, feed = self._add_source(kind, row.id, standing, row.destination)
+        durable = Durable(
+            row.id, row.destination, AckMode(row.ack), row.prefetch, row.seen_number, queue=queue, feed=feed
+        )
         self.standing.take_in(standing, durable)
         if is_glob(row.destination) and row.destination not in self._glob_owners:
             self._glob_owners[row.destination] = standing.usage
             self._account.take(Resource.GLOBS, standing.usage)
-        if isinstance(source, ValueFeed):
-            self._values.owe(source, pending, row.seen_number)
+        if feed is not None:
+            self._values.owe(feed, pending, row.seen_number)
 
     def queue_of(self, name: str) -> Queue | None:
         """The bound queue of a durable subscription, by its own name."""
@@ -351,48 +318,43 @@ class Subscriptions:
         _, session, id_ = name.split("\0", 2)
         standing = self.standing.by_id.get(session)
         durable = None if standing is None else standing.durables.get(id_)
-        return durable.source if durable is not None and isinstance(durable.source, Queue) else None
+        return None if durable is None else durable.queue
 
     def _add_source(
         self,
-        kind: Kind,
+        kind: DestinationKind,
         id: str,  # noqa: A002
         standing: StandingSession,
         pattern: str,
-    ) -> Queue | ValueFeed:
-        """What keeps the messages of a new durable subscription."""
-        if kind is Kind.LAST_VALUE:
+    ) -> tuple[Queue | None, ValueFeed | None]:
+        """What keeps the messages of a new durable subscription: a bound queue, or a feed."""
+        if kind.holds_value:
             feed = ValueFeed(self._account, pattern, standing.rights, standing.usage, is_durable=True)
             self._values.add(feed)
-            return feed
+            return None, feed
         # Apart from all that a peer can name.
         name = f"\0{standing.id}\0{id}"
         queue = self._queues.make_bound(name, standing.rights, standing.usage, is_durable=True)
         self._topics.bind(pattern, queue)
-        return queue
+        return queue, None
 
     def _make(
-        self, session: Session, request: SubscribeRequest, source: Queue | ValueFeed | None
+        self, session: Session, request: SubscribeRequest, queue: Queue | None, feed: ValueFeed | None
     ) -> Subscription:
         ack_mode = request.ack_mode
-        if request.kind is Kind.LAST_VALUE and session.profile.acks_alone and ack_mode is AckMode.CLIENT:
+        if request.kind.holds_value and session.profile.acks_alone and ack_mode is AckMode.CLIENT:
             ack_mode = AckMode.INDIVIDUAL  # D.7
-        if isinstance(source, Queue):
-            destination: Queue | Topics | LastValues = source
-        else:
-            destination = self._topics if source is None else self._values
         subscription = Subscription(
             request.id,
             session,
             request.destination,
-            destination,
+            queue or (self._topics if feed is None else self._values),
             ack_mode,
             prefetch=min(request.prefetch or self._limits.default_prefetch, self._limits.max_prefetch),
-            exclusive=request.exclusive and request.kind is Kind.QUEUE,
+            exclusive=request.exclusive and request.kind.holds_messages,
         )
-        if isinstance(source, ValueFeed):
-            subscription.feed = source
-        elif isinstance(source, Queue) and source.is_inbox:
+        subscription.feed = feed
+        if queue is not None and queue.is_inbox:
             subscription.began_at = self._values.next_number()
         return subscription
 
@@ -412,27 +374,34 @@ class Subscriptions:
             raise Refused("exclusive", f"{name} has a subscription, so there can be no exclusive one")
         return queue
 
-    def _source_for(self, session: Session, request: SubscribeRequest) -> Queue | ValueFeed | None:
-        """What feeds a subscription that goes with its connection; None: its topic itself."""
-        if request.kind is Kind.QUEUE:
-            return self._queue_for(session, request)
+    def _source_for(
+        self, session: Session, request: SubscribeRequest
+    ) -> tuple[Queue | None, ValueFeed | None]:
+        """What feeds a subscription that goes with its connection; neither: its topic itself."""
+        if request.kind.holds_messages:
+            return self._queue_for(session, request), None
         self._need_glob(session, request)
         pattern = request.destination
-        if request.kind is Kind.LAST_VALUE:
+        if request.kind.holds_value:
             feed = ValueFeed(self._account, pattern, session.rights, session.usage, is_durable=False)
             self._values.add(feed)
-            return feed
+            return None, feed
         self._need_topic(session, pattern)
         policy = self._context.policies.lookup(pattern)
         drops = policy is not None and policy.slow_subscriber is SlowSubscriber.DROP_OLDEST
         if request.ack_mode is AckMode.AUTO and not drops:
-            return None
+            return None, None
         when_full = WhenFull.DROP_OLDEST if drops else WhenFull.REJECT
         queue = self._queues.make_bound(
-            pattern, session.rights, session.usage, is_durable=False, when_full=when_full
+            pattern,
+            session.rights,
+            session.usage,
+            is_durable=False,
+            when_full=when_full,
+            on_left=lambda queue, _: self._topics.release(queue, pattern),
         )
         self._topics.bind(pattern, queue)
-        return queue
+        return queue, None
 
     def _durable_for(self, session: Session, request: SubscribeRequest) -> Durable:
         """D.32: the one of this id goes on where its destination is the same, and is replaced otherwise."""
@@ -444,15 +413,17 @@ class Subscriptions:
         if found is not None:
             standing, durable = found
         else:
-            if request.kind is Kind.TOPIC:
+            if request.kind.fans_out:
                 self._need_topic(session, request.destination)
             self.standing.check_room(session.usage)
             standing = self.standing.open(session.id, session.rights, session.usage)
             if len(standing.durables) >= self._limits.max_subscriptions:
                 raise Refused("too-many-subscriptions", f"the session has {len(standing.durables)}")
-            source = self._add_source(request.kind, request.id, standing, request.destination)
+            queue, feed = self._add_source(request.kind, request.id, standing, request.destination)
             since = self._values.next_number()
-            durable = Durable(request.id, request.destination, request.ack_mode, prefetch, source, since)
+            durable = Durable(
+                request.id, request.destination, request.ack_mode, prefetch, since, queue=queue, feed=feed
+            )
         durable.ack_mode = request.ack_mode
         durable.prefetch = prefetch
         if request.eager:
@@ -494,20 +465,5 @@ class Subscriptions:
 
 def subscription_cost_bytes(subscription: Subscription) -> int:
     """Memory that a connected subscription costs, without its messages."""
-    destination = subscription.destination
-    is_bound = isinstance(destination, Queue) and destination.rights is not None and destination.auto_delete
-    bound_bytes = QUEUE_COST_BYTES if is_bound else 0
-    return SUBSCRIPTION_COST_BYTES + bound_bytes + text_cost_bytes(subscription.id, subscription.pattern)
-
-
-def _is_of_queue(subscription: Subscription) -> bool:
-    destination = subscription.destination
-    return isinstance(destination, Queue) and destination.rights is None
-
-
-def _outlives_subscription(queue: Queue, *, removes: bool) -> bool:
-    """Whether messages that a transaction has settled are still there after an UNSUBSCRIBE."""
-    if queue.rights is None:
-        return not queue.is_inbox
-    # Bound to topics: the queue of a durable subscription stays until this is removed.
-    return not (queue.auto_delete or removes)
+    source_bytes = subscription.destination.subscriber_cost_bytes
+    return SUBSCRIPTION_COST_BYTES + source_bytes + text_cost_bytes(subscription.id, subscription.pattern)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nebula import headers
-from nebula.broker.core.messages import Kind, Message, Verdict
+from nebula.broker.core.messages import Message, Verdict
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.receipts import Receipt
 from nebula.broker.core.session import SNAPSHOT_END, AckMode, Delivery, Subscription
@@ -242,7 +242,7 @@ class Encoder:
 
     def _block(self, message: Message) -> bytes:
         passed_on = message.head.headers
-        if not self._profile.annotates and message.head.kind is not Kind.QUEUE:
+        if not self._profile.annotates and not message.head.kind.holds_messages:
             # PROTOCOL G: `sender` is told unasked in the profile standard only, save on queues.
             passed_on = tuple(pair for pair in passed_on if pair[0] != headers.SENDER)
         return b"\n" + self._dialect.header_block(passed_on)

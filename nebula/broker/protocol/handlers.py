@@ -13,7 +13,7 @@ from nebula import headers as names
 from nebula.broker.core.account import Refusal
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.globs import is_glob
-from nebula.broker.core.messages import Head, Kind, Verdict
+from nebula.broker.core.messages import Head, Verdict
 from nebula.broker.core.send import HeldSend, Outcome
 from nebula.broker.core.session import Session, Subscription
 from nebula.broker.core.transactions import HeldSettlement
@@ -153,7 +153,7 @@ class Dialogue:
     def _answer_send(self, receipt: str, plan: Head | Verdict, verdict: Verdict) -> None:
         consumers = None
         # Who may not send learns nothing of who listens.
-        if type(plan) is Head and plan.kind is Kind.QUEUE and verdict is not Verdict.UNAUTHORISED:
+        if type(plan) is Head and plan.kind.holds_messages and verdict is not Verdict.UNAUTHORISED:
             queue = self._broker.queues.get(plan.destination)
             consumers = 0 if queue is None else queue.consumer_count
         journal = self._broker.journal
@@ -187,14 +187,14 @@ class Dialogue:
         if subscription.feed is not None and subscription.feed.is_walking:
             self._unfinished = subscription
         # A glob takes a millisecond to compile, and is tried on all last values where they are wanted.
-        return Then.REST if request.kind is not Kind.QUEUE and is_glob(request.destination) else None
+        return Then.REST if not request.kind.holds_messages and is_glob(request.destination) else None
 
     def unsubscribe(self, frame: Frame) -> Then | None:
         """UNSUBSCRIBE: a durable one is paused, or removed (D.3); that of a queue may be a drain."""
         profile = self._session.profile
         removes, keeps = read_removes(frame, profile), read_keeps(frame, profile)
         subscription = self._named_subscription(frame)
-        if subscription is not None and keeps and self._broker.subscriptions.drain(subscription):
+        if subscription is not None and keeps and subscription.destination.drain(subscription):
             self.say_receipt(frame)
             return None
         is_much = subscription is not None and (_holds_much(subscription) or self._has_much_open())
