@@ -123,7 +123,8 @@ def test_queue_keeps_what_its_consumer_has_not_been_told_yet() -> None:
         assert 0 < told < 20
         assert b"ERROR" in slow.octets
         assert (
-            slow.octets.count(b"MESSAGE") + told + broker.server.broker.destinations["/queue/a"].depth == 20
+            slow.octets.count(b"MESSAGE") + told + broker.server.broker.destinations["/queue/a"].store.depth
+            == 20
         )
         assert slow.octets.count(b"MESSAGE") <= 1  # it waited behind the others already
 
