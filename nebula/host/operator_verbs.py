@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import Field
 
-from nebula.broker.core.messages import Kind
+from nebula.broker.core.destinations.topic import TOPIC_KIND
+from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND
 from nebula.broker.operations.administration import (
     CONNECTION_RANKS,
     MOST_ROWS,
@@ -205,7 +206,7 @@ def _add_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
     ) -> Listing[TopicRow]:
         """Topics that are subscribed to, and last values, by name; `after` is that of the page before."""
         may_call(request, "topics.list")
-        only = None if kind is None else Kind(kind)
+        only = {None: None, "topic": TOPIC_KIND, "last-value": LAST_VALUE_KIND}[kind]
         selection = Selection(pattern, None, after, limit, internal)
         return desk.walk(lambda: desk.administration.topics(selection, only, desk.now))
 

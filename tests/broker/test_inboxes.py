@@ -42,7 +42,7 @@ def test_inbox_goes_with_its_subscription_and_what_it_held(broker: BrokerHarness
     alice, bob = broker.connect(), broker.connect()
     alice.subscribe(INBOX, "exclusive:true", header, "ack:client")
     alice.publish(INBOX, "held")
-    assert broker.broker.queues.by_name[INBOX].depth == 1
+    assert broker.broker.queues.by_name[INBOX].store.depth == 1
     alice.lose()
     bob.say(f"SEND destination:{INBOX}; receipt:r | late")
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from nebula.broker.core.destinations.queue import QUEUE_KIND
 from nebula.broker.core.journal import Journal
-from nebula.broker.core.messages import Head, Kind, Message
+from nebula.broker.core.messages import Head, Message
 from nebula.broker.core.storage import StoredMessage
 from nebula.broker.core.tables import BODIES, Put, SharedMessageRow, Write
 from tests.broker.stored import drop_message, drop_messages, put, put_message, put_shared, set_attempts
 
 QUEUE = "/queue/a"
-HEAD = Head(Kind.QUEUE, QUEUE, "alice", (), is_persistent=True)
+HEAD = Head(QUEUE_KIND, QUEUE, "alice", (), is_persistent=True)
 MANY = 500
 ALICE = HEAD.usage
 SENT_BY = (("sender", "alice"),)

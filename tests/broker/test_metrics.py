@@ -18,7 +18,6 @@ import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
 from nebula.broker.assembly import Assembly
-from nebula.broker.core.messages import Kind
 from nebula.broker.core.shares import Resource
 from nebula.broker.operations.administration import KindTotals, Steps
 from nebula.broker.operations.metrics import EVENTS, REASONS, BrokerCollector
@@ -551,7 +550,7 @@ MEANINGS = {
 
 
 def shown_families() -> Iterator[str]:
-    kinds = {kind.value: KindTotals() for kind in Kind}
+    kinds = {name: KindTotals() for name in ("queue", "topic", "last-value")}
     numbers = dict.fromkeys((each.name for each in fields(BrokerStatus)), 0)
     status = BrokerStatus(
         **{

@@ -272,7 +272,7 @@ def test_what_a_faulty_peer_holds_is_free_before_its_error_is_said(broker: Broke
     broker.commit()
     assert [frame[0] for frame in alice.received()] == ["RECEIPT", "ERROR"]
     queue = broker.broker.queues.by_name["/queue/a"]
-    assert queue.depth == 1, "what follows a fault counts for nothing"
+    assert queue.store.depth == 1, "what follows a fault counts for nothing"
 
 
 def test_error_waits_no_longer_than_its_time(broker: BrokerHarness) -> None:
@@ -286,7 +286,7 @@ def test_error_waits_no_longer_than_its_time(broker: BrokerHarness) -> None:
     assert alice.is_closed
     broker.commit()
     assert alice.received() == []
-    assert broker.broker.waiting == {}
+    assert broker.broker.receipts.waiting == {}
 
 
 def test_faulty_peer_that_is_lost_while_its_receipts_wait_is_told_nothing(broker: BrokerHarness) -> None:

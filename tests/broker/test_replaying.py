@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nebula.broker.core.access import Capability, Grants
+from nebula.broker.core.destinations.queue import QUEUE_KIND
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Head, Kind
+from nebula.broker.core.messages import Head
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
 from nebula.broker.core.storage import PageRequest
 from nebula.broker.core.tables import MESSAGES, Drop, MessageRow, Put
@@ -283,7 +284,7 @@ def test_replay_waits_for_a_page_that_is_on_its_way() -> None:
 
     assert next(steps) is None
     broker.settle()
-    assert broker.broker.queues.by_name[QUEUE].depth > 20
+    assert broker.broker.queues.by_name[QUEUE].store.depth > 20
 
 
 def test_dropped_dead_letters_are_counted_and_the_others_stay(broker: BrokerHarness) -> None:
@@ -316,7 +317,7 @@ def test_dropping_every_other_letter_of_many_does_not_look_at_all_of_them_for_ea
 ) -> None:
     core = broker.broker
     queue = core.queues.create(DEAD_LETTER_QUEUE, core.account.own)
-    head = Head(Kind.QUEUE, DEAD_LETTER_QUEUE, "alice", ())
+    head = Head(QUEUE_KIND, DEAD_LETTER_QUEUE, "alice", ())
     count = 20_000
     for number in range(1, count + 1):
         queue.send(Counted(head, b"%d" % number, number, 0.0), 0.0)
@@ -327,4 +328,6 @@ def test_dropping_every_other_letter_of_many_does_not_look_at_all_of_them_for_ea
 
     assert purged == count // 2
     assert Counted.looks < 50 * count
-    assert [message.body for message in queue.waiting] == [b"%d" % each for each in range(1, count + 1, 2)]
+    assert [message.body for message in queue.store.waiting()] == [
+        b"%d" % each for each in range(1, count + 1, 2)
+    ]

@@ -534,7 +534,7 @@ def leave_room(broker: BrokerHarness, size_bytes: int) -> None:
 
 def bodies_in(broker: BrokerHarness, queue: str) -> list[str]:
     held = broker.broker.queues.get(queue)
-    return [] if held is None else [message.body.decode() for message in held.waiting]
+    return [] if held is None else [message.body.decode() for message in held.store.waiting()]
 
 
 @pytest.mark.parametrize("room_bytes", range(1000, 8000, 200))

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from nebula.broker.core.journal import Batch
 from nebula.broker.core.limits import Limits
+from nebula.broker.core.receipts import Receipt
 from nebula.broker.operations.certificates import make_authority
 from nebula.broker.server.listener import Listener
 from nebula.broker.server.tls import ServerTls, TlsFiles
@@ -83,7 +85,8 @@ def test_what_comes_after_the_begin_of_the_end_is_not_read() -> None:
         async with peer_of(store) as peer:
             peer.say(b"SEND\ndestination:/queue/a\npersistent:true\n\nbody\0")
             await asyncio.to_thread(store.has_begun.wait, 10)
-            peer.server.broker.hold_receipt(next(iter(peer.server.broker.sessions.values())), b"", 1)
+            session = next(iter(peer.server.broker.sessions.values()))
+            peer.server.broker.receipts.say(session, Receipt(b""), Batch(1))
             stopping = asyncio.create_task(peer.server.stop())
             await asyncio.sleep(0)
             peer.say(b"SEND\ndestination:/queue/late\n\nbody\0")
@@ -119,7 +122,8 @@ def test_queue_keeps_what_its_consumer_has_not_been_told_yet() -> None:
         assert 0 < told < 20
         assert b"ERROR" in slow.octets
         assert (
-            slow.octets.count(b"MESSAGE") + told + broker.server.broker.destinations["/queue/a"].depth == 20
+            slow.octets.count(b"MESSAGE") + told + broker.server.broker.destinations["/queue/a"].store.depth
+            == 20
         )
         assert slow.octets.count(b"MESSAGE") <= 1  # it waited behind the others already
 

@@ -46,7 +46,7 @@ def portions(much: bytes, count: Callable[[Server, Any], int]) -> list[int]:
 
 def depth(server: Server, _: Any) -> int:
     queue = server.broker.queues.get("/queue/a")
-    return 0 if queue is None else queue.depth
+    return 0 if queue is None else queue.store.depth
 
 
 def subscription_count(_: Server, connection: Any) -> int:
@@ -96,7 +96,7 @@ def test_turn_that_is_over_ends_after_few_frames() -> None:
     alice._protocol.is_turn_over = lambda: True
     alice._protocol.receive_data(said(*["SEND destination:/queue/a | x"] * 1000), broker.now)
 
-    assert 0 < broker.broker.queues.by_name["/queue/a"].depth < 200
+    assert 0 < broker.broker.queues.by_name["/queue/a"].store.depth < 200
 
 
 def test_who_is_refused_more_than_its_share_is_not_read_for_a_while() -> None:
@@ -185,7 +185,7 @@ def test_nack_is_followed_by_a_rest() -> None:
     alice._protocol.receive_data(said(*[f"NACK id:{fields['ack']}"] * 3), broker.now)
 
     assert alice._protocol.is_resting
-    assert broker.broker.queues.by_name["/queue/a"].depth == 1
+    assert broker.broker.queues.by_name["/queue/a"].store.depth == 1
 
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])

@@ -355,7 +355,7 @@ def test_bug_of_ours_ends_one_connection_with_a_word_that_says_nothing(
     def fail(*args: object, **kwargs: object) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(broker.server.broker, "subscribe", fail)
+    monkeypatch.setattr(broker.server.broker.subscriptions, "subscribe", fail)
     alice.say("SUBSCRIBE id:s; destination:/queue/a")
 
     ((command, headers, *body),) = alice.rest()

@@ -177,6 +177,6 @@ def test_clock_that_was_put_on_ends_what_has_a_time_and_nothing_else(clock: Cloc
         pass_time(broker)
 
         # What has been due is delivered when the disk has it in its queue.
-        wait_until(broker, lambda: not broker.server.broker.awaiting.is_any)
+        wait_until(broker, lambda: not broker.server.broker.receipts.is_any)
         assert bodies(say(broker, _TAKE, client_id="other")) == ["stays", "comes"]
         assert not broker.ask(lambda: broker.server.broker.standing.by_id)

@@ -7,13 +7,12 @@ from typing import Final
 
 from nebula.broker.core.access import Rights
 from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.destinations.registry import QUEUE_COST_BYTES
+from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
 from nebula.broker.core.destinations.value_feed import ValueFeed
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
+from nebula.broker.core.session import AckMode, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
-from nebula.broker.core.subscription import AckMode, Subscription
 from nebula.broker.core.tables import (
     PENDING,
     SESSIONS,
@@ -38,12 +37,12 @@ class Durable:
         id: as in SUBSCRIBE.
         pattern: the destination or glob.
         ack_mode, prefetch: of its last SUBSCRIBE.
-        source: keeps what it has still to get: a queue for topics, a feed for last values.
         since: number of what came last before it: after a crash nothing older is told.
+        queue, feed: keep what it has still to get: a bound queue for topics, a feed for last values.
         subscription: the one that is served at present; None while it is paused or away.
     """
 
-    __slots__ = ("ack_mode", "id", "pattern", "prefetch", "since", "source", "subscription")
+    __slots__ = ("ack_mode", "feed", "id", "pattern", "prefetch", "queue", "since", "subscription")
 
     def __init__(
         self,
@@ -51,21 +50,31 @@ class Durable:
         pattern: str,
         ack_mode: AckMode,
         prefetch: int,
-        source: Queue | ValueFeed,
         since: int,
+        *,
+        queue: Queue | None = None,
+        feed: ValueFeed | None = None,
     ) -> None:
         self.id = id
         self.pattern = pattern
         self.ack_mode = ack_mode
         self.prefetch = prefetch
-        self.source = source
         self.since = since
+        self.queue = queue
+        self.feed = feed
         self.subscription: Subscription | None = None
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages or values that it has still to get."""
+        return (0 if self.queue is None else self.queue.store.depth) + (
+            0 if self.feed is None else self.feed.pending_count
+        )
 
     @property
     def cost_bytes(self) -> int:
         """Memory that it costs, without its messages."""
-        bound_bytes = QUEUE_COST_BYTES if isinstance(self.source, Queue) else 0
+        bound_bytes = 0 if self.queue is None else QUEUE_COST_BYTES
         return DURABLE_COST_BYTES + bound_bytes + text_cost_bytes(self.id, self.pattern)
 
 
@@ -219,9 +228,8 @@ class StandingSessions:
             return
         for session in self._by_id.values():
             for durable in session.durables.values():
-                feed = durable.source
-                if isinstance(feed, ValueFeed):
-                    pending = tuple(topic.destination for topic in feed.pending())
+                if durable.feed is not None:
+                    pending = tuple(topic.destination for topic in durable.feed.pending())
                     self._journal.put(Put(PENDING, PendingRow(session.id, durable.id, pending)))
 
     def _make(self, id: str, rights: Rights, usage: Usage) -> StandingSession:  # noqa: A002

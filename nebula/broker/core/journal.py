@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Final, cast
+from typing import Any, Final, NewType, cast
 
-from nebula.broker.core.messages import Head, Kind, Message, wanted_priority
+from nebula.broker.core.messages import DestinationKind, Head, Message, wanted_priority
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import StoredMessage
 from nebula.broker.core.tables import (
@@ -52,6 +52,9 @@ _KNOWN_HEADS: Final = 1024
 # A run of this many drops is one statement of its own: half the work for the store. For a shorter one that
 # costs more than it saves, as statements cost more than rows (docs/decisions/0010).
 _LONG_RUN: Final = 64
+
+Batch = NewType("Batch", int)
+"""The number of a batch, and the ticket for what waits until it is durable. Batches commit in order."""
 
 _RowKey = tuple[Any, ...]
 """A table, and the key of a row in it."""
@@ -92,15 +95,16 @@ class Journal:
         batch: number of the batch that is being gathered.
         taken_number: the highest message number in all batches that were taken. When the last of those is
             committed, the store has everything up to it.
-        count: rises with every change, so that a caller can see whether an input left any.
+        told: the batch that has what was told since this was last set to None, which is done before each
+            frame; None: nothing was told. See `receipts` for what it is good for.
         backlog_bytes: of messages and values that were put and are not committed yet.
         usage_of: finds who pays for a sender's restored messages; set by the broker.
     """
 
     def __init__(self, wall_offset: float = 0.0) -> None:
         self.wall_offset = wall_offset
-        self.batch = 1
-        self.count = 0
+        self.batch = Batch(1)
+        self.told: Batch | None = None
         self.backlog_bytes = 0
         self._taken_bytes = 0
         self.taken_number = 0
@@ -127,7 +131,7 @@ class Journal:
 
     def put_message(self, queue: str, message: Message, payer: Usage) -> None:
         """A line holds `message`, which is newer than all before it. `payer` pays for its place on disk."""
-        self.count += 1
+        self.told = self.batch
         size_bytes = message.size_bytes
         self.backlog_bytes += size_bytes
         # `Message.disk_bytes` written out, here and below: all that is kept passes here.
@@ -143,7 +147,7 @@ class Journal:
         key = (MESSAGES, queue, number)
         if key not in self._rows:
             self._again.add(key)
-        self.count += 1
+        self.told = self.batch
         if key in self._again and may_share(queue):
             # Its content may be shared with other lines, and must not be copied for this one.
             for table in (MESSAGES, SHARED_MESSAGES):
@@ -153,7 +157,7 @@ class Journal:
 
     def drop_message(self, queue: str, message: Message, payer: Usage) -> None:
         """A line no longer holds `message`."""
-        self.count += 1
+        self.told = self.batch
         number = message.number
         payer.disk_bytes -= message.size_bytes + message.head.text_characters
         # Older ones are in no row, unless they were put again.
@@ -176,7 +180,7 @@ class Journal:
 
     def drop_messages(self, line: str, after: int, up_to: int) -> None:
         """Everything that the store has of a line with `after < number <= up_to` is gone."""
-        self.count += 1
+        self.told = self.batch
         for table in tables_of(line):
             self._rows["range", table, line, up_to] = DropRange(table, line, after, up_to)
 
@@ -194,7 +198,7 @@ class Journal:
     def drop_delayed(self, message: Message) -> None:
         """It has been sent, or never will be."""
         key = (DELAYED, message.number)
-        self.count += 1
+        self.told = self.batch
         if isinstance(self._rows.pop(key, None), Put):
             self.backlog_bytes -= message.size_bytes
         else:
@@ -219,7 +223,7 @@ class Journal:
 
     def put_value(self, message: Message) -> None:
         """The present value of a last-value destination."""
-        self.count += 1
+        self.told = self.batch
         # A value that changes often counts each time: then its publisher waits for one commit.
         self.backlog_bytes += message.size_bytes
         self._rows[VALUES, message.head.destination] = ("", message, 0)
@@ -230,18 +234,18 @@ class Journal:
 
     def put(self, write: Put | Drop) -> None:
         """A row of any table, as it is to be written. It replaces an earlier write to the same row."""
-        self.count += 1
+        self.told = self.batch
         table, values = write
         self._rows[(table, *values[: table.key_width])] = write
 
     def touch(self) -> None:
         """What was asked for has happened before, maybe in a batch that is not committed: wait for that."""
-        self.count += 1
+        self.told = self.batch
 
-    def take(self) -> tuple[int, list[Write]]:
+    def take(self) -> tuple[Batch, list[Write]]:
         """The batch and its number. What comes from now on is the next one."""
         number, rows, runs = self.batch, self._rows, self._runs
-        self.batch += 1
+        self.batch = Batch(number + 1)
         self.taken_number = self._last_number
         self._taken_bytes = self.backlog_bytes
         self._rows, self._runs = {}, []
@@ -300,7 +304,12 @@ class Journal:
         self._last_number = self.taken_number = number
 
     def restore(
-        self, stored: StoredMessage, kind: Kind, *, is_dead: bool = False, priority: int | None = None
+        self,
+        stored: StoredMessage,
+        kind: DestinationKind,
+        *,
+        is_dead: bool = False,
+        priority: int | None = None,
     ) -> Message:
         """The message that a row was made of.
 
@@ -325,7 +334,7 @@ class Journal:
 
     def _head(
         self,
-        kind: Kind,
+        kind: DestinationKind,
         destination: str,
         headers: tuple[tuple[str, str], ...],
         is_request: bool,

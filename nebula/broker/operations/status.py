@@ -125,11 +125,11 @@ def status_of(server: Server) -> Steps[BrokerStatus]:
         server.outbox_bytes,
         broker.held_back_count,
         broker.delayed_count,
-        0 if dead_letters is None else dead_letters.depth,
+        0 if dead_letters is None else dead_letters.store.depth,
         dict(account.dropped),
         dict(server.events.counts),
         dict(server.ended),
-        {kind.value: each for kind, each in totals.items()},
+        {kind.name: each for kind, each in totals.items()},
         len(account.usages.all),
         _pools(account),
         _store_status(server.commits, broker),
@@ -155,7 +155,7 @@ def _store_status(commits: Commits | None, broker: Broker) -> StoreStatus | None
     if commits is None or broker.journal is None:
         return None
     backlog = broker.journal.pending_count
-    return StoreStatus(commits.count, commits.rows, commits.seconds, backlog, len(broker.waiting))
+    return StoreStatus(commits.count, commits.rows, commits.seconds, backlog, len(broker.receipts.waiting))
 
 
 async def finish(server: Server, steps: Steps[T]) -> T:

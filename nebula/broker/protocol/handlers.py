@@ -13,10 +13,10 @@ from nebula import headers as names
 from nebula.broker.core.account import Refusal
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.globs import is_glob
-from nebula.broker.core.messages import Head, Kind, Verdict
-from nebula.broker.core.session import Session
-from nebula.broker.core.subscription import Subscription
-from nebula.broker.core.transaction import HeldSend, HeldSettlement, Outcome
+from nebula.broker.core.messages import Head, Verdict
+from nebula.broker.core.send import HeldSend, Outcome
+from nebula.broker.core.session import Session, Subscription
+from nebula.broker.core.transactions import HeldSettlement
 from nebula.broker.protocol.encoding import Encoder
 from nebula.broker.protocol.requests import (
     check_identifier,
@@ -51,7 +51,7 @@ class Then(Enum):
 
 
 class Dialogue:
-    """One open session's side of the talk. Call `begin_frame` before each of the others.
+    """One open session's side of the talk. Set `Journal.told` to None before each frame.
 
     Args:
         broker: what the requests go to.
@@ -76,13 +76,7 @@ class Dialogue:
         self._unfinished: Subscription | None = None
         # The reasons for rejected SENDs without a receipt that were logged for this connection.
         self._unheard: set[Verdict] = set()
-        # How far the journal was before the frame at hand.
-        self._journal_count = 0
-
-    def begin_frame(self) -> None:
-        """Note what the store was told before: a RECEIPT waits for what its frame adds."""
-        if self._broker.journal is not None:
-            self._journal_count = self._broker.journal.count
+        self._receipts = broker.receipts
 
     def go_on(self) -> bool:
         """After a `REST`: go on with the frame before it; True: rest once more.
@@ -100,15 +94,8 @@ class Dialogue:
 
     def say_receipt(self, frame: Frame, result: str | None = None) -> None:
         if frame.receipt is not None:
-            self._answer(self._encoder.receipt(frame.receipt, result))
-
-    def _answer(self, octets: bytes) -> None:
-        """Say a RECEIPT: when the store has what the frame left there, and behind those before it."""
-        journal = self._broker.journal
-        if journal is None or (journal.count == self._journal_count and not self._session.held):
-            self._session.say(octets)
-        else:
-            self._broker.hold_receipt(self._session, octets, journal.batch)
+            receipt = self._encoder.receipt(frame.receipt, result)
+            self._receipts.say(self._session, receipt, self._receipts.told)
 
     def _ignore(self, frame: Frame) -> None:
         """Turn down what is not permitted, without a word of why (D.5): that is the operator's."""
@@ -143,11 +130,11 @@ class Dialogue:
                     self._note_unheard(verdict, plan.destination)
                     if verdict is Verdict.FULL:
                         # Its sender would not hear of it (DESIGN 4).
-                        self._broker.bury(plan, frame.body, exchange, self.now)
+                        self._broker.sends.dead_letter(plan, frame.body, exchange, self.now)
         elif "transaction" in fields:
             return self._hold_send(frame, plan)
         else:
-            verdict = self._broker.refuse(plan, self._session, fields["destination"])
+            verdict = self._broker.sends.refuse(plan, self._session, fields["destination"])
             if frame.receipt is None:
                 self._note_unheard(verdict, fields["destination"])
         if frame.receipt is not None and not (verdict is _ACCEPTED and type(plan) is Head and plan.is_quiet):
@@ -166,16 +153,16 @@ class Dialogue:
     def _answer_send(self, receipt: str, plan: Head | Verdict, verdict: Verdict) -> None:
         consumers = None
         # Who may not send learns nothing of who listens.
-        if type(plan) is Head and plan.kind is Kind.QUEUE and verdict is not Verdict.UNAUTHORISED:
-            consumers = self._broker.consumer_count(plan.destination)
+        if type(plan) is Head and plan.kind.holds_messages and verdict is not Verdict.UNAUTHORISED:
+            queue = self._broker.queues.get(plan.destination)
+            consumers = 0 if queue is None else queue.consumer_count
         journal = self._broker.journal
-        if journal is None:
-            self._session.say(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=False))
-        else:
-            # Else the store hears only of what this one has replaced, or of its copy.
-            is_written = journal.count != self._journal_count
-            is_kept = is_written and type(plan) is Head and self._broker.may_be_kept(plan)
-            self._answer(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=is_kept))
+        told = None if journal is None else journal.told
+        # A head that is never kept may still have told the store what it replaced, or of its copy.
+        is_kept = told is not None and type(plan) is Head and self._broker.may_be_kept(plan)
+        self._receipts.say(
+            self._session, self._encoder.send_receipt(receipt, verdict, consumers, is_kept=is_kept), told
+        )
 
     # SUBSCRIBE, UNSUBSCRIBE
 
@@ -190,30 +177,30 @@ class Dialogue:
         if len(session.subscriptions) + len(session.parted) >= self._broker.limits.max_subscriptions:
             limit = self._broker.limits.max_subscriptions
             raise RemoteProtocolError(f"more than {limit} subscriptions", receipt=frame.receipt)
-        if not self._broker.may_subscribe(session, request, self.now):
+        if not self._broker.subscriptions.may_subscribe(session, request, self.now):
             self._ignore(frame)
             return None
-        subscription = self._broker.subscribe(session, request)
+        subscription = self._broker.subscriptions.subscribe(session, request)
         subscription.label = self._encoder.label(subscription, names_subscription="id" in frame.headers)
         self.say_receipt(frame)
         self._broker.begin(subscription, self.now)
         if subscription.feed is not None and subscription.feed.is_walking:
             self._unfinished = subscription
         # A glob takes a millisecond to compile, and is tried on all last values where they are wanted.
-        return Then.REST if request.kind is not Kind.QUEUE and is_glob(request.destination) else None
+        return Then.REST if not request.kind.holds_messages and is_glob(request.destination) else None
 
     def unsubscribe(self, frame: Frame) -> Then | None:
         """UNSUBSCRIBE: a durable one is paused, or removed (D.3); that of a queue may be a drain."""
         profile = self._session.profile
         removes, keeps = read_removes(frame, profile), read_keeps(frame, profile)
         subscription = self._named_subscription(frame)
-        if subscription is not None and keeps and self._broker.drain(subscription):
+        if subscription is not None and keeps and subscription.destination.drain(subscription):
             self.say_receipt(frame)
             return None
-        is_much = subscription is not None and (_holds_much(subscription) or _has_much_open(self._session))
+        is_much = subscription is not None and (_holds_much(subscription) or self._has_much_open())
         if subscription is not None:
             result = self._broker.unsubscribe(subscription, self.now, removes=removes)
-        elif removes and self._broker.remove_paused(self._session, self._named_id(frame)):
+        elif removes and self._broker.subscriptions.remove_paused(self._session, self._named_id(frame)):
             result = names.REMOVED
         else:
             result = names.IGNORED
@@ -242,7 +229,7 @@ class Dialogue:
         if transaction is not None:
             self._hold_settlement(frame, HeldSettlement(target, nack=None))
         else:
-            is_known = target is not None and self._broker.acknowledge(*target, self.now)
+            is_known = target is not None and self._broker.settle(*target, self.now)
             # D.22: races are normal, an unknown one is no fault.
             self.say_receipt(frame, None if is_known else names.IGNORED)
         return Then.REST if self._searches_much(subscription) else None
@@ -256,7 +243,7 @@ class Dialogue:
             self._hold_settlement(frame, HeldSettlement(target, nack))
             is_known = False
         else:
-            is_known = target is not None and self._broker.negative_acknowledge(*target, self.now, nack)
+            is_known = target is not None and self._broker.settle(*target, self.now, nack)
             self.say_receipt(frame, None if is_known else names.IGNORED)
         # What comes back finds its place among all that waits, and goes out again at once.
         return Then.REST if is_known or self._searches_much(subscription) else None
@@ -301,31 +288,31 @@ class Dialogue:
             plan, receipt = Verdict.INVALID, None
         if isinstance(plan, Head):
             send = HeldSend(plan, frame.body, frame.exchange, receipt)
-            self._broker.hold_send(self._session, name, send, self.now)
+            self._broker.transactions.hold_send(self._session, name, send, self.now)
         else:
             why, destination = Outcome(plan, receipt), frame.headers["destination"]
-            self._broker.refuse_send(self._session, name, why, destination, self.now)
+            self._broker.transactions.refuse_send(self._session, name, why, destination, self.now)
         self.say_receipt(frame)
         return Then.REST if is_much else None
 
     def _hold_settlement(self, frame: Frame, settlement: HeldSettlement) -> None:
         """Hold it until the COMMIT. Its RECEIPT means that it is held (D.24)."""
         self._need_transactions(frame)
-        self._broker.hold_settlement(self._session, frame.headers["transaction"], settlement)
+        self._broker.transactions.hold_settlement(self._session, frame.headers["transaction"], settlement)
         self.say_receipt(frame)
 
     def begin(self, frame: Frame) -> None:
         """BEGIN (D.24)."""
         self._need_transactions(frame)
         check_identifier(frame, "transaction", self._broker.limits)
-        self._broker.begin_transaction(self._session, required(frame, "transaction"))
+        self._broker.transactions.begin(self._session, required(frame, "transaction"))
         self.say_receipt(frame)
 
     def abort(self, frame: Frame) -> Then | None:
         """ABORT."""
         self._need_transactions(frame)
         is_much = self._is_much_to_part()
-        self._broker.abort(self._session, required(frame, "transaction"), self.now)
+        self._broker.transactions.abort(self._session, required(frame, "transaction"), self.now)
         self.say_receipt(frame)
         return Then.REST if is_much else None
 
@@ -333,12 +320,13 @@ class Dialogue:
         """COMMIT. Refused without a receipt to say so, it ends the connection."""
         self._need_transactions(frame)
         name = required(frame, "transaction")
-        transaction = self._session.transactions.get(name)
+        transaction = self._broker.transactions.of(self._session).get(name)
         is_large = transaction is not None and len(transaction.actions) > _MUCH
         is_much = is_large or self._is_much_to_part()
-        outcome = self._broker.commit(self._session, name, self.now)
+        outcome = self._broker.transactions.commit(self._session, name, self.now)
         if frame.receipt is not None:
-            self._answer(self._encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt))
+            receipt = self._encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt)
+            self._receipts.say(self._session, receipt, self._receipts.told)
         elif outcome.verdict is not Verdict.ACCEPTED:
             raise RemoteProtocolError(f"the transaction is refused: {outcome.verdict.value}")
         return Then.REST if is_much else None
@@ -346,7 +334,11 @@ class Dialogue:
     def _is_much_to_part(self) -> bool:
         """Whether at the end of a transaction much is looked through for what others have of the
         subscriptions that have ended."""
-        return bool(self._session.parted) and _has_much_open(self._session)
+        return bool(self._session.parted) and self._has_much_open()
+
+    def _has_much_open(self) -> bool:
+        transactions = self._broker.transactions.of(self._session)
+        return sum(len(transaction.actions) for transaction in transactions.values()) > _MUCH
 
     def _need_transactions(self, frame: Frame) -> None:
         if not self._session.profile.has_transactions:
@@ -359,10 +351,6 @@ class Dialogue:
         self._broker.close_session(self._session, self.now, lost=False, is_told=True)
         self.say_receipt(frame)
         return Then.FINISH
-
-
-def _has_much_open(session: Session) -> bool:
-    return sum(len(transaction.actions) for transaction in session.transactions.values()) > _MUCH
 
 
 def _holds_much(subscription: Subscription) -> bool:

@@ -10,21 +10,21 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from nebula import headers as names
-from nebula.broker.core.broker import Broker, SubscribeRequest
+from nebula.broker.core.broker import Broker
 from nebula.broker.core.globs import is_glob
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import (
     DEFAULT_PRIORITY,
     PRIORITIES,
     QUEUE_PREFIX,
+    DestinationKind,
     Head,
-    Kind,
     Verdict,
     Wishes,
 )
 from nebula.broker.core.profiles import Profile
-from nebula.broker.core.session import Session
-from nebula.broker.core.subscription import PLAIN_NACK, AckMode, Nack
+from nebula.broker.core.session import PLAIN_NACK, AckMode, Nack, Session
+from nebula.broker.core.subscribe import SubscribeRequest
 from nebula.errors import RemoteProtocolError
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.frames import Frame
@@ -110,7 +110,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     most = broker.limits.max_identifier_characters
     if None in given.values() or any(len(fields[name]) > most for name in _SEND_IDENTIFIERS & fields.keys()):
         return Verdict.INVALID
-    is_queue = kind is Kind.QUEUE
+    is_queue = kind.holds_messages
     # What is in the dead-letter queue waits until somebody takes it (DESIGN 4).
     may_expire = destination != broker.queues.dead_letter
     policy = broker.policies.lookup(destination)
@@ -132,7 +132,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         passed_on,
         requires_consumers=is_queue and given.get(names.REQUIRE_CONSUMERS, False),
         is_persistent=given.get(names.PERSISTENT, False),
-        is_ephemeral=kind is Kind.LAST_VALUE and given.get(names.EPHEMERAL, False),
+        is_ephemeral=kind.holds_value and given.get(names.EPHEMERAL, False),
         is_quiet=given.get(names.RECEIPT_ON_REJECTION, False),
         time_to_live=given.get(names.TIMEOUT) if is_queue and may_expire else None,
         transaction=fields.get("transaction"),
@@ -160,7 +160,7 @@ def _wishes(
     fields: Mapping[str, str],
     given: Mapping[str, Any],
     destination: str,
-    kind: Kind,
+    kind: DestinationKind,
     wall_offset: float,
     *,
     may_expire: bool,
@@ -172,8 +172,8 @@ def _wishes(
     """
     if not _WISHES & fields.keys():
         return None
-    expires_at = given.get(names.EXPIRES) if kind is not Kind.LAST_VALUE else None
-    is_queue = kind is Kind.QUEUE
+    expires_at = given.get(names.EXPIRES) if not kind.holds_value else None
+    is_queue = kind.holds_messages
     deliver_at = given.get(names.DELIVER_AT) if is_queue else None
     return Wishes(
         expires_at=expires_at - wall_offset if expires_at is not None and may_expire else None,
@@ -305,8 +305,8 @@ def required(frame: Frame, name: str) -> str:
     return value
 
 
-def _may_be_sent_to(destination: str, kind: Kind, session: Session) -> bool:
-    if kind is Kind.QUEUE:
+def _may_be_sent_to(destination: str, kind: DestinationKind, session: Session) -> bool:
+    if kind.holds_messages:
         return session.profile.bare_names_are_queues or destination.startswith(QUEUE_PREFIX)
     return not is_glob(destination)
 

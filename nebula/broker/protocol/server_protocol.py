@@ -153,7 +153,7 @@ class ServerProtocol:
                 return
             if in_vain:
                 self._dialogue.now = now
-                self._dialogue.begin_frame()
+                self._begin_frame()
                 self._dialogue.send(frames.pop(0), may_wait=False)
             self._handle(frames)
         except (RemoteProtocolError, Refused) as error:
@@ -162,7 +162,7 @@ class ServerProtocol:
             self._unread = data
             if not self.is_resting and first is not None and self._parked[0] is first:
                 # Others took the room. This frame has waited before.
-                self._broker.wait_on(self.session, self.session.waited_until)
+                self._broker.sends.wait_on(self.session, self.session.waited_until)
         elif not self.is_finished:
             self._receive(data)
 
@@ -268,15 +268,15 @@ class ServerProtocol:
     def _handle(self, frames: list[Frame]) -> None:
         handlers, taker, dialogue = self._handlers, self._taker, self._dialogue
         dialogue.now = self._now
-        has_journal = self._broker.journal is not None
+        journal = self._broker.journal
         is_over, left = self.is_turn_over, _FEW_FRAMES
         rest = iter(frames)
         for frame in rest:
             handler = handlers.get(frame.command)
             if handler is None:
                 raise RemoteProtocolError(self._why_illegal(frame), receipt=frame.receipt)
-            if has_journal:
-                dialogue.begin_frame()
+            if journal is not None:
+                journal.told = None  # this frame has told the store nothing yet
             try:
                 then = handler(taker, frame)
             except Refused as error:
@@ -300,6 +300,10 @@ class ServerProtocol:
                 self._finish(lost=False)
             return
 
+    def _begin_frame(self) -> None:
+        if self._broker.journal is not None:
+            self._broker.journal.told = None
+
     def _rest(self, frames: list[Frame]) -> None:
         """The others have their turn before these frames, and before what is unread."""
         if not self.is_held_back and not self.is_finished:
@@ -317,7 +321,7 @@ class ServerProtocol:
         dialogue = self._dialogue
         dialogue.now = self._now
         for frame in (*self._parked, *self._parser.feed(self._unread)):
-            dialogue.begin_frame()
+            self._begin_frame()
             if frame.command == "SEND":
                 dialogue.send(frame, may_wait=False)
             elif frame.command == "DISCONNECT":
@@ -348,7 +352,7 @@ class ServerProtocol:
         held = self.session.held
         if waits and held:
             self._error_before = self._now + MOST_FAULT_SECONDS
-            self._broker.hold_receipt(self.session, octets, held[-1][0])
+            self._broker.receipts.say_last(self.session, octets)
             self._finish(lost=True, is_told=True)
         else:
             self.session.say(octets)

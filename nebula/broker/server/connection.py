@@ -170,14 +170,11 @@ class Connection(asyncio.Protocol):
         protocol = self._protocol
         self.traffic.read_bytes += len(data)
         server.transit.touch(self)
-        journal = self._broker.journal
-        written = 0 if journal is None else journal.count
         protocol.is_turn_over = server.turns.begin(self, now)
         try:
             protocol.receive_data(data, now)
         except Exception:
             self._fail_internally()
-        self._broker.note_backlog(protocol.session, written)
         if not self._is_open:
             if protocol.credentials is not None and self._verifying is None:
                 self._verify(*protocol.credentials)

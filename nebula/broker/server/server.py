@@ -279,7 +279,7 @@ class Server:
 
     @property
     def _is_drained(self) -> bool:
-        return not self.broker.waiting and all(each.is_drained for each in self._connections)
+        return not self.broker.receipts.waiting and all(each.is_drained for each in self._connections)
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
         """Wait for it, but no longer."""
@@ -384,7 +384,7 @@ class Server:
         # do messages behind it.
         if journal is None or self._writer is None:
             return
-        if not journal.is_empty or self.broker.awaiting.is_any:
+        if not journal.is_empty or self.broker.receipts.is_any:
             self._writer.write(journal)
 
     def _read(self, request: PageRequest) -> None:
