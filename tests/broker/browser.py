@@ -13,10 +13,10 @@ from typing import Any
 import uvloop
 
 from nebula.broker.core.limits import Limits
+from nebula.broker.server.authenticator import Authenticator
 from nebula.broker.server.connection import Connection
 from nebula.broker.server.http import HttpListener
 from nebula.broker.server.http_posts import Post
-from nebula.broker.server.identity import Authenticator
 from nebula.broker.server.listener import Listener
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS

@@ -18,8 +18,8 @@ import uvloop
 from nebula.broker.core.limits import Limits
 from nebula.broker.operations.certificates import make_authority
 from nebula.broker.server import linger as parting
+from nebula.broker.server.authenticator import Authenticator, users_line
 from nebula.broker.server.http_posts import Answer, Post, Posted, credentials_of, is_json, is_ours
-from nebula.broker.server.identity import Authenticator, users_line
 from nebula.broker.server.listener import Listener
 from tests.broker.browser import TIMEOUT, Browser, HttpServed, serve_http
 
@@ -188,7 +188,7 @@ def test_calls_that_wait_keep_nobody_out_but_other_calls() -> None:
     with serve_http(limits, posts={"/wait/": waiting, "/echo/": echo}) as http:
         held = [wait_at(http, waiting) for _ in range(2)]
         assert post(Browser(http.port), b"1") == 503
-        http.until(lambda: not http.listener.doorway)
+        http.until(lambda: not http.listener.admission)
         probe = Browser(http.port)
         probe.ask("/", HEAD)
         assert probe.answer()[0] == 404
@@ -196,7 +196,7 @@ def test_calls_that_wait_keep_nobody_out_but_other_calls() -> None:
 
         held += [wait_at(http, waiting, source="127.0.0.2")]
         held.pop(0).socket.close()
-        http.until(lambda: len(http.listener.calling) == 2 and not http.listener.doorway)
+        http.until(lambda: len(http.listener.calling) == 2 and not http.listener.admission)
         assert post(Browser(http.port), b"1") == 200
 
 

@@ -159,7 +159,7 @@ def test_stopping_broker_says_why_it_is_not_ready(broker: Observed) -> None:
     assert broker.get("/readyz")[::2] == (200, "ready\n")
     server = broker.assembly.server
 
-    broker.served.ask(server.close_doors)
+    broker.served.ask(server.close_listeners)
 
     assert broker.get("/readyz")[::2] == (503, "it is stopping\n")
     assert broker.get("/healthz")[0] == 200

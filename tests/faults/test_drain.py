@@ -220,8 +220,8 @@ def test_who_has_still_to_finish_its_handshake_is_not_let_in(tmp_path: Path) -> 
         late.recv(1)  # so it was accepted before the stop
 
         broker.stop()
-        assert not broker.ask(lambda: broker.server._doors.have_handshakes)
-        assert broker.ask(lambda: len(broker.server._doorway)) == 0
+        assert not broker.ask(lambda: broker.server._open_listeners.have_handshakes)
+        assert broker.ask(lambda: len(broker.server._admission)) == 0
         with suppress(ConnectionError):
             while late.recv(1 << 16):
                 pass

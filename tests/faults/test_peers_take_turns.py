@@ -12,7 +12,7 @@ import pytest
 
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.connection import Connection
-from nebula.broker.server.fairness import Turns
+from nebula.broker.server.fairness import FairScheduler
 from nebula.broker.server.server import Server
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import octets
@@ -73,7 +73,7 @@ def test_who_is_read_beside_others_has_short_turns(monkeypatch: pytest.MonkeyPat
     seconds = 0.0
     monkeypatch.setattr(time, "perf_counter", lambda: seconds)
     loop = asyncio.new_event_loop()
-    turns = Turns(loop, lambda *_: None, lambda: None)
+    turns = FairScheduler(loop, lambda *_: None, lambda: None)
     loop.close()
     one, other = Connection.__new__(Connection), Connection.__new__(Connection)
     monkeypatch.setattr(Connection, "payer", "somebody")

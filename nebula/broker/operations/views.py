@@ -192,7 +192,7 @@ class DelayedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkFacts:
+class ConnectionFacts:
     """What a connection's shell knows of it.
 
     Attributes:
@@ -234,7 +234,7 @@ class ConnectionRow:
     subscriptions: int
     unacked: int
     outbox_bytes: int
-    link: LinkFacts
+    link: ConnectionFacts
 
 
 @dataclass(frozen=True, slots=True)

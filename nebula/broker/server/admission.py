@@ -15,7 +15,7 @@ _SUBNET_BITS = 64
 _KEEPALIVE_PROBES = 4
 
 
-class Doorway:
+class Admission:
     """Counts those who are there, by where they come from.
 
     Args:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from nebula.broker.core.access import ANONYMOUS
 from nebula.broker.core.counts import Traffic
 from nebula.broker.operations.events import unquoted
-from nebula.broker.operations.views import LinkFacts
+from nebula.broker.operations.views import ConnectionFacts
 from nebula.broker.protocol.server_protocol import ServerProtocol
+from nebula.broker.server.identity import Identity
 from nebula.broker.server.lifetimes import NOT_ADMITTED
-from nebula.broker.server.listener import Identity, Listener
-from nebula.broker.server.peer import IN_PROCESS, Link
+from nebula.broker.server.listener import Listener
+from nebula.broker.server.peer import IN_PROCESS, Peer
 from nebula.errors import Refused
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Connection(asyncio.Protocol):
         listener: by whose rules it is treated.
 
     Attributes:
-        link: the way to the peer; `traffic` counts its octets.
+        peer: the way to the peer; `traffic` counts its octets.
     """
 
     def __init__(self, server: Server, principal: str | None = None, listener: Listener = IN_PROCESS) -> None:
@@ -69,22 +70,22 @@ class Connection(asyncio.Protocol):
         self._is_in_line = False
         self._refusals = 0
         self._is_suspect = False
-        self.link: Link = None  # type: ignore[assignment]  # until connection_made
+        self.peer: Peer = None  # type: ignore[assignment]  # until connection_made
         self.traffic = Traffic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, or refuse where there are too many. The transport's first call."""
         self._transport = transport
         now = self._server.time()
-        self.link = Link(transport, self._listener, now)
-        self.traffic = self.link.traffic
+        self.peer = Peer(transport, self._listener, now)
+        self.traffic = self.peer.traffic
         limits = self._broker.limits
         refusal = self._identify()
         session = self._broker.open_session(
             uuid.uuid4().hex,
             ANONYMOUS if self._identity is None else self._identity.principal,
             profile=self._listener.profile,
-            place=self.link.place,
+            place=self.peer.place,
             connection=self,
         )
         self._protocol = ServerProtocol(
@@ -94,12 +95,12 @@ class Connection(asyncio.Protocol):
             now=now,
             authenticates=self._identity is None,
         )
-        self.link.protocol = self._protocol
+        self.peer.protocol = self._protocol
         self._transport.set_write_buffer_limits(high=limits.outbox_high_water_bytes)
-        host = self.link.keep_alive(limits.keepalive_seconds)
+        host = self.peer.keep_alive(limits.keepalive_seconds)
         refusal = self._server.admit(self, host) or refusal
         if refusal is not None:
-            self._server.events.warning("connection refused", address=self.link.address, reason=refusal)
+            self._server.events.warning("connection refused", address=self.peer.address, reason=refusal)
             self.end(refusal)
             return
         if self._identity is not None:
@@ -116,9 +117,9 @@ class Connection(asyncio.Protocol):
         """Who pays for in-flight bytes: its principal, or until that is known the address it comes from."""
         return self._protocol.session.usage.name
 
-    def facts(self, now: float) -> LinkFacts:
+    def facts(self, now: float) -> ConnectionFacts:
         """What an operator is told of it."""
-        return self.link.facts(now, waits_for_store=self._waits_for_store)
+        return self.peer.facts(now, waits_for_store=self._waits_for_store)
 
     @property
     def outbox_bytes(self) -> int:
@@ -127,7 +128,7 @@ class Connection(asyncio.Protocol):
 
     def give_way(self) -> None:
         """End it, as the broker has no room for what is on its way to and from it."""
-        is_unwritten = self.link.unwritten_bytes > 0
+        is_unwritten = self.peer.unwritten_bytes > 0
         self._protocol.session.end("the broker has no room for what is on its way to and from you")
         self._server.work(self._server.time())
         if is_unwritten:
@@ -144,7 +145,7 @@ class Connection(asyncio.Protocol):
             return
         self._server.note_ended(reason)
         self._server.events.warning(
-            "peer ended", **self.link.who, reason=reason, outbox_bytes=self.outbox_bytes
+            "peer ended", **self.peer.who, reason=reason, outbox_bytes=self.outbox_bytes
         )
         self.end(reason)
 
@@ -153,10 +154,10 @@ class Connection(asyncio.Protocol):
         if self._identity is not None:
             return None
         try:
-            self._identity = self.link.identify(self._server.lifetimes.wall_clock())
+            self._identity = self.peer.identify(self._server.lifetimes.wall_clock())
         except Refused as error:
             self._server.events.warning(
-                "peer refused", address=self.link.address, code=error.code, detail=error.detail
+                "peer refused", address=self.peer.address, code=error.code, detail=error.detail
             )
             return NOT_ADMITTED
         return None
@@ -169,10 +170,10 @@ class Connection(asyncio.Protocol):
         now = server.time()
         protocol = self._protocol
         self.traffic.read_bytes += len(data)
-        server.transit.touch(self)
+        server.in_flight.touch(self)
         journal = self._broker.journal
         written = 0 if journal is None else journal.count
-        protocol.is_turn_over = server.turns.begin(self, now)
+        protocol.is_turn_over = server.fairness.begin(self, now)
         try:
             protocol.receive_data(data, now)
         except Exception:
@@ -183,7 +184,7 @@ class Connection(asyncio.Protocol):
                 self._verify(*protocol.credentials)
             if protocol.version is not None:
                 self._opened()
-        is_long = server.turns.is_long_read(len(data))
+        is_long = server.fairness.is_long_read(len(data))
         self._pause_if_need_be(is_long=is_long)
         server.work(now)
 
@@ -210,7 +211,7 @@ class Connection(asyncio.Protocol):
         # Before it has logged in, nothing was refused; and another principal's refusals are not its.
         if refused <= 0 or not self._is_open:
             return 0.0
-        if not self._server.turns.has_other_principals(self._server.time()):
+        if not self._server.fairness.has_other_principals(self._server.time()):
             return 0.0
         return min(_LONGEST_REST_SECONDS, refused * _REST_SECONDS)
 
@@ -219,9 +220,9 @@ class Connection(asyncio.Protocol):
             return
         self._is_in_line = True
         if rest_seconds:
-            self._server.loop.call_later(rest_seconds, self._server.turns.line_up, self)
+            self._server.loop.call_later(rest_seconds, self._server.fairness.line_up, self)
         else:
-            self._server.turns.line_up(self)
+            self._server.fairness.line_up(self)
 
     def wait_for_turn(self) -> None:
         """For a transport that has read more than is one turn's work: resume it after the others."""
@@ -230,8 +231,8 @@ class Connection(asyncio.Protocol):
 
     def note_partial(self, held_bytes: int) -> None:
         """For a transport with frames of its own: so many octets have come that it cannot hand on yet."""
-        self.link.held_before_bytes = held_bytes
-        self._server.transit.touch(self)
+        self.peer.held_before_bytes = held_bytes
+        self._server.in_flight.touch(self)
         self._protocol.note_partial(self._server.time(), is_partial=held_bytes > 0)
 
     def take_turn(self) -> None:
@@ -239,7 +240,7 @@ class Connection(asyncio.Protocol):
         self._is_in_line = False
         if self._protocol.is_resting:
             now = self._server.time()
-            self._protocol.is_turn_over = self._server.turns.begin(self, now)
+            self._protocol.is_turn_over = self._server.fairness.begin(self, now)
             self.go_on(now, in_vain=False)
             self._server.work(now)
         else:
@@ -265,7 +266,7 @@ class Connection(asyncio.Protocol):
             # Clients come and go; an ERROR may point to a bug in a client.
             tell = events.info if fault else events.debug
             reason = fault or ("lost" if self._is_lost else "disconnected")
-            tell("session closed", **self.link.who, reason=unquoted(reason))
+            tell("session closed", **self.peer.who, reason=unquoted(reason))
         self._server.loop.call_soon(self._part)
 
     def pause_writing(self) -> None:
@@ -277,7 +278,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The peer has read: write what waits, and let queues dispatch again."""
         self._is_blocked = False
-        self.link.forget()
+        self.peer.forget()
         now = self._server.time()
         self.flush(now)
         self._resume_dispatch()
@@ -289,7 +290,7 @@ class Connection(asyncio.Protocol):
         if session.ending is not None and not protocol.is_finished:
             self._server.note_ended(session.ending)
             self._server.events.warning(
-                "peer ended", **self.link.who, reason=session.ending, outbox_bytes=session.outbox_bytes
+                "peer ended", **self.peer.who, reason=session.ending, outbox_bytes=session.outbox_bytes
             )
             session.take_outbox()  # it would only be copied for somebody who does not read
             protocol.fail(session.ending, now)
@@ -304,10 +305,10 @@ class Connection(asyncio.Protocol):
                 traffic = self.traffic
                 traffic.sent_frames += len(session.outbox)
                 pieces = protocol.take_output(now)
-                self.link.write(pieces)
-                self._server.transit.touch(self)
+                self.peer.write(pieces)
+                self._server.in_flight.touch(self)
                 if self._is_blocked and len(pieces) > 1:
-                    self.link.remember(pieces)
+                    self.peer.remember(pieces)
             if protocol.may_close:
                 self._close()
             elif protocol.is_finished:
@@ -371,13 +372,13 @@ class Connection(asyncio.Protocol):
             return
 
         async def verify() -> None:
-            identity = await authenticator.verify(login, passcode, self.link.place)
+            identity = await authenticator.verify(login, passcode, self.peer.place)
             if self._is_closing:
                 return
             now = self._server.time()
             if identity is None:
                 self._server.events.warning(
-                    "login refused", session=self._protocol.session.id, address=self.link.address
+                    "login refused", session=self._protocol.session.id, address=self.peer.address
                 )
                 self._protocol.fail(NOT_ADMITTED, now)
             else:
@@ -407,16 +408,16 @@ class Connection(asyncio.Protocol):
         # Undo the rings of references: the garbage collector would come late for what they hold.
         self._protocol.session.connection = None
         self._transport = None
-        self.link.part()
+        self.peer.part()
 
     def _opened(self) -> None:
         self._is_open = True
         self._refusals = self._protocol.session.usage.refusals
         self._server.note_known(self)
-        version, address = self._protocol.version, self.link.address
+        version, address = self._protocol.version, self.peer.address
         # Who runs in this process comes with it, before the broker has said that it listens.
         if address is not None:
-            self._server.events.debug("session opened", **self.link.who, address=address, version=version)
+            self._server.events.debug("session opened", **self.peer.who, address=address, version=version)
         self._tick()
 
     def _resume_dispatch(self) -> None:
@@ -442,7 +443,7 @@ class Connection(asyncio.Protocol):
 
     def _fail_internally(self) -> None:
         # A bug of ours: the log has it, the peer learns nothing of our insides.
-        self._server.events.exception("connection failed", **self.link.who)
+        self._server.events.exception("connection failed", **self.peer.who)
         self._protocol.fail("internal error", self._server.time())
 
     def _close(self) -> None:

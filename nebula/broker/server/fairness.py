@@ -36,7 +36,7 @@ _AT_WORK_SECONDS = 0.1
 _LONG_WRITES_BYTES = 4 * 1024 * 1024
 
 
-class Turns:
+class FairScheduler:
     """The connections that wait for their turn.
 
     Args:

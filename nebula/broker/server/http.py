@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from nebula.broker.core.limits import Limits
-from nebula.broker.server.admission import Doorway
+from nebula.broker.server.admission import Admission
 from nebula.broker.server.connection import Connection
 from nebula.broker.server.http_connection import HttpConnection
 from nebula.broker.server.http_posts import Answer, Asked, Page, Post
@@ -44,7 +44,7 @@ class HttpListener:
         lifetimes: ends a request in progress when its sender is no longer valid.
 
     Attributes:
-        doorway: where those are counted who were not upgraded yet, and wait for no call; over TLS, from
+        admission: where those are counted who were not upgraded yet, and wait for no call; over TLS, from
             before their handshake.
         calling: where those are counted who wait for a call.
         is_stopping: nobody may have a WebSocket any more, or post; pages are still answered.
@@ -78,8 +78,8 @@ class HttpListener:
         self.is_stopping = False
         self._asking: set[HttpConnection] = set()
         # Who has not been upgraded yet is no connection that the broker counts, but holds a file of ours.
-        self.doorway = _doorway(self.limits.max_http_requests)
-        self.calling = _doorway(self.limits.max_http_calls)
+        self.admission = _admission(self.limits.max_http_requests)
+        self.calling = _admission(self.limits.max_http_calls)
         self._callers: dict[HttpConnection, str] = {}
         self._calls_by: Counter[str] = Counter()
 
@@ -95,13 +95,13 @@ class HttpListener:
     def admit(self, connection: HttpConnection, address: str | None) -> bool:
         """Count one in until it is upgraded or gone; False when there are too many, or of one address."""
         self._asking.add(connection)
-        return self.doorway.enter(connection, address) is None
+        return self.admission.enter(connection, address) is None
 
     def dismiss(self, connection: HttpConnection) -> None:
         """Count it out."""
         self._asking.discard(connection)
         self.lifetimes.end(connection)
-        self.doorway.leave(connection)
+        self.admission.leave(connection)
         self.calling.leave(connection)
         if (payer := self._callers.pop(connection, None)) is not None:
             self._calls_by -= Counter([payer])
@@ -120,7 +120,7 @@ class HttpListener:
             return False
         self._callers[connection] = payer
         self._calls_by[payer] += 1
-        self.doorway.leave(connection)
+        self.admission.leave(connection)
         return True
 
     @property
@@ -182,6 +182,6 @@ class HttpListener:
         return is_loopback(page) and page == host_name(f"//{host}")
 
 
-def _doorway(most: int) -> Doorway:
+def _admission(most: int) -> Admission:
     # Half of them from one address, so that nobody keeps all others out.
-    return Doorway(most, max(1, most // 2))
+    return Admission(most, max(1, most // 2))

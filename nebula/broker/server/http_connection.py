@@ -34,7 +34,7 @@ from nebula.broker.server.http_posts import (
     too_large,
     value_of,
 )
-from nebula.broker.server.linger import Farewell
+from nebula.broker.server.linger import LingeringClose
 from nebula.broker.server.websocket import WebSocketTransport, shake_hands
 from nebula.headers import TIMEOUT
 
@@ -76,7 +76,7 @@ class HttpConnection(asyncio.Protocol):
         self._has_all = False
         self._streamed: Streamed | None = None
         self._body_writer: BodyWriter | None = None
-        self._farewell: Farewell | None = None
+        self._farewell: LingeringClose | None = None
 
     # --- asyncio.Protocol ---
 
@@ -161,7 +161,7 @@ class HttpConnection(asyncio.Protocol):
         self._timer.cancel()
         self._listener.lifetimes.end(self)
         self._transport.resume_reading()
-        self._farewell = Farewell(self._transport, octets, self._listener.limits.connect_timeout)
+        self._farewell = LingeringClose(self._transport, octets, self._listener.limits.connect_timeout)
         if self._body_writer is not None and self._body_writer.is_blocked:
             self._farewell.pause()
         self._farewell.begin()

@@ -16,7 +16,7 @@ _TLS_LINGER_SECONDS = 5.0
 _PORTION_BYTES = 64 * 1024
 
 
-class Farewell:
+class LingeringClose:
     """The last octets for a peer, written as fast as it reads them; then the connection is closed.
 
     Who reads nothing for too long is cut off.
@@ -78,14 +78,14 @@ class Farewell:
             self._timer = loop.call_later(self._seconds, self._transport.abort)
         else:
             self._octets = b""
-            self._timer = part_from(self._transport)
+            self._timer = close_lingering(self._transport)
 
     @property
     def _has_more(self) -> bool:
         return self._written_bytes < len(self._octets)
 
 
-def part_from(transport: asyncio.Transport) -> asyncio.TimerHandle:
+def close_lingering(transport: asyncio.Transport) -> asyncio.TimerHandle:
     """Let the peer read what was written, and close when it does, or a moment later."""
     seconds = _LINGER_SECONDS
     if transport.can_write_eof():

@@ -111,7 +111,7 @@ def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
     text = Shared(read_metrics, METRICS_SECONDS)
 
     async def health(_asked: Asked) -> Answer:
-        # That it is answered at all says that the loop turns.
+        # A reply at all says that the loop runs.
         return Answer(HTTPStatus.OK, b"ok\n")
 
     async def readiness(_asked: Asked) -> Answer:

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nebula.broker.core.counts import Traffic
-from nebula.broker.operations.views import LinkFacts
+from nebula.broker.operations.views import ConnectionFacts
 from nebula.broker.protocol.server_protocol import ServerProtocol
 from nebula.broker.server.admission import keep_alive, place_of
+from nebula.broker.server.identity import ANONYMOUS_IDENTITY, Identity
 from nebula.broker.server.inflight import Load, load_of
-from nebula.broker.server.listener import NOBODY, Identity, Listener
+from nebula.broker.server.listener import Listener
 
 IN_PROCESS: Final = Listener()
 """The listener of what runs in this process: there is nothing to be listened to."""
 
 
-class Link:
+class Peer:
     """A transport, and what is known of its far end.
 
     Args:
@@ -88,7 +89,7 @@ class Link:
         ssl_object = None if tls is None else self._transport.get_extra_info("ssl_object")
         identity = None if tls is None or ssl_object is None else tls.identify(ssl_object, wall)
         if identity is None and self._listener.authenticator is None:
-            return NOBODY
+            return ANONYMOUS_IDENTITY
         return identity
 
     def write(self, pieces: Sequence[bytes]) -> None:
@@ -115,7 +116,7 @@ class Link:
         return size
 
     @property
-    def most_transit_bytes(self) -> int:
+    def most_in_flight_bytes(self) -> int:
         """What is on its way to and from the peer; what it shares with others counts as its own. Cheap.
 
         Also of one that was ended: it may take seconds to read what was written to it.
@@ -136,10 +137,10 @@ class Link:
             own_bytes = min(own_bytes, self._own_unwritten_bytes)
         return load_of(own_bytes + self._held_bytes, self._large, self.protocol.session.outbox)
 
-    def facts(self, now: float, *, waits_for_store: bool) -> LinkFacts:
+    def facts(self, now: float, *, waits_for_store: bool) -> ConnectionFacts:
         """What an operator is told of it."""
         traffic = self.traffic
-        return LinkFacts(
+        return ConnectionFacts(
             self.address or "in process",
             self._listener.scheme,
             self._listener.profile.name,

@@ -1,4 +1,8 @@
-"""Turns at what costs much and anybody may ask for: so many per second, and fair to each place."""
+"""A rate limit for expensive work that strangers can ask for, fair to each network address.
+
+The work is a passcode's hash: 64 MiB and a core each. Requests wait in one line per address, and the lines
+take turns, so that an address which asks without end waits behind itself.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,11 @@ from contextlib import asynccontextmanager
 from nebula.errors import SettingsError
 
 
-class Crowded(Exception):
+class TooManyWaiting(Exception):
     """Too many wait for their turn already, most of them from the same place."""
 
 
-class FairLine:
+class RateLimiter:
     """Lets through so many per second, evenly, and so many at once.
 
     Places have their turns in rotation, and where too many wait, one of the place with most of them goes:
@@ -45,7 +49,7 @@ class FairLine:
         """Wait for a turn, and have it for the block. Who is cancelled while it waits takes nobody's room.
 
         Raises:
-            Crowded: too many wait.
+            TooManyWaiting: too many wait.
         """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._make_room(place)
@@ -74,10 +78,10 @@ class FairLine:
         longest = max(self._lines, key=lambda each: len(self._lines[each]))
         # One more of the same place, or of one that has as many, has the worse claim.
         if len(self._lines[longest]) <= len(self._lines.get(place, ())) + 1:
-            raise Crowded
+            raise TooManyWaiting
         last = self._lines[longest][-1]
         self._leave(longest, last)
-        last.set_exception(Crowded())
+        last.set_exception(TooManyWaiting())
 
     def _leave(self, place: str, turn: asyncio.Future[None]) -> None:
         line = self._lines.get(place)

@@ -30,15 +30,15 @@ from nebula.broker.core.storage import PageRequest, Snapshot, Store, StoredMessa
 from nebula.broker.operations.administration import Administration
 from nebula.broker.operations.events import EventLog
 from nebula.broker.protocol.encoding import LARGE_BYTES
-from nebula.broker.server.admission import Doorway
+from nebula.broker.server.admission import Admission
 from nebula.broker.server.connection import Connection
-from nebula.broker.server.fairness import Turns
+from nebula.broker.server.fairness import FairScheduler
 from nebula.broker.server.http import Page
 from nebula.broker.server.http_posts import Post
-from nebula.broker.server.inflight import Transit
+from nebula.broker.server.inflight import InFlightBytes
 from nebula.broker.server.lifetimes import Lifetimes
 from nebula.broker.server.listener import Listener
-from nebula.broker.server.listeners import Doors
+from nebula.broker.server.open_listeners import OpenListeners
 from nebula.broker.store.disk import DiskWatch
 from nebula.broker.store.writer import Writer
 from nebula.errors import SettingsError
@@ -126,13 +126,13 @@ class Server:
         self._writer = None if store is None else Writer(store, self._on_committed, self._on_store_failed)
         self._on_failure = on_failure
         # Without those that were refused and are still being told so: they take nobody's place.
-        self._doorway = Doorway(
+        self._admission = Admission(
             self.limits.max_connections, self.limits.max_connections_per_address, self._evict
         )
         self.lifetimes = Lifetimes() if lifetimes is None else lifetimes
-        self._doors = Doors(
+        self._open_listeners = OpenListeners(
             partial(Connection, self, None),
-            self._doorway,
+            self._admission,
             self.limits,
             self.pages,
             self.posts,
@@ -140,7 +140,7 @@ class Server:
             self.lifetimes,
         )
         self._connections: set[Connection] = set()
-        self.transit: Transit[Connection] = Transit(self.limits.max_transit_bytes)
+        self.in_flight: InFlightBytes[Connection] = InFlightBytes(self.limits.max_transit_bytes)
         self._relieves_soon = False
         self._disk = free_disk_bytes and DiskWatch(free_disk_bytes, self.limits.min_free_disk_bytes)
         self._clock: asyncio.TimerHandle | None = None
@@ -151,7 +151,7 @@ class Server:
         self.one_walk = asyncio.Lock()
         self.started_at = 0.0
         # Until start.
-        self.turns: Turns = None  # type: ignore[assignment]
+        self.fairness: FairScheduler = None  # type: ignore[assignment]
         self.events: EventLog = None  # type: ignore[assignment]
         self.administration: Administration = None  # type: ignore[assignment]
         self.broker: Broker = None  # type: ignore[assignment]
@@ -167,7 +167,7 @@ class Server:
         """
         self.loop = asyncio.get_running_loop()
         self.time = self.loop.time
-        self.turns = Turns(self.loop, self._flush, self._work_now)
+        self.fairness = FairScheduler(self.loop, self._flush, self._work_now)
         kept = None if self._writer is None else await self._writer.start()
         self.broker = self._make_broker(kept)
         self.events = EventLog(self.broker.account)
@@ -175,9 +175,9 @@ class Server:
         self.administration = Administration(self.broker, self.started_at)
         try:
             for listener in self._listeners:
-                self.urls += await self._doors.open(listener)
+                self.urls += await self._open_listeners.open(listener)
         except OSError:
-            self._doors.end()
+            self._open_listeners.end()
             if self._writer is not None:
                 await self._writer.close([])
             raise
@@ -232,12 +232,12 @@ class Server:
         if problems:
             raise SettingsError("\n".join(problems))
 
-    def close_doors(self) -> None:
+    def close_listeners(self) -> None:
         """Let nobody in any more; who is there stays. The begin of a stop that waits for other things first.
 
         By HTTP pages are answered until `stop` is done: `/readyz` says that the broker is stopping.
         """
-        self._doors.close()
+        self._open_listeners.close()
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Bring what was accepted to its end, then end all connections with an ERROR. Idempotent.
@@ -254,13 +254,15 @@ class Server:
         """
         seconds = self.limits.drain_seconds if drain_seconds is None else drain_seconds
         until = self.time() + seconds
-        self.close_doors()
+        self.close_listeners()
         self.is_stopping = True
         for connection in self._connections:
             connection.rest_for_good()
         await self._until(lambda: self._is_drained, seconds)
         self._end_all(_STOPPING)
-        await self._until(lambda: not (self._connections or self._doors.have_handshakes), _STOP_SECONDS)
+        await self._until(
+            lambda: not (self._connections or self._open_listeners.have_handshakes), _STOP_SECONDS
+        )
         for connection in list(self._connections):
             connection.abort()
         self.events.flush()
@@ -273,7 +275,7 @@ class Server:
                 left = max(until - self.time(), _STORE_SECONDS)
                 await self._writer.close(self.broker.journal.take()[1], left)
         finally:
-            self._doors.end()
+            self._open_listeners.end()
 
     @property
     def _is_drained(self) -> bool:
@@ -291,19 +293,19 @@ class Server:
         self._connections.add(connection)
         if self.is_stopping:
             return _STOPPING  # it was being accepted when the doors were closed
-        return self._doorway.enter(connection, address)
+        return self._admission.enter(connection, address)
 
     def note_known(self, connection: Connection) -> None:
         """The peer has authenticated: from now on the core counts its connection."""
-        self._doorway.know(connection, has_share=connection.principal != ANONYMOUS)
+        self._admission.know(connection, has_share=connection.principal != ANONYMOUS)
 
     def note_parting(self, connection: Connection) -> None:
         """It is at its end, and stays only until the peer has read why."""
-        self._doorway.part(connection)
+        self._admission.part(connection)
 
     def _evict(self, guest: object) -> None:
         """Close a connection that is leaving or has not authenticated, to make room for a new one."""
-        if not self._doors.end_handshake(guest):
+        if not self._open_listeners.end_handshake(guest):
             assert isinstance(guest, Connection)
             guest.abort()
 
@@ -312,7 +314,7 @@ class Server:
         self._connections.discard(connection)
         self.lifetimes.end(connection)
         self._departed.add(connection.traffic)
-        self._doorway.leave(connection)
+        self._admission.leave(connection)
 
     @property
     def connection_count(self) -> int:
@@ -349,7 +351,7 @@ class Server:
         """Why nobody new should be sent here now; None: it is ready."""
         if self._writer is not None and self._writer.has_failed:
             return "the store has failed"
-        if self._listeners and not self._doors.are_open:
+        if self._listeners and not self._open_listeners.are_open:
             return "it is stopping"
         return "the disk is nearly full" if self.broker.account.is_disk_low else None
 
@@ -368,7 +370,7 @@ class Server:
                 for session in work.dirty:
                     outbox_bytes = session.outbox_bytes
                     if outbox_bytes >= LARGE_BYTES:
-                        if self.turns.defers(session.connection, written_bytes):
+                        if self.fairness.defers(session.connection, written_bytes):
                             continue
                         written_bytes += outbox_bytes
                     self._flush(session.connection, now)
@@ -443,11 +445,11 @@ class Server:
 
     def note_blocked(self, unwritten_bytes: int) -> None:
         """A connection does not keep up, with so much at once on its way: it may be too much of all."""
-        if self.transit.grows_too_fast(unwritten_bytes) and not self._relieves_soon:
+        if self.in_flight.grows_too_fast(unwritten_bytes) and not self._relieves_soon:
             self._relieves_soon = True
             self.loop.call_soon(self._relieve)
 
     def _relieve(self) -> None:
         self._relieves_soon = False
-        for connection in self.transit.excess(self.time()):
+        for connection in self.in_flight.excess(self.time()):
             connection.give_way()

@@ -20,7 +20,7 @@ from websockets.typing import Subprotocol
 
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.connection import Connection
-from nebula.broker.server.linger import part_from
+from nebula.broker.server.linger import close_lingering
 from nebula.logs import get_logger
 from nebula.stomp.dialects import DIALECTS
 
@@ -296,7 +296,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         _log.debug("websocket closed", code=None if sent is None else int(sent.code))
         self._connection.eof_received()
         self._transport.resume_reading()
-        self._timer = part_from(self._transport)
+        self._timer = close_lingering(self._transport)
 
 
 def _select_subprotocol(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeAlias, cast
 
 from nebula.broker.core.limits import Limits
-from nebula.broker.server.admission import Doorway
+from nebula.broker.server.admission import Admission
 from nebula.broker.server.connection import Connection
 from nebula.broker.server.http import HttpListener, Page
 from nebula.broker.server.http_posts import Post
@@ -26,12 +26,12 @@ _TLS_SHUTDOWN_SECONDS = 5.0
 _Maker: TypeAlias = Callable[[], asyncio.Protocol]
 
 
-class Doors:
+class OpenListeners:
     """The open listeners of a broker.
 
     Args:
         make_connection: makes the broker's end of what a listener accepts.
-        doorway: where connections are counted; those of TLS from before their handshake.
+        admission: where connections are counted; those of TLS from before their handshake.
         limits: what peers may use.
         pages: what HTTP listeners answer, by path.
         posts: what answers a POST where a listener says that it takes calls, by the begin of the path.
@@ -42,7 +42,7 @@ class Doors:
     def __init__(
         self,
         make_connection: Callable[[Listener], Connection],
-        doorway: Doorway,
+        admission: Admission,
         limits: Limits,
         pages: dict[str, Page],
         posts: dict[str, Post],
@@ -50,7 +50,7 @@ class Doors:
         lifetimes: Lifetimes,
     ) -> None:
         self._make_connection = make_connection
-        self._doorway = doorway
+        self._admission = admission
         self._limits = limits
         self._pages = pages
         self._posts, self._reads = posts, reads
@@ -126,7 +126,9 @@ class Doors:
         for guest in self._handshakes:
             self.end_handshake(guest)
 
-    def _greet(self, peer: socket.socket, make: _Maker, context: ssl.SSLContext, doorway: Doorway) -> None:
+    def _greet(
+        self, peer: socket.socket, make: _Maker, context: ssl.SSLContext, admission: Admission
+    ) -> None:
         """Count in who has come to a TLS listener, and begin its handshake; or close its socket."""
         try:
             host, port = peer.getpeername()[:2]
@@ -134,18 +136,18 @@ class Doors:
             peer.close()
             return
         guest = make()
-        is_closed = self._is_closed if doorway is self._doorway else self._is_ended
-        refusal = "the broker is shutting down" if is_closed else doorway.enter(guest, host)
+        is_closed = self._is_closed if admission is self._admission else self._is_ended
+        refusal = "the broker is shutting down" if is_closed else admission.enter(guest, host)
         if refusal is not None:
             self._log.warning("connection refused", address=f"{host}:{port}", reason=refusal)
             peer.close()
             return
-        handshake = asyncio.get_running_loop().create_task(self._shake_hands(peer, guest, context, doorway))
+        handshake = asyncio.get_running_loop().create_task(self._shake_hands(peer, guest, context, admission))
         self._handshakes[guest] = handshake, peer
         handshake.add_done_callback(lambda _: self._handshakes.pop(guest))
 
     async def _shake_hands(
-        self, peer: socket.socket, guest: asyncio.Protocol, context: ssl.SSLContext, doorway: Doorway
+        self, peer: socket.socket, guest: asyncio.Protocol, context: ssl.SSLContext, admission: Admission
     ) -> None:
         """The guest keeps its place, and gives it back at its end, if it is told of its connection."""
         is_made = False
@@ -162,10 +164,10 @@ class Doors:
                 is_made = not transport.is_closing()
         finally:
             if not is_made:
-                doorway.leave(guest)
+                admission.leave(guest)
 
     def _maker(self, listener: Listener) -> _Maker:
-        doorway = self._doorway
+        admission = self._admission
         make: _Maker = partial(self._make_connection, listener)
         if listener.http:
             make = http = HttpListener(
@@ -178,12 +180,12 @@ class Doors:
                 listener=listener,
                 lifetimes=self._lifetimes,
             )
-            doorway = http.doorway
+            admission = http.admission
             self._http_listeners.append(http)
         if listener.tls is None:
             return make
         context = listener.tls.context
-        return lambda: _Arrival(lambda peer: self._greet(peer, make, context, doorway))
+        return lambda: _Arrival(lambda peer: self._greet(peer, make, context, admission))
 
 
 class _Arrival(asyncio.Protocol):
