@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import h11
 import pytest
@@ -175,6 +176,7 @@ def test_octets_behind_a_body_are_dropped_and_a_hang_up_is_noticed(run_loop: Cal
     with serve_http(posts={"/wait/": waiting}, run_loop=run_loop) as http:
         browser = wait_at(http, waiting)
         browser.socket.sendall(bytes(20 << 20))
+        connection: Any
         (connection,) = http.listener._asking
 
         assert http.served.ask(lambda: len(connection._http.trailing_data[0])) <= 256 * 1024
@@ -246,7 +248,7 @@ class Reading:
 def test_very_many_chunks_of_one_read_take_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = Reading(monkeypatch)
     with serve_http(posts={"/echo/": echo}) as http:
-        counting = asyncio.run_coroutine_threadsafe(reading.count_turns(), http.served.server.loop)
+        counting = asyncio.run_coroutine_threadsafe(reading.count_turns(), http.served.server.runtime.loop)
         browser = Browser(http.port)
         browser.socket.sendall(HEAD_OF_CHUNKS + b"1\r\nx\r\n" * CHUNKS + b"0\r\n\r\n")
 

@@ -301,7 +301,7 @@ def test_connection_ends_with_its_certificate(site: Site) -> None:
 
         assert message_of(till) == "your certificate has expired"
         assert alice.is_in_order()
-        assert broker.ask(lambda: broker.server.ended) == {"your certificate has expired": 1}
+        assert broker.ask(lambda: broker.server.runtime.ended) == {"your certificate has expired": 1}
 
 
 def test_certificate_that_has_expired_by_our_clock_does_not_come_in(site: Site) -> None:
@@ -358,10 +358,10 @@ def test_file_that_cannot_be_used_ends_nobody(site: Site) -> None:
 def test_connection_that_is_too_old_ends(site: Site) -> None:
     with serve(lifetimes=Lifetimes(max_seconds=1_000.0)) as broker:
         alice = broker.connect()
-        broker.ask(lambda: broker.server.lifetimes.advance(broker.server.time() + 999.0))
+        broker.ask(lambda: broker.server.lifetimes.advance(broker.server.runtime.time() + 999.0))
         assert alice.is_in_order()
 
-        broker.ask(lambda: broker.server.lifetimes.advance(broker.server.time() + 1_000.0))
+        broker.ask(lambda: broker.server.lifetimes.advance(broker.server.runtime.time() + 1_000.0))
 
         assert message_of(alice) == TOO_OLD
 

@@ -52,7 +52,7 @@ def test_who_is_at_its_end_makes_room_before_all_others() -> None:
         admission.enter(guest, "192.0.2.1")
     for guest in ("a", "b"):
         admission.know(guest, has_share=True)
-        admission.part(guest)
+        admission.linger(guest)
     admission.leave("a")
 
     assert [admission.enter(guest, "192.0.2.2") for guest in ("c", "d")] == [None, None]
@@ -89,6 +89,10 @@ class Peer:
     @property
     def peer(self) -> Peer:
         return self
+
+    @property
+    def outbox_bytes(self) -> int:
+        return 0
 
     @property
     def most_in_flight_bytes(self) -> int:
@@ -128,11 +132,11 @@ def test_largest_connection_of_the_principal_gives_way() -> None:
 def test_principals_are_read_in_rotation_however_many_connections_they_have() -> None:
     order: list[Peer] = []
     loop = asyncio.new_event_loop()
-    turns = FairScheduler(loop, lambda _connection, _now: None, lambda: None)
+    turns: FairScheduler[Peer] = FairScheduler(loop, lambda _connection, _now: None, lambda: None)
     hogs = [Peer("hog", turns=order) for _ in range(10)]
     alice = Peer("alice", turns=order)
     for each in (*hogs, alice):
-        turns.line_up(each)  # type: ignore[arg-type]
+        turns.line_up(each)
     for _ in range(20):
         loop.call_soon(loop.stop)
         loop.run_forever()

@@ -47,7 +47,7 @@ class FakeTransport:
 
 
 def connected(server: Server) -> tuple[Any, FakeTransport]:
-    connection, transport = Connection(server), FakeTransport()
+    connection, transport = Connection(server.runtime), FakeTransport()
     connection.connection_made(transport)  # type: ignore[arg-type]
     connection.data_received(CONNECT)
     return connection, transport
@@ -102,10 +102,10 @@ def test_peer_whose_beats_lie_unread_is_not_taken_for_dead() -> None:
         alice = Wire(broker.port)
         alice.connect("1.2", heart_beat="1000,0")
         # The loop reads somebody else for longer than the peer's margin; meanwhile the peer beats.
-        broker.ask(lambda: broker.server.loop.add_reader(theirs, be_busy))
+        broker.ask(lambda: broker.server.runtime.loop.add_reader(theirs, be_busy))
         ours.send(b"!")
         is_busy.wait()
         alice.send(b"\n")
 
         assert alice.is_in_order()
-        broker.ask(lambda: broker.server.loop.remove_reader(theirs))
+        broker.ask(lambda: broker.server.runtime.loop.remove_reader(theirs))

@@ -46,7 +46,7 @@ REASONS: Final = (
 )
 
 
-# What happens to connections, in the words of the log.
+# What happens to connections.
 EVENTS: Final = (
     "connection failed",
     "connection refused",

@@ -77,6 +77,7 @@ class ServerProtocol:
         is_resting: it gave us much to do, and there is more: call `go_on` when the others had their turn.
         is_finished: nothing more is to be read. Write what there is, then close.
         fault: the text of the ERROR that ended the connection, if one did.
+        received_frames: the number of frames that were read, heart-beats not counted.
         is_turn_over: asked after some frames, to rest where others are at work; None: nobody else is.
     """
 
@@ -90,6 +91,7 @@ class ServerProtocol:
         self.is_finished = False
         self.is_turn_over: Callable[[], bool] | None = None
         self.fault: str | None = None
+        self.received_frames = 0
         self.version: str | None = None
         self.heartbeat = Heartbeat(0.0, 0.0, now=now)
         self._broker = broker
@@ -263,6 +265,7 @@ class ServerProtocol:
                 raise parser.failure
         except (RemoteProtocolError, Refused) as error:
             self._fail(error)
+        self.received_frames += count
         return count
 
     def _handle(self, frames: list[Frame]) -> None:

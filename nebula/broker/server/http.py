@@ -1,22 +1,22 @@
-"""The broker's HTTP listener: paths, allowed origins, and the limits on what requests may hold.
+"""The HTTP listener of the broker: paths, allowed origins, and limits on what requests may hold.
 
 `http_connection` reads each connection. On `/stomp` a request for a WebSocket turns it into one
-(`websocket`); elsewhere it is answered with a page (`pages`), or the posted body is handed on (`http_posts`).
+(`websocket`); elsewhere the reply is a page (`pages`), or the posted body is handed on (`http_posts`).
 
-    listener = HttpListener(lambda: Connection(server), origins=["https://shop.example"])
-    await loop.create_server(listener, "127.0.0.1", 61680)
+    listener = HttpListener(lambda: Connection(runtime), origins=["https://shop.example"])
+    await loop.create_server(lambda: HttpConnection(listener), "127.0.0.1", 61680)
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.admission import Admission
 from nebula.broker.server.connection import Connection
-from nebula.broker.server.http_connection import HttpConnection
-from nebula.broker.server.http_posts import Answer, Asked, Page, Post
+from nebula.broker.server.http_posts import Page, Post
 from nebula.broker.server.lifetimes import Lifetimes
 from nebula.broker.server.listener import Listener, host_name, is_loopback
 from nebula.logs import PacedLog
@@ -26,11 +26,29 @@ _LARGEST_BODIES = 64
 
 _NO_RULES = Listener(http=True)
 
-__all__ = ["Answer", "Asked", "HttpListener", "Page"]
+
+class HttpPeer(Protocol):
+    """A connection of an HTTP listener, as the listener sees it."""
+
+    @property
+    def payer(self) -> str:
+        """The principal where that is proved, else the address."""
+        ...
+
+    @property
+    def unread_bytes(self) -> int:
+        """What it holds of its reply until the peer has read all of it."""
+        ...
+
+    def abort(self) -> None:
+        """Close at once."""
+
+    def end_for(self, reason: str) -> None:
+        """End the request, because the sender's identity is no longer valid."""
 
 
 class HttpListener:
-    """Makes the protocol of each connection that an HTTP listener accepts: for `loop.create_server`.
+    """What the connections of an HTTP listener share: its rules, pages and limits.
 
     Args:
         make_connection: makes the broker's end of a new WebSocket; None: there are no WebSockets here.
@@ -76,28 +94,24 @@ class HttpListener:
         self.log = PacedLog("nebula.broker")
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self.is_stopping = False
-        self._asking: set[HttpConnection] = set()
+        self._asking: set[HttpPeer] = set()
         # Who has not been upgraded yet is no connection that the broker counts, but holds a file of ours.
         self.admission = _admission(self.limits.max_http_requests)
         self.calling = _admission(self.limits.max_http_calls)
-        self._callers: dict[HttpConnection, str] = {}
+        self._callers: dict[HttpPeer, str] = {}
         self._calls_by: Counter[str] = Counter()
-
-    def __call__(self) -> HttpConnection:
-        """The protocol of one more connection."""
-        return HttpConnection(self)
 
     def close(self) -> None:
         """End all who are not upgraded; those who are belong to the broker."""
         for connection in list(self._asking):
             connection.abort()
 
-    def admit(self, connection: HttpConnection, address: str | None) -> bool:
+    def admit(self, connection: HttpPeer, address: str | None) -> bool:
         """Count one in until it is upgraded or gone; False when there are too many, or of one address."""
         self._asking.add(connection)
         return self.admission.enter(connection, address) is None
 
-    def dismiss(self, connection: HttpConnection) -> None:
+    def dismiss(self, connection: HttpPeer) -> None:
         """Count it out."""
         self._asking.discard(connection)
         self.lifetimes.end(connection)
@@ -106,7 +120,7 @@ class HttpListener:
         if (payer := self._callers.pop(connection, None)) is not None:
             self._calls_by -= Counter([payer])
 
-    def begin_call(self, connection: HttpConnection, address: str | None) -> bool:
+    def begin_call(self, connection: HttpPeer, address: str | None) -> bool:
         """Count it among those who wait for a call, no more at the door: slow calls keep no probe out.
 
         Returns:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import h11
 
 from nebula.broker.core.access import ANONYMOUS
 from nebula.broker.server.admission import keep_alive, place_of
 from nebula.broker.server.body_writer import BodyWriter
+from nebula.broker.server.http import HttpListener
 from nebula.broker.server.http_posts import (
     NOT_ADMITTED,
     TOO_BUSY,
@@ -37,9 +38,6 @@ from nebula.broker.server.http_posts import (
 from nebula.broker.server.linger import LingeringClose
 from nebula.broker.server.websocket import WebSocketTransport, shake_hands
 from nebula.headers import TIMEOUT
-
-if TYPE_CHECKING:
-    from nebula.broker.server.http import HttpListener
 
 WEBSOCKET_PATH: Final = "/stomp"
 

@@ -13,8 +13,9 @@ from typing import TypeAlias, cast
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.admission import Admission
 from nebula.broker.server.connection import Connection
-from nebula.broker.server.http import HttpListener, Page
-from nebula.broker.server.http_posts import Post
+from nebula.broker.server.http import HttpListener
+from nebula.broker.server.http_connection import HttpConnection
+from nebula.broker.server.http_posts import Page, Post
 from nebula.broker.server.lifetimes import Lifetimes
 from nebula.broker.server.listener import Listener
 from nebula.logs import PacedLog
@@ -170,7 +171,7 @@ class OpenListeners:
         admission = self._admission
         make: _Maker = partial(self._make_connection, listener)
         if listener.http:
-            make = http = HttpListener(
+            http = HttpListener(
                 partial(self._make_connection, listener),
                 origins=listener.origins,
                 limits=self._limits,
@@ -180,6 +181,7 @@ class OpenListeners:
                 listener=listener,
                 lifetimes=self._lifetimes,
             )
+            make = partial(HttpConnection, http)
             admission = http.admission
             self._http_listeners.append(http)
         if listener.tls is None:

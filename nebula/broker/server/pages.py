@@ -7,16 +7,12 @@ import hmac
 from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nebula.broker.operations.metrics import CONTENT_TYPE, metrics_text
-from nebula.broker.operations.status import finish, status_of
-from nebula.broker.server.http import Answer, Asked, Page
-from nebula.broker.server.http_posts import WRONG_HOST
+from nebula.broker.server.http_posts import WRONG_HOST, Answer, Asked, Page
+from nebula.broker.server.server import Server
 from nebula.errors import SettingsError
-
-if TYPE_CHECKING:
-    from nebula.broker.server.server import Server
 
 # Whoever guesses a token of this length has more than the age of the universe to do it.
 _FEWEST_CHARACTERS: Final = 16
@@ -106,7 +102,7 @@ def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
     """
 
     async def read_metrics() -> bytes:
-        return metrics_text(await finish(server, status_of(server)), server.commits)
+        return metrics_text(await server.runtime.walk(server.status()), server.runtime.commits)
 
     text = Shared(read_metrics, METRICS_SECONDS)
 

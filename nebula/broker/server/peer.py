@@ -1,4 +1,4 @@
-"""The way to a peer: whence it comes, who it is by its certificate, and what goes over it."""
+"""The far end of a connection: its address, its identity by certificate, and the bytes to and from it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ class Peer:
 
     Args:
         transport: open.
-        listener: by whose rules the peer is treated.
+        listener: whose rules apply.
         now: when it was accepted.
 
     Attributes:
-        traffic: counts its octets.
+        address: host and port; None: in this process.
+        traffic: counts bytes.
         held_before_bytes: what the transport has read and cannot hand on yet.
-        protocol: the broker's side of the connection.
+        protocol: the broker's side of the connection; set by its owner before bytes flow.
     """
 
     def __init__(self, transport: Any, listener: Listener, now: float) -> None:
@@ -40,7 +41,14 @@ class Peer:
         self._large: Sequence[bytes] = ()
         self._own_unwritten_bytes = 0
         self.held_before_bytes = 0
-        self.protocol: ServerProtocol = None  # type: ignore[assignment]  # until it was made
+        self.protocol: ServerProtocol
+        # Asked for now: a transport that is closed may not know its addresses any more. What runs in this
+        # process has none.
+        is_remote = listener is not IN_PROCESS
+        peername = transport.get_extra_info("peername") if is_remote else None
+        self._host = peername[0] if peername else None
+        self.address = f"{peername[0]}:{peername[1]}" if peername else None
+        self._sockname = transport.get_extra_info("sockname") if is_remote else None
 
     def part(self) -> None:
         """The transport is closed: let it go, as it knows who knows us."""
@@ -51,24 +59,19 @@ class Peer:
         return None if self._listener is IN_PROCESS else keep_alive(self._transport, seconds)
 
     @property
-    def _peer(self) -> tuple[str, int] | None:
-        # What runs in this process comes from nowhere.
-        if self._listener is IN_PROCESS:
-            return None
-        found = self._transport.get_extra_info("peername")
-        return (found[0], found[1]) if found else None
+    def local_address(self) -> str | None:
+        """The listener's end, as a URL; None: in this process."""
+        name = self._sockname
+        return f"{self._listener.scheme}://{name[0]}:{name[1]}" if name else None
 
-    @property
-    def address(self) -> str | None:
-        """Where the peer is, with its port; None: in this process."""
-        peer = self._peer
-        return None if peer is None else f"{peer[0]}:{peer[1]}"
+    def age_seconds(self, now: float) -> float:
+        """How long ago it was accepted."""
+        return now - self._since
 
     @property
     def place(self) -> str:
-        """What all who come from there have in common; see `place_of`."""
-        peer = self._peer
-        return "" if peer is None else place_of(peer[0])
+        """The key of its address, see `place_of`."""
+        return "" if self._host is None else place_of(self._host)
 
     @property
     def who(self) -> dict[str, str]:

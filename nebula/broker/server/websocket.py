@@ -21,10 +21,7 @@ from websockets.typing import Subprotocol
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.connection import Connection
 from nebula.broker.server.linger import close_lingering
-from nebula.logs import get_logger
 from nebula.stomp.dialects import DIALECTS
-
-_log = get_logger("nebula.broker")
 
 # The best first. They only say that it is STOMP: which version counts is settled by CONNECT.
 _SUBPROTOCOLS = [Subprotocol(f"v{version.replace('.', '')}.stomp") for version in reversed(DIALECTS)]
@@ -292,8 +289,6 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             return
         self._is_over = True
         self._unread.clear()
-        sent = self._websocket.close_sent
-        _log.debug("websocket closed", code=None if sent is None else int(sent.code))
         self._connection.eof_received()
         self._transport.resume_reading()
         self._timer = close_lingering(self._transport)
