@@ -318,8 +318,8 @@ def test_answer_waits_for_who_reads_late(
     contexts: tuple[ssl.SSLContext, ssl.SSLContext],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parting, "_LINGER_SECONDS", 0.01)
-    monkeypatch.setattr(parting, "_TLS_LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(parting, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(parting, "TLS_LINGER_SECONDS", 0.01)
     server, client = contexts if is_secure else (None, None)
     with serve_http(posts={"/large/": repeat}, tls=server, run_loop=run_loop) as http:
         late = ask_for(http, 16, client)
@@ -330,7 +330,7 @@ def test_answer_waits_for_who_reads_late(
         http.until(lambda: len(http.listener._asking) == 1)
 
         # The end of its answer may wait in a TLS transport that we do not see.
-        monkeypatch.setattr(parting, "_TLS_LINGER_SECONDS", 60.0)
+        monkeypatch.setattr(parting, "TLS_LINGER_SECONDS", 60.0)
         assert late.answer()[0] == 200
         assert len(late.rest()) == 16 << 20
 
@@ -360,7 +360,7 @@ def test_many_small_answers_of_one_address_give_way_before_a_larger_one_of_anoth
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # What was handed to the system is lost if it is not read in this time, and it is read late here.
-    monkeypatch.setattr(parting, "_LINGER_SECONDS", 60.0)
+    monkeypatch.setattr(parting, "LINGER_SECONDS", 60.0)
     with serve_http(Limits(max_http_unread_bytes=16 << 20), posts={"/large/": repeat}) as http:
         greedy = [ask_for(http, 5) for _ in range(3)]
         http.until(lambda: http.listener.unread_bytes > 15 << 20)

@@ -89,7 +89,7 @@ def test_server_stops_in_time_also_when_a_peer_reads_nothing(
     assert deaf.is_in_order()
     block(broker, "/topic/t")
     # A peer that is to be told why gets so long: who waited for it would not come to an end here.
-    monkeypatch.setattr("nebula.broker.server.connection._FLUSH_SECONDS", 60.0)
+    monkeypatch.setattr("nebula.broker.server.connection.FLUSH_SECONDS", 60.0)
 
     broker.stop()
 

@@ -55,7 +55,7 @@ def connected(server: Server) -> tuple[Any, FakeTransport]:
 
 def test_peers_with_much_to_say_are_read_some_at_a_time_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     # By number alone: a machine that is busy with others would end a turn sooner.
-    monkeypatch.setattr(turns, "_TURN_SECONDS", 60.0)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 60.0)
 
     async def run() -> list[list[bool]]:
         server = Server([])

@@ -14,6 +14,7 @@ from nebula.broker.core.destinations.last_value import LastValues
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.registry import Queues
 from nebula.broker.core.destinations.topic import Topics
+from nebula.broker.core.fixed_limits import MAX_OWN_REQUEST_BYTES
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import (
     HEAD_COST_BYTES,
@@ -41,7 +42,6 @@ _TOPIC: Final = Kind.TOPIC
 # Levels of the broker's own queue: of who may call its verbs, and of all others.
 _OPERATORS: Final = PRIORITIES - 1
 _OTHERS: Final = 0
-_MOST_OWN_BYTES: Final = 1024 * 1024
 
 
 class Sending:
@@ -385,7 +385,7 @@ class Sending:
         while asked and line.depot is None and (not line.front or asked[0][0] < line.front[0].number):
             asked.popleft()
         has_share = len(asked) < limits.max_own_requests_per_session and (
-            not asked or sum(size_bytes for _, size_bytes in asked) + len(body) <= _MOST_OWN_BYTES
+            not asked or sum(size_bytes for _, size_bytes in asked) + len(body) <= MAX_OWN_REQUEST_BYTES
         )
         leaves_room = head.priority == _OPERATORS or queue.stored_bytes * 2 <= queue.rules.max_memory_bytes
         has_room = len(line) < limits.max_own_requests and leaves_room

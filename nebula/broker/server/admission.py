@@ -23,11 +23,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 
-# Whoever has one address of IPv6 has its whole subnet (RFC 4291, 2.5.4).
-_SUBNET_BITS = 64
-
-# A packet or three may get lost on the way.
-_KEEPALIVE_PROBES = 4
+from nebula.broker.core.fixed_limits import KEEPALIVE_PROBES, SUBNET_BITS
 
 
 class Admission:
@@ -155,8 +151,8 @@ def keep_alive(transport: asyncio.BaseTransport, seconds: float) -> str | None:
     # Not all systems let it be chosen; theirs is two hours then.
     if hasattr(socket, "TCP_KEEPIDLE"):
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(seconds)))
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(seconds / _KEEPALIVE_PROBES)))
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(seconds / KEEPALIVE_PROBES)))
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
     peer = transport.get_extra_info("peername")
     return str(peer[0]) if peer else None
 
@@ -168,4 +164,4 @@ def place_of(address: str) -> str:
     whole = ipaddress.IPv6Address(address.partition("%")[0])
     if whole.ipv4_mapped is not None:
         return str(whole.ipv4_mapped)  # a peer of IPv4 at a listener on `::`
-    return str(ipaddress.IPv6Network((whole, _SUBNET_BITS), strict=False))
+    return str(ipaddress.IPv6Network((whole, SUBNET_BITS), strict=False))

@@ -24,21 +24,20 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import Field
 
 from nebula.broker.core.access import ANONYMOUS
+from nebula.broker.core.fixed_limits import (
+    HASHES_AT_ONCE,
+    MAX_PASSCODE_WAIT_SECONDS,
+    MAX_REMEMBERED_PASSCODES,
+    TOKEN_LEEWAY_SECONDS,
+)
 from nebula.broker.server.identity import ANONYMOUS_IDENTITY, Identity, Proof
 from nebula.broker.server.rate_limit import RateLimiter, TooManyWaiting
 from nebula.errors import SettingsError
 from nebula.logs import PacedLog
 from nebula.settings import Settings, load
 
-# Whoever has to wait longer for the check of a passcode is refused: the queue is bounded by it.
-_LONGEST_WAIT = 10.0
-# An argon2 hash takes 64 MiB by default, and a core.
-_HASHES_AT_ONCE = 2
-_REMEMBERED = 4096
 # What strangers call themselves, in the log.
 _MOST_CHARACTERS = 200
-# Clocks of those who make tokens differ from ours.
-_TOKEN_LEEWAY = 10.0
 
 # Later than any token needs to expire: the claim may be any number.
 _END_OF_TIME = 1 << 53
@@ -93,7 +92,7 @@ class Authenticator:
         self._issuer = issuer
         self._may_be_anonymous = anonymous
         self._rate_limiter = RateLimiter(
-            verifications_per_second, at_once=_HASHES_AT_ONCE, longest_wait=_LONGEST_WAIT
+            verifications_per_second, at_once=HASHES_AT_ONCE, longest_wait=MAX_PASSCODE_WAIT_SECONDS
         )
         self._users: Mapping[str, str] = {}
         self._dummy = ""
@@ -224,7 +223,7 @@ class Authenticator:
 
     def _remember(self, key: bytes, login: str, expected: str) -> None:
         self._good[key] = (login, expected)
-        if len(self._good) > _REMEMBERED:
+        if len(self._good) > MAX_REMEMBERED_PASSCODES:
             self._good.popitem(last=False)
 
     # --- tokens ---
@@ -239,7 +238,7 @@ class Authenticator:
                 algorithms=[key.algorithm_name],
                 audience=self._audience,
                 issuer=self._issuer,
-                leeway=_TOKEN_LEEWAY,
+                leeway=TOKEN_LEEWAY_SECONDS,
                 options={"require": ["exp", "sub"]},
             )
         # Its header may be JSON of any depth, and its `exp` an Infinity.
@@ -250,7 +249,7 @@ class Authenticator:
         if fault := _fault_of(principal):
             self._log.warning("token refused", reason=f"its sub {fault}", sub=principal[:_MOST_CHARACTERS])
             return None
-        expires_at = min(int(claims["exp"]), _END_OF_TIME) + _TOKEN_LEEWAY
+        expires_at = min(int(claims["exp"]), _END_OF_TIME) + TOKEN_LEEWAY_SECONDS
         return Identity(principal, Proof.TOKEN, expires_at, _print_of(key))
 
     def _key_of(self, token: str) -> jwt.PyJWK:

@@ -14,6 +14,12 @@ from typing import Any, Final
 
 from nebula.broker.core.access import ANONYMOUS
 from nebula.broker.core.counts import Traffic
+from nebula.broker.core.fixed_limits import (
+    FLUSH_SECONDS,
+    LINGER_SECONDS,
+    MAX_REFUSAL_REST_SECONDS,
+    REFUSAL_REST_SECONDS,
+)
 from nebula.broker.operations.events import ConnectionEnd, EndReason, unquoted
 from nebula.broker.operations.views import ConnectionFacts
 from nebula.broker.protocol.server_protocol import ServerProtocol
@@ -24,19 +30,10 @@ from nebula.broker.server.peer import IN_PROCESS, Peer
 from nebula.broker.server.runtime import Runtime
 from nebula.errors import Refused
 
-# After the last octet was handed over, so long may the peer take to read it (D.25), and so long
-# do we wait for its own end, since closing at once could reset the connection under our ERROR.
-_FLUSH_SECONDS = 5.0
-_LINGER_SECONDS = 1.0
-
 # The loop may have been busy for longer than a peer's margin, with its beats unread. A moment
 # later they have been.
 _SECOND_LOOK_SECONDS = 0.05
 
-# For each time that a principal is refused more than its share, its connection is not read for so long: to be
-# refused must not cost the others more than to be served. It can still drain meanwhile, only more slowly.
-_REST_SECONDS = 0.005
-_LONGEST_REST_SECONDS = 0.2
 
 _NO_ROOM: Final = "the broker has no room for what is on its way to and from you"
 
@@ -228,7 +225,7 @@ class Connection(asyncio.Protocol):
             return 0.0
         if not self._runtime.fairness.has_other_principals(self._runtime.time()):
             return 0.0
-        return min(_LONGEST_REST_SECONDS, refused * _REST_SECONDS)
+        return min(MAX_REFUSAL_REST_SECONDS, refused * REFUSAL_REST_SECONDS)
 
     def _line_up(self, rest_seconds: float = 0.0) -> None:
         if self._is_in_line:
@@ -516,7 +513,7 @@ class Connection(asyncio.Protocol):
         with contextlib.suppress(OSError):
             if self._transport.can_write_eof():
                 self._transport.write_eof()
-        seconds = _FLUSH_SECONDS if self._transport.get_write_buffer_size() else _LINGER_SECONDS
+        seconds = FLUSH_SECONDS if self._transport.get_write_buffer_size() else LINGER_SECONDS
         self._timer = self._runtime.loop.call_later(seconds, self._transport.abort)
 
 

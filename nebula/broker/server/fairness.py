@@ -27,26 +27,15 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-# A peer that sent this much at once has more to send.
-_LONG_READ_BYTES = 128 * 1024
-
-# The same while large bodies wait to be written.
-_READ_BEHIND_BYTES = 4 * 1024
-
-# Connections taken from the lines in one turn of the loop, for one read each. With 256 KB a read all others,
-# timers and signals wait for one MB at most, however many connections are in line.
-_LONG_READS_AT_ONCE = 4
-
-# Some of them were read already, and go on with frames that wait. That is work: no more of it in one turn.
-_TURN_SECONDS = 0.004
-
-# A turn ends after this time if another connection was read less than `_AT_WORK_SECONDS` ago. A request waits
-# for such a turn at each of its four steps.
-_SHORT_TURN_SECONDS = 0.0005
-_AT_WORK_SECONDS = 0.1
-
-# Bytes of large outboxes that are written in one turn of the loop. The kernel takes a GB/s or less.
-_LONG_WRITES_BYTES = 4 * 1024 * 1024
+from nebula.broker.core.fixed_limits import (
+    AT_WORK_SECONDS,
+    LONG_READ_BYTES,
+    LONG_READS_AT_ONCE,
+    LONG_WRITES_BYTES,
+    READ_BEHIND_BYTES,
+    SHORT_TURN_SECONDS,
+    TURN_SECONDS,
+)
 
 
 class Scheduled(Protocol):
@@ -111,14 +100,14 @@ class FairScheduler(Generic[_C]):
             self._reader, self._changed_at = id(connection), now
             if connection.payer != self._payer:
                 self._payer, self._payer_changed_at = connection.payer, now
-        if now - self._changed_at >= _AT_WORK_SECONDS:
+        if now - self._changed_at >= AT_WORK_SECONDS:
             return None
-        self._over_at = time.perf_counter() + _SHORT_TURN_SECONDS
+        self._over_at = time.perf_counter() + SHORT_TURN_SECONDS
         return self._is_over
 
     def has_other_principals(self, now: float) -> bool:
         """Whether connections of several principals were read a moment ago."""
-        return now - self._payer_changed_at < _AT_WORK_SECONDS
+        return now - self._payer_changed_at < AT_WORK_SECONDS
 
     def _is_over(self) -> bool:
         return time.perf_counter() >= self._over_at
@@ -128,7 +117,7 @@ class FairScheduler(Generic[_C]):
 
         The threshold is lower while connections wait to be written.
         """
-        return size >= _LONG_READ_BYTES or (size >= _READ_BEHIND_BYTES and bool(self._unwritten))
+        return size >= LONG_READ_BYTES or (size >= READ_BEHIND_BYTES and bool(self._unwritten))
 
     def line_up(self, connection: _C) -> None:
         """Queue a connection that has stopped reading. Its `take_turn` is called once.
@@ -145,7 +134,7 @@ class FairScheduler(Generic[_C]):
         Args:
             written_bytes: what was written in this turn to connections with large outboxes.
         """
-        if written_bytes < _LONG_WRITES_BYTES and not self._unwritten:
+        if written_bytes < LONG_WRITES_BYTES and not self._unwritten:
             return False
         if not self._unwritten:
             self._loop.call_soon(self._write_on)
@@ -162,9 +151,9 @@ class FairScheduler(Generic[_C]):
         if self._unwritten:
             return
         # Not the loop's time, which stands still within a turn.
-        until = time.perf_counter() + _TURN_SECONDS
+        until = time.perf_counter() + TURN_SECONDS
         # Those that line up again meanwhile wait for the next turn.
-        for _ in range(min(_LONG_READS_AT_ONCE, self._waiting)):
+        for _ in range(min(LONG_READS_AT_ONCE, self._waiting)):
             self._take_next().take_turn()
             if time.perf_counter() >= until:
                 break
@@ -181,7 +170,7 @@ class FairScheduler(Generic[_C]):
     def _write_on(self) -> None:
         now = self._loop.time()
         written_bytes = 0
-        while self._unwritten and written_bytes < _LONG_WRITES_BYTES:
+        while self._unwritten and written_bytes < LONG_WRITES_BYTES:
             connection = self._unwritten.popleft()
             written_bytes += connection.outbox_bytes
             self._flush(connection, now)

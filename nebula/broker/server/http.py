@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
+from nebula.broker.core.fixed_limits import HTTP_BODIES
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.admission import Admission
 from nebula.broker.server.connection import Connection
@@ -20,9 +21,6 @@ from nebula.broker.server.http_posts import Page, Post
 from nebula.broker.server.lifetimes import Lifetimes
 from nebula.broker.server.listener import Listener, host_name, is_loopback
 from nebula.logs import PacedLog
-
-# Of what is posted and not answered yet, all bodies of a listener together: so many of the largest.
-_LARGEST_BODIES = 64
 
 _NO_RULES = Listener(http=True)
 
@@ -169,7 +167,7 @@ class HttpListener:
 
     def take_posted(self, size: int, payer: str) -> bool:
         """Take so many bytes of a body in, if there is room: half of it is for others."""
-        most = _LARGEST_BODIES * self.max_posted_bytes
+        most = HTTP_BODIES * self.max_posted_bytes
         if self.posted_bytes + size > most or self._posted_by[payer] + size > most // 2:
             return False
         self.posted_bytes += size

@@ -13,6 +13,7 @@ from typing import Final, cast
 import h11
 
 from nebula.broker.core.access import ANONYMOUS
+from nebula.broker.core.fixed_limits import HTTP_CHUNKS_AT_ONCE, MAX_HTTP_HEAD_BYTES
 from nebula.broker.server.admission import keep_alive, place_of
 from nebula.broker.server.body_writer import BodyWriter
 from nebula.broker.server.http import HttpListener
@@ -41,14 +42,8 @@ from nebula.headers import TIMEOUT
 
 WEBSOCKET_PATH: Final = "/stomp"
 
-# A browser's cookies for this host fit.
-_MAX_REQUEST_BYTES = 16 * 1024
 
 _INTERNAL: Final = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the log says why")
-
-# A chunk is six octets and eight microseconds at least: one read may hold 43,000. After so many the others
-# have their turn.
-_PIECES_AT_ONCE = 400
 
 
 class HttpConnection(asyncio.Protocol):
@@ -62,7 +57,7 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_REQUEST_BYTES)
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HTTP_HEAD_BYTES)
         self._octets = bytearray()  # of the request's head, as they came
         self._transport: asyncio.Transport
         self._address: str | None = None
@@ -344,7 +339,7 @@ class HttpConnection(asyncio.Protocol):
     def _read_body(self, body: Body) -> None:
         """Take in what has come of it, or so much as is one turn's work."""
         try:
-            for _ in range(_PIECES_AT_ONCE):
+            for _ in range(HTTP_CHUNKS_AT_ONCE):
                 if not self._read_piece(body):
                     return
         except h11.RemoteProtocolError as error:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from nebula.broker.protocol.encoding import LARGE_BYTES
+from nebula.broker.core.fixed_limits import LARGE_BODY_BYTES
 
 if TYPE_CHECKING:
     from nebula.broker.core.session import Delivery
@@ -77,7 +77,7 @@ def load_of(own_bytes: int, large: Iterable[bytes], outbox: Sequence[Delivery | 
             own_bytes += message.size_bytes
         else:
             # Small bodies may be the same object by chance.
-            what = message.body if message.size_bytes >= LARGE_BYTES else message
+            what = message.body if message.size_bytes >= LARGE_BODY_BYTES else message
             shared[id(what)] = message.size_bytes
     return Load(own_bytes, shared, len(outbox))
 

@@ -5,15 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-# So long do we wait for the peer's own end after our last word: closing at once could reset the
-# connection under it.
-_LINGER_SECONDS = 1.0
-
-# TLS has no end of ours alone, and a transport below that we do not see: it may still hold two portions.
-_TLS_LINGER_SECONDS = 5.0
-
-# Of an answer, what is handed to the transport at once, and has to be read in its time.
-_PORTION_BYTES = 64 * 1024
+from nebula.broker.core.fixed_limits import HTTP_PORTION_BYTES, LINGER_SECONDS, TLS_LINGER_SECONDS
 
 
 class LingeringClose:
@@ -69,7 +61,7 @@ class LingeringClose:
         if self._is_over:
             return
         while self._has_more and not (self._is_blocked or self._transport.is_closing()):
-            begin, self._written_bytes = self._written_bytes, self._written_bytes + _PORTION_BYTES
+            begin, self._written_bytes = self._written_bytes, self._written_bytes + HTTP_PORTION_BYTES
             self._transport.write(self._octets[begin : self._written_bytes])
         if self._timer is not None:
             self._timer.cancel()
@@ -87,12 +79,12 @@ class LingeringClose:
 
 def close_lingering(transport: asyncio.Transport) -> asyncio.TimerHandle:
     """Let the peer read what was written, and close when it does, or a moment later."""
-    seconds = _LINGER_SECONDS
+    seconds = LINGER_SECONDS
     if transport.can_write_eof():
         # asyncio's own transport says so where the peer has reset the connection, uvloop's does not.
         with contextlib.suppress(OSError):
             transport.write_eof()
     else:
         transport.close()
-        seconds = _TLS_LINGER_SECONDS
+        seconds = TLS_LINGER_SECONDS
     return asyncio.get_running_loop().call_later(seconds, transport.abort)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias, cast
 
+from nebula.broker.core.fixed_limits import TLS_LINGER_SECONDS
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.admission import Admission
 from nebula.broker.server.connection import Connection
@@ -19,10 +20,6 @@ from nebula.broker.server.http_posts import Page, Post
 from nebula.broker.server.lifetimes import Lifetimes
 from nebula.broker.server.listener import Listener
 from nebula.logs import PacedLog
-
-# Who does not answer the end of its TLS holds a file of ours. As long as `Connection` lets a peer take for
-# its last octets.
-_TLS_SHUTDOWN_SECONDS = 5.0
 
 _Maker: TypeAlias = Callable[[], asyncio.Protocol]
 
@@ -160,7 +157,7 @@ class OpenListeners:
                     peer,
                     ssl=context,
                     ssl_handshake_timeout=self._limits.connect_timeout,
-                    ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS,
+                    ssl_shutdown_timeout=TLS_LINGER_SECONDS,
                 )
                 is_made = not transport.is_closing()
         finally:

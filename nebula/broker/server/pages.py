@@ -9,6 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
+from nebula.broker.core.fixed_limits import METRICS_SECONDS
 from nebula.broker.operations.metrics import CONTENT_TYPE, metrics_text
 from nebula.broker.server.http_posts import WRONG_HOST, Answer, Asked, Page
 from nebula.broker.server.server import Server
@@ -16,9 +17,6 @@ from nebula.errors import SettingsError
 
 # Whoever guesses a token of this length has more than the age of the universe to do it.
 _FEWEST_CHARACTERS: Final = 16
-
-# Who scrapes in a loop has all destinations walked over once in so long, however many do.
-METRICS_SECONDS: Final = 1.0
 
 
 class Token:

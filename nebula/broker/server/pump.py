@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from nebula.broker.core.broker import Broker
+from nebula.broker.core.fixed_limits import LARGE_BODY_BYTES
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.storage import PageRequest, StoredMessage
-from nebula.broker.protocol.encoding import LARGE_BYTES
 
 
 class Pumped(Protocol):
@@ -78,7 +78,7 @@ class Pump:
             while work.dirty or work.resumed or work.pages:
                 for session in work.dirty:
                     outbox_bytes = session.outbox_bytes
-                    if outbox_bytes >= LARGE_BYTES:
+                    if outbox_bytes >= LARGE_BODY_BYTES:
                         if self._defers(session.connection, flushed_bytes):
                             continue
                         flushed_bytes += outbox_bytes
