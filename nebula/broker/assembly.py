@@ -1,4 +1,4 @@
-"""From settings to a server that is ready to start, and to be told that its files have changed."""
+"""Assembly of a server from settings, and the reload of its files."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class StoreStatus:
     """What the store has done since the start.
 
     Attributes:
-        commits: batches, of `rows` together, which took so many `seconds` together.
+        commits: batches; `rows` and `seconds` are totals of all of them.
         backlog: rows that wait for the next batch.
         waiting: sessions whose RECEIPTs wait for it.
     """

@@ -1,4 +1,4 @@
-"""What an operator is shown of the core: plain values, of which nothing leads back into it."""
+"""Views of the core for operators: plain values that hold no reference into it."""
 
 from __future__ import annotations
 

@@ -125,12 +125,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def principal(self) -> str:
-        """Who the peer is, as far as is known."""
+        """The peer's principal, as far as is known."""
         return self._protocol.session.principal
 
     @property
     def payer(self) -> str:
-        """Who pays for in-flight bytes: its principal, or until that is known the address it comes from."""
+        """The payer of in-flight bytes: the principal, or until that is known the address."""
         return self._protocol.session.usage.name
 
     def facts(self, now: float) -> ConnectionFacts:
@@ -242,7 +242,7 @@ class Connection(asyncio.Protocol):
         self._line_up()
 
     def note_partial(self, held_bytes: int) -> None:
-        """For a transport with frames of its own: so many octets have come that it cannot hand on yet."""
+        """Note the bytes of an incomplete frame, for a transport with frames of its own."""
         self.peer.held_before_bytes = held_bytes
         self._runtime.in_flight.touch(self)
         self._protocol.note_partial(self._runtime.time(), is_partial=held_bytes > 0)
@@ -467,7 +467,7 @@ class Connection(asyncio.Protocol):
         self._refusals = self._protocol.session.usage.refusals
         self._runtime.note_known(self)
         version, address = self._protocol.version, self.peer.address
-        # Who runs in this process comes with it, before the broker has said that it listens.
+        # Hosted services come before the broker has said that it listens, and are of no interest.
         if address is not None:
             self._runtime.events.debug("session opened", **self.peer.who, address=address, version=version)
         self._tick()

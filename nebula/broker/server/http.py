@@ -63,7 +63,7 @@ class HttpListener:
         admission: where those are counted who were not upgraded yet, and wait for no call; over TLS, from
             before their handshake.
         calling: where those are counted who wait for a call.
-        is_stopping: nobody may have a WebSocket any more, or post; pages are still answered.
+        is_stopping: WebSockets and posts are refused; pages are still served.
         posted_bytes: of bodies that are not answered yet.
     """
 
@@ -93,7 +93,7 @@ class HttpListener:
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self.is_stopping = False
         self._asking: set[HttpPeer] = set()
-        # Who has not been upgraded yet is no connection that the broker counts, but holds a file of ours.
+        # A request is no connection that the broker counts, but holds a file descriptor.
         self.admission = _admission(self.limits.max_http_requests)
         self.calling = _admission(self.limits.max_http_calls)
         self._callers: dict[HttpPeer, str] = {}
@@ -153,7 +153,7 @@ class HttpListener:
             theirs = [connection for connection in self._asking if connection.payer == payer]
             slowest = max(theirs, key=lambda connection: connection.unread_bytes)
             if slowest.unread_bytes == unread_bytes:
-                break  # nobody is in its way
+                break  # it is the only one
             slowest.abort()
             self.log.warning("answer cut off", reason="too much waits to be read")
 
@@ -166,7 +166,7 @@ class HttpListener:
         return next((read for prefix, read in self.reads.items() if path.startswith(prefix)), None)
 
     def take_posted(self, size: int, payer: str) -> bool:
-        """Take so many bytes of a body in, if there is room: half of it is for others."""
+        """Reserve room for the bytes of a body, if there is some. One payer may have half of it."""
         most = HTTP_BODIES * self.max_posted_bytes
         if self.posted_bytes + size > most or self._posted_by[payer] + size > most // 2:
             return False
@@ -175,7 +175,7 @@ class HttpListener:
         return True
 
     def give_back_posted(self, size: int, payer: str) -> None:
-        """So many bytes of a body are gone."""
+        """Give reserved room back."""
         self.posted_bytes -= size
         self._posted_by[payer] -= size
         if not self._posted_by[payer]:
@@ -195,5 +195,5 @@ class HttpListener:
 
 
 def _admission(most: int) -> Admission:
-    # Half of them from one address, so that nobody keeps all others out.
+    # Half of them from one address, so that it cannot keep all others out.
     return Admission(most, max(1, most // 2))

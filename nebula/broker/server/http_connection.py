@@ -1,4 +1,4 @@
-"""One connection of an HTTP listener: its request is read, and answered, or it becomes a WebSocket.
+"""A connection of an HTTP listener: reads one request and replies to it, or becomes a WebSocket.
 
 h11 reads the request and does no I/O.
 """

@@ -1,4 +1,4 @@
-"""What is posted to an HTTP listener: whether it may be, who its sender is, and its body.
+"""POST requests of an HTTP listener: their checks, the identity of the sender, and the body.
 
 A browser sends what any page of the web asks it to, from inside a network and with its user's certificate.
 So a request has to name a host that is ours, no page's origin but a trusted one, and a content type that no

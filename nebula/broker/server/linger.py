@@ -1,4 +1,7 @@
-"""How a connection ends that has nothing more to say: the peer reads what was written, then it is closed."""
+"""Lingering close: the peer reads the last bytes, then the connection is closed.
+
+To close a socket at once could reset the connection and lose what the peer has not read yet.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ from nebula.broker.core.fixed_limits import HTTP_PORTION_BYTES, LINGER_SECONDS, 
 
 
 class LingeringClose:
-    """The last octets for a peer, written as fast as it reads them; then the connection is closed.
+    """The last bytes for a peer, written as fast as it reads them; then the connection is closed.
 
-    Who reads nothing for too long is cut off.
+    A peer that reads nothing for too long is cut off.
 
     Args:
         transport: of a protocol that hands its `pause_writing` and `resume_writing` on to `pause` and
             `resume`, and calls `cancel` when it is lost.
-        octets: not written yet.
-        seconds: the peer may take for each 64 KiB.
+        octets: the bytes, not written yet.
+        seconds: time limit for the peer to read 64 KiB.
     """
 
     def __init__(self, transport: asyncio.Transport, octets: bytes, seconds: float) -> None:
@@ -31,13 +34,13 @@ class LingeringClose:
 
     def begin(self) -> None:
         """Write what can be written now."""
-        # To be told of each octet that waits: closing loses what the system has not taken yet.
+        # Notify for each byte that waits: closing loses what the system has not taken yet.
         self._transport.set_write_buffer_limits(1)
         self._write()
 
     @property
     def unread_bytes(self) -> int:
-        """The size of what the peer has not read to its end: all of it is held until then."""
+        """The size of all of it until the peer has read it to its end: it is held until then."""
         return len(self._octets)
 
     def pause(self) -> None:
@@ -51,7 +54,7 @@ class LingeringClose:
         asyncio.get_running_loop().call_soon(self._write)
 
     def cancel(self) -> None:
-        """The connection is lost: nobody reads any more."""
+        """The connection is lost."""
         self._is_over = True
         self._octets = b""
         if self._timer is not None:

@@ -32,7 +32,7 @@ class Listener:
         http: it speaks HTTP, and STOMP over WebSocket at /stomp.
         origins: whose pages may connect, for an HTTP listener.
         calls: it answers `POST /call/SERVICE/VERB` too, for an HTTP listener.
-        hosts: names by which requests of that kind may ask for it, beside its own and those of `origins`.
+        hosts: names by which such requests may ask for it, in addition to its own and those of `origins`.
         authenticator: finds out who peers without a client certificate are; None: they are anonymous,
             and may be so on loopback only.
 

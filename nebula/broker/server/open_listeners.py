@@ -1,4 +1,8 @@
-"""Where a broker listens: sockets by TCP, TLS and HTTP, all opened and closed together."""
+"""The open listeners of a broker: sockets for TCP, TLS and HTTP, opened and closed together.
+
+TLS handshakes are done here and not by the loop, which tells of a connection only after its handshake: a peer
+that stays silent in it would hold a file descriptor and be counted by no cap.
+"""
 
 from __future__ import annotations
 
@@ -88,9 +92,9 @@ class OpenListeners:
         ]
 
     def close(self) -> None:
-        """Let no peers in any more. Who is there stays, but for those in a TLS handshake. Idempotent.
+        """Accept no more connections. Open ones stay; TLS handshakes are ended. Idempotent.
 
-        By HTTP pages are answered until `end`.
+        HTTP pages are served until `end`.
         """
         self._is_closed = True
         for server in self._servers:
@@ -101,7 +105,7 @@ class OpenListeners:
         self._end_handshakes()
 
     def end(self) -> None:
-        """Listen no more at all, and end those who have only asked by HTTP. Idempotent."""
+        """Stop listening, and end HTTP requests. Idempotent."""
         self.close()
         self._is_ended = True
         for server in self._http_servers:
@@ -127,7 +131,7 @@ class OpenListeners:
     def _greet(
         self, peer: socket.socket, make: _Maker, context: ssl.SSLContext, admission: Admission
     ) -> None:
-        """Count in who has come to a TLS listener, and begin its handshake; or close its socket."""
+        """Admit a peer of a TLS listener and begin its handshake; or close its socket."""
         try:
             host, port = peer.getpeername()[:2]
         except OSError:  # it is gone
@@ -149,7 +153,7 @@ class OpenListeners:
     ) -> None:
         """The guest keeps its place, and gives it back at its end, if it is told of its connection."""
         is_made = False
-        # A stranger's handshake that fails is nobody's concern.
+        # A handshake of a stranger that fails is no event.
         try:
             with contextlib.suppress(OSError):
                 transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
@@ -188,9 +192,7 @@ class OpenListeners:
 
 
 class _Arrival(asyncio.Protocol):
-    """Who has come to a TLS listener. A loop tells of a connection only after its handshake, and who
-    keeps silent in it would be counted by nobody: so the listener takes TCP, and hands on the socket.
-    """
+    """A peer that has come to a TLS listener: takes its socket, and hands it on for the handshake."""
 
     def __init__(self, greet: Callable[[socket.socket], None]) -> None:
         self._greet = greet

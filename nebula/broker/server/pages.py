@@ -1,4 +1,4 @@
-"""What the HTTP listener tells of the broker: `/healthz`, `/readyz` and `/metrics`."""
+"""The HTTP pages of a broker: `/healthz`, `/readyz` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Shared:
         loop = asyncio.get_running_loop()
         if self._making is None or (self._making.done() and loop.time() >= self._fresh_until):
             self._making = loop.create_task(self._make_fresh())
-        # Who leaves must not take it from the others.
+        # A request that is cancelled must not take it from the others.
         return await asyncio.shield(self._making)
 
 

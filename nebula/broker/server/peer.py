@@ -37,7 +37,7 @@ class Peer:
         self._transport = transport
         self._listener = listener
         self._since = now
-        # Of what the transport has not written: what others are told too; octets of this peer's alone.
+        # Of what the transport has not written: bodies that other peers share, and bytes of this peer alone.
         self._large: Sequence[bytes] = ()
         self._own_unwritten_bytes = 0
         self.held_before_bytes = 0
@@ -75,12 +75,12 @@ class Peer:
 
     @property
     def who(self) -> dict[str, str]:
-        """Who the peer is, for the log."""
+        """The peer's identity, for the log."""
         session = self.protocol.session
         return {"principal": session.principal, "session": session.id}
 
     def identify(self, wall: float) -> Identity | None:
-        """Who the peer is; None: it cannot be known before it speaks.
+        """The peer's identity; None: it cannot be known before it speaks.
 
         Args:
             wall: seconds since 1970.

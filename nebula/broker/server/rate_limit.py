@@ -15,19 +15,18 @@ from nebula.errors import SettingsError
 
 
 class TooManyWaiting(Exception):
-    """Too many wait for their turn already, most of them from the same place."""
+    """Too many wait for a turn already, most of them from the same address."""
 
 
 class RateLimiter:
-    """Lets through so many per second, evenly, and so many at once.
+    """A limit of turns per second, evenly spaced, and of turns at the same time.
 
-    Places have their turns in rotation, and where too many wait, one of the place with most of them goes:
-    so who asks without end waits behind himself.
+    Addresses take turns. Where too many wait, the last one of the address with most of them is refused.
 
     Args:
         per_second: how many turns there are.
         at_once: how many may be had at the same time.
-        longest_wait: seconds; so many wait at most as have their turn by then.
+        longest_wait: seconds; the lines together are as long as the turns of this time.
 
     Raises:
         SettingsError: `per_second` is no rate.
@@ -46,7 +45,7 @@ class RateLimiter:
 
     @asynccontextmanager
     async def take(self, place: str = "") -> AsyncGenerator[None]:
-        """Wait for a turn, and have it for the block. Who is cancelled while it waits takes nobody's room.
+        """Wait for a turn, and have it for the block. A waiter that is cancelled leaves its line.
 
         Raises:
             TooManyWaiting: too many wait.

@@ -44,7 +44,7 @@ class Managed(Pumped, Scheduled, Measured, Expiring, Protocol):
 
     @property
     def principal(self) -> str:
-        """Who the peer is, as far as is known."""
+        """The peer's principal, as far as is known."""
         ...
 
     @property

@@ -65,7 +65,7 @@ class Server:
         store: keeps what must survive; None: nothing does.
         key_of: what a last value is kept under, where two destinations may share it (D.30).
         last_value_prefixes: what last-value destinations begin with.
-        dead_letter: name of the queue for messages that nobody consumed.
+        dead_letter: name of the queue for dead letters.
         on_failure: called once when the broker cannot go on, with why. End the program then.
         free_disk_bytes: what the store's disk has left; None: it is not watched.
         lifetimes: how long connections may live; None: as long as their proof of identity is valid.

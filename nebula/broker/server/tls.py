@@ -1,4 +1,4 @@
-"""A listener's TLS: its certificate, whose clients it knows, and how both change while it runs."""
+"""TLS of a listener: its certificate, the CAs of its clients, and their change at run time."""
 
 from __future__ import annotations
 

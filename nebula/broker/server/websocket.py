@@ -1,4 +1,4 @@
-"""A WebSocket in the place of a socket, so that a `Connection` cannot tell it from TCP.
+"""A WebSocket as an asyncio transport: a `Connection` cannot tell it from TCP.
 
 `websockets` reads and writes the frames and does no I/O.
 """
