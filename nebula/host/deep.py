@@ -26,14 +26,14 @@ async def peek_deep(
             continue
         last = paged.up_to
         request = PageRequest(line.name, max(after, paged.after), last, limit, PAGE_BYTES, None)
-        rows = await server.read_page(request)
+        rows = await server.runtime.read_page(request)
         read += [(journal.restore(row, QUEUE_KIND), row.attempts) for row in rows]
         if rows and rows[-1].number < last:
             up_to = min(up_to, rows[-1].number)
     return peek(
         queue,
-        server.administration.arrivals,
-        server.time(),
+        server.runtime.administration.arrivals,
+        server.runtime.time(),
         after=after,
         limit=limit,
         max_bytes=max_bytes,

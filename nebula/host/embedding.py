@@ -94,7 +94,7 @@ class BrokerThread:
 
     def stop(self) -> None:
         """End it and wait for that."""
-        loop, stopped = self.server.loop, self._stopped
+        loop, stopped = self.server.runtime.loop, self._stopped
         assert stopped is not None
         loop.call_soon_threadsafe(stopped.set)
         self._thread.join(_STOP_SECONDS)

@@ -305,11 +305,11 @@ def join(server: Server, principal: str | None) -> AppEnd:
     Raises:
         RuntimeError: its loop is closed.
     """
-    broker_end, app_end = make_pipe(server.loop, running_loop())
+    broker_end, app_end = make_pipe(server.runtime.loop, running_loop())
 
     def accept() -> None:
-        broker_end.connection = Connection(server, principal)
+        broker_end.connection = Connection(server.runtime, principal)
         broker_end.connection.connection_made(broker_end)  # type: ignore[arg-type]  # a pipe's end
 
-    server.loop.call_soon_threadsafe(accept)
+    server.runtime.loop.call_soon_threadsafe(accept)
     return app_end

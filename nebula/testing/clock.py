@@ -116,8 +116,8 @@ def follow_clock(server: Server) -> None:
     """Let a broker that was just started tell time by the test's clock, if there is one."""
     if _clocks:
         (clock,) = _clocks
-        loop_time = server.loop.time
-        server.time = lambda: loop_time() + clock.passed
+        loop_time = server.runtime.loop.time
+        server.runtime.time = lambda: loop_time() + clock.passed
 
 
 @contextmanager

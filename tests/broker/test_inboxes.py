@@ -91,7 +91,7 @@ def come_and_go(peer: Peer, count: int, name: str = "hog") -> None:
 def test_names_of_inboxes_that_are_gone_push_out_those_of_whoever_has_most(
     broker: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "_MAX_RETIRED_INBOXES", 10)
+    monkeypatch.setattr(queues, "MAX_RETIRED_INBOXES", 10)
     alice, hog = broker.connect(principal="alice"), broker.connect(principal="hog")
     alice.subscribe(INBOX, "exclusive:true")
     alice.lose()

@@ -335,7 +335,7 @@ def test_right_ends_with_the_inbox_also_where_another_gets_its_name(world: Broke
 def test_consumer_that_never_answers_keeps_the_rights_of_its_latest_requests(
     world: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nebula.broker.core.reply_rights._MAX_RIGHTS", 2)
+    monkeypatch.setattr("nebula.broker.core.reply_rights.MAX_REPLY_RIGHTS", 2)
     alice, bob = caller(world), service(world)
     for id_ in (None, None, "3"):
         ask(alice, id=id_)

@@ -12,7 +12,7 @@ import pytest
 
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.connection import Connection
-from nebula.broker.server.fairness import Turns
+from nebula.broker.server.fairness import FairScheduler
 from nebula.broker.server.server import Server
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import octets
@@ -73,7 +73,7 @@ def test_who_is_read_beside_others_has_short_turns(monkeypatch: pytest.MonkeyPat
     seconds = 0.0
     monkeypatch.setattr(time, "perf_counter", lambda: seconds)
     loop = asyncio.new_event_loop()
-    turns = Turns(loop, lambda *_: None, lambda: None)
+    turns: FairScheduler[Connection] = FairScheduler(loop, lambda *_: None, lambda: None)
     loop.close()
     one, other = Connection.__new__(Connection), Connection.__new__(Connection)
     monkeypatch.setattr(Connection, "payer", "somebody")
@@ -104,7 +104,7 @@ def test_who_is_refused_more_than_its_share_is_not_read_for_a_while() -> None:
         server = Server([], limits=Limits(max_destinations=10))
         await server.start()
         connection, transport = connected(server)
-        other = Connection(server, "somebody else")
+        other = Connection(server.runtime, "somebody else")
         other.connection_made(FakeTransport())  # type: ignore[arg-type]
         other.data_received(CONNECT)
         connection.data_received(said(*[f"SEND destination:/queue/{number} | x" for number in range(5)]))
@@ -332,7 +332,7 @@ def test_who_leaves_much_behind_is_forgotten_as_time_passes(full: BrokerHarness)
     bob.block()
     ask(bob, full)
     while bob._protocol.is_resting:
-        bob.go_on(in_vain=False)
+        bob.go_on(full.now, in_vain=False)
     bob.lose()
     assert full.broker.account.stored_bytes > before
 

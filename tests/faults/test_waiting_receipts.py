@@ -237,7 +237,7 @@ def test_error_comes_behind_all_receipts_of_what_was_sent_in_one_go() -> None:
 
 
 def test_disk_that_hangs_keeps_no_faulty_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_protocol, "MOST_FAULT_SECONDS", 0.2)
+    monkeypatch.setattr(server_protocol, "ERROR_WAIT_SECONDS", 0.2)
     store = SlowStore()
 
     async def main() -> None:

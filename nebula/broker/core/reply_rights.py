@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from nebula.broker.core.account import Account
+from nebula.broker.core.fixed_limits import MAX_REPLY_RIGHTS, REPLY_RIGHT_SECONDS
 from nebula.broker.core.messages import Message
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.headers import REPLY_ID
-
-# A request without a time to live may be replied to for an hour.
-_SECONDS = 3600.0
-
-# A consumer that never replies collects rights. A connection keeps this many; the oldest go first.
-_MAX_RIGHTS = 100_000
 
 # Memory that CPython uses for a right, without its texts.
 RIGHT_COST_BYTES: Final = 250
@@ -55,7 +50,7 @@ class ReplyRights:
 
     def grant(self, message: Message, now: float) -> None:
         """The connection receives a request: it may reply once where that asks for the reply."""
-        if self._count >= _MAX_RIGHTS:
+        if self._count >= MAX_REPLY_RIGHTS:
             self._take(next(iter(self._rights)))
         elif self._rights and self._account.is_overdrawn(self._usage):
             self._take(next(iter(self._rights)))
@@ -67,13 +62,13 @@ class ReplyRights:
         else:
             reply_id = message.header(REPLY_ID)
         until = message.expires_at
-        # A stream may last longer than anybody waits for a reply, but not than its caller said.
-        more = None if not head.is_stream else _SECONDS if until is None else 0.0
+        # A stream may last longer than a caller waits for a reply, but not than its caller said.
+        more = None if not head.is_stream else REPLY_RIGHT_SECONDS if until is None else 0.0
         assert head.reply_to is not None
         requester = head.sender, message.number if head.origin is None else head.origin
         cost_bytes = RIGHT_COST_BYTES + text_cost_bytes(head.reply_to, reply_id or "")
         key = (head.reply_to, reply_id)
-        right = (now + _SECONDS if until is None else until, requester, more, cost_bytes, key)
+        right = (now + REPLY_RIGHT_SECONDS if until is None else until, requester, more, cost_bytes, key)
         held = self._rights.get(key)
         if held is None:
             self._rights[key] = right

@@ -18,6 +18,7 @@ from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
 from nebula.broker.core.destinations.registry import Queues
 from nebula.broker.core.destinations.topic import Topics
 from nebula.broker.core.duplicates import DedupKey, Duplicates
+from nebula.broker.core.fixed_limits import DUE_AT_ONCE
 from nebula.broker.core.messages import Content, Head, Message, Verdict, Wishes
 from nebula.broker.core.notes import SHARE
 from nebula.broker.core.session import Session
@@ -28,9 +29,6 @@ from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
 # Looked up once: members of an enum are found by their class's attributes.
 _ACCEPTED: Final = Verdict.ACCEPTED
 _NO_WISHES: Final = Wishes()
-
-# Of what is due, put into queues at once: some ten milliseconds. The others come at the next look.
-_DUE_AT_ONCE: Final = 5_000
 
 
 class Routing:
@@ -202,7 +200,7 @@ class Routing:
         """Let time pass: put what is due into its queue, as the newest there."""
         self.duplicates.advance(now)
         moved: dict[Head, Head] = {}
-        for message in islice(self.delayed.take_due(now), _DUE_AT_ONCE):
+        for message in islice(self.delayed.take_due(now), DUE_AT_ONCE):
             name = message.head.destination
             message.number = self._next_number()
             if self._account.is_disk_low or message.head.usage.is_disk_full:

@@ -16,6 +16,7 @@ from nebula.broker.core.account import Refusal
 from nebula.broker.core.capacity import Rooms
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.fixed_limits import MAX_OWN_REQUEST_BYTES
 from nebula.broker.core.messages import (
     HEAD_COST_BYTES,
     MESSAGE_COST_BYTES,
@@ -40,7 +41,6 @@ _ACCEPTED: Final = Verdict.ACCEPTED
 # Levels of the broker's own queue: of callers of its verbs, and of all others.
 _OPERATORS: Final = PRIORITIES - 1
 _OTHERS: Final = 0
-_MOST_OWN_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +353,7 @@ class Sends:
         while asked and line.paged is None and (not line.front or asked[0][0] < line.front[0].number):
             asked.popleft()
         has_share = len(asked) < limits.max_own_requests_per_session and (
-            not asked or sum(size_bytes for _, size_bytes in asked) + len(body) <= _MOST_OWN_BYTES
+            not asked or sum(size_bytes for _, size_bytes in asked) + len(body) <= MAX_OWN_REQUEST_BYTES
         )
         leaves_room = (
             head.priority == _OPERATORS or queue.store.stored_bytes * 2 <= queue.store.rules.max_memory_bytes

@@ -1,7 +1,7 @@
-"""What an operator may do on the core: look at its parts, and interfere.
+"""Operators' actions on the core: looking at its parts, ending sessions, deleting and purging destinations.
 
-What looks at all destinations pauses after so many of them, for a broker with a hundred thousand goes on
-serving in between: see `Steps`.
+A walk over all destinations is a generator of `Steps`: it pauses from time to time, so that a broker with a
+hundred thousand destinations goes on serving in between.
 """
 
 from __future__ import annotations

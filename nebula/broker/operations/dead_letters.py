@@ -1,4 +1,4 @@
-"""Looking at messages without consuming them; and the dead letters: to see why, to put back, to drop."""
+"""Dead letters: looking at messages without consuming them, putting them back, dropping them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's metrics, as Prometheus scrapes them.
+"""Prometheus metrics of the broker.
 
 All of it is read off when somebody asks; nothing is counted for it on a message's way. No name of a
 destination, session or principal is a label: whatever peers do, there are as many series.
@@ -46,7 +46,7 @@ REASONS: Final = (
 )
 
 
-# What happens to connections, in the words of the log.
+# What happens to connections.
 EVENTS: Final = (
     "connection failed",
     "connection refused",

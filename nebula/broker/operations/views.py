@@ -1,4 +1,4 @@
-"""What an operator is shown of the core: plain values, of which nothing leads back into it."""
+"""Views of the core for operators: plain values that hold no reference into it."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class DelayedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkFacts:
+class ConnectionFacts:
     """What a connection's shell knows of it.
 
     Attributes:
@@ -233,7 +233,7 @@ class ConnectionRow:
     subscriptions: int
     unacked: int
     outbox_bytes: int
-    link: LinkFacts
+    link: ConnectionFacts
 
 
 @dataclass(frozen=True, slots=True)

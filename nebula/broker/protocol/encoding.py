@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nebula import headers
+from nebula.broker.core.fixed_limits import LARGE_BODY_BYTES
 from nebula.broker.core.messages import Message, Verdict
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.receipts import Receipt
@@ -31,10 +32,6 @@ Label = tuple[bytes, bytes]
 """The octets of a subscription's MESSAGEs before the number of the message, and those between it
 and the second number in `ack` (empty where there is no `ack`)."""
 
-
-LARGE_BYTES: Final = 64 * 1024
-"""From so much on, the body of a message is handed on as it is. Below it, copying is cheaper than
-one more write."""
 
 # What an ERROR's `message` may hold of a text that its body has whole.
 _MAX_MESSAGE_CHARACTERS = 200
@@ -169,7 +166,7 @@ class Encoder:
         A large body is the message's own, not a copy: so it costs its octets once, however many receive it.
         """
         key = self._key
-        large_bytes = LARGE_BYTES
+        large_bytes = LARGE_BODY_BYTES
         pieces: list[bytes] = []
         chunks: list[bytes] = []
         for item in outbox:

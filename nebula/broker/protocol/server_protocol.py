@@ -15,6 +15,13 @@ from typing import Any, Final
 
 from nebula import headers as names
 from nebula.broker.core.broker import Broker
+from nebula.broker.core.fixed_limits import (
+    ERROR_WAIT_SECONDS,
+    FRAMES_AT_ONCE,
+    FRAMES_BETWEEN_LOOKS,
+    SLICE_BYTES,
+    SLICES_AT_ONCE,
+)
 from nebula.broker.core.session import Session
 from nebula.broker.protocol.encoding import Encoder, error_frame, to_client, version_error
 from nebula.broker.protocol.frame_clock import FrameClock
@@ -28,27 +35,11 @@ from nebula.stomp.heartbeat import BEAT, Heartbeat, negotiate_intervals, parse_h
 
 __all__ = ["ServerProtocol"]
 
-# Frames cost many times their octets, and those behind one that has to wait are kept: so few at a time.
-_SLICE_BYTES: Final = 32 * 1024
 
 # What CPython takes for a frame that waits, beside its body; and for its headers, which several may share.
 _FRAME_COST_BYTES: Final = 120
 _HEADERS_COST_BYTES: Final = 500
 _FRAMES_LOOKED_AT: Final = 16
-
-# After so many frames, some milliseconds of work, the others have their turn.
-_MANY_FRAMES: Final = 1500
-
-# While others are at work, after so many frames the clock is looked at.
-_FEW_FRAMES: Final = 8
-
-# Or after so many slices with frames in them, as heads may be large: so much is read from a socket at once,
-# but a message of a WebSocket may be some megabytes.
-_MANY_SLICES: Final = 8
-
-# An ERROR is sent after the RECEIPTs that wait for the store, but waits no longer than this: a disk that
-# hangs must not keep a faulty peer connected.
-MOST_FAULT_SECONDS: Final = 5.0
 
 
 class State(Enum):
@@ -77,6 +68,7 @@ class ServerProtocol:
         is_resting: it gave us much to do, and there is more: call `go_on` when the others had their turn.
         is_finished: nothing more is to be read. Write what there is, then close.
         fault: the text of the ERROR that ended the connection, if one did.
+        received_frames: the number of frames that were read, heart-beats not counted.
         is_turn_over: asked after some frames, to rest where others are at work; None: nobody else is.
     """
 
@@ -90,6 +82,7 @@ class ServerProtocol:
         self.is_finished = False
         self.is_turn_over: Callable[[], bool] | None = None
         self.fault: str | None = None
+        self.received_frames = 0
         self.version: str | None = None
         self.heartbeat = Heartbeat(0.0, 0.0, now=now)
         self._broker = broker
@@ -231,17 +224,17 @@ class ServerProtocol:
 
     def _receive(self, data: bytes) -> None:
         count = slices = 0
-        for begin in range(0, len(data), _SLICE_BYTES) or (0,):
+        for begin in range(0, len(data), SLICE_BYTES) or (0,):
             if self.is_finished:
                 return
             if self.is_held_back:
                 self._unread = data[begin:]
                 return
-            end = begin + _SLICE_BYTES
+            end = begin + SLICE_BYTES
             frames = self._receive_slice(data[begin:end])
             count += frames
             slices += frames > 0
-            if (count >= _MANY_FRAMES or slices >= _MANY_SLICES) and end < len(data):
+            if (count >= FRAMES_AT_ONCE or slices >= SLICES_AT_ONCE) and end < len(data):
                 self._rest([])
         if not self.is_held_back:
             self._frame_clock.note(self._now, is_within_frame=self._parser.is_within_frame)
@@ -263,13 +256,14 @@ class ServerProtocol:
                 raise parser.failure
         except (RemoteProtocolError, Refused) as error:
             self._fail(error)
+        self.received_frames += count
         return count
 
     def _handle(self, frames: list[Frame]) -> None:
         handlers, taker, dialogue = self._handlers, self._taker, self._dialogue
         dialogue.now = self._now
         journal = self._broker.journal
-        is_over, left = self.is_turn_over, _FEW_FRAMES
+        is_over, left = self.is_turn_over, FRAMES_BETWEEN_LOOKS
         rest = iter(frames)
         for frame in rest:
             handler = handlers.get(frame.command)
@@ -285,7 +279,7 @@ class ServerProtocol:
                 if is_over is not None:
                     left -= 1
                     if not left:
-                        left = _FEW_FRAMES
+                        left = FRAMES_BETWEEN_LOOKS
                         if is_over():
                             self._rest([*rest])
                             return
@@ -351,7 +345,7 @@ class ServerProtocol:
         octets = error_frame(message, receipt, self._dialect)
         held = self.session.held
         if waits and held:
-            self._error_before = self._now + MOST_FAULT_SECONDS
+            self._error_before = self._now + ERROR_WAIT_SECONDS
             self._broker.receipts.say_last(self.session, octets)
             self._finish(lost=True, is_told=True)
         else:

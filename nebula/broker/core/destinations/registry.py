@@ -11,6 +11,12 @@ from nebula.broker.core.access import Rights
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, QUEUE_KIND, Queue
 from nebula.broker.core.destinations.queue_store import QueueStore, QueueWork
+from nebula.broker.core.fixed_limits import (
+    EXPIRED_AT_ONCE,
+    MAX_RETIRED_INBOXES,
+    PUT_BACK_AT_ONCE,
+    RETIRED_INBOX_SECONDS,
+)
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import Head, Message, Verdict
@@ -18,18 +24,6 @@ from nebula.broker.core.notes import MESSAGES_DEAD
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable, QueueRules, WhenFull
 from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
-
-# PROTOCOL G: the name of an inbox that is gone is not given out again for an hour. So many
-# names are remembered at most, some 150 bytes each; the oldest of the principal that has most are forgotten
-# first.
-_RETIRED_INBOX_SECONDS = 3600.0
-_MAX_RETIRED_INBOXES = 100_000
-
-# Of messages that may have expired so many are looked at in one go, over all queues: some 10 ms.
-_SWEPT_AT_ONCE = 20_000
-
-# Of postponed messages that are due so many are put back in one go, over all queues: some 10 ms.
-_PUT_BACK_AT_ONCE = 5_000
 
 
 class Queues:
@@ -231,9 +225,9 @@ class Queues:
         name, owner = hash(inbox.name), inbox.owner.name
         if name in self._retired_inboxes:
             self._forget_expired(now)  # its hour is over, and nobody has looked since
-        self._retired_inboxes[name] = now + _RETIRED_INBOX_SECONDS
+        self._retired_inboxes[name] = now + RETIRED_INBOX_SECONDS
         self._retired_by.setdefault(owner, deque()).append(name)
-        if len(self._retired_inboxes) > _MAX_RETIRED_INBOXES:
+        if len(self._retired_inboxes) > MAX_RETIRED_INBOXES:
             self._forget_retired(max(self._retired_by, key=lambda each: len(self._retired_by[each])))
 
     def _forget_expired(self, now: float) -> None:
@@ -251,7 +245,7 @@ class Queues:
         """Let time pass: drop what has expired."""
         self._now = now
         expiring = self.work.expiring
-        left = _SWEPT_AT_ONCE
+        left = EXPIRED_AT_ONCE
         for store in list(expiring):
             if left <= 0:
                 break
@@ -270,7 +264,7 @@ class Queues:
     def _put_back_due(self, now: float) -> None:
         """Go on with what was postponed and is due."""
         postponed = self.work.postponed
-        left = _PUT_BACK_AT_ONCE
+        left = PUT_BACK_AT_ONCE
         for queue in list(postponed):
             if left <= 0:
                 break
