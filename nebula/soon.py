@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-from nebula.stomp.waiter import runs_on_asyncio
+from nebula.waiter import runs_on_asyncio
 
 Soon: TypeAlias = Callable[[Callable[[], None]], object]
 """Has something called on the loop's thread before long. What is called must not raise."""

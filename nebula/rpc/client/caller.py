@@ -26,7 +26,7 @@ from nebula.rpc.wire.brokers import Brand, whole_milliseconds
 from nebula.rpc.wire.deadlines import AMBIENT
 from nebula.rpc.wire.envelope import AVRO_TYPE, JSON_TYPE
 from nebula.stomp.client import Message, StompClient
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.waiter import Waiter, new_waiter
 
 T = TypeVar("T")
 

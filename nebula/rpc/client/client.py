@@ -30,8 +30,8 @@ from nebula.rpc.contract.resolving import destination_of, resolve
 from nebula.rpc.contract.typed_calls import TypedCalls
 from nebula.rpc.middleware.chain import CallMiddleware
 from nebula.stomp.client import StompClient
-from nebula.stomp.client_tls import TlsOptions
-from nebula.stomp.link import Link
+from nebula.stomp.client.link import Link
+from nebula.stomp.client.tls import TlsOptions
 
 if TYPE_CHECKING:
     from nebula.rpc.client.cache import Cache

@@ -26,7 +26,7 @@ from nebula.rpc.client.cancel import withdraw
 from nebula.rpc.client.shared_replies import SharedReplies
 from nebula.rpc.wire.brokers import brand_of
 from nebula.stomp.client import AckMode, Message, Receipt, StompClient
-from nebula.stomp.waiter import Waiter, new_waiter, waiter_maker
+from nebula.waiter import Waiter, new_waiter, waiter_maker
 
 if TYPE_CHECKING:
     from nebula.rpc.streams.reading import Incoming

@@ -33,7 +33,7 @@ from nebula.rpc.wire.cancel import Cancel, Withdrawn
 from nebula.rpc.wire.deadlines import AMBIENT, ASKED_BY, HANDLED, deadline_of
 from nebula.rpc.wire.envelope import BOO, Envelope, content_type_of, parse
 from nebula.rpc.wire.upstream import upstream_error
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 
 if TYPE_CHECKING:
     from nebula.rpc.contract.verbs import Endpoint

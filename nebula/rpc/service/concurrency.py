@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from nebula.rpc.service.workers import Lane
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 
 MOST_ASIDE: Final = 256
 """Requests that all the gates of a service set aside. They are not acked: with more of them the broker would

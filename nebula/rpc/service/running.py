@@ -12,7 +12,7 @@ import anyio
 from nebula.rpc.contract.context import Ending, Request
 from nebula.rpc.service.workers import Lane
 from nebula.rpc.wire.cancel import Cancel
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.waiter import Waiter, new_waiter
 
 # A handler may run that much longer than its deadline, so that those whose time ends together end in one
 # sweep.

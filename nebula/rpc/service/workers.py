@@ -12,8 +12,8 @@ from anyio.abc import TaskGroup
 
 from nebula.errors import ConnectionLost
 from nebula.rpc.contract.context import Request
-from nebula.stomp.messages import Message
-from nebula.stomp.waiter import Waiter, new_waiter, waiter_maker
+from nebula.stomp.client.messages import Message
+from nebula.waiter import Waiter, new_waiter, waiter_maker
 
 
 class Worker:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from nebula.headers import ACCEPTED, CONTENT_DISPOSITION, DISPOSITION, SNAPSHOT
 
 if TYPE_CHECKING:
-    from nebula.stomp.subscription import Listener
+    from nebula.stomp.client.subscription import Listener
 
 # What `snapshot` says on the MESSAGE that is the last of it (PROTOCOL G, "Snapshot").
 _END: Final = "end"

@@ -15,10 +15,10 @@ from anyio.abc import ByteStream, TaskGroup
 from anyio.streams.tls import TLSAttribute
 
 from nebula.stomp.addresses import Address
-from nebula.stomp.client_tls import ClientTls
-from nebula.stomp.confinement import check_confinement
-from nebula.stomp.memory_links import open_memory_link
-from nebula.stomp.waiter import Waiter, new_waiter, runs_on_asyncio
+from nebula.stomp.client.confinement import check_confinement
+from nebula.stomp.client.memory_links import open_memory_link
+from nebula.stomp.client.tls import ClientTls
+from nebula.waiter import Waiter, new_waiter, runs_on_asyncio
 
 # What asyncio's transports take: beyond it `drain` waits.
 _HIGH_WATER_BYTES = 64 * 1024

@@ -11,13 +11,13 @@ import anyio
 from nebula.errors import ConnectionLost, LocalProtocolError, NebulaError, Refused, ServerError
 from nebula.headers import DURABLE, EAGER, IGNORED, RECEIPT_ON_REJECTION, REMOVED, RESULT, SNAPSHOT
 from nebula.logs import get_logger
+from nebula.stomp.client.link import Link
+from nebula.stomp.client.messages import AckMode, Message, Receipt, SubscribeOptions
+from nebula.stomp.client.subscription import Listener, SnapshotGate
 from nebula.stomp.client_protocol import ClientProtocol, State
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import BEAT
-from nebula.stomp.link import Link
-from nebula.stomp.messages import AckMode, Message, Receipt, SubscribeOptions
-from nebula.stomp.subscription import Listener, SnapshotGate
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.waiter import Waiter, new_waiter
 
 T = TypeVar("T")
 

@@ -10,11 +10,11 @@ import anyio.lowlevel
 
 from nebula.errors import LocalProtocolError
 from nebula.headers import PAUSED, REMOVED
-from nebula.stomp.messages import AckMode, Message, Receipt, SubscribeOptions
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.stomp.client.messages import AckMode, Message, Receipt, SubscribeOptions
+from nebula.waiter import Waiter, new_waiter
 
 if TYPE_CHECKING:
-    from nebula.stomp.client_connection import ClientConnection
+    from nebula.stomp.client.connection import ClientConnection
 
 # Beside its body a message costs its headers: a dict of ten short strings or so.
 _MESSAGE_OVERHEAD_BYTES = 1024

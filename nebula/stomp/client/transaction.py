@@ -10,8 +10,8 @@ from nebula.headers import ACCEPTED
 from nebula.stomp.client_protocol import State
 
 if TYPE_CHECKING:
-    from nebula.stomp.client_connection import ClientConnection
-    from nebula.stomp.messages import Message
+    from nebula.stomp.client.connection import ClientConnection
+    from nebula.stomp.client.messages import Message
 
 
 class Transaction:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from nebula.stomp.addresses import Address
-    from nebula.stomp.link import Link
+    from nebula.stomp.client.link import Link
 
 # By name. One operation on it at a time, which a dict bears from several threads.
 _listening: dict[str, OpenLink] = {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from nebula.stomp.addresses import Address
-    from nebula.stomp.link import Link, Receiver
+    from nebula.stomp.client.link import Link, Receiver
 
 # The best first. They only say that it is STOMP: which version counts is settled by CONNECT.
 _SUBPROTOCOLS = [Subprotocol(f"v{version.replace('.', '')}.stomp") for version in reversed(DIALECTS)]
