@@ -18,7 +18,8 @@ from nebula.stomp.client.link import Receiver
 from nebula.stomp.client.messages import AckMode, Message, Receipt
 from nebula.stomp.client.subscription import Listener
 from nebula.stomp.client.websocket_link import WebSocketLink
-from nebula.stomp.client_protocol import ClientProtocol, State
+from nebula.stomp.client_protocol import ClientProtocol
+from nebula.stomp.client_states import State
 from nebula.stomp.frames import FrameLimits
 from tests.own_logs import own_logs
 from tests.stomp import cut

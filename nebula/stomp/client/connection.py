@@ -14,7 +14,7 @@ from nebula.logs import get_logger
 from nebula.stomp.client.link import Link
 from nebula.stomp.client.messages import AckMode, Message, Receipt, SubscribeOptions
 from nebula.stomp.client.subscription import Listener, SnapshotGate
-from nebula.stomp.client_protocol import ClientProtocol, State
+from nebula.stomp.client_protocol import ClientProtocol
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import BEAT
 from nebula.waiter import Waiter, new_waiter
@@ -188,7 +188,7 @@ class ClientConnection:
 
     def unsubscribe(self, listener: Listener) -> None:
         """UNSUBSCRIBE if there is still someone to tell."""
-        if self._listeners.pop(listener.id, None) and self.protocol.state is State.CONNECTED:
+        if self._listeners.pop(listener.id, None) and self.protocol.is_connected:
             self.write(self.protocol.unsubscribe(listener.id))
 
     async def leave(self, listener: Listener, wanted: str, timeout: float | None) -> None:
@@ -290,7 +290,7 @@ class ClientConnection:
     async def disconnect(self, timeout: float) -> None:
         """DISCONNECT, wait for its RECEIPT for `timeout` seconds at most, end."""
         self._is_wanted = False
-        if self.protocol.state is State.CONNECTED:
+        if self.protocol.is_connected:
             receipt = self.next_id()
             try:
                 await self.ask(receipt, self.protocol.disconnect(receipt), timeout)

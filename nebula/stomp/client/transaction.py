@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from nebula.errors import LocalProtocolError, Rejected
 from nebula.headers import ACCEPTED
-from nebula.stomp.client_protocol import State
 
 if TYPE_CHECKING:
     from nebula.stomp.client.connection import ClientConnection
@@ -67,7 +66,7 @@ class Transaction:
         """ABORT, if there is still someone to tell; called once, by the client."""
         self._is_open = False
         # Not while another task says good-bye either: nothing may follow DISCONNECT, which aborts it as well.
-        if self._connection.protocol.state is State.CONNECTED:
+        if self._connection.protocol.is_connected:
             self._connection.write(self._connection.protocol.abort(self.id))
 
     def _check_open(self) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nebula.stomp.client_protocol import ClientProtocol, State
+from nebula.stomp.client_protocol import ClientProtocol
+from nebula.stomp.client_states import State
 from nebula.stomp.codec import FrameLimits, FrameParser
 from nebula.stomp.dialects import DIALECTS, OPENING, Dialect
 from nebula.stomp.frames import CLIENT_COMMANDS, COMMANDS_WITH_BODY, SERVER_COMMANDS, Frame
