@@ -45,10 +45,8 @@ NAMES: Final[dict[str, dict[str, Sequence[str]]]] = {
     "nebula.record": {"nebula.record": ()},
     "nebula.spark.reading": {"nebula.spark.reading": ()},
     "nebula.stomp": {
-        "nebula.stomp.client": ("StompClient",),
-        "nebula.stomp.client.messages": ("Receipt", "SubscribeOptions"),
-        "nebula.stomp.client.subscription": ("Listener", "Subscription"),
-        "nebula.stomp.client.transaction": ("Transaction",),
+        "nebula.stomp.client": ("StompClient", "Receipt", "Listener", "Subscription", "Transaction"),
+        "nebula.stomp.client.messages": ("SubscribeOptions",),
         "nebula.stomp.client.link": ("Link", "Receiver"),
         "nebula.stomp.codec": ("FrameParser", "serialize"),
         "nebula.stomp.frames": ("Frame", "FrameLimits", "Headers"),

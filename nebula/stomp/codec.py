@@ -64,6 +64,7 @@ class FrameParser:
 
     Attributes:
         failure: the fault that ended the parsing, or None. After it nothing more is read.
+        held: what has come of a frame that is not whole yet. Read-only.
     """
 
     def __init__(self, commands: frozenset[str], limits: FrameLimits | None = None) -> None:
@@ -76,20 +77,10 @@ class FrameParser:
         self._heads: dict[bytes, _Head] = {}
         self._known_headers = 0
         # What is held of an unfinished frame, and what it waits for.
-        self._held = bytearray()
+        self.held = bytearray()
         self._missing_bytes = 0  # of a body of known length, and its NUL
         self._room_bytes = 0  # how far a body that ends at a NUL may go on
         self._lines_held = self._line_begin = self._searched_bytes = 0  # of a head
-
-    @property
-    def is_within_frame(self) -> bool:
-        """A frame has begun to come, and is not whole yet."""
-        return bool(self._held)
-
-    @property
-    def held_bytes(self) -> int:
-        """What has come of frames that are not whole yet."""
-        return len(self._held)
 
     def begin(self, dialect: Dialect) -> None:
         """Read on by the rules of `dialect`. Call `feed(b"")` for what is held already."""
@@ -113,19 +104,19 @@ class FrameParser:
             return []
         frames: list[Frame] = []
         try:
-            if self._held or self._is_halted:
+            if self.held or self._is_halted:
                 if not self._may_go_on(data):
                     return frames
-                data = bytes(self._held)
-                self._held.clear()
+                data = bytes(self.held)
+                self.held.clear()
                 self._missing_bytes = self._room_bytes = 0
                 self._lines_held = self._line_begin = self._searched_bytes = 0
             end = self._parse(data, frames)
             if end < len(data):
-                self._held += data[end:]
+                self.held += data[end:]
         except RemoteProtocolError as error:
             self.failure = error
-            self._held.clear()
+            self.held.clear()
         return frames
 
     # The loop is longer than our other functions: a call per step would cost a third of the
@@ -211,11 +202,11 @@ class FrameParser:
 
         Looks at each octet once, however small the pieces are.
         """
-        if self._is_halted and data and len(self._held) > self._limits.max_opening_frame_bytes:
+        if self._is_halted and data and len(self.held) > self._limits.max_opening_frame_bytes:
             # The chunk with the opening frame may bring any number of octets behind it: whoever
             # reads chose its size. After that a peer has to wait for its answer.
             raise RemoteProtocolError("too much was sent before the opening frame was answered")
-        self._held += data
+        self.held += data
         if self._is_halted:
             return False
         if self._missing_bytes > 0:
@@ -224,7 +215,7 @@ class FrameParser:
         if self._room_bytes > 0:
             self._room_bytes -= len(data)
             return self._room_bytes <= 0 or 0 in data
-        return self._scan_head(self._held)
+        return self._scan_head(self.held)
 
     def _scan_head(self, held: bytes | bytearray) -> bool:
         """Go over the new octets of an unfinished head; tell whether its empty line came.

@@ -15,8 +15,7 @@ from nebula.errors import ConnectionLost, NebulaError, ServerError
 from nebula.stomp.addresses import Address
 from nebula.stomp.client.connection import ClientConnection
 from nebula.stomp.client.link import Receiver
-from nebula.stomp.client.messages import AckMode, Message, Receipt
-from nebula.stomp.client.subscription import Listener
+from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt
 from nebula.stomp.client.websocket_link import WebSocketLink
 from nebula.stomp.client_protocol import ClientProtocol
 from nebula.stomp.client_states import State

@@ -130,7 +130,7 @@ class ServerProtocol:
     @property
     def unread_bytes(self) -> int:
         """What has come and was not handled yet; frames that wait at what they cost."""
-        return self._parser.held_bytes + len(self._unread) + self._parked_bytes
+        return len(self._parser.held) + len(self._unread) + self._parked_bytes
 
     def receive_data(self, data: bytes, now: float) -> None:
         """Take bytes as they come. Never raises for what a peer does."""
@@ -158,8 +158,8 @@ class ServerProtocol:
                     self._rest([])
         except (RemoteProtocolError, Refused) as error:
             self._fail(error)
-        if not self.is_held_back:
-            self._time_frame(now, is_within_frame=parser.is_within_frame)
+        if parser.held or self._frame_began_at is not None:
+            self._time_frame(now, is_within_frame=bool(parser.held) and not self.is_held_back)
 
     def go_on(self, now: float, *, in_vain: bool) -> None:
         """Read on after having been held back.
@@ -203,11 +203,11 @@ class ServerProtocol:
     def resume(self, now: float) -> None:
         """It is read again; its time starts anew."""
         self.heartbeat.resume(now)
-        self._time_frame(now, is_within_frame=self._parser.is_within_frame)
+        self._time_frame(now, is_within_frame=bool(self._parser.held))
 
     def note_partial(self, now: float, *, is_partial: bool) -> None:
         """Bytes have come that stand outside of STOMP's frames for now, or have become some."""
-        self._time_frame(now, is_within_frame=is_partial or self._parser.is_within_frame)
+        self._time_frame(now, is_within_frame=is_partial or bool(self._parser.held))
 
     def _time_frame(self, now: float, *, is_within_frame: bool) -> None:
         if not is_within_frame:

@@ -12,8 +12,7 @@ from nebula.errors import ConnectionLost, LocalProtocolError, NebulaError, Refus
 from nebula.headers import DURABLE, EAGER, IGNORED, RECEIPT_ON_REJECTION, REMOVED, RESULT, SNAPSHOT
 from nebula.logs import get_logger
 from nebula.stomp.client.link import Link
-from nebula.stomp.client.messages import AckMode, Message, Receipt, SubscribeOptions
-from nebula.stomp.client.subscription import Listener, SnapshotGate
+from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt, SnapshotGate, SubscribeOptions
 from nebula.stomp.client_protocol import ClientProtocol
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import BEAT
@@ -190,6 +189,11 @@ class ClientConnection:
         """UNSUBSCRIBE if there is still someone to tell."""
         if self._listeners.pop(listener.id, None) and self.protocol.is_connected:
             self.write(self.protocol.unsubscribe(listener.id))
+
+    def drain_listener(self, listener: Listener) -> None:
+        """Have the server send no more, see `Listener.drain`. Does nothing where the connection has ended."""
+        if not self.ended.is_set():
+            self.write(self.protocol.drain(listener.id))
 
     async def leave(self, listener: Listener, wanted: str, timeout: float | None) -> None:
         """UNSUBSCRIBE a durable one and wait for the answer; see `Listener.pause` and `remove`."""

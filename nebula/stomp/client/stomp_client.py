@@ -24,9 +24,10 @@ from nebula.headers import ACCEPTED, RECEIPT_ON_REJECTION
 from nebula.stomp.addresses import Address
 from nebula.stomp.client.ambient import ambient_broker, broker_address
 from nebula.stomp.client.connection import ClientConnection
-from nebula.stomp.client.link import Link, connect_link
-from nebula.stomp.client.messages import AckMode, Message, Receipt, SubscribeOptions
-from nebula.stomp.client.subscription import Listener, Subscription
+from nebula.stomp.client.link import Link
+from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt, SubscribeOptions
+from nebula.stomp.client.network_links import connect_link
+from nebula.stomp.client.subscription import Subscription
 from nebula.stomp.client.tls import ClientTls, TlsOptions, explain
 from nebula.stomp.client.transaction import Transaction, encode_text
 from nebula.stomp.client_protocol import VERSIONS, ClientProtocol

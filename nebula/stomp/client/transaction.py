@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from nebula.errors import LocalProtocolError, Rejected
 from nebula.headers import ACCEPTED
-
-if TYPE_CHECKING:
-    from nebula.stomp.client.connection import ClientConnection
-    from nebula.stomp.client.messages import Message
+from nebula.stomp.client.connection import ClientConnection
+from nebula.stomp.client.messages import Message
 
 
 class Transaction:

@@ -50,7 +50,7 @@ def _parse(pieces: list[bytes], dialect: Dialect, commands: frozenset[str], limi
     frames: list[Frame] = []
     for piece in pieces:
         frames += parser.feed(piece)
-        assert parser.failure is None or not parser._held, "octets are held that nobody will read"
+        assert parser.failure is None or not parser.held, "octets are held that nobody will read"
     for frame in frames:
         _check_frame(frame, commands, limits)
     return frames, parser.failure is None
