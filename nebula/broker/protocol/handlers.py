@@ -287,9 +287,12 @@ class Handlers:
             self._hold_settlement(frame, HeldSettlement(target, nack=None), before)
         else:
             is_known = target is not None and self._broker.acknowledge(*target, now)
-            # D.22: races are normal, an unknown one is no fault.
-            self._confirm(frame, before, None if is_known else names.IGNORED)
-        return Then.REST if self._searches_much(subscription) else None
+            if frame.receipt is not None:
+                # D.22: races are normal, an unknown one is no fault.
+                self._confirm(frame, before, None if is_known else names.IGNORED)
+        # Looked at first: nearly all sessions have few.
+        is_much = len(self._session.subscriptions) > _MUCH and self._searches_much(subscription)
+        return Then.REST if is_much else None
 
     def nack(self, frame: Frame, now: float, before: int) -> Then | None:
         """NACK, in any version's form."""

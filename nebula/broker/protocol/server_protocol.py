@@ -26,7 +26,7 @@ from nebula.broker.protocol.states import ADMITTED, ENDED, TABLE, State, is_open
 from nebula.errors import Refused, RemoteProtocolError
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import Dialect
-from nebula.stomp.frames import CLIENT_COMMANDS, Frame
+from nebula.stomp.frames import CLIENT_COMMANDS, Frame, Headers
 from nebula.stomp.heartbeat import BEAT, Heartbeat, negotiate_intervals
 from nebula.stomp.state_table import Rule
 
@@ -56,14 +56,19 @@ MOST_FAULT_SECONDS: Final = 5.0
 
 
 _Handler = Callable[[Handlers, Frame, float, int], Then | None]
-_Bound = tuple[_Handler, Rule[State]]
+# A tuple, as it is taken apart for each frame: the handler, what its frame must have, the next state, and the
+# rule.
+_Bound = tuple[_Handler, tuple[str, ...], State | None, Rule[State]]
 
 
 @cache
 def _handled(state: State, dialect: Dialect, *, acks_by_message_id: bool) -> Mapping[str, _Bound]:
     """What is legal, with the functions that handle it. Shared by all connections."""
     found = rules(state, dialect, acks_by_message_id=acks_by_message_id)
-    return {command: (getattr(Handlers, rule.handler), rule) for command, rule in found.items()}
+    return {
+        command: (getattr(Handlers, rule.handler), rule.required, rule.next_state, rule)
+        for command, rule in found.items()
+    }
 
 
 class ServerProtocol:
@@ -274,24 +279,28 @@ class ServerProtocol:
             RemoteProtocolError: a frame is not legal, or its handler found a fault.
         """
         handled, handlers, now = self._handled, self._handlers, self._now
-        journal = self._broker.journal
+        journal, before = self._broker.journal, 0
         is_over, left = self.is_turn_over, _FEW_FRAMES
         rest = iter(frames)
         for frame in rest:
-            bound = handled.get(frame.command)
-            if bound is None:
-                raise RemoteProtocolError(TABLE.refusal(self._state, frame.command), receipt=frame.receipt)
-            handler, rule = bound
-            fields = frame.headers
-            for name in rule.required:
-                if not fields.get(name):
-                    rule.check(frame)
             try:
-                then = handler(handlers, frame, now, 0 if journal is None else journal.count)
+                handler, required, next_state, rule = handled[frame.command]
+            except KeyError:
+                refusal = TABLE.refusal(self._state, frame.command)
+                raise RemoteProtocolError(refusal, receipt=frame.receipt) from None
+            fields: Headers = frame.headers  # type: ignore[assignment]  # the parser makes Headers
+            if fields.memo is None:  # else they were checked when the first frame with them came
+                for name in required:
+                    if not fields.get(name):
+                        rule.check(frame)
+            if journal is not None:
+                before = journal.count
+            try:
+                then = handler(handlers, frame, now, before)
             except Refused as error:
                 raise RemoteProtocolError(error.detail, receipt=frame.receipt) from error
-            if then is not None or rule.next_state is not None:
-                self._follow(then, rule.next_state, frame, [*rest])
+            if then is not None or next_state is not None:
+                self._follow(then, next_state, frame, [*rest])
                 return
             if is_over is not None:
                 left -= 1
@@ -335,13 +344,13 @@ class ServerProtocol:
             bound = self._handled.get(frame.command)
             if bound is None:
                 return  # nothing counts behind it
-            handler, rule = bound
+            handler, _, next_state, rule = bound
             rule.check(frame)
             if frame.command == "SEND":
                 handlers.send(frame, now, self._journal_count(), may_wait=False)
             elif frame.command != "SUBSCRIBE":  # nobody is left to be served
                 handler(handlers, frame, now, self._journal_count())
-            if rule.next_state is not None:
+            if next_state is not None:
                 self._finish(lost=False)
                 return
 
