@@ -39,7 +39,7 @@ it speaks, as with a certificate. Frames that come behind a CONNECT wait until i
 CLIENT = """\
 ## The client's side
 
-`nebula/stomp/client_states.py`. `→` is sent by us, `←` comes from the server.
+`nebula/stomp/client_states.py`. `→` is sent by us, `←` comes from the server, whose headers may be empty.
 """
 
 HEADERS = """\

@@ -104,7 +104,7 @@ class ClientProtocol:
             raise RemoteProtocolError(TABLE.refusal(self.state, frame.command))
         fields = frame.headers
         for name in rule.required:
-            if not fields.get(name):
+            if name not in fields:  # an empty one is the server's business
                 rule.check(frame)
         if rule.handler:
             self.begin_session(fields, now)
