@@ -15,7 +15,7 @@ from nebula.broker.core.limits import Limits
 from nebula.broker.server.server import Listener, Server
 from nebula.host.apps import App, hosting
 from nebula.logs import get_logger
-from nebula.stomp.confinement import confined, listening_here
+from nebula.stomp.client.confinement import confined, listening_here
 
 # What a stopping broker may take: it gives its peers half a second.
 _STOP_SECONDS = 5.0

@@ -19,13 +19,13 @@ import anyio.lowlevel
 
 from nebula.broker.server.connection import Connection
 from nebula.logs import get_logger
-from nebula.stomp.waiter import runs_on_asyncio
+from nebula.waiter import runs_on_asyncio
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from nebula.broker.server.server import Server
-    from nebula.stomp.link import Receiver
+    from nebula.stomp.client.link import Receiver
 
 # What a side may have written that the other has not read: a socket's buffers hold about that.
 HIGH_WATER_BYTES = 256 * 1024

@@ -26,7 +26,7 @@ import nebula.rpc.client.client
 import nebula.rpc.middleware.logs
 import nebula.rpc.middleware.metrics
 import nebula.rpc.service.responder  # noqa: F401
-from nebula.stomp.waiter import runs_on_asyncio
+from nebula.waiter import runs_on_asyncio
 
 if TYPE_CHECKING:
     from nebula.broker.server.server import Server

@@ -11,7 +11,7 @@ from nebula.broker.server.server import Server
 from nebula.host.embedding import BrokerThread
 from nebula.host.pipe import join
 from nebula.stomp.client import StompClient
-from nebula.stomp.link import Link
+from nebula.stomp.client.link import Link
 
 pytestmark = pytest.mark.anyio
 
