@@ -2,8 +2,8 @@
 
 A name that ends in a word for a duration has no unit (`connect_timeout`, `ttl`, `progress_every`). Any other
 name of a duration ends in `_seconds` (`drain_seconds`). Moments end in `_at` or in a word for a moment
-(`deadline`, `since`). Milliseconds stand on the wire only. A field of type `float` that fits neither is no time
-at all, and is named in `NO_TIMES`.
+(`deadline`, `since`). Milliseconds stand on the wire only. A field of type `float` that fits neither is no
+time at all, and is named in `NO_TIMES`.
 """
 
 from __future__ import annotations
