@@ -18,7 +18,7 @@ from typing import NamedTuple
 import anyio
 import psutil
 
-from nebula.rpc.jobs.runner import JobTask
+from nebula.rpc.contract.job_runner import JobTask
 from nebula.spark import Spark, SparkRunner
 from nebula.spark.class_archive import Archivist
 from tests.spark.told import Told, running

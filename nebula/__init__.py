@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from nebula.rpc.client.reconnect import ConnectionState
     from nebula.rpc.contract.context import Request
     from nebula.rpc.contract.injection import Depends
-    from nebula.rpc.contract.lifespan import lifespan_state
     from nebula.rpc.contract.retry import Retry
     from nebula.rpc.contract.verbs import verb
     from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError
     from nebula.rpc.jobs import Job, JobCancelled, JobHandle, JobState, JobStatus
     from nebula.rpc.problems import Problem, problem_of
+    from nebula.rpc.service.lifespan import lifespan_state
     from nebula.rpc.service.responder import Responder
     from nebula.rpc.wire.avro_bodies import in_avro
     from nebula.spark import Spark
-    from nebula.stomp.client_tls import TlsOptions
-    from nebula.stomp.messages import AckMode, Message
+    from nebula.stomp.client.messages import AckMode, Message
+    from nebula.stomp.client.tls import TlsOptions
 
 
 __all__ = [
@@ -102,7 +102,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AckMode": "nebula.stomp.messages",
+    "AckMode": "nebula.stomp.client.messages",
     "Breaker": "nebula.rpc.client.breaker",
     "Cache": "nebula.rpc.client.cache",
     "CacheFailed": "nebula.rpc.client.cache",
@@ -114,19 +114,19 @@ _HOMES = {
     "JobHandle": "nebula.rpc.jobs",
     "JobState": "nebula.rpc.jobs",
     "JobStatus": "nebula.rpc.jobs",
-    "Message": "nebula.stomp.messages",
+    "Message": "nebula.stomp.client.messages",
     "Problem": "nebula.rpc.problems",
     "Request": "nebula.rpc.contract.context",
     "Responder": "nebula.rpc.service.responder",
     "Retry": "nebula.rpc.contract.retry",
     "Spark": "nebula.spark",
     "StreamBroken": "nebula.rpc.errors",
-    "TlsOptions": "nebula.stomp.client_tls",
+    "TlsOptions": "nebula.stomp.client.tls",
     "UnexpectedReply": "nebula.rpc.errors",
     "VerbError": "nebula.rpc.errors",
     "embedded": "nebula.host.embedding",
     "in_avro": "nebula.rpc.wire.avro_bodies",
-    "lifespan_state": "nebula.rpc.contract.lifespan",
+    "lifespan_state": "nebula.rpc.service.lifespan",
     "problem_of": "nebula.rpc.problems",
     "verb": "nebula.rpc.contract.verbs",
 }

@@ -1,4 +1,4 @@
-"""Plain functions of services, called in threads."""
+"""Blocking functions called in threads: worker threads, daemon threads, and a limit of threads per loop."""
 
 from __future__ import annotations
 
@@ -12,20 +12,42 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
-from nebula.soon import call_soon_from_thread
+from nebula.loop_calls import call_soon_from_thread
 
-__all__ = ["DaemonThread", "call_in_daemon", "call_in_thread"]
+__all__ = ["DaemonThread", "ThreadLimit", "call_in_daemon", "call_in_thread"]
 
 _T = TypeVar("_T")
 
 
-async def call_in_thread(limiter: anyio.CapacityLimiter | None, call: Callable[[], Any]) -> Any:
-    """What a plain function gives, called in a worker thread.
+class ThreadLimit:
+    """A limiter of threads for each event loop: an `anyio.CapacityLimiter` belongs to one loop.
 
-    A coroutine that it gives is awaited on the loop: an `async def` in a plain decorator, or called by a
-    lambda, looks like any plain function until then. When cancelled, the thread is left to itself.
+    Args:
+        threads: of one loop, at a time.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._limiters = anyio.lowlevel.RunVar[anyio.CapacityLimiter]("limiter of threads")
+
+    @property
+    def limiter(self) -> anyio.CapacityLimiter:
+        """That of the running loop."""
+        limiter = self._limiters.get(None)
+        if limiter is None:
+            limiter = anyio.CapacityLimiter(self._threads)
+            self._limiters.set(limiter)
+        return limiter
+
+
+async def call_in_thread(limiter: anyio.CapacityLimiter | None, call: Callable[[], Any]) -> Any:
+    """Call a plain function in a worker thread and return its result.
+
+    A coroutine that it returns is awaited on the loop: an `async def` in a plain decorator, or called by a
+    lambda, looks like any plain function until then. When cancelled, the thread runs on by itself.
 
     Args:
         limiter: of the threads.
@@ -44,9 +66,9 @@ def _boxed(call: Callable[[], Any]) -> tuple[Any]:
 
 
 async def call_in_daemon(call: Callable[[], _T]) -> _T:
-    """What a function gives, called in a thread that not even the end of the program waits for.
+    """Call a function in a thread that the end of the program does not wait for, and return its result.
 
-    When cancelled, the thread is left to itself.
+    When cancelled, the thread runs on by itself.
 
     Raises:
         Exception: what it raises.
@@ -59,18 +81,18 @@ async def call_in_daemon(call: Callable[[], _T]) -> _T:
 
 
 class DaemonThread:
-    """A thread for one call after the other, that not even the end of the program waits for.
+    """A thread for one call after the other, which the end of the program does not wait for.
 
-    To start a thread holds the loop up for as long as a small call takes: who calls often keeps one.
+    Starting a thread holds up the loop for as long as a small call takes: keep one for frequent calls.
     """
 
     def __init__(self) -> None:
         self._works: SimpleQueue[Callable[[], None] | None] | None = None
 
     async def call(self, call: Callable[[], _T]) -> _T:
-        """What a function gives. No other call may be under way.
+        """Call a function and return its result. No other call may be under way.
 
-        When cancelled, the thread is left to itself: the next call has another.
+        When cancelled, the thread runs on by itself, and the next call gets a new one.
 
         Raises:
             Exception: what it raises.
@@ -83,7 +105,7 @@ class DaemonThread:
                 done.set_result(call())
             except BaseException as error:
                 done.set_exception(error)
-            # The loop may be gone by now; then nobody is interested.
+            # The loop may have ended by now, and with it the caller.
             with suppress(RuntimeError):
                 soon(is_over.set)
 
@@ -99,7 +121,7 @@ class DaemonThread:
         return done.result()
 
     def close(self) -> None:
-        """Let the thread end, when it has done what it does."""
+        """Let the thread end after its current call."""
         if self._works is not None:
             self._works.put(None)
             self._works = None
@@ -108,5 +130,5 @@ class DaemonThread:
 def _work(works: SimpleQueue[Callable[[], None] | None]) -> None:
     while (work := works.get()) is not None:
         work()
-        # While there is nothing to do, nothing that was done is kept.
+        # Keep no result alive while waiting for the next call.
         del work

@@ -24,7 +24,7 @@ NAMES: Final[dict[str, dict[str, Sequence[str]]]] = {
     "nebula.rpc": {
         "nebula.rpc": (),
         "nebula.rpc.middleware.chain": ("Call", "CallMiddleware", "CallNext", "MakeCall", "Middleware"),
-        "nebula.rpc.wire.answers": ("Answer",),
+        "nebula.rpc.wire.reply_body": ("ReplyBody",),
         "nebula.rpc.middleware.limits": ("limit_requests",),
         "nebula.rpc.middleware.logs": ("log_calls", "log_requests"),
         "nebula.rpc.middleware.metrics": ("MeasureCalls", "MeasureRequests"),
@@ -46,11 +46,9 @@ NAMES: Final[dict[str, dict[str, Sequence[str]]]] = {
     "nebula.record": {"nebula.record": ()},
     "nebula.spark.reading": {"nebula.spark.reading": ()},
     "nebula.stomp": {
-        "nebula.stomp.client": ("StompClient",),
-        "nebula.stomp.messages": ("Receipt", "SubscribeOptions"),
-        "nebula.stomp.subscription": ("Listener", "Subscription"),
-        "nebula.stomp.transaction": ("Transaction",),
-        "nebula.stomp.link": ("Link", "Receiver"),
+        "nebula.stomp.client": ("StompClient", "Receipt", "Listener", "Subscription", "Transaction"),
+        "nebula.stomp.client.messages": ("SubscribeOptions",),
+        "nebula.stomp.client.link": ("Link", "Receiver"),
         "nebula.stomp.codec": ("FrameParser", "serialize"),
         "nebula.stomp.frames": ("Frame", "FrameLimits", "Headers"),
         "nebula.stomp.dialects": ("Dialect", "negotiate"),

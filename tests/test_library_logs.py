@@ -64,7 +64,7 @@ def test_error_of_a_handler_is_logged_with_its_traceback_and_no_local_variable()
     ended = run('import logging; logging.basicConfig(format="%(levelname)s:%(name)s:%(message)s")')
 
     assert ended.stdout == ""
-    assert "ERROR:nebula.rpc.service.answering:verb failed verb=login" in ended.stderr
+    assert "ERROR:nebula.rpc.service.reply_sender:verb failed verb=login" in ended.stderr
     assert "ValueError: no such user" in ended.stderr
     assert "hunter2" not in ended.stderr
 
@@ -84,7 +84,7 @@ async def test_caplog_sees_the_event_and_its_facts(caplog: pytest.LogCaptureFixt
                 await client.call(fail)
 
     (record,) = [one for one in caplog.records if one.levelname == "ERROR"]
-    assert record.name == "nebula.rpc.service.answering"
+    assert record.name == "nebula.rpc.service.reply_sender"
     assert record.getMessage().startswith("verb failed ")
     assert (vars(record)["event"], vars(record)["verb"]) == ("verb failed", "fail")
     assert record.exc_info is not None

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import anyio.to_thread
 
 from nebula.errors import NebulaError, SettingsError
-from nebula.thread_limit import Turns
+from nebula.threads import ThreadLimit
 
 try:
     import redis
@@ -57,7 +57,7 @@ class RedisAccess:
             # Its own words repeat the address.
             raise SettingsError("not an address of Redis: redis://host:port, rediss:// or unix://") from error
         self._failure = failure
-        self._turns = Turns(_THREADS)
+        self._thread_limit = ThreadLimit(_THREADS)
         self._threads = threading.BoundedSemaphore(_MOST_THREADS)
         self._rests_until = 0.0
 
@@ -84,7 +84,9 @@ class RedisAccess:
             return done
 
         try:
-            return await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._turns.limiter)
+            return await anyio.to_thread.run_sync(
+                run, abandon_on_cancel=True, limiter=self._thread_limit.limiter
+            )
         finally:
             is_awaited = False
 

@@ -36,7 +36,7 @@ _RELEASE: Final = _IF_OWNED + "return redis.call('DEL', KEYS[1])"
 
 
 class RedisStore:
-    """Keeps answers in Redis, which forgets them by itself when their window is over.
+    """Keeps replies in Redis, which forgets them by itself when their window is over.
 
     How much it keeps is Redis' own setting (`maxmemory`); what it evicts early may run again.
 
@@ -69,16 +69,16 @@ class RedisStore:
         )
         if not found:
             return Claim(fingerprint, is_mine=True)
-        return Claim(found[0].decode(), answer=found[1])
+        return Claim(found[0].decode(), reply=found[1])
 
     async def renew(self, claims: Iterable[tuple[str, str]], lease: float) -> None:
         """Keep claims from ending."""
         for key, owner in claims:
             await self._do(_RENEW, key, owner, _milliseconds(lease))
 
-    async def keep(self, key: str, owner: str, answer: bytes, window: float) -> None:
-        """Keep an answer."""
-        await self._do(_KEEP, key, owner, answer, _milliseconds(window))
+    async def keep(self, key: str, owner: str, reply: bytes, window: float) -> None:
+        """Keep a reply."""
+        await self._do(_KEEP, key, owner, reply, _milliseconds(window))
 
     async def release(self, key: str, owner: str) -> None:
         """Give up a claim."""

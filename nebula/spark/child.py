@@ -16,7 +16,7 @@ from anyio.abc import Process
 from nebula.spark.lines import Bye, Hello, Line, LineError, LineReader, LineWriter, Stop
 from nebula.spark.processes import MARKER, kill_engine
 from nebula.stomp.addresses import BROKER_VARIABLE
-from nebula.stomp.ambient import ambient_broker
+from nebula.stomp.client.ambient import ambient_broker
 
 # The file for what the host and its JVM say outside of the protocol.
 ERRORS = "engine.err"

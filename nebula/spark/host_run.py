@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 
-from nebula.rpc.jobs.runner import JobTask
+from nebula.rpc.contract.job_runner import JobTask
 from nebula.spark import lines
 from nebula.spark.child import ERRORS, Child
 from nebula.spark.crash_report import last_words

@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from nebula.logs import get_logger
-from nebula.rpc.jobs.runner import JobListener, JobTask
+from nebula.rpc.contract.job_runner import JobListener, JobTask
 from nebula.spark import lines
 from nebula.spark.child import ERRORS
 from nebula.spark.host_run import End, HostRun

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nebula.rpc.jobs.runner import (
+from nebula.rpc.contract.job_runner import (
     ENGINE_LOST,
     OUT_OF_MEMORY,
     JobFailure,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nebula.rpc.jobs.runner import JobTask
+    from nebula.rpc.contract.job_runner import JobTask
 
 VERSION = 1
 

@@ -13,8 +13,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from nebula.logs import get_logger
+from nebula.rpc.contract.job_runner import JobListener, JobTask, Started
 from nebula.rpc.jobs.registry.unfinished import notes_of
-from nebula.rpc.jobs.runner import JobListener, JobTask
 from nebula.spark import lines
 from nebula.spark.child import ERRORS, HOST_COMMAND
 from nebula.spark.class_archive import Archivist
@@ -154,7 +154,7 @@ class SparkRunner:
             "isolated": self._isolated.status() if self._isolated else [],
         }
 
-    async def run(self, listener: JobListener, *, started: anyio.Event | None = None) -> None:
+    async def run(self, listener: JobListener, *, started: Started | None = None) -> None:
         """Take jobs and keep an engine until cancelled. No child process lives when this returns.
 
         Args:

@@ -17,7 +17,7 @@ from nebula.cli.render import JobView, Output
 from nebula.cli.results import show_result
 from nebula.cli.tables import Column, table
 from nebula.cli.terminal import Screen
-from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.contract.job_runner import JobOutput
 
 
 def terminal() -> Output:

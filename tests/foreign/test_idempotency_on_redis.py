@@ -45,7 +45,7 @@ async def test_two_stores_on_one_redis_know_each_others_answers(server: RedisSer
     await one.claim("k", "f", "a", 30)
     await one.keep("k", "a", b"answer", 600)
 
-    assert await other.claim("k", "f", "b", 30) == Claim("f", answer=b"answer")
+    assert await other.claim("k", "f", "b", 30) == Claim("f", reply=b"answer")
     assert other.reach is Reach.SHARED
 
     await one.close()
@@ -82,7 +82,7 @@ async def test_claim_that_is_made_again_as_its_answer_was_lost_is_still_mine(sto
         assert (await store.claim("k", "f", "a", 60)).is_mine
     await store.keep("k", "a", b"answer", 60)
 
-    assert await store.claim("k", "f", "a", 60) == Claim("f", answer=b"answer")
+    assert await store.claim("k", "f", "a", 60) == Claim("f", reply=b"answer")
 
 
 async def test_claim_of_who_has_gone_is_let_go(server: RedisServer, store: RedisStore) -> None:

@@ -14,11 +14,11 @@ from nebula.errors import SettingsError
 from nebula.extras.postgres import Database, RegistryAway
 from nebula.extras.postgres_listener import PostgresListener
 from nebula.extras.postgres_registry import Fenced, PostgresJobRegistry
+from nebula.rpc.contract.job_runner import JobFailure
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.record import LogLine
 from nebula.rpc.jobs.model.states import JobState
 from nebula.rpc.jobs.registry.registry import JobFilter, Superseded
-from nebula.rpc.jobs.runner import JobFailure
 from tests.foreign.postgresql import PASSWORD, PostgresServer, SlowDatabase
 from tests.rpc.jobs.registries import RegistrySuite, job
 

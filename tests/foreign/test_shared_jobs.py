@@ -16,6 +16,7 @@ import pytest
 
 from nebula.extras.postgres import Database
 from nebula.extras.postgres_registry import PostgresJobRegistry
+from nebula.rpc.contract.job_runner import JobOutput, JobTask
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.states import JobState
@@ -24,7 +25,6 @@ from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry, peek
 from nebula.rpc.jobs.registry.state_folder import StateFolder
 from nebula.rpc.jobs.registry.takeover import Orphans
 from nebula.rpc.jobs.registry.writer import RegistryLost
-from nebula.rpc.jobs.runner import JobOutput, JobTask
 from nebula.rpc.jobs.service.service import JobService
 from tests.foreign.postgresql import PostgresServer, SlowDatabase
 from tests.own_logs import all_logs

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nebula import sync
-from nebula.rpc.jobs.runner import JobFailure
+from nebula.rpc.contract.job_runner import JobFailure
 from tests.spark.conftest import shared_engine, shared_state
 from tests.spark.source.test_spark import Run, run
 from tests.spark.source.test_stream import Query, publish, until

@@ -34,7 +34,7 @@ from typing import Any
 import anyio
 
 from nebula import Responder
-from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.contract.job_runner import JobOutput
 
 
 class Tables:

@@ -14,9 +14,9 @@ from nebula.rpc.contract.signature import Signature
 from nebula.rpc.contract.verbs import Verb
 from nebula.rpc.errors import VerbError
 from nebula.rpc.service.responder import Responder
-from nebula.rpc.wire.answers import failure
 from nebula.rpc.wire.avro_bodies import MESSAGE, in_avro
 from nebula.rpc.wire.envelope import JSON_TYPE, encode
+from nebula.rpc.wire.reply_body import failure
 from nebula.testing import TestClient
 from tests.rpc import depot
 from tests.rpc.asyncapi_schema import OFFICIAL, faults

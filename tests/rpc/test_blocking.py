@@ -16,9 +16,9 @@ import pytest
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.injection import Depends
 from nebula.rpc.middleware.chain import CallNext
-from nebula.rpc.service import blocking
+from nebula.rpc.service import loop_watch
 from nebula.rpc.service.responder import Responder
-from nebula.rpc.wire.answers import Answer
+from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.testing import TestClient
 
 pytestmark = pytest.mark.anyio
@@ -44,9 +44,9 @@ class Warned(logging.Handler):
 
 @pytest.fixture
 def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Warned]:
-    monkeypatch.setattr(blocking, "_EVERY_SECONDS", 0.01)
-    monkeypatch.setattr(blocking, "_BLOCKED_SECONDS", 0.04)
-    handler, logger = Warned(), logging.getLogger("nebula.rpc.service.blocking")
+    monkeypatch.setattr(loop_watch, "_EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(loop_watch, "_BLOCKED_SECONDS", 0.04)
+    handler, logger = Warned(), logging.getLogger("nebula.rpc.service.loop_watch")
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)
@@ -74,7 +74,7 @@ async def test_provider_middleware_and_listener_are_named_by_what_they_are_for(w
         warned.wait()
         return 1
 
-    async def around(request: Request, call_next: CallNext) -> Answer:
+    async def around(request: Request, call_next: CallNext) -> ReplyBody:
         if request.verb == "quick":
             warned.is_there.clear()
             warned.wait()
@@ -112,7 +112,7 @@ async def test_provider_middleware_and_listener_are_named_by_what_they_are_for(w
 
 async def test_verb_is_named_once_a_minute(warned: Warned, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(blocking, "monotonic", lambda: now)
+    monkeypatch.setattr(loop_watch, "monotonic", lambda: now)
     app = Responder("blocks")
 
     async def until_seen() -> None:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import pytest
 
 from nebula.rpc.contract.context import Request
-from nebula.rpc.service.reply_sender import AnswerPost
-from nebula.rpc.wire.answers import Answer
+from nebula.rpc.service.reply_sender import ReplySender
 from nebula.rpc.wire.brokers import ACTIVEMQ, NEBULA, OTHER, RABBITMQ, Brand, brand_of, whole_milliseconds
 from nebula.rpc.wire.envelope import Envelope
+from nebula.rpc.wire.reply_body import ReplyBody
 
 
 @pytest.mark.parametrize(
@@ -40,14 +40,14 @@ def test_each_brand_is_told_the_time_in_its_own_way() -> None:
 
 def test_answers_do_not_stay_for_ever_where_inboxes_outlive_their_readers() -> None:
     posted: list[Mapping[str, str]] = []
-    post = AnswerPost(1000)
+    replies = ReplySender(1000)
     before = time.time()
     for brand in (ACTIVEMQ, RABBITMQ, NEBULA):
-        post.connect(lambda _to, _body, headers: posted.append(headers), brand)
+        replies.connect(lambda _to, _body, headers: posted.append(headers), brand)
         for deadline in (time.monotonic() + 5, None):
             headers = {"neb-reply-to": "/queue/a", "neb-reply-id": "1"}
             request = Request(Envelope(verb="v"), headers, destination="/queue/shop", deadline=deadline)
-            post.send(request, Answer("success"))
+            replies.send(request, ReplyBody("success"))
 
     assert ["expires" in headers for headers in posted] == [True, *[False] * 5]
     # A minute more than its requester waits: the clocks may differ.

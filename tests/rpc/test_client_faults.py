@@ -229,7 +229,7 @@ async def test_broker_that_never_gives_an_inbox_is_refused_in_time(caplog: pytes
 async def test_service_whose_queue_the_broker_never_gives_ends_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("nebula.rpc.service.intake._LISTEN_SECONDS", 0.05)
+    monkeypatch.setattr("nebula.rpc.service.request_consumer._LISTEN_SECONDS", 0.05)
 
     async def script(peer: FaultyPeer) -> None:
         await peer.accept()

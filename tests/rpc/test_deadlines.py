@@ -17,13 +17,13 @@ from nebula.errors import CallTimeout
 from nebula.rpc.client.client import Client
 from nebula.rpc.contract.context import Ending, Request, attempts_before
 from nebula.rpc.middleware.chain import CallNext
+from nebula.rpc.service.cancellation import Cancellation
 from nebula.rpc.service.responder import Responder
-from nebula.rpc.service.running import Running
-from nebula.rpc.service.workers import Lane, Worker
-from nebula.rpc.wire.answers import Answer
+from nebula.rpc.service.worker_pool import Worker, WorkerPool
 from nebula.rpc.wire.cancel import Cancel
 from nebula.rpc.wire.deadlines import AMBIENT, deadline_of
 from nebula.rpc.wire.envelope import Envelope
+from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.stomp.client import Message
 from tests.rpc.conftest import Serving
 
@@ -103,16 +103,16 @@ async def serve_nothing(message: Message, arrived: float, worker: Worker) -> Non
     raise AssertionError
 
 
-def watching(*requests: Request) -> Running:
+def watching(*requests: Request) -> Cancellation:
     """Workers that handle these, and one that rests."""
-    lane = Lane(serve_nothing, len(requests) + 1)
+    pool = WorkerPool(serve_nothing, len(requests) + 1)
     for one in (*requests, None):
-        worker = Worker(lane)
+        worker = Worker(pool)
         worker.request = one
-        lane.workers.append(worker)
-    running = Running()
-    running.watch([lane])
-    return running
+        pool.workers.append(worker)
+    cancellation = Cancellation()
+    cancellation.watch([pool])
+    return cancellation
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ def test_cancel_has_to_name_the_request_and_be_its_principals(
     one: Cancel, principal: str | None, counts: bool
 ) -> None:
     asked = request()
-    running = watching(asked)
+    cancellation = watching(asked)
 
-    assert running.cancel(one, principal) is counts
+    assert cancellation.cancel(one, principal) is counts
     assert asked.cancelled is counts
 
 
@@ -142,16 +142,16 @@ def test_cancel_finds_nothing_where_nothing_is_handled() -> None:
 @pytest.mark.anyio
 async def test_sweep_ends_those_whose_time_is_over_and_no_others() -> None:
     later, endless, soon = request("r1", deadline=monotonic() + 100), request("r2"), request("r3")
-    running = watching(later, endless, soon)
+    cancellation = watching(later, endless, soon)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(running.run)
+        tasks.start_soon(cancellation.run)
         await anyio.wait_all_tasks_blocked()
         # Earlier than what the sweep waits for.
         soon.deadline = monotonic() + 0.01
-        assert soon.deadline < running.next_sweep
+        assert soon.deadline < cancellation.next_sweep
         with anyio.fail_after(5), anyio.CancelScope() as scope:
             soon.scope = scope
-            running.sweep_earlier(soon.deadline)
+            cancellation.sweep_earlier(soon.deadline)
             await anyio.sleep_forever()
         tasks.cancel_scope.cancel()
 
@@ -401,7 +401,7 @@ async def test_undo_at_the_deadline_calls_with_a_time_of_its_own(serving: Servin
 async def test_calls_of_middleware_have_the_time_of_its_own_request(serving: Serving, client: Client) -> None:
     left: list[float | None] = []
 
-    async def look(request: Request, call_next: CallNext) -> Answer:
+    async def look(request: Request, call_next: CallNext) -> ReplyBody:
         deadline = AMBIENT.get()
         left.append(None if deadline is None else deadline - monotonic())
         return await call_next(request)

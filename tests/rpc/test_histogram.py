@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.service.histogram import Histogram
-from nebula.rpc.service.statistics import Tally, listener_to_json, merged, without_buckets
+from nebula.rpc.service.statistics import Tally, merged, subscriber_to_json, without_buckets
+from nebula.rpc.wire.histogram import Histogram
 
 
 def of(*seconds: float) -> Histogram:
@@ -132,7 +132,7 @@ def listening(*seconds: float, unreadable: Any = 0) -> dict[str, Any]:
     for each in seconds:
         tally.add(each)
     others = {"unreadable": unreadable, "given_up": 1, "waiting": 2}
-    return reply(0.5) | {"listens": [listener_to_json("/topic/news", "note", tally, others)]}
+    return reply(0.5) | {"listens": [subscriber_to_json("/topic/news", "note", tally, others)]}
 
 
 def test_functions_that_are_called_for_messages_are_added_up_too() -> None:

@@ -20,7 +20,7 @@ from nebula import headers as names
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.job_context import Job
 from nebula.rpc.service.responder import Responder
-from nebula.rpc.wire.answers import Answer
+from nebula.rpc.wire.reply_body import ReplyBody
 from tests.rpc.conftest import Serving
 
 pytestmark = pytest.mark.anyio
@@ -144,7 +144,7 @@ async def test_job_in_text_has_its_parameters_checked_before_it_is_accepted(
 async def test_success_comes_before_the_first_status_and_statuses_are_marked(
     broker_url: str, serving: Serving, tmp_path: Path, is_slow: bool
 ) -> None:
-    async def linger(request: Request, call_next: Callable[[Request], Awaitable[Answer]]) -> Answer:
+    async def linger(request: Request, call_next: Callable[[Request], Awaitable[ReplyBody]]) -> ReplyBody:
         try:
             return await call_next(request)
         finally:

@@ -17,7 +17,7 @@ from nebula.broker.server.server import Listener
 from nebula.rpc.client.client import Client
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.injection import Depends
-from nebula.rpc.contract.lifespan import lifespan_state
+from nebula.rpc.service.lifespan import lifespan_state
 from nebula.rpc.service.responder import Responder
 from nebula.testing import TestClient
 from tests.rpc.conftest import RunningBroker

@@ -24,7 +24,7 @@ from nebula.rpc.contract.retry import Retry
 from nebula.rpc.errors import VerbError
 from nebula.rpc.middleware.chain import CallNext
 from nebula.rpc.service.responder import Responder
-from nebula.rpc.wire.answers import Answer, success
+from nebula.rpc.wire.reply_body import ReplyBody, success
 from nebula.testing import Faults, RunningBroker, TestClient
 from tests.rpc.asyncapi_schema import OFFICIAL, faults
 from tests.rpc.heard import Heard
@@ -710,11 +710,11 @@ async def test_service_that_listens_to_nothing_says_nothing_of_it() -> None:
 
 
 async def test_middleware_stands_around_each_call_of_its_function(app: Responder, heard: Heard) -> None:
-    async def outer(request: Request, call_next: CallNext) -> Answer:
+    async def outer(request: Request, call_next: CallNext) -> ReplyBody:
         heard(("outer", request.verb, request.destination, request.parameters))
         return await call_next(request)
 
-    async def inner(request: Request, call_next: CallNext) -> Answer:
+    async def inner(request: Request, call_next: CallNext) -> ReplyBody:
         try:
             return await call_next(request)
         finally:
@@ -740,7 +740,7 @@ async def test_middleware_stands_around_each_call_of_its_function(app: Responder
 async def test_what_middleware_raises_or_answers_is_as_if_the_function_had(
     app: Responder, heard: Heard
 ) -> None:
-    async def guard(request: Request, call_next: CallNext) -> Answer:
+    async def guard(request: Request, call_next: CallNext) -> ReplyBody:
         heard(request.parameters)
         if request.parameters == {"cents": 1}:
             raise RuntimeError("not now")
@@ -748,7 +748,7 @@ async def test_what_middleware_raises_or_answers_is_as_if_the_function_had(
             return success()
         return await call_next(request)
 
-    async def forgetful(request: Request, call_next: CallNext) -> Answer:
+    async def forgetful(request: Request, call_next: CallNext) -> ReplyBody:
         if request.parameters == {"cents": 3}:
             return None  # type: ignore[return-value] # the mistake that is made
         return await call_next(request)

@@ -20,7 +20,7 @@ from nebula.rpc.middleware.limits import limit_requests
 from nebula.rpc.middleware.logs import log_calls, log_requests
 from nebula.rpc.middleware.metrics import MeasureCalls, MeasureRequests
 from nebula.rpc.service.responder import Responder
-from nebula.rpc.wire.answers import Answer, success
+from nebula.rpc.wire.reply_body import ReplyBody, success
 from nebula.testing import TestClient
 from tests.own_logs import all_logs
 
@@ -51,7 +51,7 @@ def fresh(*middleware: Middleware) -> Responder:
 
 
 def noting(lines: list[str], name: str) -> Middleware:
-    async def note(request: Request, call_next: CallNext) -> Answer:
+    async def note(request: Request, call_next: CallNext) -> ReplyBody:
         lines.append(f"{name} before {request.verb}")
         try:
             return await call_next(request)
@@ -76,7 +76,7 @@ async def test_first_middleware_is_outermost() -> None:
 async def test_middleware_sees_what_is_refused_before_the_handler() -> None:
     codes: list[str] = []
 
-    async def note(request: Request, call_next: CallNext) -> Answer:
+    async def note(request: Request, call_next: CallNext) -> ReplyBody:
         try:
             return await call_next(request)
         except VerbError as error:
@@ -94,7 +94,7 @@ async def test_middleware_sees_what_is_refused_before_the_handler() -> None:
 
 
 async def test_middleware_may_answer_by_itself_or_refuse() -> None:
-    async def guard(request: Request, call_next: CallNext) -> Answer:
+    async def guard(request: Request, call_next: CallNext) -> ReplyBody:
         if request.headers.get("x-token") == "none":
             raise VerbError("not-today", "come back tomorrow")
         return success() if request.verb == "quote" else await call_next(request)
@@ -113,7 +113,7 @@ async def test_middleware_may_answer_by_itself_or_refuse() -> None:
 
 
 async def test_middleware_that_forgets_the_answer_leaves_nobody_waiting() -> None:
-    async def forgetful(request: Request, call_next: CallNext) -> Answer:
+    async def forgetful(request: Request, call_next: CallNext) -> ReplyBody:
         await call_next(request)
         return None  # type: ignore[return-value]
 
@@ -135,7 +135,7 @@ async def test_middleware_is_around_all_of_a_stream() -> None:
 
 
 async def test_middleware_may_try_again() -> None:
-    async def stubborn(request: Request, call_next: CallNext) -> Answer:
+    async def stubborn(request: Request, call_next: CallNext) -> ReplyBody:
         try:
             return await call_next(request)
         except VerbError:

@@ -17,14 +17,14 @@ from nebula.errors import CallTimeout, RemoteError
 from nebula.rpc.client.client import Client
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.verbs import VerbOptions
-from nebula.rpc.service.concurrency import MOST_ASIDE, Gate
+from nebula.rpc.service.concurrency_limits import MAX_SET_ASIDE, ConcurrencyLimit
 from nebula.rpc.service.responder import Responder
-from nebula.rpc.service.workers import Lane, Worker
+from nebula.rpc.service.worker_pool import Worker, WorkerPool
 from nebula.rpc.wire.envelope import parse
 from nebula.stomp.client import AckMode, Message
 from tests.rpc.conftest import Serving
 
-# --- one verb's gate ---
+# --- one verb's limit ---
 
 
 class NoListener:
@@ -41,42 +41,42 @@ async def serve_nothing(message: Message, arrived: float, worker: Worker) -> Non
     raise AssertionError
 
 
-def lane() -> Lane:
-    return Lane(serve_nothing, 1)
+def pool() -> WorkerPool:
+    return WorkerPool(serve_nothing, 1)
 
 
-def test_gate_lets_so_many_in_and_the_others_in_the_order_of_their_coming() -> None:
-    gate, waiting = Gate(1, None), lane()
+def test_limit_lets_so_many_in_and_the_others_in_the_order_of_their_coming() -> None:
+    limit, waiting = ConcurrencyLimit(1, None), pool()
     first, second, third = message(), message(), message()
 
-    assert gate.enter(first)
+    assert limit.enter(first)
     for one in (second, third):
-        assert not gate.enter(one)
-        gate.set_aside(waiting, one, 0.0)
-    gate.leave()
+        assert not limit.enter(one)
+        limit.set_aside(waiting, one, 0.0)
+    limit.leave()
 
-    assert gate.waiting == 1
+    assert limit.waiting == 1
     assert waiting.waiting == 1
     # The place is the second one's, also against one that comes just now.
-    assert not gate.enter(message())
-    assert gate.enter(second)
-    assert not gate.enter(third)
+    assert not limit.enter(message())
+    assert limit.enter(second)
+    assert not limit.enter(third)
 
 
-def test_gate_is_open_again_when_nobody_waits() -> None:
-    gate = Gate(1, None)
+def test_limit_is_open_again_when_nobody_waits() -> None:
+    limit = ConcurrencyLimit(1, None)
     for _ in range(3):
-        assert gate.enter(message())
-        gate.leave()
+        assert limit.enter(message())
+        limit.leave()
 
 
 @pytest.mark.parametrize(("max_waiting", "is_full"), [(None, False), (0, True), (1, True), (2, False)])
-def test_gate_is_full_when_as_many_wait_as_may(max_waiting: int | None, is_full: bool) -> None:
-    gate = Gate(1, max_waiting)
+def test_limit_is_full_when_as_many_wait_as_may(max_waiting: int | None, is_full: bool) -> None:
+    limit = ConcurrencyLimit(1, max_waiting)
     if max_waiting != 0:
-        gate.set_aside(lane(), message(), 0.0)
+        limit.set_aside(pool(), message(), 0.0)
 
-    assert gate.is_full is is_full
+    assert limit.is_full is is_full
 
 
 class Subscribed(NoListener):
@@ -86,42 +86,42 @@ class Subscribed(NoListener):
 
 
 def test_what_was_set_aside_before_a_loss_is_in_nobodys_way() -> None:
-    gate, waiting, lost = Gate(1, 1), lane(), Subscribed()
+    limit, waiting, lost = ConcurrencyLimit(1, 1), pool(), Subscribed()
     inside, aside, again, another = (
         Message({"destination": "/queue/a"}, b"", by)  # type: ignore[arg-type] # only asked whether it is closed
         for by in (lost, lost, Subscribed(), Subscribed())
     )
-    assert gate.enter(inside)
-    gate.set_aside(waiting, aside, 0.0)
+    assert limit.enter(inside)
+    limit.set_aside(waiting, aside, 0.0)
     lost.is_closed = True
 
-    gate.lose()
+    limit.lose()
 
-    assert gate.waiting == 0
+    assert limit.waiting == 0
     # Who is inside comes again, and does not wait behind itself.
-    gate.set_aside(waiting, again, 0.0)
-    with_one = gate.is_full
-    gate.set_aside(waiting, another, 0.0)
-    with_two = gate.is_full
-    gate.leave()
-    assert (with_one, with_two, gate.is_full) == (False, True, True)
-    assert gate.enter(again)
+    limit.set_aside(waiting, again, 0.0)
+    with_one = limit.is_full
+    limit.set_aside(waiting, another, 0.0)
+    with_two = limit.is_full
+    limit.leave()
+    assert (with_one, with_two, limit.is_full) == (False, True, True)
+    assert limit.enter(again)
 
 
 def test_place_of_one_that_was_called_and_lost_is_free() -> None:
-    gate, waiting, lost = Gate(1, None), lane(), Subscribed()
+    limit, waiting, lost = ConcurrencyLimit(1, None), pool(), Subscribed()
     first, second = (
         Message({"destination": "/queue/a"}, b"", lost)  # type: ignore[arg-type] # as above
         for _ in range(2)
     )
-    gate.enter(first)
-    gate.set_aside(waiting, second, 0.0)
-    gate.leave()
+    limit.enter(first)
+    limit.set_aside(waiting, second, 0.0)
+    limit.leave()
     lost.is_closed = True
 
-    gate.lose()
+    limit.lose()
 
-    assert gate.enter(message())
+    assert limit.enter(message())
 
 
 # --- one queue's workers ---
@@ -146,7 +146,7 @@ async def test_what_is_handled_after_a_loss_counts_again_for_what_may_wait() -> 
         refused.append(message)
         return True
 
-    one = Lane(serve, 1, max_waiting=0, refuse=refuse)
+    one = WorkerPool(serve, 1, max_waiting=0, refuse=refuse)
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one.run, 0)
@@ -266,7 +266,7 @@ async def test_limited_verb_lets_the_broker_send_others(serving: Serving, client
             codes.append(error.code)
 
     async with serving(rooms.app), anyio.create_task_group() as tasks:
-        for _ in range(1 + MOST_ASIDE + more):
+        for _ in range(1 + MAX_SET_ASIDE + more):
             tasks.start_soon(ask)
         with anyio.fail_after(5):
             while len(codes) < more:
@@ -274,8 +274,8 @@ async def test_limited_verb_lets_the_broker_send_others(serving: Serving, client
             stats = await client.call(rooms.app.name, "stats")
         rooms.opened.set()
 
-    assert (stats["waiting"], stats["overloaded"]) == (MOST_ASIDE, more)
-    assert len(rooms.order) == 1 + MOST_ASIDE
+    assert (stats["waiting"], stats["overloaded"]) == (MAX_SET_ASIDE, more)
+    assert len(rooms.order) == 1 + MAX_SET_ASIDE
     assert codes == ["busy"] * more
 
 

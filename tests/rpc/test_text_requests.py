@@ -10,7 +10,7 @@ import pytest
 
 from nebula.rpc.contract.signature import Signature
 from nebula.rpc.errors import VerbError
-from nebula.rpc.service.builtin_verbs import OwnVerbs
+from nebula.rpc.service.builtin_verbs import BuiltinVerbs
 from tests.rpc.jobs.harness import House
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ def _read(signature: Signature, parameters: Any, *, is_text: bool) -> Any:
 
 async def test_text_and_json_requests_of_each_built_in_verb_are_read_by_one_rule(tmp_path: Path) -> None:
     nothing = cast("Any", None)
-    own = OwnVerbs("counting", "", (), nothing, (), nothing)
+    own = BuiltinVerbs("counting", "", (), nothing, (), nothing)
     async with House(tmp_path).living() as service:
         signatures = {one.name: one.signature for one in [*own.verbs(), *service.verbs()]}
 

@@ -45,9 +45,7 @@ def test_mark_takes_name_response_and_principals() -> None:
     one = Verb(quote)
 
     assert (one.name, one.response) == ("price.quote", "price")
-    assert one.may_be_called_by("alice")
-    assert not one.may_be_called_by("bob")
-    assert not one.may_be_called_by(None)
+    assert one.allow == frozenset({"alice"})
 
 
 class SoldOut(VerbError):
@@ -89,7 +87,7 @@ def test_function_promises_what_its_declaration_or_its_mark_says() -> None:
 def test_verb_without_a_list_of_principals_is_open_to_all() -> None:
     def quote() -> None: ...
 
-    assert Verb(quote).may_be_called_by(None)
+    assert Verb(quote).allow is None
 
 
 def test_verb_takes_name_and_description_from_its_function() -> None:

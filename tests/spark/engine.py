@@ -12,7 +12,7 @@ from typing import Any, Literal
 import psutil
 from anyio.from_thread import start_blocking_portal
 
-from nebula.rpc.jobs.runner import JobTask
+from nebula.rpc.contract.job_runner import JobTask
 from nebula.spark import Spark, SparkRunner
 from nebula.spark.class_archive import Archivist
 from nebula.spark.processes import MARKER

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nebula.rpc.jobs.runner import JobFailure, JobTask
+from nebula.rpc.contract.job_runner import JobFailure, JobTask
 from nebula.spark.lines import MAX_LINE_BYTES
 from nebula.spark.processes import engine_processes
 from tests.spark.fakes import fake_runner

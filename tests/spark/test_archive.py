@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.contract.job_runner import JobOutput
 from nebula.spark import Spark, lines
 from nebula.spark.class_archive import MAKER_COMMAND, Archivist
 from tests.spark.engine import Engine, engine, living, until

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from pyarrow import parquet  # type: ignore[import-untyped]  # it ships no types
 
-from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.contract.job_runner import JobOutput
 from tests.spark.engine import WITH_WORKERS, Engine, living, until
 from tests.spark.told import task
 

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.contract.job_runner import JobOutput
 from nebula.spark import Spark, SparkRunner
 from nebula.spark.class_archive import Archivist
 from nebula.spark.processes import engine_processes

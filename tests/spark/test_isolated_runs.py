@@ -5,7 +5,7 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.contract.job_runner import JobOutput
 from tests.spark.engine import Engine, living, until
 from tests.spark.told import isolated
 

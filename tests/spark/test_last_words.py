@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nebula.rpc.jobs.runner import JobTask
+from nebula.rpc.contract.job_runner import JobTask
 from nebula.spark import Spark, SparkRunner
 from nebula.spark.crash_report import LastWords, last_words
 from tests.own_logs import all_logs

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from pyarrow import parquet  # type: ignore[import-untyped]  # it ships no types
 
-from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.contract.job_runner import JobOutput
 from nebula.sync import Client, JobHandle
 from tests.cli.programs import NEBULA, environment, running
 from tests.spark.engine import PATIENCE_SECONDS, living, until

@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from pyarrow import parquet
 
-from nebula.rpc.jobs.runner import JobOutput
+from nebula.rpc.contract.job_runner import JobOutput
 from nebula.sync import Client, JobHandle
 from tests.cli.programs import running
 

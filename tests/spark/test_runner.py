@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import nebula.spark.runner
-from nebula.rpc.jobs.runner import JobFailure, JobOutput, JobTask, Progress, TaskCounts
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput, JobTask, Progress, TaskCounts
 from nebula.rpc.middleware.job_spans import TracedRunner
 from nebula.spark import Spark, SparkRunner
 from nebula.spark.host_run import TICK_SECONDS

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from nebula.rpc.jobs.runner import ENGINE_LOST, JobFailure, JobOutput, JobRunner, JobTask, Progress
+from nebula.rpc.contract.job_runner import ENGINE_LOST, JobFailure, JobOutput, JobRunner, JobTask, Progress
 
 
 class Told:

@@ -16,13 +16,13 @@ from nebula.rpc.client.values import LastValue
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.injection import Depends
 from nebula.rpc.contract.job_context import Job
-from nebula.rpc.contract.lifespan import lifespan_state
 from nebula.rpc.contract.verbs import verb
 from nebula.rpc.discovery import ScatterResult
 from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.middleware.chain import Call, CallNext, MakeCall
+from nebula.rpc.service.lifespan import lifespan_state
 from nebula.rpc.service.responder import Responder
-from nebula.rpc.wire.answers import Answer
+from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.sync import Client as SyncClient
 
 app = Responder("prices")
@@ -246,7 +246,7 @@ def providers_give_what_parameters_take() -> None:
     del wrong
 
 
-async def around(request: Request, call_next: CallNext) -> Answer:
+async def around(request: Request, call_next: CallNext) -> ReplyBody:
     return await call_next(request)
 
 

@@ -35,7 +35,7 @@ from nebula.rpc.client.retry import PLAIN, CallRules, persist
 from nebula.rpc.contract.options import CallOptions
 from nebula.rpc.discovery.suggestions import Suggestions
 from nebula.rpc.errors import declared_error
-from nebula.rpc.middleware.chain import Call, CallKind, MakeCall, calling_chain
+from nebula.rpc.middleware.chain import Call, CallKind, MakeCall, call_chain
 from nebula.rpc.wire.deadlines import AMBIENT
 from nebula.rpc.wire.replies import read_value, unless_error
 from nebula.stomp.client import Message
@@ -62,7 +62,7 @@ class Calls:
         options = connection.options
         self.connection = connection
         self._timeout = options.timeout
-        self._chain = calling_chain(options.middleware) if options.middleware else None
+        self._chain = call_chain(options.middleware) if options.middleware else None
         self._cache, self._partition = options.cache, options.cache_partition
         self._circuits = None if options.breaker is None else Circuits(options.breaker)
         self._suggestions = Suggestions()

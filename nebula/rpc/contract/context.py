@@ -1,4 +1,4 @@
-"""What a handler may know of the request it serves."""
+"""`Request`: the context of one request, for handlers, providers and middleware."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Generic, Never, Protocol, TypeAlias
+from typing import Any, Final, Generic, Never, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
 
 from nebula import headers as names
 from nebula.rpc.wire.digits import whole_number
 from nebula.rpc.wire.envelope import Envelope
-
-if TYPE_CHECKING:
-    from nebula.rpc.contract.injection import Provided
 
 S_co = TypeVar("S_co", default=object, covariant=True)
 
@@ -27,7 +24,7 @@ _MOST_DIGITS: Final = 9
 
 
 class Ending(StrEnum):
-    """Why nobody waits for an answer any more."""
+    """Why the caller of a request no longer waits."""
 
     CANCELLED = "cancelled"
     EXPIRED = "expired"
@@ -72,8 +69,8 @@ class Request(Generic[S_co]):
     """
 
     __slots__ = (
-        "_around", "after_answer", "deadline", "description", "destination", "ending", "headers",
-        "parameters", "principal", "provided", "scope", "verb", "work",
+        "_around", "after_reply", "deadline", "description", "destination", "ending", "envelope", "headers",
+        "parameters", "principal", "scope", "verb", "work",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +84,8 @@ class Request(Generic[S_co]):
         around: Surroundings = _NOWHERE,
     ) -> None:
         self._around = around
+        # For what handles it: the body as it was read.
+        self.envelope = envelope
         self.verb: str = envelope.verb or ""
         self.parameters: Any = envelope.parameters
         self.description = envelope.description
@@ -94,14 +93,12 @@ class Request(Generic[S_co]):
         self.destination = destination
         self.principal = principal
         self.deadline = deadline
-        # For what serves it: what its handler runs in and is cancelled by, and why it was.
+        # What its handler runs in and is cancelled by, and why it was.
         self.scope: Cancellable | None = None
         self.ending: Ending | None = None
-        # What its handler is given beside the parameters, to be closed after the answer.
-        self.provided: Provided | None = None
-        # Called when the answer was sent, or none will be: what must not come to the caller before it.
-        self.after_answer: Callable[[], None] | None = None
-        # What middleware stands around. Not there without any.
+        # Called when the reply was sent, or none will be: what must not come to the caller before it.
+        self.after_reply: Callable[[], None] | None = None
+        # What middleware wraps. Not set without any.
         self.work: Callable[[], Awaitable[Any]]
 
     @property

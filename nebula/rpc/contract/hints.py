@@ -1,4 +1,4 @@
-"""What the annotations of a function say, and which of its parameters the framework fills in."""
+"""Type hints of functions, and the parameters that the framework fills in."""
 
 from __future__ import annotations
 

@@ -1,28 +1,19 @@
-"""What handlers are given beside their parameters: made by providers, and closed after the answer."""
+"""`Depends`: declared dependencies of a handler, and the order in which their providers are called."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, TypeVar, get_args, overload
 
-import anyio
-import anyio.to_thread
-
-from nebula.logs import get_logger
 from nebula.rpc.contract.hints import hints_of, is_any_of, name_of
-from nebula.threads import call_in_thread
 
-__all__ = ["Dependency", "Depends", "Plan", "Provided", "dependency_of"]
+__all__ = ["Dependency", "Depends", "Plan", "ProviderKind", "Step", "dependency_of"]
 
 T = TypeVar("T")
-
-_log = get_logger(__name__)
 
 _UNNAMED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -83,7 +74,9 @@ def Depends(provider: Callable[..., Any], /) -> Any:  # noqa: N802 - as it is ca
     return Dependency(provider)
 
 
-class _Kind(Enum):
+class ProviderKind(Enum):
+    """What calling a provider gives."""
+
     VALUE = auto()
     COROUTINE = auto()
     GENERATOR = auto()
@@ -91,11 +84,18 @@ class _Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """One provider: what it is given is made by steps before it."""
+class Step:
+    """One provider of a plan.
+
+    Attributes:
+        provider: what is called.
+        kind: what the call gives.
+        context_names: the parameters that take the `Request` or `Job`.
+        needs: the parameters that take the result of an earlier step, each with the number of that step.
+    """
 
     provider: Callable[..., Any]
-    kind: _Kind
+    kind: ProviderKind
     context_names: tuple[str, ...]
     needs: tuple[tuple[str, int], ...]
 
@@ -117,7 +117,7 @@ class Plan:
     def __init__(self, wanted: Mapping[str, Dependency], context: tuple[type, ...], where: str) -> None:
         self._context = context
         self._known: dict[Callable[..., Any], int] = {}
-        self.steps: list[_Step] = []
+        self.steps: list[Step] = []
         self.names = [(name, self._add(one.provider, f"{where}: {name}")) for name, one in wanted.items()]
 
     def _add(self, provider: Callable[..., Any], where: str) -> int:
@@ -143,89 +143,9 @@ class Plan:
                     "or give it a default, Depends(…) for one"
                 )
         kind = _kind_of(provider, hints.get("return"), where)
-        self.steps.append(_Step(provider, kind, tuple(names), tuple(needs)))
+        self.steps.append(Step(provider, kind, tuple(names), tuple(needs)))
         self._known[provider] = len(self.steps) - 1
         return self._known[provider]
-
-
-class Provided:
-    """What providers made for one request, until it is closed. As a context: remembers its block's error.
-
-    Args:
-        limiter: of the threads that plain providers run in.
-    """
-
-    def __init__(self, limiter: anyio.CapacityLimiter | None = None) -> None:
-        self._limiter = limiter
-        self._open = AsyncExitStack()
-        self._error: BaseException | None = None
-
-    async def make(self, plan: Plan, context: object) -> dict[str, Any]:
-        """Call the providers: the arguments that they make, by name.
-
-        Args:
-            plan: says which.
-            context: the `Request`, or the `Job`.
-
-        Raises:
-            Exception: what a provider raised; those before it are closed by `close`.
-        """
-        made: list[Any] = []
-        for step in plan.steps:
-            given = {name: made[at] for name, at in step.needs}
-            given.update(dict.fromkeys(step.context_names, context))
-            made.append(await self._call(step, given))
-        return {name: made[at] for name, at in plan.names}
-
-    async def _call(self, step: _Step, given: Mapping[str, Any]) -> Any:
-        match step.kind:
-            case _Kind.COROUTINE:
-                return await step.provider(**given)
-            case _Kind.VALUE:
-                return await call_in_thread(self._limiter, partial(step.provider, **given))
-            case _Kind.ASYNC_GENERATOR:
-                return await self._open.enter_async_context(asynccontextmanager(step.provider)(**given))
-            case _Kind.GENERATOR:
-                plain = contextmanager(step.provider)(**given)
-                return await self._open.enter_async_context(_InThreads(plain, self._limiter))
-
-    def __enter__(self) -> None:
-        # A middleware may have the handler run once more.
-        self._error = None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._error = error
-
-    def fail(self, error: BaseException) -> None:
-        """What was done with it has failed: providers are told."""
-        self._error = error
-
-    async def close(self) -> None:
-        """Close what was made, the last first. What fails is logged: the answer has gone out."""
-        error, self._error = self._error, None
-        try:
-            await self._open.__aexit__(None if error is None else type(error), error, None)
-        except Exception:
-            _log.exception("provider failed after the answer")
-
-
-class _InThreads:
-    """A plain context manager whose two halves run in worker threads, perhaps two different ones.
-
-    They are waited for whatever happens: what was opened and forgotten would never be closed.
-    """
-
-    def __init__(self, inner: AbstractContextManager[Any], limiter: anyio.CapacityLimiter | None) -> None:
-        self._inner, self._limiter = inner, limiter
-
-    async def __aenter__(self) -> Any:
-        return await anyio.to_thread.run_sync(self._inner.__enter__, limiter=self._limiter)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        call = partial(self._inner.__exit__, kind, error, trace)
-        return await anyio.to_thread.run_sync(call, limiter=self._limiter)
 
 
 def _parameters_of(provider: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -249,16 +169,16 @@ def _annotated(provider: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _kind_of(provider: Callable[..., Any], result: Any, where: str) -> _Kind:
+def _kind_of(provider: Callable[..., Any], result: Any, where: str) -> ProviderKind:
     function = _annotated(provider)
     if inspect.isasyncgenfunction(function):
-        return _Kind.ASYNC_GENERATOR
+        return ProviderKind.ASYNC_GENERATOR
     if inspect.isgeneratorfunction(function):
-        return _Kind.GENERATOR
+        return ProviderKind.GENERATOR
     if inspect.iscoroutinefunction(function):
-        return _Kind.COROUTINE
+        return ProviderKind.COROUTINE
     # `Depends` would say to type checkers that its parameter is one of the items.
     origin = getattr(result, "__origin__", None)
     if isinstance(origin, type) and issubclass(origin, AsyncIterator | Iterator) and get_args(result):
         raise TypeError(f"{where}: it returns an iterator: write it as a generator, with one `yield`")
-    return _Kind.VALUE
+    return ProviderKind.VALUE

@@ -1,4 +1,4 @@
-"""What a handler returned: checked against its annotation, and written as JSON.
+"""Results of handlers: checked against their annotation, and written as JSON.
 
 Checked as parameters are: by pydantic, which converts what it can (`"2"` to an `int`). Beyond that:
 

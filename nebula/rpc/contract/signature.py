@@ -1,4 +1,4 @@
-"""A handler's signature as a contract: what it takes, what it gives, and the JSON Schema of both."""
+"""`Signature`: the contract of a handler, its parameters and result with their JSON Schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs: functions that a service answers with, and the registry that knows them by name."""
+"""`Verb`: a function that handles requests, its options, and the registry of verbs by name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class VerbOptions:
         response: the verb of its value replies, by default `<name>response`.
         allow: the principals that may call it; None: everybody.
         queue: the one of its service's queues where it is announced, by default the first.
-        errors: the errors of its own that it may answer with.
+        errors: the errors of its own that it may raise.
         idempotent: asking twice has the effect of asking once, so that callers may ask again.
         concurrency: how many of it are handled at once, None for as many as its service handles.
         validate_results: what it returns has to be what its annotation says.
@@ -120,7 +120,7 @@ class Target:
 
 
 class Endpoint(Protocol):
-    """What answers to one name: a `Verb`, or a job, which answers early."""
+    """The handler of requests for one name: a `Verb`, or a job, which replies early."""
 
     @property
     def name(self) -> str:
@@ -132,7 +132,7 @@ class Endpoint(Protocol):
 
     @property
     def plan(self) -> Plan | None:
-        """How what it wants beside its parameters is made, None if it wants nothing."""
+        """How its `Depends` parameters are made, None if it has none."""
 
     @property
     def is_async(self) -> bool:
@@ -156,10 +156,11 @@ class Endpoint(Protocol):
 
     @property
     def errors(self) -> tuple[type[VerbError], ...]:
-        """What it declares to answer with."""
+        """The errors that it declares."""
 
-    def may_be_called_by(self, principal: str | None) -> bool:
-        """Whether this principal is let in."""
+    @property
+    def allow(self) -> frozenset[str] | None:
+        """The principals that may call it; None: everybody. No unknown principal passes a list."""
 
     def invoke(self, arguments: Arguments, request: Request) -> Any:
         """Handle a request: the result, or a coroutine of it."""
@@ -181,7 +182,7 @@ class Verb:
         response: the verb of its value replies.
         allow: the principals that may call it; None: everybody.
         queue: where it is announced, None for the service's first queue.
-        errors: what it may answer with, beside the framework's own.
+        errors: what it may raise, besides the framework's own.
         idempotent: callers may ask again.
         concurrency: how many of it are handled at once, or None.
         description: the docstring's text.
@@ -234,10 +235,6 @@ class Verb:
         args, kwargs = arguments
         return self.function(*args, **kwargs)
 
-    def may_be_called_by(self, principal: str | None) -> bool:
-        """Whether the verb's `allow` list lets this principal in; nobody unknown passes a list."""
-        return self.allow is None or principal in self.allow
-
     def describe(self) -> dict[str, Any]:
         """The contract for `describe`: description, and JSON Schema of parameters and result."""
         result = self.signature.result_schema()
@@ -264,7 +261,7 @@ def is_open_to(allow: frozenset[str] | None, principal: str | None) -> bool:
 
 
 class VerbRegistry:
-    """What a service answers to, by name. A name is declared once, and the framework's own names never."""
+    """The verbs of a service by name. A name is declared once, and a reserved one never."""
 
     def __init__(self) -> None:
         self._entries: dict[str, Endpoint] = {}

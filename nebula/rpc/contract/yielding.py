@@ -1,4 +1,4 @@
-"""What a handler's annotations say of a stream: what it yields."""
+"""Streams among handlers: whether a function yields, and the type of its items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same key, the same answer: requests that may be sent twice and shall be handled once (PROTOCOL G)."""
+"""Idempotency keys: a request that is sent twice is handled once, and replied to twice (PROTOCOL G)."""
 
 from nebula.extras.redis_keys import RedisStore
 from nebula.rpc.idempotency.memory import MemoryStore

@@ -1,4 +1,4 @@
-"""Answers kept in this process: nothing to set up, and nothing left after it."""
+"""Replies kept in memory, for idempotency keys of one process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nebula.rpc.idempotency.store import Claim, Reach, sender_of
 
 _log = get_logger(__name__)
 
-# What an entry takes beside its answer: key, fingerprint and objects, roughly.
+# What an entry takes besides its reply: key, fingerprint and objects, roughly.
 _OVERHEAD_BYTES = 800
 
 
@@ -20,11 +20,11 @@ class _Entry:
     fingerprint: str
     owner: str
     until: float
-    answer: bytes | None = None
+    reply: bytes | None = None
 
     @property
     def size_bytes(self) -> int:
-        return _OVERHEAD_BYTES + len(self.answer or b"")
+        return _OVERHEAD_BYTES + len(self.reply or b"")
 
 
 @dataclass(slots=True)
@@ -36,12 +36,12 @@ class _Share:
 
 
 class MemoryStore:
-    """Keeps answers in memory, up to a size; beyond it the oldest go, of the sender that has most of it.
+    """Keeps replies in memory, up to a size; beyond it the oldest go, of the sender that has most of it.
 
-    A request whose answer has gone is handled again when it comes again; the log says so, once.
+    A request whose reply has gone is handled again when it comes again; the log says so, once.
 
     Args:
-        max_bytes: of all answers, each with 800 for what is beside it. A single one that is larger is not
+        max_bytes: of all replies, each with 800 for what is beside it. A single one that is larger is not
             kept.
         clock: the time in seconds.
     """
@@ -54,7 +54,7 @@ class MemoryStore:
     ) -> None:
         self._max_bytes = max_bytes
         self._clock = clock
-        # Claims, as many as there are workers; and answers, in the order in which they were kept.
+        # Claims, as many as there are workers; and replies, in the order in which they were kept.
         self._claims: dict[str, _Entry] = {}
         self._kept: dict[str, _Entry] = {}
         self._shares: dict[str, _Share] = {}
@@ -68,7 +68,7 @@ class MemoryStore:
 
     @property
     def size_bytes(self) -> int:
-        """What the answers take, roughly."""
+        """What the replies take, roughly."""
         return self._bytes
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class MemoryStore:
         now = self._clock()
         found = self._kept.get(key) or self._claims.get(key)
         if found is not None and now < found.until:
-            return Claim(found.fingerprint, answer=found.answer)
+            return Claim(found.fingerprint, reply=found.reply)
         self._drop(key)
         self._claims[key] = _Entry(fingerprint, owner, now + lease)
         return Claim(fingerprint, is_mine=True)
@@ -91,13 +91,13 @@ class MemoryStore:
             if found is not None and found.owner == owner:
                 found.until = self._clock() + lease
 
-    async def keep(self, key: str, owner: str, answer: bytes, window: float) -> None:
-        """Keep an answer; older ones make room for it."""
+    async def keep(self, key: str, owner: str, reply: bytes, window: float) -> None:
+        """Keep a reply; older ones make room for it."""
         claim = self._claims.get(key)
         if claim is None or claim.owner != owner:
             return
         del self._claims[key]
-        entry = _Entry(claim.fingerprint, owner, self._clock() + window, answer)
+        entry = _Entry(claim.fingerprint, owner, self._clock() + window, reply)
         if entry.size_bytes > self._max_bytes:
             self._tell()
             return

@@ -1,4 +1,4 @@
-"""Answers kept in one SQLite file: for all instances on one machine, and over their restarts."""
+"""Replies kept in an SQLite file, for idempotency keys of all instances on one machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import anyio.to_thread
 from nebula.logs import get_logger
 from nebula.private import free_bytes_at, make_private, make_private_database
 from nebula.rpc.idempotency.store import Claim, Reach, StoreFailed, sender_of
-from nebula.thread_limit import Turns
+from nebula.threads import ThreadLimit
 
 _log = get_logger(__name__)
 
@@ -37,7 +37,7 @@ _PATIENCE: Final = 5.0
 # Between two tries where it does not wait by itself.
 _LOOK_SECONDS: Final = 0.01
 
-# The sender whose answers take most; and, of those, as many as take so many octets, the first to end first.
+# The sender whose replies take most; and, of those, as many as take so many octets, the first to end first.
 _LARGEST: Final = """
 SELECT sender(key) AS whose FROM answers WHERE answer IS NOT NULL
 GROUP BY whose ORDER BY sum(length(answer) + 200) DESC LIMIT 1
@@ -51,22 +51,22 @@ DELETE FROM answers WHERE key IN (
 )
 """
 
-# What is over is deleted with every so many answers kept.
+# What is over is deleted with every so many replies kept.
 _PRUNE_EVERY: Final = 100
 
-# A full file makes room for more than the next answer: to see whose are the most is to look at all of them.
+# A full file makes room for more than the next reply: to see whose are the most is to look at all of them.
 _ROOM: Final = 1 / 64
 
 
 class SqliteStore:
-    """Keeps answers in a file that all instances on this machine share, if they run as the same user.
+    """Keeps replies in a file that all instances on this machine share, if they run as the same user.
 
-    What it keeps survives the processes. After a power failure the last few answers may be missing.
+    What it keeps survives the processes. After a power failure the last few replies may be missing.
 
     Args:
         path: of the file. It is made for this user alone, and so is its folder; the file must be on a local
             disk.
-        max_bytes: of the file, roughly. When it is full those answers go first that would end first, of the
+        max_bytes: of the file, roughly. When it is full those replies go first that would end first, of the
             sender that has most of them; the log says so, once. Those requests are handled again when they
             come again.
         clock: the wall clock, in seconds; the processes share it.
@@ -90,7 +90,7 @@ class SqliteStore:
         self._connection: sqlite3.Connection | None = None
         # One thread at a time uses the connection, and of each loop one at most waits for it.
         self._lock = threading.Lock()
-        self._turns = Turns(1)
+        self._thread_limit = ThreadLimit(1)
         self._until_prune = 1
         self._has_told = False
 
@@ -108,7 +108,7 @@ class SqliteStore:
                 "SELECT fingerprint, until, answer FROM answers WHERE key = ?", (key,)
             ).fetchone()
             if row is not None and now < row[1]:
-                return Claim(row[0], answer=row[2])
+                return Claim(row[0], reply=row[2])
             db.execute(
                 "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, NULL)",
                 (key, fingerprint, owner, now + lease),
@@ -130,15 +130,15 @@ class SqliteStore:
 
         await self._do(renew)
 
-    async def keep(self, key: str, owner: str, answer: bytes, window: float) -> None:
-        """Keep an answer."""
+    async def keep(self, key: str, owner: str, reply: bytes, window: float) -> None:
+        """Keep a reply."""
 
         def keep(db: sqlite3.Connection) -> None:
             now = self._clock()
             most = self._most_bytes(db)
             db.execute(
                 "UPDATE answers SET answer = ?, until = ? WHERE key = ? AND owner = ? AND answer IS NULL",
-                (answer, now + window, key, owner),
+                (reply, now + window, key, owner),
             )
             self._until_prune -= 1
             is_full = _used_bytes(db) > most
@@ -161,12 +161,12 @@ class SqliteStore:
     async def close(self) -> None:
         """Close the file."""
         if self._connection is not None:
-            await anyio.to_thread.run_sync(self._close, limiter=self._turns.limiter)
+            await anyio.to_thread.run_sync(self._close, limiter=self._thread_limit.limiter)
 
     def _most_bytes(self, db: sqlite3.Connection) -> int:
         """How many bytes of the file may be in use.
 
-        On a nearly full disk, three quarters of its present size. That leaves room for the next answers,
+        On a nearly full disk, three quarters of its present size. That leaves room for the next replys,
         which are written before others are removed.
         """
         if self._free_bytes(self._path.parent) >= self._min_free_disk_bytes:
@@ -197,7 +197,7 @@ class SqliteStore:
             except (sqlite3.Error, OSError) as error:
                 raise StoreFailed(f"{self._path}: {error}") from error
 
-        return await anyio.to_thread.run_sync(do, limiter=self._turns.limiter)
+        return await anyio.to_thread.run_sync(do, limiter=self._thread_limit.limiter)
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:

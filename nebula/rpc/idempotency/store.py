@@ -1,4 +1,4 @@
-"""What remembers answers by key: the interface that each store keeps."""
+"""`IdempotencyStore`: the interface of what remembers replies by key."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Claim:
     Attributes:
         fingerprint: of the parameters that were first sent with it.
         is_mine: it was free, and is the caller's now.
-        answer: what was kept, or None: it is being worked on.
+        reply: what was kept, or None: it is being worked on.
     """
 
     fingerprint: str
     is_mine: bool = False
-    answer: bytes | None = None
+    reply: bytes | None = None
 
 
 def join_key(sender: str, request: str) -> str:
@@ -56,13 +56,13 @@ def sender_of(key: str) -> str:
 
 
 class IdempotencyStore(Protocol):
-    """Remembers by key who works on a request, then its answer.
+    """Remembers by key who works on a request, then its reply.
 
-    A claim ends when its answer is kept, when it is released, or when it was not renewed for as long as its
+    A claim ends when its reply is kept, when it is released, or when it was not renewed for as long as its
     lease: then its owner is dead, and the next one may have the key. Each method is atomic among all who
     share the store, and raises `StoreFailed`.
 
-    A store that is full may forget answers before their time; whose they are is `sender_of`, so that nobody
+    A store that is full may forget replies before their time; whose they are is `sender_of`, so that nobody
     need lose theirs for what others sent.
     """
 
@@ -84,11 +84,11 @@ class IdempotencyStore(Protocol):
     async def renew(self, claims: Iterable[tuple[str, str]], lease: float) -> None:
         """Let claims, each a key and its owner, end that many seconds from now. What is lost stays so."""
 
-    async def keep(self, key: str, owner: str, answer: bytes, window: float) -> None:
-        """Keep an answer for so many seconds, if the claim is still its owner's."""
+    async def keep(self, key: str, owner: str, reply: bytes, window: float) -> None:
+        """Keep a reply for so many seconds, if the claim is still its owner's."""
 
     async def release(self, key: str, owner: str) -> None:
-        """Give up a claim without an answer, if it is still its owner's."""
+        """Give up a claim without a reply, if it is still its owner's."""
 
     async def close(self) -> None:
         """Let go of files and connections; what was kept stays. It may be used again afterwards."""

@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nebula.rpc.contract.job_context import Job, JobCancelled
+    from nebula.rpc.contract.job_runner import (
+        JobFailure,
+        JobListener,
+        JobOutput,
+        JobRunner,
+        JobTask,
+        Progress,
+    )
     from nebula.rpc.jobs.handle import JobHandle
     from nebula.rpc.jobs.model.limits import JobLimits
     from nebula.rpc.jobs.model.record import LogLine
     from nebula.rpc.jobs.model.states import JobState, JobStatus
     from nebula.rpc.jobs.registry.state_folder import StateFolder
-    from nebula.rpc.jobs.runner import JobFailure, JobListener, JobOutput, JobRunner, JobTask, Progress
     from nebula.rpc.jobs.service.service import JobService
     from nebula.rpc.jobs.service.verb import JobVerb
 
@@ -44,19 +51,19 @@ __all__ = [
 _HOMES = {
     "Job": "nebula.rpc.contract.job_context",
     "JobCancelled": "nebula.rpc.contract.job_context",
-    "JobFailure": "nebula.rpc.jobs.runner",
+    "JobFailure": "nebula.rpc.contract.job_runner",
     "JobHandle": "nebula.rpc.jobs.handle",
     "JobLimits": "nebula.rpc.jobs.model.limits",
-    "JobListener": "nebula.rpc.jobs.runner",
-    "JobOutput": "nebula.rpc.jobs.runner",
-    "JobRunner": "nebula.rpc.jobs.runner",
+    "JobListener": "nebula.rpc.contract.job_runner",
+    "JobOutput": "nebula.rpc.contract.job_runner",
+    "JobRunner": "nebula.rpc.contract.job_runner",
     "JobService": "nebula.rpc.jobs.service.service",
     "JobState": "nebula.rpc.jobs.model.states",
     "JobStatus": "nebula.rpc.jobs.model.states",
-    "JobTask": "nebula.rpc.jobs.runner",
+    "JobTask": "nebula.rpc.contract.job_runner",
     "JobVerb": "nebula.rpc.jobs.service.verb",
     "LogLine": "nebula.rpc.jobs.model.record",
-    "Progress": "nebula.rpc.jobs.runner",
+    "Progress": "nebula.rpc.contract.job_runner",
     "StateFolder": "nebula.rpc.jobs.registry.state_folder",
 }
 

@@ -14,6 +14,7 @@ from pydantic_core import from_json
 from typing_extensions import TypeVar as DefaultTypeVar
 
 from nebula.errors import CallTimeout, JobEnded, NebulaError, NoResponder, RemoteError
+from nebula.rpc.contract.job_runner import JobOutput
 from nebula.rpc.contract.start_options import StartOptions
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.jobs.model.identifiers import own_queue, unqualified
@@ -22,7 +23,6 @@ from nebula.rpc.jobs.model.states import JobState, JobStatus
 from nebula.rpc.jobs.model.status_messages import status_destination
 from nebula.rpc.jobs.results.fetching import arrow_of, each_page, require, rows_of
 from nebula.rpc.jobs.results.tables import Form
-from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.wire.brokers import brand_of
 from nebula.rpc.wire.replies import reader_of, reading
 from nebula.stomp.client import AckMode

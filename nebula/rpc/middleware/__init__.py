@@ -1,9 +1,11 @@
-"""Middleware that is there to be used, written as anybody's own is.
+"""Middleware around requests and calls, and providers of handlers.
 
-- `logs`: each request or call in the log, and who asked in every line between.
+- `chain`: the interfaces of middleware, and the chain that it is put into.
+- `providers`: what `Depends` parameters of a handler are given.
+- `logs`: each request or call in the log, and its sender in every line between.
 - `metrics`: how many, how long, and which errors, for Prometheus.
 - `tracing`: spans of OpenTelemetry, from the client through the broker to handler and job.
-- `limits`: no request takes longer than this.
+- `limits`: a time limit of requests.
 
 Each module is imported by its name: they need different libraries.
 """

@@ -1,13 +1,13 @@
-"""Middleware: functions around each request that a service answers, or each call that a client makes.
+"""Middleware: functions around each request that a service handles, or each call that a client makes.
 
-    async def timed(request: Request, call_next: CallNext) -> Answer:
+    async def timed(request: Request, call_next: CallNext) -> ReplyBody:
         began = monotonic()
         try:
             return await call_next(request)
         finally:
             print(request.verb, monotonic() - began)
 
-The chain of them is put together once; where there is none, nothing stands in its place.
+The chain is put together once. Without middleware there is none, and a request pays nothing for it.
 """
 
 from __future__ import annotations
@@ -17,30 +17,39 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from nebula.rpc.contract.context import Request
-from nebula.rpc.wire.answers import Answer
+from nebula.rpc.wire.reply_body import ReplyBody
 
 __all__ = [
-    "SENT", "Call", "CallKind", "CallMiddleware", "CallNext", "CallingMiddleware", "MakeCall", "Middleware",
-    "answering_chain", "calling_chain", "unless_sent",
+    "SENT",
+    "Call",
+    "CallKind",
+    "CallMiddleware",
+    "CallNext",
+    "CallingMiddleware",
+    "MakeCall",
+    "Middleware",
+    "call_chain",
+    "request_chain",
+    "unless_sent",
 ]  # fmt: skip
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-CallNext: TypeAlias = Callable[[Request], Awaitable[Answer]]
-"""Has a request answered. Raises what the handler raises: a `VerbError` is an answer to its caller."""
+CallNext: TypeAlias = Callable[[Request], Awaitable[ReplyBody]]
+"""Has a request handled: its reply. Raises what the handler raises; a `VerbError` is for its caller."""
 
-Middleware: TypeAlias = Callable[[Request, CallNext], Awaitable[Answer]]
-"""Around each request for a verb that there is; of the rest there is nothing to run.
+Middleware: TypeAlias = Callable[[Request, CallNext], Awaitable[ReplyBody]]
+"""Around each request for a verb that exists.
 
 It is called before rights and parameters are looked at, on the event loop. It returns what `call_next` gave,
-or an `Answer` of its own, or raises what the handler might raise. It may call `call_next` again. An object
+or a `ReplyBody` of its own, or raises what the handler might raise. It may call `call_next` again. An object
 that is `JobMiddleware`, too, stands around the runs of jobs; one that is `CallingMiddleware` around the calls
 that handlers make with `Responder.client`.
 """
 
-SENT: Final = Answer("")
-"""The answer of a request whose answer went out already, as a stream."""
+SENT: Final = ReplyBody("")
+"""The reply of a request whose reply went out already, as a stream."""
 
 
 CallKind: TypeAlias = Literal["call", "send", "start", "stream"]
@@ -89,30 +98,30 @@ class CallingMiddleware(Protocol):
         """For each call of `Responder.client`."""
 
 
-def answering_chain(middleware: Sequence[Middleware]) -> CallNext:
-    """What answers requests through all of these, the first one outermost."""
-    return _compose(middleware, _answer)
+def request_chain(middleware: Sequence[Middleware]) -> CallNext:
+    """Handles requests through all of these, the first one outermost."""
+    return _compose(middleware, _handle)
 
 
-def calling_chain(middleware: Sequence[CallMiddleware]) -> MakeCall:
-    """What makes calls through all of these, the first one outermost."""
+def call_chain(middleware: Sequence[CallMiddleware]) -> MakeCall:
+    """Makes calls through all of these, the first one outermost."""
     return _compose(middleware, _call)
 
 
-def unless_sent(answer: object) -> Answer | None:
-    """The answer that is still to be sent, if any.
+def unless_sent(reply: object) -> ReplyBody | None:
+    """The reply that has not been sent yet, if any.
 
     Raises:
         TypeError: a middleware forgot to return it, and its caller would wait for ever.
     """
-    if not isinstance(answer, Answer):
-        raise TypeError(f"middleware returned {answer!r}; let it return what `call_next` gave, or an Answer")
-    return None if answer is SENT else answer
+    if not isinstance(reply, ReplyBody):
+        raise TypeError(f"middleware returned {reply!r}; let it return what `call_next` gave, or a ReplyBody")
+    return None if reply is SENT else reply
 
 
-async def _answer(request: Request) -> Answer:
-    answer: Answer | None = await request.work()
-    return SENT if answer is None else answer
+async def _handle(request: Request) -> ReplyBody:
+    reply: ReplyBody | None = await request.work()
+    return SENT if reply is None else reply
 
 
 async def _call(call: Call) -> Any:

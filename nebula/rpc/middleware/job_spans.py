@@ -1,4 +1,4 @@
-"""Spans of jobs, as long as each attempt: begun when it is handed to what runs it, ended with it."""
+"""OpenTelemetry spans of jobs: one for each attempt, from its submission to its end."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-import anyio
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from nebula.rpc.jobs.runner import (
+from nebula.rpc.contract.job_runner import (
     ENGINE_LOST,
     JobFailure,
     JobListener,
     JobOutput,
     JobRunner,
     JobTask,
+    Started,
 )
 
 __all__ = ["W3C", "TracedRunner", "fail", "job_facts"]
@@ -88,7 +88,7 @@ class TracedRunner:
         """See `JobRunner`."""
         self._runner.restart()
 
-    async def run(self, listener: JobListener, *, started: anyio.Event | None = None) -> None:
+    async def run(self, listener: JobListener, *, started: Started | None = None) -> None:
         """See `JobRunner`."""
         await self._runner.run(_EndsSpans(listener, self._end), started=started)
 

@@ -1,4 +1,4 @@
-"""No request takes longer than so many seconds, however long its caller would wait."""
+"""Time limit of requests, however long their callers would wait."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import anyio
 from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.middleware.chain import CallNext, Middleware
-from nebula.rpc.wire.answers import Answer
+from nebula.rpc.wire.reply_body import ReplyBody
 
 __all__ = ["limit_requests"]
 
 
 def limit_requests(seconds: float) -> Middleware:
-    """Answer `deadline-exceeded` where a handler takes longer.
+    """Reply `deadline-exceeded` where a handler takes longer.
 
     An async handler is cancelled, one that yields is closed. One in a thread cannot be stopped: it runs to
     its end, and its result is dropped. What its caller waits counts anyway, where that is less.
@@ -22,7 +22,7 @@ def limit_requests(seconds: float) -> Middleware:
         seconds: of one request.
     """
 
-    async def limit(request: Request, call_next: CallNext) -> Answer:
+    async def limit(request: Request, call_next: CallNext) -> ReplyBody:
         with anyio.move_on_after(seconds) as scope:
             try:
                 return await call_next(request)

@@ -1,4 +1,4 @@
-"""Each request or call in the log. Parameters, results and texts of errors never are."""
+"""Log of requests and calls, without parameters, results and texts of errors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from nebula.logs import get_logger
 from nebula.rpc.contract.context import Request
 from nebula.rpc.middleware.chain import Call, CallNext, MakeCall
 from nebula.rpc.middleware.outcomes import Outcome
-from nebula.rpc.wire.answers import Answer
+from nebula.rpc.wire.reply_body import ReplyBody
 
 __all__ = ["log_calls", "log_requests"]
 
 _log = get_logger(__name__)
 
 
-async def log_requests(request: Request, call_next: CallNext) -> Answer:
+async def log_requests(request: Request, call_next: CallNext) -> ReplyBody:
     """Log how each request ended, and after how many seconds: `Responder(middleware=[log_requests])`.
 
     Meanwhile `service`, `verb`, `request_id` (the `neb-reply-id`) and `principal` are bound in structlog's

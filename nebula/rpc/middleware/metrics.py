@@ -11,7 +11,7 @@ from nebula.optional import needing
 from nebula.rpc.contract.context import Request
 from nebula.rpc.middleware.chain import Call, CallNext, MakeCall
 from nebula.rpc.middleware.outcomes import Outcome
-from nebula.rpc.wire.answers import Answer
+from nebula.rpc.wire.reply_body import ReplyBody
 
 with needing("prometheus", __name__):
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -67,7 +67,7 @@ class MeasureRequests:
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._measures = _Measures("request", registry)
 
-    async def __call__(self, request: Request, call_next: CallNext) -> Answer:
+    async def __call__(self, request: Request, call_next: CallNext) -> ReplyBody:
         """See `Middleware`."""
         outcome = Outcome()
         try:

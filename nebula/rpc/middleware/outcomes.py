@@ -1,4 +1,4 @@
-"""How a request or a call ended, for middleware that tells of it."""
+"""Outcome of a request or call: its error code and duration, for logs and metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nebula.errors import NebulaError, RemoteError
 from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.middleware.chain import Call, CallNext, MakeCall
-from nebula.rpc.wire.answers import Answer
+from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.rpc.wire.upstream import upstream_error
 
 __all__ = ["Outcome"]
@@ -31,10 +31,10 @@ class Outcome:
         """How long it has taken so far."""
         return monotonic() - self._began
 
-    async def of_request(self, request: Request, call_next: CallNext) -> Answer:
-        """Have a request answered; see `CallNext`."""
+    async def of_request(self, request: Request, call_next: CallNext) -> ReplyBody:
+        """Have a request handled; see `CallNext`."""
         try:
-            answer = await call_next(request)
+            reply = await call_next(request)
         except VerbError as error:
             self.code = error.code
             raise
@@ -42,11 +42,11 @@ class Outcome:
             told = upstream_error(error)
             self.code = "internal" if told is None else told.code
             raise
-        self.code = answer.code or ""
-        return answer
+        self.code = reply.code or ""
+        return reply
 
     async def of_call(self, call: Call, call_next: MakeCall) -> Any:
-        """Have a call made. Where there is no answer, the code is the name of the exception."""
+        """Have a call made. Where there is no reply, the code is the name of the exception."""
         try:
             result = await call_next(call)
         except (RemoteError, VerbError) as error:

@@ -17,10 +17,10 @@ from nebula.errors import RemoteError
 from nebula.optional import needing
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.job_context import Job
+from nebula.rpc.contract.job_runner import JobRunner
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.runner import JobRunner
 from nebula.rpc.middleware.chain import Call, CallMiddleware, CallNext, MakeCall, Middleware
-from nebula.rpc.wire.answers import Answer
+from nebula.rpc.wire.reply_body import ReplyBody
 
 with needing("otel", __name__):
     from opentelemetry.context import attach, detach
@@ -78,7 +78,7 @@ class _TraceRequests:
         self._tracer = get_tracer(_NAME, tracer_provider=provider)
         self.around_call = trace_calls(provider)
 
-    async def __call__(self, request: Request, call_next: CallNext) -> Answer:
+    async def __call__(self, request: Request, call_next: CallNext) -> ReplyBody:
         name, facts = _named(request.service, request.verb)
         with self._tracer.start_as_current_span(
             name,
@@ -89,10 +89,10 @@ class _TraceRequests:
             set_status_on_exception=False,
         ) as span:
             with _telling(span):
-                answer = await call_next(request)
-            if answer.code is not None:
-                fail(span, answer.code)
-            return answer
+                reply = await call_next(request)
+            if reply.code is not None:
+                fail(span, reply.code)
+            return reply
 
     def around_runner(self, runner: JobRunner) -> JobRunner:
         return TracedRunner(runner, self._tracer)

@@ -1,4 +1,4 @@
-"""The verbs that every service has: `ping`, `describe` and `stats`."""
+"""Built-in verbs of every service: `ping`, `describe` and `stats`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from nebula.destinations import queue_named
 from nebula.rpc.contract.verbs import Endpoint, Verb, VerbOptions
-from nebula.rpc.idempotency.replaying import Replays
-from nebula.rpc.service.listening import Subscriber
+from nebula.rpc.idempotency.replays import Replays
 from nebula.rpc.service.serving import Serving
+from nebula.rpc.service.subscribers import Subscriber
 
-__all__ = ["OwnVerbs", "announced_at"]
+__all__ = ["BuiltinVerbs", "announced_at"]
 
 
 def announced_at(one: Endpoint, destinations: Sequence[str]) -> str:
@@ -28,16 +28,16 @@ def announced_at(one: Endpoint, destinations: Sequence[str]) -> str:
     return destination
 
 
-class OwnVerbs:
-    """What a service says of itself.
+class BuiltinVerbs:
+    """The built-in verbs of one service.
 
     Args:
         name: of the service.
         version: of the service.
         destinations: its queues.
         replays: its idempotency keys.
-        subscribers: what it listens to beside its requests; they may be added to later.
-        serving: the run of now.
+        subscribers: its `on` functions; they may be added to later.
+        serving: gives the current run.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class OwnVerbs:
         self._replays, self._subscribers, self._serving = replays, subscribers, serving
 
     def verbs(self) -> list[Verb]:
-        """They themselves."""
+        """The verbs, to be declared."""
         functions = (self._ping, self._describe, self._stats)
         return [
             Verb(function, VerbOptions(name=function.__name__.removeprefix("_"))) for function in functions
@@ -80,5 +80,5 @@ class OwnVerbs:
         serving = self._serving()
         told = serving.statistics().to_json()
         if self._subscribers:
-            told["listens"] = serving.consumers.to_json()
+            told["listens"] = serving.messages.to_json()
         return {"service": self._name, "instance": serving.instance, **told}

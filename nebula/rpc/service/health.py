@@ -1,4 +1,4 @@
-"""Whether a service is well, by what its owner declares: hooks that probes ask."""
+"""Health checks of a service: hooks that its owner declares and that probes ask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import anyio
 
 from nebula.logs import get_logger
-from nebula.soon import call_soon_from_thread
+from nebula.loop_calls import call_soon_from_thread
 
 __all__ = ["Check", "Checks", "HasHealth"]
 

@@ -1,24 +1,31 @@
-"""Sends answers to who asked, where they can be sent."""
+"""REPLY: results and errors become replies, which are sent to where their caller waits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
 
 from nebula import headers as names
 from nebula.logs import get_logger
+from nebula.nearest import did_you_mean
 from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.results import BadResult
+from nebula.rpc.contract.verbs import Endpoint
 from nebula.rpc.errors import VerbError
-from nebula.rpc.wire.answers import Answer, failure
+from nebula.rpc.wire.avro_bodies import AvroValue
 from nebula.rpc.wire.brokers import LONGEST_HEADER, NEBULA, Brand
 from nebula.rpc.wire.envelope import content_type_of, encode, media_of
+from nebula.rpc.wire.reply_body import SEE_LOG, ReplyBody, failure, success
+from nebula.rpc.wire.upstream import upstream_error
 
-__all__ = ["AnswerPost", "Post"]
+__all__ = [
+    "Post", "ReplySender", "error_reply", "facts_of", "is_meant_for_caller", "unknown_verb", "value_reply",
+]  # fmt: skip
 
 _log = get_logger(__name__)
 
-# As much of such a header as a log wants.
-_LONG: Final = 200
+# Characters of such a header that are logged.
+_MAX_LOGGED: Final = 200
 
 
 class Post(Protocol):
@@ -27,11 +34,11 @@ class Post(Protocol):
     def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None: ...
 
 
-class AnswerPost:
-    """Sends answers over the connection of now.
+class ReplySender:
+    """Sends replies over the current connection.
 
     Args:
-        max_reply_bytes: a longer answer goes out as the error `result-too-large`.
+        max_reply_bytes: a longer reply goes out as the error `result-too-large`.
     """
 
     def __init__(self, max_reply_bytes: int) -> None:
@@ -40,39 +47,123 @@ class AnswerPost:
         self._brand = NEBULA
 
     def connect(self, post: Post, brand: Brand) -> None:
-        """Say where answers go; call it before the first one."""
+        """Say where replies go; call it before the first one."""
         self._post = post
         self._brand = brand
 
-    def send(self, request: Request, answer: Answer | None) -> None:
-        """Answer a request that wants to be answered. None: it was sent as a stream."""
-        if answer is None or request.headers.get(names.NO_REPLY) == "true":
+    def send(self, request: Request, reply: ReplyBody | None) -> None:
+        """Send the reply of a request that wants one. None: it was sent as a stream.
+
+        Raises:
+            ConnectionLost: the connection has ended.
+        """
+        if reply is None or request.headers.get(names.NO_REPLY) == "true":
             return
         destination, reply_id = request.reply_to, request.reply_id
-        if not self.may_answer(destination, reply_id):
-            _log.warning("answer dropped, nobody can be answered there", destination=destination[:_LONG])
+        if not self.may_reply_to(destination, reply_id):
+            _log.warning(
+                "reply dropped, its destination cannot be sent to", destination=destination[:_MAX_LOGGED]
+            )
             return
         content_type = media_of(content_type_of(request.headers)).reply_type
-        body = encode(content_type, answer.verb, answer.parameters, answer.description)
+        body = encode(content_type, reply.verb, reply.parameters, reply.description)
         if len(body) > self._max_reply_bytes:
-            _log.warning("answer too large", verb=answer.verb, bytes=len(body))
-            answer = failure(VerbError("result-too-large", f"the answer has {len(body)} bytes"))
-            body = encode(content_type, answer.verb, answer.parameters, answer.description)
-        # D.46: with this mark no service of ours will answer the answer, wherever it ends up.
+            _log.warning("reply too large", verb=reply.verb, bytes=len(body))
+            reply = failure(VerbError("result-too-large", f"the answer has {len(body)} bytes"))
+            body = encode(content_type, reply.verb, reply.parameters, reply.description)
+        # D.46: with this mark no service of ours replies to the reply, wherever it ends up.
         headers = {"content-type": content_type, names.RESPONSE: "true"}
         if reply_id is not None:
             headers[names.IN_REPLY_TO] = reply_id
-        if answer.code is not None:
-            headers[names.ERROR_CODE] = answer.code
+        if reply.code is not None:
+            headers[names.ERROR_CODE] = reply.code
         expiry = self._brand.answer_expiry
         if expiry is not None and (remaining := request.remaining) is not None:
             headers |= expiry(remaining)
         assert self._post is not None
         self._post(destination, body, headers)
 
-    def may_answer(self, destination: str, reply_id: str | None) -> bool:
-        """Whether the broker bears an answer with these. It would end the connection over one it does not."""
+    def may_reply_to(self, destination: str, reply_id: str | None) -> bool:
+        """Whether the broker takes a reply with these. It would end the connection over one it does not."""
         if len(destination) > LONGEST_HEADER or (reply_id is not None and len(reply_id) > LONGEST_HEADER):
             return False
         brand = self._brand
         return brand.destinations is None or brand.may_reply_to(destination)
+
+
+def value_reply(verb: Endpoint, request: Request, result: Any) -> ReplyBody:
+    """The reply that a handler's result is, in the form of its request: JSON or Avro.
+
+    Raises:
+        BadResult: it is not what the verb declares, or has no form there.
+    """
+    # A job's reply comes ready: its early `success` has parameters.
+    if isinstance(result, ReplyBody):
+        return result
+    contract = verb.signature
+    if result is None:
+        contract.check_none()
+        return success()
+    is_avro = type(request.parameters) is AvroValue
+    return ReplyBody(verb.response, contract.dump_avro(result) if is_avro else contract.dump(result))
+
+
+def error_reply(verb: Endpoint, request: Request, error: BaseException, *, debug: bool) -> ReplyBody:
+    """The reply that a handler's error is. What is not meant for the caller is logged, and hidden from it.
+
+    Args:
+        verb: whose handler raised it.
+        request: that was handled.
+        error: a `VerbError` has its own code; an error of a service or database that the handler asked says
+            so; anything else is `internal`.
+        debug: show the exception to the caller.
+    """
+    known = facts_of(request)
+    if isinstance(error, BadResult):
+        what = {"field": error.field, "problem": error.problem}
+        _log.error("bad result", verb=verb.name, **what, **known)
+    # Jobs refuse by such errors, and so may a handler: those are meant for the caller.
+    if isinstance(error, VerbError) and is_meant_for_caller(verb, error):
+        reply = failure(error)
+        if reply.code != error.code:
+            _log.error("error could not be written", verb=verb.name, code=error.code, **known)
+        return reply
+    told = upstream_error(error)
+    if told is None:
+        # The traceback is for the log: a peer learns nothing of our inside.
+        _log.error("verb failed", verb=verb.name, exc_info=error, **known)
+        return failure(VerbError("internal", repr(error) if debug else SEE_LOG))
+    # No fault of the code: its place says no more than the error does.
+    text = _texts_of(error)
+    _log.warning("dependency failed", verb=verb.name, code=told.code, error=text, **known)
+    if debug:
+        told.message = text
+    return failure(told)
+
+
+def is_meant_for_caller(verb: Endpoint, error: VerbError) -> bool:
+    """Whether an error that a handler let pass is for its caller.
+
+    What another service replied to the handler is not, unless the verb declares that error, too.
+    """
+    return not error.was_answered or type(error) in verb.errors
+
+
+def unknown_verb(name: str | None, known: Iterable[str]) -> ReplyBody:
+    """The reply to a request for a verb that the service has not, or for none."""
+    if name is None:
+        return failure(VerbError("bad-request", "the body has no verb; send JSON or text with one"))
+    hint = did_you_mean(name, known) or "; `describe` lists them"
+    return failure(VerbError("unknown-verb", f"no verb {name!r} here{hint}"))
+
+
+def facts_of(request: Request) -> dict[str, str]:
+    """Log fields for the sender of a request, as far as known; named as in `log_requests`."""
+    known = {"request_id": request.reply_id, "principal": request.principal}
+    return {name: value for name, value in known.items() if value}
+
+
+def _texts_of(error: BaseException) -> str:
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_texts_of(one) for one in error.exceptions)
+    return f"{type(error).__name__}: {error}"

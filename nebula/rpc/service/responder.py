@@ -1,4 +1,4 @@
-"""A service: verbs under one name, answering on one queue or several."""
+"""`Responder`: declaration of a service, and its run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from nebula.rpc.client.client import Client
 from nebula.rpc.client.reconnect import Connections, urls_of
 from nebula.rpc.contract.calls import TypedCalls
 from nebula.rpc.contract.context import Surroundings
-from nebula.rpc.contract.lifespan import opened_by
 from nebula.rpc.contract.retry import Retry
 from nebula.rpc.contract.verbs import (
     Endpoint,
@@ -32,21 +31,23 @@ from nebula.rpc.contract.verbs import (
 )
 from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency import IdempotencyStore, MemoryStore
-from nebula.rpc.idempotency.replaying import Replays
+from nebula.rpc.idempotency.replays import Replays
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.service.job_statistics import JobStatistics
 from nebula.rpc.jobs.service.verb import JobVerb
 from nebula.rpc.middleware.chain import Middleware
-from nebula.rpc.service.builtin_verbs import OwnVerbs, announced_at
-from nebula.rpc.service.jobs import DEFAULT_ENGINE, Engine, JobEntries, engines_of
-from nebula.rpc.service.listening import Listens
-from nebula.rpc.service.rules import AnswerRules
+from nebula.rpc.service.builtin_verbs import BuiltinVerbs, announced_at
+from nebula.rpc.service.declared_jobs import DEFAULT_ENGINE, DeclaredJobs, Engine, engines_of
+from nebula.rpc.service.health import HasHealth
+from nebula.rpc.service.lifespan import opened_by
+from nebula.rpc.service.request_handler import RequestRules
 from nebula.rpc.service.serving import Serving
 from nebula.rpc.service.shared_client import SharedClient, call_middleware
 from nebula.rpc.service.statistics import Statistics
+from nebula.rpc.service.subscribers import HasSubscribers
 from nebula.stomp.client import StompClient
-from nebula.stomp.client_tls import TlsOptions
-from nebula.stomp.link import Link
+from nebula.stomp.client.link import Link
+from nebula.stomp.client.tls import TlsOptions
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -54,7 +55,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class Responder(TypedCalls, Listens):
+class Responder(TypedCalls, HasSubscribers, HasHealth):
     """A service: declare verbs on it, then `run` it.
 
     Nothing happens at declaration but bookkeeping. Every valid request is answered: with the verb's value,
@@ -148,9 +149,11 @@ class Responder(TypedCalls, Listens):
         if queues is not None and not queues:
             raise ValueError(f"service {name!r}: queues=[] would hear nobody")
         self.version = version
-        super().__init__(name, tuple(queue_named(one) for one in queues or [name]), client_id)
+        HasHealth.__init__(self)
+        own_queues = tuple(queue_named(one) for one in queues or [name])
+        HasSubscribers.__init__(self, name, own_queues, client_id)
         self._concurrency = concurrency
-        self._rules = AnswerRules(
+        self._rules = RequestRules(
             max_attempts, ack == "early", debug, max_reply_bytes, max_waiting, stream_idle, retry
         )
         store = MemoryStore() if idempotency is None else idempotency
@@ -159,10 +162,10 @@ class Responder(TypedCalls, Listens):
         self._lifespan = None if lifespan is None else opened_by(lifespan, self)
         self._middleware = tuple(middleware)
         self._registry = VerbRegistry()
-        self._jobs = JobEntries(around, engines_of(name, spark), state, self._middleware, job_limits, jobs)
+        self._jobs = DeclaredJobs(around, engines_of(name, spark), state, self._middleware, job_limits, jobs)
         self._serving: Serving | None = None
         served = (name, version, self.destinations, self._replays, self._subscribers)
-        for one in OwnVerbs(*served, self._running).verbs():
+        for one in BuiltinVerbs(*served, self._running).verbs():
             self._registry.add(one)
 
     # --- declaring ---
@@ -355,6 +358,9 @@ class Responder(TypedCalls, Listens):
     def _running(self) -> Serving:
         assert self._serving is not None
         return self._serving
+
+    def _connection(self) -> StompClient | None:
+        return None if self._serving is None else self._serving.client
 
     @property
     def is_serving(self) -> bool:

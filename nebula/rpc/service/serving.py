@@ -1,10 +1,27 @@
-"""A service while it runs: its connections, one after the other, its lanes, and an end without loss."""
+"""One run of a service: its connections, one after the other, and an end without loss.
+
+**Reconnects.** Workers, jobs and counts outlive a connection; subscriptions do not. When a connection is
+lost, what came by it is either not begun, and forgotten, or under way: then it is finished, and not replied
+to. It was not acknowledged, so the broker gives it out again, to this instance or another. Every message
+knows its subscription, and a closed one is the sign not to reply.
+
+**The end.** `run` has two tasks. The caller's task takes the cancellation; all work is done in a shielded
+one, which outlives it and is told by `_stop`. Then, in this order:
+
+1. The instance leaves discovery, so that no more requests are sent to it.
+2. Nothing more is begun. What is not begun goes back to the broker (`RequestConsumer.stop`).
+3. What is under way has `grace` seconds to be replied to; then its worker is cancelled.
+4. Jobs tell how they ended, the connection is closed, the lifespan ends, and the client of the handlers last.
+
+Without a connection no reply can be sent: then all of it is cancelled at once, except for the lifespan.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import asdict
 from functools import cached_property, partial
 from time import monotonic, time
 from typing import Any, Final, Protocol, TypeAlias
@@ -22,28 +39,27 @@ from nebula.rpc.contract.verbs import Endpoint
 from nebula.rpc.discovery.instances import Instance, hash_of
 from nebula.rpc.discovery.other_contracts import OtherContracts
 from nebula.rpc.discovery.registration import Registration
-from nebula.rpc.idempotency.replaying import Replays
+from nebula.rpc.idempotency.replays import Replays
 from nebula.rpc.jobs.service.service import JobService
 from nebula.rpc.middleware.chain import Middleware
-from nebula.rpc.service.answering import ANSWERING, Answerer
-from nebula.rpc.service.blocking import LoopWatch
-from nebula.rpc.service.consuming import LISTENING, Consumers
-from nebula.rpc.service.intake import Intake
-from nebula.rpc.service.listening import Subscriber
-from nebula.rpc.service.rules import AnswerRules
+from nebula.rpc.service.handler_runner import RUNNING
+from nebula.rpc.service.loop_watch import LoopWatch
+from nebula.rpc.service.message_consumer import MessageConsumers
+from nebula.rpc.service.request_consumer import RequestConsumer
+from nebula.rpc.service.request_handler import RequestHandler, RequestRules
 from nebula.rpc.service.shared_client import SharedClient
 from nebula.rpc.service.statistics import Statistics
-from nebula.rpc.service.workers import Lane
+from nebula.rpc.service.subscribers import Subscriber
+from nebula.rpc.service.worker_pool import WorkerPool
 from nebula.rpc.wire.brokers import Brand, brand_of, instance_queue
 from nebula.stomp.client import StompClient
 
 _log = get_logger(__name__)
 
 Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
-"""What a service has for as long as it runs: opened before it connects, closed after its last answer."""
+"""What a service has for as long as it runs: opened before it connects, closed after its last reply."""
 
-
-# For a broker's disk. Who does not hear in time sends again.
+# For the broker's disk. Jobs send again what was not confirmed in time.
 _DELIVER_SECONDS: Final = 10.0
 
 
@@ -61,36 +77,30 @@ class Connect(Protocol):
 class Serving:
     """One run of a service, from connecting to the last ACK.
 
-    Workers, jobs and counts go on over a lost connection. What came by it and is being handled is finished,
-    and not answered: it was not acked, so it comes again, to one of the instances.
-
-    It lives in a task that is shielded: when the caller is cancelled, connection and workers have to
-    outlive that, so that what was begun can be answered.
-
     Args:
         name: of the service.
         destinations: the queues; each gets workers of its own.
-        entries: what it answers to.
-        rules: how it answers.
-        jobs: takes the jobs among the entries, if there are any.
+        entries: its verbs.
+        rules: how it handles requests.
+        jobs: takes the jobs among the verbs, if there are any.
         concurrency: workers per queue.
-        grace: seconds that begun requests have when it is stopped.
-        replays: answers again what was asked for with the same key.
-        version: of the service, for those who look who is there.
-        subscribers: what it listens to beside its requests.
+        grace: seconds that requests under way have when it is stopped.
+        replays: replies again to requests with a key.
+        version: of the service, for discovery.
+        subscribers: its `on` functions.
         around: the service, for its requests and jobs.
         lifespan: what it yields is the state of the service.
         middleware: around each request.
-        client: for its handlers.
+        client: for its handlers, and for schemas of messages.
         is_exclusive: do not start while an instance with another contract runs.
 
     Attributes:
         client_of_handlers: as it was given.
-        intake: where it takes its requests from.
-        consumers: what it listens to beside its requests.
-        is_taking: requests are taken now.
-        instance: the name of this one among the instances of the service.
-        instance_queue: where it alone is asked.
+        requests: the subscriptions of its request queues.
+        messages: the subscriptions of its `on` functions.
+        is_taking: requests are being taken.
+        instance: the name of this instance of the service.
+        instance_queue: the queue of this instance alone.
     """
 
     def __init__(
@@ -98,7 +108,7 @@ class Serving:
         name: str,
         destinations: Sequence[str],
         entries: Iterable[Endpoint],
-        rules: AnswerRules,
+        rules: RequestRules,
         *,
         jobs: JobService | None,
         concurrency: int,
@@ -121,20 +131,20 @@ class Serving:
         self.entries = {one.name: one for one in [*entries, *(jobs.verbs() if jobs is not None else ())]}
         self._lifespan = lifespan
         self._around = around
-        self.answerer = Answerer(self.entries, rules, replays, self._around, middleware)
+        self._handler = RequestHandler(self.entries, rules, replays, self._around, middleware)
         self.instance = jobs.instance if jobs is not None else secrets.token_hex(4)
         self.instance_queue = instance_queue(name, self.instance)
-        self.intake = Intake(
+        self.requests = RequestConsumer(
             name,
             destinations,
             self.instance_queue,
-            self.answerer,
+            self._handler,
             concurrency=concurrency,
             max_waiting=rules.max_waiting,
             has_jobs=jobs is not None,
         )
-        self.consumers = Consumers(subscribers, rules.message_retry, around)
-        self._watch = LoopWatch(name, (ANSWERING, LISTENING))
+        self.messages = MessageConsumers(subscribers, rules.message_retry, around, client.get)
+        self._watch = LoopWatch(name, (RUNNING,))
         self._name = name
         self._destinations = destinations
         self._replays = replays
@@ -147,9 +157,9 @@ class Serving:
         self._client: StompClient | None = None
         self._is_lost = False
         self._others, self._is_exclusive = OtherContracts(), is_exclusive
-        # In it requests begin to be taken over a connection; None as long as there is none to take them from.
+        # While requests begin to be taken over a connection; None without one.
         self._entering: anyio.CancelScope | None = None
-        self._idle_lanes = 0
+        self._drained_pools = 0
         self._drained = anyio.Event()
         self._jobs_scope: anyio.CancelScope | None = None
         self._jobs_ended = anyio.Event()
@@ -165,7 +175,7 @@ class Serving:
         """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._live, connect, started, name=f"service {self._name}")
-            # This task takes the cancellation; the other one hears of it by `_stop`.
+            # This task takes the cancellation; the other one is told by `_stop`.
             try:
                 await self._ended.wait()
             finally:
@@ -175,11 +185,11 @@ class Serving:
 
     def _stop(self) -> None:
         if self._entering is not None and self._connections is not None:
-            # Some queues are listened to at least: what came by them is answered.
+            # Some queues are subscribed to at least: what came by them is replied to.
             self._entering.cancel()
             self._connections.leave()
         else:
-            # There is nobody who could be answered.
+            # No reply could be sent.
             self._shield.cancel()
             if self._opening is not None:
                 self._opening.cancel()
@@ -209,20 +219,20 @@ class Serving:
     async def _live_in(self, connect: Connect, started: anyio.Event | None) -> None:
         with self._shield, self._watch.watching():
             async with anyio.create_task_group() as beside:
-                beside.start_soon(self.answerer.running.run, name="request deadlines")
-                beside.start_soon(self.answerer.streams.run, name="streams")
+                beside.start_soon(self._handler.cancellation.run, name="request deadlines")
+                beside.start_soon(self._handler.streams.run, name="streams")
                 beside.start_soon(self._replays.run, name="idempotency keys")
-                beside.start_soon(self.consumers.later.run, name="retries")
+                beside.start_soon(self.messages.delayed.run, name="retries")
                 async with anyio.create_task_group() as tasks:
-                    for lane in self._all_lanes:
-                        tasks.start_soon(self._run_lane, lane, name="lane")
+                    for pool in self._pools:
+                        tasks.start_soon(self._run_pool, pool, name="worker pool")
                     await self._connect(connect(partial(self._taking, beside, started), on_lost=self._lose))
                 beside.cancel_scope.cancel()
 
-    async def _run_lane(self, lane: Lane) -> None:
-        await lane.run(self._grace)
-        self._idle_lanes += 1
-        if self._idle_lanes == len(self._all_lanes):
+    async def _run_pool(self, pool: WorkerPool) -> None:
+        await pool.run(self._grace)
+        self._drained_pools += 1
+        if self._drained_pools == len(self._pools):
             self._drained.set()
 
     async def _connect(self, connections: Connections) -> None:
@@ -233,12 +243,12 @@ class Serving:
             # Not through a task group: it would come out wrapped.
             self._failure = error
         finally:
-            self.intake.close()
-            self.consumers.close()
+            self.requests.close()
+            self.messages.close()
 
     @property
-    def _all_lanes(self) -> list[Lane]:
-        return [*self.intake.lanes.values(), *self.consumers.lanes]
+    def _pools(self) -> list[WorkerPool]:
+        return [*self.requests.pools.values(), *self.messages.pools]
 
     def _lose(self, _error: NebulaError) -> None:
         self._is_lost = True
@@ -246,8 +256,8 @@ class Serving:
         self._drop()
 
     def _drop(self) -> None:
-        self.intake.lose()
-        self.consumers.lose()
+        self.requests.lose()
+        self.messages.lose()
 
     @asynccontextmanager
     async def _taking(
@@ -257,8 +267,8 @@ class Serving:
         brand = brand_of(client.server)
         self._is_lost = False
         is_first, self._client = self._client is None, client
-        self.answerer.connect(client.post, brand, trusts_sender=client.is_nebula)
-        self.answerer.streams.connect(
+        self._handler.connect(client.post, brand, trusts_sender=client.is_nebula)
+        self._handler.streams.connect(
             client.post_with_receipt, brand.reply_to(self.instance_queue), trusts_sender=client.is_nebula
         )
         if is_first and self._jobs is not None:
@@ -270,12 +280,12 @@ class Serving:
             finally:
                 self.is_taking = False
                 self._entering = None
-                if self._registration is not None:  # first of all, so that nobody comes any more
+                if self._registration is not None:  # first of all, so that no more requests are sent
                     self._registration.leave()
             if not self._is_lost:
                 await self._finish(client)
         finally:
-            # Also where it was never taken from, as one of the queues could not be listened to.
+            # Also if one of the queues could not be subscribed to.
             self._drop()
 
     async def _enter(
@@ -287,16 +297,16 @@ class Serving:
         *,
         is_first: bool,
     ) -> None:
-        """Take requests; `_stop` ends it early, and what was begun by then is finished all the same."""
+        """Take requests. `_stop` ends it early; what is begun by then is still finished."""
         assert self._connections is not None
         with anyio.CancelScope() as self._entering:
             self._connections.hold()
             if is_first and self._is_exclusive:
-                # Before the first request; and again when all see us, as another one may start just now.
+                # Before the first request, and again when all see us: another one may start at the same time.
                 await self._others.refuse(client, self._describe(brand))
-            await self.intake.listen(client, brand.prefetch_count)
-            await self.consumers.listen(client)
-            if names.BROKER_QUEUE not in self.intake.lanes:  # everybody knows of the broker's own
+            await self.requests.listen(client, brand.prefetch_count)
+            await self.messages.listen(client)
+            if names.BROKER_QUEUE not in self.requests.pools:  # every broker has its own service
                 self._registration = Registration(client, brand, partial(self._describe, brand), self.load)
                 beside.start_soon(self._registration.keep, name="discovery")
                 await self._registration.enter()
@@ -309,7 +319,7 @@ class Serving:
                     )
                 event = "service started" if is_first else "service came back"
                 place = {} if self._jobs is None else {"state": str(self._jobs.folder)}
-                _log.info(event, service=self._name, queues=list(self.intake.lanes), **place)
+                _log.info(event, service=self._name, queues=list(self.requests.pools), **place)
             if started is not None:
                 started.set()
             if self._jobs is not None and not is_first:
@@ -317,11 +327,11 @@ class Serving:
             self.is_taking = True
 
     async def _finish(self, client: StompClient) -> None:
-        """Answer what was begun, while there is a connection, and have jobs tell how they ended."""
-        self.intake.stop(may_drain=client.is_nebula)
-        self.consumers.stop(may_drain=client.is_nebula)
+        """Reply to what is under way, while there is a connection, and have jobs tell how they ended."""
+        self.requests.stop(may_drain=client.is_nebula)
+        self.messages.stop(may_drain=client.is_nebula)
         if self._jobs is not None:
-            # They would be waited for.
+            # Their workers would be waited for.
             self._jobs.inquiries.callers.dismiss()
         await self._drained.wait()
         if self._jobs_scope is not None:
@@ -340,7 +350,7 @@ class Serving:
         self._jobs_ended.set()
 
     def _post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
-        # By the connection of now: jobs go on over the loss of one.
+        # By the current connection: jobs outlive a connection.
         assert self._client is not None
         self._client.post(destination, body, headers)
 
@@ -350,19 +360,18 @@ class Serving:
 
     @property
     def client(self) -> StompClient | None:
-        """The connection of now, or the last one; None as long as there was none."""
+        """The current connection, or the last one; None as long as there was none."""
         return self._client
 
     def load(self) -> tuple[int, int]:
-        """Requests that are being handled, and those that came and are not begun."""
-        return self.intake.load()
+        """How many requests are being handled, and how many came and are not begun."""
+        return self.requests.load()
 
     def statistics(self) -> Statistics:
-        """What it did since it started."""
-        reasons = ("expired", "cancelled", "overloaded", "skipped", "refused")
-        unanswered = {reason: getattr(self.answerer, reason) for reason in reasons}
+        """Statistics since it started."""
         uptime = monotonic() - self.started_at
-        return Statistics(uptime, *self.load(), unanswered, self.answerer.tallies)
+        unhandled = asdict(self._handler.reader.unhandled)
+        return Statistics(uptime, *self.load(), unhandled, self._handler.tallies)
 
     @cached_property
     def _schemas(self) -> str:
@@ -378,7 +387,7 @@ class Serving:
         return Instance(
             service=self._name,
             name=self.instance,
-            queue=brand.reply_to(self.instance_queue) if self.intake.is_reachable else None,
+            queue=brand.reply_to(self.instance_queue) if self.requests.is_reachable else None,
             queues=tuple(self._destinations),
             verbs=tuple(sorted(self.entries)),
             schemas=self._schemas,

@@ -1,4 +1,4 @@
-"""The client that a service's handlers call others with: one connection for the process."""
+"""Client of a service, for the calls of its handlers and for schemas: one connection for the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verbs did since their service started, told by one instance and added up over several."""
+"""Statistics of verbs and subscriptions since their service started, of one instance or several."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from nebula.rpc.service.histogram import Histogram
+from nebula.rpc.wire.histogram import Histogram
 from nebula.rpc.wire.replies import reading
 
-__all__ = ["Statistics", "Tally", "listener_to_json", "merged", "without_buckets"]
+__all__ = ["Statistics", "Tally", "merged", "subscriber_to_json", "without_buckets"]
 
 # Of a reply to `stats`: what is no count, or told of each verb.
 _LONGEST_COUNTS: Final = frozenset({"uptime_seconds"})
 
 # What a float counts exactly. Sums of what peers tell stay finite, and so JSON.
-_MOST: Final = 2.0**53
+_MAX_COUNT: Final = 2.0**53
 
 # Of a function that is called for messages, beside what is told of each verb.
-_LISTENER_COUNTS: Final = ("unreadable", "given_up", "waiting")
+_SUBSCRIBER_COUNTS: Final = ("unreadable", "given_up", "waiting")
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class Tally:
 
 def _within_reason(number: float) -> float:
     """A count or seconds as a peer tells it."""
-    if not 0 <= float(number) <= _MOST:  # nor NaN
+    if not 0 <= float(number) <= _MAX_COUNT:  # nor NaN
         raise ValueError(f"{number} is no count and no duration")
     return float(number)
 
@@ -147,19 +147,23 @@ def merged(replies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
                 key = (str(told["destination"]), str(told["handler"]))
                 tally, others = listens.setdefault(key, (Tally(), Counter()))
                 tally.merge(Tally.from_json({**told, "requests": told["messages"]}))
-                others.update({name: int(_within_reason(told[name])) for name in _LISTENER_COUNTS})
+                others.update({name: int(_within_reason(told[name])) for name in _SUBSCRIBER_COUNTS})
             for name, value in reply.items():
-                if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST:
+                if (
+                    isinstance(value, int | float)
+                    and not isinstance(value, bool)
+                    and 0 <= value <= _MAX_COUNT
+                ):
                     before = counts.get(name, 0)
                     counts[name] = max(before, value) if name in _LONGEST_COUNTS else before + value
     whole: dict[str, Any] = {"instances": instances, **counts}
     whole["verbs"] = {name: tally.to_json() for name, tally in sorted(verbs.items())}
     if listens:
-        whole["listens"] = [listener_to_json(*key, *listens[key]) for key in sorted(listens)]
+        whole["listens"] = [subscriber_to_json(*key, *listens[key]) for key in sorted(listens)]
     return whole
 
 
-def listener_to_json(
+def subscriber_to_json(
     destination: str, handler: str, tally: Tally, others: Mapping[str, int]
 ) -> dict[str, Any]:
     """What a function that is called for messages did, as `stats` tells it.
@@ -176,7 +180,7 @@ def listener_to_json(
         "handler": handler,
         "messages": told.pop("requests"),
         **told,
-        **{name: others[name] for name in _LISTENER_COUNTS},
+        **{name: others[name] for name in _SUBSCRIBER_COUNTS},
     }
 
 

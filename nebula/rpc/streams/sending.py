@@ -16,13 +16,13 @@ import anyio.to_thread
 from nebula import headers as names
 from nebula.errors import ConnectionLost
 from nebula.logs import get_logger
+from nebula.loop_calls import call_soon, call_soon_from_thread
 from nebula.rpc.errors import VerbError
 from nebula.rpc.streams.credit import Outflow, Part
 from nebula.rpc.streams.threads import ThreadedItems
 from nebula.rpc.wire.envelope import encode
-from nebula.soon import call_soon, call_soon_from_thread
-from nebula.stomp.messages import Receipt
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.stomp.client.messages import Receipt
+from nebula.waiter import Waiter, new_waiter
 
 _log = get_logger(__name__)
 

@@ -34,13 +34,13 @@ class StoreSuite:
         await store.claim("k", "f", "a", 60)
         await store.keep("k", "a", b"\x00answer", 60)
 
-        assert await store.claim("k", "g", "b", 60) == Claim("f", answer=b"\x00answer")
+        assert await store.claim("k", "g", "b", 60) == Claim("f", reply=b"\x00answer")
 
     async def test_empty_answer_is_an_answer(self, store: IdempotencyStore) -> None:
         await store.claim("k", "f", "a", 60)
         await store.keep("k", "a", b"", 60)
 
-        assert await store.claim("k", "f", "b", 60) == Claim("f", answer=b"")
+        assert await store.claim("k", "f", "b", 60) == Claim("f", reply=b"")
 
     async def test_released_key_is_free(self, store: IdempotencyStore) -> None:
         await store.claim("k", "f", "a", 60)
@@ -62,14 +62,14 @@ class StoreSuite:
         await store.release("k", "a")
         await store.keep("k", "a", b"second", 60)
 
-        assert await store.claim("k", "f", "b", 60) == Claim("f", answer=b"first")
+        assert await store.claim("k", "f", "b", 60) == Claim("f", reply=b"first")
 
     async def test_store_goes_on_after_it_was_closed(self, store: IdempotencyStore) -> None:
         await store.claim("k", "f", "a", 60)
         await store.keep("k", "a", b"answer", 60)
         await store.close()
 
-        assert await store.claim("k", "f", "b", 60) == Claim("f", answer=b"answer")
+        assert await store.claim("k", "f", "b", 60) == Claim("f", reply=b"answer")
 
     async def test_of_many_at_once_one_gets_the_key(self, store: IdempotencyStore) -> None:
         claims: list[Claim] = []
@@ -114,6 +114,6 @@ class TimedStoreSuite:
         await store.keep("k", "a", b"answer", 600)
         await store.renew([("k", "a")], 30)
         clock.now += 599
-        assert (await store.claim("k", "f", "b", 30)).answer == b"answer"
+        assert (await store.claim("k", "f", "b", 30)).reply == b"answer"
         clock.now += 1
         assert (await store.claim("k", "f", "b", 30)).is_mine

@@ -20,11 +20,11 @@ from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.verbs import verb
 from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency import Claim, IdempotencyStore, MemoryStore, Reach, SqliteStore, StoreFailed
-from nebula.rpc.idempotency.replaying import Replays
+from nebula.rpc.idempotency.replays import Replays
 from nebula.rpc.idempotency.store import sender_of
 from nebula.rpc.service.responder import Responder
-from nebula.rpc.wire.answers import Answer, success
 from nebula.rpc.wire.envelope import Envelope
+from nebula.rpc.wire.reply_body import ReplyBody, success
 from nebula.stomp.client import Message, StompClient
 from tests.rpc.conftest import Serving
 
@@ -155,13 +155,15 @@ async def test_key_belongs_to_its_principal_and_its_service() -> None:
     store = MemoryStore()
     asked: list[str] = []
 
-    async def ask(service: str, principal: str | None) -> Answer:
-        async def run() -> Answer:
+    async def ask(service: str, principal: str | None) -> ReplyBody:
+        async def run() -> ReplyBody:
             asked.append(f"{principal} at {service}")
             return success(asked[-1].encode())
 
         request = Request(Envelope("order"), {}, destination="/queue/orders", principal=principal)
-        return await Replays(service, store, 600).answer("k", request, run)
+        reply = await Replays(service, store, 600).reply("k", request, run)
+        assert reply is not None
+        return reply
 
     for _ in range(2):
         assert (await ask("orders", "alice")).parameters == b"alice at orders"
@@ -179,14 +181,14 @@ async def test_keys_tell_a_store_whose_they_are() -> None:
             seen[principal].add(key)
             return await super().claim(key, fingerprint, owner, lease)
 
-    async def run() -> Answer:
+    async def run() -> ReplyBody:
         return success()
 
     replays = Replays("orders", Noting(), 600)
     for principal in seen:
         request = Request(Envelope("order"), {}, destination="/queue/orders", principal=principal)
         for key in ("k", "l"):
-            await replays.answer(key, request, run)
+            await replays.reply(key, request, run)
 
     senders = [{sender_of(key) for key in keys} for keys in seen.values()]
     assert [len(keys) for keys in seen.values()] == [2, 2, 2]
@@ -299,7 +301,7 @@ async def test_claims_of_long_requests_are_renewed_also_after_a_failure() -> Non
     store = RenewedStore()
     replays = Replays("orders", store, 600, lease=0.003)
 
-    async def run() -> Answer:
+    async def run() -> ReplyBody:
         await store.renewed.wait()
         return success()
 
@@ -307,7 +309,7 @@ async def test_claims_of_long_requests_are_renewed_also_after_a_failure() -> Non
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(replays.run)
-            assert await replays.answer("k", request, run) == success()
+            assert await replays.reply("k", request, run) == success()
             tasks.cancel_scope.cancel()
 
 
@@ -461,9 +463,9 @@ class BrokenStore:
     async def renew(self, claims: Iterable[tuple[str, str]], lease: float) -> None:
         self._try("renew")
 
-    async def keep(self, key: str, owner: str, answer: bytes, window: float) -> None:
+    async def keep(self, key: str, owner: str, reply: bytes, window: float) -> None:
         self._try("keep")
-        await self._inner.keep(key, owner, answer, window)
+        await self._inner.keep(key, owner, reply, window)
 
     async def release(self, key: str, owner: str) -> None:
         self._try("release")
@@ -499,13 +501,13 @@ async def test_key_is_free_again_where_the_answer_to_its_claim_was_lost() -> Non
     replays = Replays("orders", LosesAnswers("claim"), 600)
     request = Request(Envelope("order"), {}, destination="/queue/orders")
 
-    async def run() -> Answer:
+    async def run() -> ReplyBody:
         return success()
 
     with anyio.fail_after(5):
         with pytest.raises(VerbError, match="later"):
-            await replays.answer("k", request, run)
-        assert await replays.answer("k", request, run) == success()
+            await replays.reply("k", request, run)
+        assert await replays.reply("k", request, run) == success()
 
 
 async def test_answer_that_is_too_long_to_be_sent_is_not_kept(broker_url: str, serving: Serving) -> None:

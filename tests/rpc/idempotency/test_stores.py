@@ -49,7 +49,7 @@ async def keep(store: MemoryStore | SqliteStore, key: str, answer: bytes = b"ans
 async def knows(store: MemoryStore | SqliteStore, key: str) -> bool:
     claim = await store.claim(key, "f", "b", 30)
     await store.release(key, "b")
-    return claim.answer is not None
+    return claim.reply is not None
 
 
 async def test_memory_keeps_so_many_octets_and_forgets_the_oldest() -> None:
@@ -85,7 +85,7 @@ async def test_two_stores_on_one_file_know_each_others_answers(tmp_path: Path) -
     one, other = SqliteStore(tmp_path / "answers.db"), SqliteStore(tmp_path / "answers.db")
     await keep(one, "k")
 
-    assert await other.claim("k", "f", "b", 30) == Claim("f", answer=b"answer")
+    assert await other.claim("k", "f", "b", 30) == Claim("f", reply=b"answer")
 
     await one.close()
     await other.close()

@@ -12,10 +12,10 @@ from typing import Any
 import anyio
 
 from nebula.errors import NebulaError, RemoteError
+from nebula.rpc.contract.job_runner import JobOutput
 from nebula.rpc.contract.start_options import StartOptions
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.handle import JobHandle
-from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.jobs.service.service import JobService
 from nebula.stomp.client import AckMode
 from tests.rpc.jobs.harness import House, ask

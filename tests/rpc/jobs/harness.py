@@ -15,12 +15,12 @@ import anyio
 from nebula import headers as names
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.job_context import Job
+from nebula.rpc.contract.job_runner import JobListener, JobTask, Started
 from nebula.rpc.jobs.model.identifiers import new_ulid
 from nebula.rpc.jobs.model.limits import Clock, JobLimits
 from nebula.rpc.jobs.model.states import JobStatus
 from nebula.rpc.jobs.model.status_messages import Publish
 from nebula.rpc.jobs.registry.state_folder import StateFolder
-from nebula.rpc.jobs.runner import JobListener, JobTask
 from nebula.rpc.jobs.service.service import JobService
 from nebula.rpc.jobs.service.verb import JobVerb
 from nebula.rpc.wire.brokers import NEBULA
@@ -79,7 +79,7 @@ class FakeRunner:
     def restart(self) -> None:
         self.restarts += 1
 
-    async def run(self, listener: JobListener, *, started: anyio.Event | None = None) -> None:
+    async def run(self, listener: JobListener, *, started: Started | None = None) -> None:
         self._listener = listener
         if started is not None:
             started.set()
@@ -235,8 +235,8 @@ class House:
         """Ask for `count`; underscores of header names stand for hyphens."""
         asked = request(self.verb_name, parameters, **headers)
         receipt = await service.accept(asked, self.verb, self.verb.signature.bind(parameters))
-        if asked.after_answer is not None:
-            asked.after_answer()
+        if asked.after_reply is not None:
+            asked.after_reply()
         return receipt
 
 

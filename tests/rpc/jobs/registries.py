@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput, TaskCounts
 from nebula.rpc.jobs.model.record import JobRecord, JobStep, LogLine
 from nebula.rpc.jobs.model.states import TRANSITIONS, IllegalTransition, JobState
 from nebula.rpc.jobs.registry.registry import MAX_LOG_LINES, JobFilter, JobRegistry, OwnerBytes, Superseded
-from nebula.rpc.jobs.runner import JobFailure, JobOutput, TaskCounts
 
 
 def job(number: int = 1, **fields: object) -> JobRecord:

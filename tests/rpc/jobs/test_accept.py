@@ -17,11 +17,11 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import from_json
 
+from nebula.rpc.contract.job_runner import JobOutput, JobTask
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.registry.registry import JobFilter, JobRegistry
 from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry
-from nebula.rpc.jobs.runner import JobOutput, JobTask
 from nebula.rpc.jobs.service.service import JobService
 from nebula.rpc.jobs.service.verb import JobVerb
 from nebula.rpc.wire.brokers import RABBITMQ

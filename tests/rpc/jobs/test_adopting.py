@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nebula.rpc.contract.job_runner import JobOutput
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import LogLine
 from nebula.rpc.jobs.model.states import JobState
@@ -17,7 +18,6 @@ from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry
 from nebula.rpc.jobs.registry.state_folder import StateFolder
 from nebula.rpc.jobs.registry.takeover import Orphans
-from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.jobs.service.other_instances import OtherInstances
 from nebula.rpc.jobs.service.service import JobService
 from tests.own_logs import all_logs

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput, Progress, TaskCounts
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.states import JobState, require_transition
-from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress, TaskCounts
 from nebula.rpc.jobs.scheduler.board import JobBoard
 from nebula.rpc.jobs.scheduler.work import Cancel, Ended, Keep, Moment, Submit, Work
 from nebula.rpc.jobs.service.verb import JobVerb

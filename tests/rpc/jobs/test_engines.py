@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nebula import Job, Responder
-from nebula.rpc.service.jobs import JobEntries
+from nebula.rpc.service.declared_jobs import DeclaredJobs
 from nebula.spark import Spark
 
 ENGINES = {"default": Spark(warm=False, cds=False), "bulk": Spark(warm=False, cds=False, max_running=1)}
@@ -74,7 +74,7 @@ def test_each_engine_learns_its_name_and_whether_any_job_shares_it(tmp_path: Pat
     app.job(name="one")(work)
     app.job(name="two", isolation="process")(work)
     app.job(name="three", engine="bulk", isolation="process")(work)
-    jobs: JobEntries = app._jobs
+    jobs: DeclaredJobs = app._jobs
     with jobs.opened() as service:
         assert service is not None
         assert {name for name in service.runners if name} == {"default", "bulk"}

@@ -10,9 +10,9 @@ import anyio
 import pytest
 
 from nebula.errors import JobEnded, RemoteError
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput, Progress
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.jobs.handle import JobHandle
-from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress
 from tests.rpc.jobs.handles import FakeClient, watching
 from tests.rpc.jobs.harness import House
 

@@ -9,12 +9,12 @@ import anyio
 import pytest
 
 from nebula.headers import JOB_ID
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput, Progress
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.steps import MOST_STEPS, with_step, with_steps_over
 from nebula.rpc.jobs.registry.registry import MAX_LOG_LINES
-from nebula.rpc.jobs.runner import JobFailure, JobOutput, Progress
 from nebula.rpc.jobs.service.service import JobService
 from nebula.rpc.jobs.service.verb import JobVerb
 from tests.rpc.jobs.harness import House, ask, count, request

@@ -9,10 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.registry.registry import JobRegistry
-from nebula.rpc.jobs.runner import JobFailure, JobOutput
 from nebula.rpc.jobs.service.service import JobService
 from tests.rpc.jobs.harness import House, ask, request
 

@@ -12,12 +12,12 @@ import anyio
 import pytest
 
 from nebula.errors import ConnectionLost, Rejected, ServerError
+from nebula.rpc.contract.job_runner import JobOutput
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.states import JobState
 from nebula.rpc.jobs.model.status_messages import Teller, nobody_listens
 from nebula.rpc.jobs.registry.registry import JobFilter, JobRegistry
 from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry
-from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.jobs.scheduler.notices import Notices
 from nebula.rpc.jobs.service.service import JobService
 from tests.rpc.jobs.harness import House, ask, request
@@ -108,8 +108,8 @@ async def test_statuses_are_told_at_notify_once_the_request_is_answered(house: H
         await house.published.until(job, "done")
         await anyio.wait_all_tasks_blocked()
         before = house.published.told(_MINE)
-        assert asked.after_answer is not None
-        asked.after_answer()
+        assert asked.after_reply is not None
+        asked.after_reply()
         await _until_settled(service)
 
         assert (before, await _owed(service)) == ([], [])
@@ -133,8 +133,8 @@ async def test_request_that_comes_twice_at_a_time_holds_the_statuses_until_both_
             await service.accept(one, house.verb, ((), {}))
         told = []
         for one in asked:
-            assert one.after_answer is not None
-            one.after_answer()
+            assert one.after_reply is not None
+            one.after_reply()
             told.append(len(house.published.told(_MINE)))
 
     assert told[0] == 0 < told[1]

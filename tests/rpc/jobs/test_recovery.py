@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nebula.errors import ConnectionLost, Rejected
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput
 from nebula.rpc.jobs.model.limits import JobLimits
-from nebula.rpc.jobs.runner import JobFailure, JobOutput
 from tests.own_logs import own_logs
 from tests.rpc.jobs.harness import House, ask
 

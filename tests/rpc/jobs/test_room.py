@@ -15,6 +15,7 @@ import pytest
 
 from nebula.cli.exits import unwrapped
 from nebula.rpc.contract.job_context import Job
+from nebula.rpc.contract.job_runner import JobOutput
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import LogLine
@@ -22,7 +23,6 @@ from nebula.rpc.jobs.registry.registry import JobFilter, OwnerBytes, RegistryFul
 from nebula.rpc.jobs.registry.rows import COLUMNS, row_of
 from nebula.rpc.jobs.registry.sqlite import REGISTRY_FILE, SqliteJobRegistry
 from nebula.rpc.jobs.registry.writer import RegistryWriter
-from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.jobs.scheduler.capacity import Wanted, share_out
 from nebula.rpc.jobs.service.service import JobService
 from tests.rpc.jobs.faults import FullDisk, filling_disk

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from nebula.rpc.contract.job_runner import JobFailure, TaskCounts
 from nebula.rpc.jobs.model.states import (
     END_STATES,
     IllegalTransition,
@@ -13,7 +14,6 @@ from nebula.rpc.jobs.model.states import (
     JobStatus,
     require_transition,
 )
-from nebula.rpc.jobs.runner import JobFailure, TaskCounts
 
 # The picture of SPARK 4.4, as pairs.
 _LEGAL = """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nebula.rpc.jobs.runner import JobFailure, JobOutput
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput
 from tests.spark.engine import Engine
 from tests.spark.reading.samples import fields, write
 from tests.spark.told import task

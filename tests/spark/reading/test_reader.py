@@ -17,7 +17,7 @@ from nebula.avro import Registry, encode, tombstone
 from nebula.avro.envelope import SCHEMA as ENVELOPE
 from nebula.avro.varints import write_long
 from nebula.record.container import ContainerReader, ContainerWriter
-from nebula.rpc.jobs.runner import JobFailure, JobOutput
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput
 from nebula.spark.reading import HIVE_CONF
 from tests.spark.engine import CONF, Engine, engine
 from tests.spark.reading.samples import READING, everything, fields, readings, write

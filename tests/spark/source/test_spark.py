@@ -14,7 +14,7 @@ import pytest
 
 from nebula import sync
 from nebula.avro import Schema
-from nebula.rpc.jobs.runner import JobFailure
+from nebula.rpc.contract.job_runner import JobFailure
 from nebula.testing import RunningBroker
 from tests.own_logs import all_logs
 from tests.spark.engine import PATIENCE_SECONDS, Engine, until

@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 from nebula.errors import JobError
 from nebula.rpc.contract.context import Surroundings
 from nebula.rpc.contract.job_context import Job
+from nebula.rpc.contract.job_runner import JobTask, Progress
 from nebula.rpc.jobs.model.steps import MOST_STEPS
 from nebula.rpc.jobs.registry.registry import MAX_LOG_LINES
 from nebula.rpc.jobs.registry.unfinished import UNFINISHED, AttemptNote
-from nebula.rpc.jobs.runner import JobTask, Progress
 
 __all__ = ["LocalJob", "Told"]
 

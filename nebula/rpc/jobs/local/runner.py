@@ -19,13 +19,22 @@ from anyio.from_thread import BlockingPortal
 
 from nebula.errors import JobError
 from nebula.rpc.contract.context import Surroundings
-from nebula.rpc.contract.injection import Plan, Provided
+from nebula.rpc.contract.injection import Plan
 from nebula.rpc.contract.job_context import JobCancelled
+from nebula.rpc.contract.job_runner import (
+    JobFailure,
+    JobListener,
+    JobMiddleware,
+    JobOutput,
+    JobTask,
+    Progress,
+    Started,
+)
 from nebula.rpc.contract.results import BadResult, of_job
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.local.context import LocalJob, Told
-from nebula.rpc.jobs.runner import JobFailure, JobListener, JobMiddleware, JobOutput, JobTask, Progress
 from nebula.rpc.jobs.service.verb import JobVerb
+from nebula.rpc.middleware.providers import Provided
 from nebula.rpc.wire.deadlines import ASKED_BY, HANDLED
 from nebula.rpc.wire.envelope import load_json
 from nebula.rpc.wire.upstream import upstream_error
@@ -95,7 +104,7 @@ class LocalRunner:
         for run in self._runs.values():
             run.tell(Told.STOPPED)
 
-    async def run(self, listener: JobListener, *, started: anyio.Event | None = None) -> None:
+    async def run(self, listener: JobListener, *, started: Started | None = None) -> None:
         """See `JobRunner`; threads that do not end within `stop_grace` live on."""
         incarnation = secrets.token_hex(4)
         async with BlockingPortal() as portal, anyio.create_task_group() as tasks:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from nebula.rpc.contract.job_runner import JobOutput
 from nebula.rpc.jobs.model.identifiers import qualified
 from nebula.rpc.jobs.model.record import JobRecord, LogLine
 from nebula.rpc.jobs.model.states import JobStatus
-from nebula.rpc.jobs.runner import JobOutput
 
 __all__ = ["listed_job", "result_of", "shown"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from nebula.headers import TRACEPARENT, TRACESTATE
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput, TaskCounts
 from nebula.rpc.jobs.model.states import END_STATES, JobState
-from nebula.rpc.jobs.runner import JobFailure, JobOutput, TaskCounts
 
 __all__ = ["NOBODY", "JobRecord", "JobStep", "LogLine", "whose"]
 

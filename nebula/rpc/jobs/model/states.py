@@ -12,7 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
-from nebula.rpc.jobs.runner import JobFailure, TaskCounts
+from nebula.rpc.contract.job_runner import JobFailure, TaskCounts
 
 __all__ = ["END_STATES", "TRANSITIONS", "IllegalTransition", "JobState", "JobStatus", "require_transition"]
 

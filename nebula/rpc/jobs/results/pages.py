@@ -19,11 +19,11 @@ import anyio.from_thread
 import anyio.to_thread
 
 from nebula.logs import get_logger
+from nebula.rpc.contract.job_runner import JobOutput
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.limits import every
 from nebula.rpc.jobs.results.foreign_arrow import MOST_ROWS
 from nebula.rpc.jobs.results.tables import Form, Place, TableError, TableReader, files_of
-from nebula.rpc.jobs.runner import JobOutput
 from nebula.rpc.wire.envelope import dump_json
 
 __all__ = ["MOST_ROWS", "ResultPages"]

@@ -10,13 +10,13 @@ from typing import Final, TypeVar
 import anyio
 
 from nebula.logs import get_logger
+from nebula.rpc.contract.job_runner import JobRunner
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.record import JobRecord, whose
 from nebula.rpc.jobs.model.states import JobState
 from nebula.rpc.jobs.model.status_messages import Teller
 from nebula.rpc.jobs.registry.registry import JobRegistry, Superseded
 from nebula.rpc.jobs.registry.writer import RegistryClosed, RegistryWriter
-from nebula.rpc.jobs.runner import JobRunner
 from nebula.rpc.jobs.scheduler.board import JobBoard
 from nebula.rpc.jobs.scheduler.notices import Notices
 from nebula.rpc.jobs.scheduler.waiters import Callers, News

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
+from nebula.rpc.contract.job_runner import ENGINE_LOST, JobFailure, JobOutput, Progress
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.states import JobState
 from nebula.rpc.jobs.model.steps import with_steps_over
-from nebula.rpc.jobs.runner import ENGINE_LOST, JobFailure, JobOutput, Progress
 from nebula.rpc.jobs.scheduler.open_job import UNRUN, Key, OpenJob, short
 from nebula.rpc.jobs.scheduler.order import Turns
 from nebula.rpc.jobs.scheduler.waiting import Standing

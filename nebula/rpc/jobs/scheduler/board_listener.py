@@ -8,8 +8,7 @@ from functools import partial
 import anyio
 
 from nebula.logs import get_logger
-from nebula.rpc.jobs.model.record import whose
-from nebula.rpc.jobs.runner import (
+from nebula.rpc.contract.job_runner import (
     ENGINE_LOST,
     JobFailure,
     JobListener,
@@ -17,6 +16,7 @@ from nebula.rpc.jobs.runner import (
     JobRunner,
     Progress,
 )
+from nebula.rpc.jobs.model.record import whose
 from nebula.rpc.jobs.scheduler.board import JobBoard
 from nebula.rpc.jobs.scheduler.work import Moment
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from nebula.rpc.contract.job_runner import JobFailure, JobTask, Progress
 from nebula.rpc.jobs.model.record import JobRecord, LogLine
 from nebula.rpc.jobs.model.states import JobState
 from nebula.rpc.jobs.model.steps import with_step
 from nebula.rpc.jobs.registry.registry import MAX_LOG_LINES
-from nebula.rpc.jobs.runner import JobFailure, JobTask, Progress
 from nebula.rpc.jobs.scheduler.work import Moment
 from nebula.rpc.jobs.service.verb import JobVerb
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Literal, NamedTuple
 
+from nebula.rpc.contract.job_runner import JobTask
 from nebula.rpc.jobs.model.record import JobRecord, LogLine
-from nebula.rpc.jobs.runner import JobTask
 
 __all__ = ["Cancel", "Effect", "Ended", "Keep", "Moment", "Submit", "Work"]
 

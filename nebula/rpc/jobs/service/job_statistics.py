@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.states import END_STATES, JobState
-from nebula.rpc.service.histogram import Histogram
+from nebula.rpc.wire.histogram import Histogram
 
 __all__ = ["UNDECLARED", "Durations", "EndedJobs", "EngineFacts", "JobStatistics", "engine_facts"]
 

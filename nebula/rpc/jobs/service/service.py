@@ -18,6 +18,7 @@ from nebula.extras.postgres import Database
 from nebula.logs import get_logger
 from nebula.private import free_bytes_at
 from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.job_runner import JobRunner
 from nebula.rpc.contract.signature import Arguments
 from nebula.rpc.contract.verbs import Verb, refuse_reserved
 from nebula.rpc.errors import VerbError
@@ -34,7 +35,6 @@ from nebula.rpc.jobs.registry.state_folder import StateFolder
 from nebula.rpc.jobs.registry.unfinished import notes_of
 from nebula.rpc.jobs.registry.writer import RegistryWriter
 from nebula.rpc.jobs.results.pages import ResultPages
-from nebula.rpc.jobs.runner import JobRunner
 from nebula.rpc.jobs.scheduler.actions import Effects
 from nebula.rpc.jobs.scheduler.admission import Admission
 from nebula.rpc.jobs.scheduler.board import JobBoard
@@ -177,7 +177,7 @@ class JobService:
     ) -> dict[str, Any]:
         """Take a job on. When this returns it is on the disk and will run, or wait for its turn.
 
-        The caller sends what this returns as `success`, calls `request.after_answer`, before which nothing
+        The caller sends what this returns as `success`, calls `request.after_reply`, before which nothing
         is told at `neb-job-notify`, then ACKs the request. Whatever fails on the way,
         the request comes again and gets the same job: by its `neb-job-dedupe`, else its `neb-job-id`,
         else its `message-id`, for one owner and verb, while the job is remembered. Where message-ids do not
@@ -219,7 +219,7 @@ class JobService:
                 await verb.run_check(arguments, self.limits.check_timeout)
         self._accepting += 1
         try:
-            with self._told_after_answer(request, draft.id):
+            with self._told_after_reply(request, draft.id):
                 record, standing = await self._admit(draft, verb)
             return self._receipt(record, standing.position, self.via)
         except RegistryFull as error:
@@ -228,7 +228,7 @@ class JobService:
             self._accepting -= 1
 
     @contextmanager
-    def _told_after_answer(self, request: Request, ulid: str) -> Iterator[None]:
+    def _told_after_reply(self, request: Request, ulid: str) -> Iterator[None]:
         """Keep a job's statuses from `notify` until its request is answered, or is not taken."""
         release = self._effects.teller.hold(ulid)
         try:
@@ -236,7 +236,7 @@ class JobService:
         except BaseException:
             release()
             raise
-        request.after_answer = release
+        request.after_reply = release
 
     async def _admit(self, draft: JobRecord, verb: JobVerb) -> tuple[JobRecord, Standing]:
         try:

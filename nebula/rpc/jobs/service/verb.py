@@ -15,6 +15,7 @@ from pydantic_core import from_json
 
 from nebula.rpc.contract.hints import name_of
 from nebula.rpc.contract.job_context import Job
+from nebula.rpc.contract.job_runner import ENGINE_LOST, OUT_OF_MEMORY
 from nebula.rpc.contract.signature import (
     Arguments,
     Signature,
@@ -25,7 +26,6 @@ from nebula.rpc.contract.signature import (
     refuse_unannotated,
 )
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.runner import ENGINE_LOST, OUT_OF_MEMORY
 from nebula.rpc.wire.envelope import dump_json
 from nebula.rpc.wire.finite import check_finite
 

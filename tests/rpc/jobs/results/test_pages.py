@@ -12,10 +12,10 @@ import anyio
 import pytest
 
 from nebula.errors import JobEnded, NoResponder, RemoteError, SettingsError
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput
 from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.jobs.results import fetching, pages
 from nebula.rpc.jobs.results.tables import TableReader
-from nebula.rpc.jobs.runner import JobFailure, JobOutput
 from nebula.rpc.jobs.service.service import JobService
 from tests.rpc.jobs.handles import Watched, watching
 from tests.rpc.jobs.harness import House, ask, request

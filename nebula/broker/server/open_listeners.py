@@ -1,0 +1,210 @@
+"""The open listeners of a broker: sockets for TCP, TLS and HTTP, opened and closed together.
+
+TLS handshakes are done here and not by the loop, which tells of a connection only after its handshake: a peer
+that stays silent in it would hold a file descriptor and be counted by no cap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias, cast
+
+from nebula.broker.core.fixed_limits import TLS_LINGER_SECONDS
+from nebula.broker.core.limits import Limits
+from nebula.broker.server.admission import Admission
+from nebula.broker.server.connection import Connection
+from nebula.broker.server.http import HttpListener
+from nebula.broker.server.http_connection import HttpConnection
+from nebula.broker.server.http_posts import Page, Post
+from nebula.broker.server.lifetimes import Lifetimes
+from nebula.broker.server.listener import Listener
+from nebula.logs import PacedLog
+
+_Maker: TypeAlias = Callable[[], asyncio.Protocol]
+
+
+class OpenListeners:
+    """The open listeners of a broker.
+
+    Args:
+        make_connection: makes the broker's end of what a listener accepts.
+        admission: where connections are counted; those of TLS from before their handshake.
+        limits: what peers may use.
+        pages: what HTTP listeners answer, by path.
+        posts: what answers a POST where a listener says that it takes calls, by the begin of the path.
+        reads: handlers of GET requests that need the sender's identity, likewise.
+        lifetimes: ends requests whose sender is no longer valid.
+    """
+
+    def __init__(
+        self,
+        make_connection: Callable[[Listener], Connection],
+        admission: Admission,
+        limits: Limits,
+        pages: dict[str, Page],
+        posts: dict[str, Post],
+        reads: dict[str, Post],
+        lifetimes: Lifetimes,
+    ) -> None:
+        self._make_connection = make_connection
+        self._admission = admission
+        self._limits = limits
+        self._pages = pages
+        self._posts, self._reads = posts, reads
+        self._lifetimes = lifetimes
+        self._log = PacedLog("nebula.broker")
+        self._servers: list[asyncio.Server] = []
+        self._http_servers: list[asyncio.Server] = []
+        self._http_listeners: list[HttpListener] = []
+        self._is_closed = False
+        self._is_ended = False
+        # The handshake task of each new connection, which nothing else references, and its socket.
+        self._handshakes: dict[object, tuple[asyncio.Task[None], socket.socket]] = {}
+
+    @property
+    def are_open(self) -> bool:
+        """At least one lets peers in."""
+        return bool(self._servers or self._http_servers) and not self._is_closed
+
+    @property
+    def have_handshakes(self) -> bool:
+        """A TLS handshake is under way."""
+        return bool(self._handshakes)
+
+    async def open(self, listener: Listener) -> list[str]:
+        """Listen there too; returns the URLs at which clients find it.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        server = await asyncio.get_running_loop().create_server(
+            self._maker(listener), listener.host, listener.port, backlog=1024
+        )
+        (self._http_servers if listener.http else self._servers).append(server)
+        addresses = [each.getsockname()[:2] for each in server.sockets]
+        return [
+            f"{listener.scheme}://{f'[{host}]' if ':' in host else host}:{port}" for host, port in addresses
+        ]
+
+    def close(self) -> None:
+        """Accept no more connections. Open ones stay; TLS handshakes are ended. Idempotent.
+
+        HTTP pages are served until `end`.
+        """
+        self._is_closed = True
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for http in self._http_listeners:
+            http.is_stopping = True
+        self._end_handshakes()
+
+    def end(self) -> None:
+        """Stop listening, and end HTTP requests. Idempotent."""
+        self.close()
+        self._is_ended = True
+        for server in self._http_servers:
+            server.close()
+        self._http_servers.clear()
+        for http in self._http_listeners:
+            http.close()
+
+    def end_handshake(self, guest: object) -> bool:
+        """End a TLS handshake in progress. Returns False if there is none."""
+        found = self._handshakes.get(guest)
+        if found is None:
+            return False
+        # The handshake fails, and is cleaned up like any other that fails.
+        with contextlib.suppress(OSError):
+            found[1].shutdown(socket.SHUT_RDWR)
+        return True
+
+    def _end_handshakes(self) -> None:
+        for guest in self._handshakes:
+            self.end_handshake(guest)
+
+    def _greet(
+        self, peer: socket.socket, make: _Maker, context: ssl.SSLContext, admission: Admission
+    ) -> None:
+        """Admit a peer of a TLS listener and begin its handshake; or close its socket."""
+        try:
+            host, port = peer.getpeername()[:2]
+        except OSError:  # it is gone
+            peer.close()
+            return
+        guest = make()
+        is_closed = self._is_closed if admission is self._admission else self._is_ended
+        refusal = "the broker is shutting down" if is_closed else admission.enter(guest, host)
+        if refusal is not None:
+            self._log.warning("connection refused", address=f"{host}:{port}", reason=refusal)
+            peer.close()
+            return
+        handshake = asyncio.get_running_loop().create_task(self._shake_hands(peer, guest, context, admission))
+        self._handshakes[guest] = handshake, peer
+        handshake.add_done_callback(lambda _: self._handshakes.pop(guest))
+
+    async def _shake_hands(
+        self, peer: socket.socket, guest: asyncio.Protocol, context: ssl.SSLContext, admission: Admission
+    ) -> None:
+        """The guest keeps its place, and gives it back at its end, if it is told of its connection."""
+        is_made = False
+        # A handshake of a stranger that fails is no event.
+        try:
+            with contextlib.suppress(OSError):
+                transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: guest,
+                    peer,
+                    ssl=context,
+                    ssl_handshake_timeout=self._limits.connect_timeout,
+                    ssl_shutdown_timeout=TLS_LINGER_SECONDS,
+                )
+                is_made = not transport.is_closing()
+        finally:
+            if not is_made:
+                admission.leave(guest)
+
+    def _maker(self, listener: Listener) -> _Maker:
+        admission = self._admission
+        make: _Maker = partial(self._make_connection, listener)
+        if listener.http:
+            http = HttpListener(
+                partial(self._make_connection, listener),
+                origins=listener.origins,
+                limits=self._limits,
+                pages=self._pages,
+                posts=self._posts if listener.calls else None,
+                reads=self._reads if listener.calls else None,
+                listener=listener,
+                lifetimes=self._lifetimes,
+            )
+            make = partial(HttpConnection, http)
+            admission = http.admission
+            self._http_listeners.append(http)
+        if listener.tls is None:
+            return make
+        context = listener.tls.context
+        return lambda: _Arrival(lambda peer: self._greet(peer, make, context, admission))
+
+
+class _Arrival(asyncio.Protocol):
+    """A peer that has come to a TLS listener: takes its socket, and hands it on for the handshake."""
+
+    def __init__(self, greet: Callable[[socket.socket], None]) -> None:
+        self._greet = greet
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take its socket, before anything is read, and let go of the transport."""
+        found = transport.get_extra_info("socket")
+        try:
+            peer = socket.fromfd(found.fileno(), found.family, found.type)
+        except OSError:  # the process may have no more files
+            return
+        finally:
+            cast("asyncio.Transport", transport).abort()
+        peer.setblocking(False)
+        self._greet(peer)

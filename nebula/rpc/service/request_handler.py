@@ -1,0 +1,252 @@
+"""The four steps of a request: take, bound, run, reply (PROTOCOL C.1, D.13, D.37, D.46, D.50).
+
+Every valid request gets one reply, whatever its handler does, unless it asks for none, its time is over or
+its caller has withdrawn it. The reply goes out before the ACK: a crash between the two brings the request
+again (at least once). With `acks_early` the ACK goes first (at most once).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from nebula.errors import ConnectionLost
+from nebula.logs import get_logger
+from nebula.rpc.contract.context import Ending, Request, Surroundings
+from nebula.rpc.contract.results import BadResult
+from nebula.rpc.contract.retry import Retry
+from nebula.rpc.contract.verbs import Endpoint
+from nebula.rpc.errors import VerbError
+from nebula.rpc.idempotency.replays import Replays
+from nebula.rpc.middleware.chain import Middleware
+from nebula.rpc.service.cancellation import Cancellation
+from nebula.rpc.service.concurrency_limits import ConcurrencyLimits
+from nebula.rpc.service.handler_runner import HandlerRunner, VerbRunner
+from nebula.rpc.service.reply_sender import Post, ReplySender, error_reply, facts_of, unknown_verb
+from nebula.rpc.service.request_reader import RequestReader, wants_reply
+from nebula.rpc.service.statistics import Tally
+from nebula.rpc.service.worker_pool import Worker
+from nebula.rpc.streams.serving import ServedStreams
+from nebula.rpc.wire.brokers import Brand
+from nebula.rpc.wire.cancel import Cancel
+from nebula.rpc.wire.reply_body import ReplyBody, failure
+from nebula.stomp.client.messages import Message
+
+__all__ = ["RequestHandler", "RequestRules"]
+
+_log = get_logger(__name__)
+
+_FULL: Final = "too many requests are waiting; try again later"
+_STOPPING: Final = "the service is stopping: ask again"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRules:
+    """How a responder handles requests; see `Responder` for each."""
+
+    max_attempts: int = 3
+    acks_early: bool = False
+    debug: bool = False
+    max_reply_bytes: int = 8 * 1024 * 1024
+    max_waiting: int | None = None
+    stream_idle: float = 30.0
+    retry: Retry | None = None
+
+    @property
+    def message_retry(self) -> Retry:
+        """How often functions are called for a message of a subscription, where they do not say."""
+        return (self.retry or Retry(attempts=self.max_attempts)).of_messages()
+
+
+class RequestHandler:
+    """Handles requests for verbs.
+
+    Args:
+        verbs: by name.
+        rules: of the responder.
+        replays: replies again to requests with a key.
+        around: the service, for its requests.
+        middleware: around each request for a verb that exists, the first one outermost.
+
+    Attributes:
+        reader: makes requests of messages, and counts those that no verb was run for.
+        limits: of concurrency, by verb.
+        cancellation: ends requests that their callers no longer wait for. It has to `watch` the pools, and
+            its `run` has to run.
+        streams: the replies that are being sent in parts. To be connected, and its `run` has to run.
+        tallies: what each verb did, by name.
+    """
+
+    def __init__(
+        self,
+        verbs: Mapping[str, Endpoint],
+        rules: RequestRules,
+        replays: Replays,
+        around: Surroundings,
+        middleware: Sequence[Middleware] = (),
+    ) -> None:
+        self._verbs = verbs
+        self._rules = rules
+        self.reader = RequestReader(around)
+        self.limits = ConcurrencyLimits(verbs.values(), rules.max_waiting)
+        self._has_limits = bool(self.limits)
+        self.cancellation = Cancellation()
+        self.streams = ServedStreams(rules.stream_idle, rules.max_reply_bytes)
+        self._replies = ReplySender(rules.max_reply_bytes)
+        self._verb_runner = VerbRunner(rules.max_attempts, replays, self.streams, self._replies)
+        self._runner = HandlerRunner(self._verb_runner.run, self._error_reply, middleware)
+        self.tallies: dict[str, Tally] = {name: Tally() for name in verbs}
+
+    def connect(self, post: Post, brand: Brand, *, trusts_sender: bool) -> None:
+        """Say where replies go; call it before the first request of a connection.
+
+        Args:
+            post: sends them.
+            brand: of the broker.
+            trusts_sender: the broker itself writes the `sender` header.
+        """
+        self.reader.connect(trusts_sender=trusts_sender)
+        self._verb_runner.connect(counts_failures=trusts_sender)
+        self._replies.connect(post, brand)
+
+    async def handle(self, message: Message, arrived: float, worker: Worker) -> None:
+        """Handle one message of a request queue: take, bound, run, reply and ACK.
+
+        Raises nothing that a message could cause, but the cancellation of the worker's scope.
+
+        Args:
+            message: as it came.
+            arrived: when it came, on `time.monotonic`'s clock.
+            worker: handles it; its scope is cancelled when the caller waits no longer.
+        """
+        try:
+            request = self.reader.take(message, arrived)
+            if self._has_limits:
+                await self._handle_limited(message, request, arrived, worker)
+            elif request is not None:
+                await self._run_and_reply(message, request, worker)
+        except ConnectionLost:
+            # What was not acked comes again; the service's own task says what happened.
+            return
+
+    async def _handle_limited(
+        self, message: Message, request: Request | None, arrived: float, worker: Worker
+    ) -> None:
+        if request is None:
+            self.limits.forget(message)
+            return
+        limit = self.limits.of(request.verb)
+        if limit is None:
+            await self._run_and_reply(message, request, worker)
+        elif limit.enter(message):
+            try:
+                await self._run_and_reply(message, request, worker)
+            finally:
+                limit.leave()
+        elif self.limits.is_full(limit) and wants_reply(message.headers):
+            self._reply_busy(message, request, _FULL)
+        else:
+            limit.set_aside(worker.pool, message, arrived)
+
+    async def _run_and_reply(self, message: Message, request: Request, worker: Worker) -> None:
+        acks_early = self._rules.acks_early
+        if acks_early:
+            message.ack()
+        worker.request = request
+        deadline = request.deadline
+        if deadline is not None and deadline < self.cancellation.next_sweep:
+            self.cancellation.sweep_earlier(deadline)
+        try:
+            try:
+                verb = self._verbs.get(request.verb)
+                if verb is None:
+                    self.reader.unhandled.refused += 1
+                    reply: ReplyBody | None = unknown_verb(request.envelope.verb, self._verbs)
+                else:
+                    reply = await self._runner.run(verb, request, worker, self.tallies[verb.name])
+            except anyio.get_cancelled_exc_class():
+                if request.ending is not None:
+                    self._let_go(message, request)
+                raise
+            finally:
+                worker.request = None
+            if request.ending is not None:
+                self._let_go(message, request)
+                return
+            if message.subscription.is_closed:
+                # It comes again, and gets its reply then. Over another connection we have no right to.
+                return
+            self._replies.send(request, reply)
+            if not acks_early:
+                message.ack()
+        finally:
+            if request.after_reply is not None:
+                request.after_reply()
+            if worker.provided is not None:
+                provided, worker.provided = worker.provided, None
+                await provided.close()
+
+    def _error_reply(self, verb: Endpoint, request: Request, error: BaseException) -> ReplyBody:
+        if isinstance(error, BadResult):
+            self.tallies[verb.name].bad_results += 1
+        return error_reply(verb, request, error, debug=self._rules.debug)
+
+    def _let_go(self, message: Message, request: Request) -> None:
+        """D.50: a request that its caller no longer waits for gets no reply, and must not come again."""
+        if request.ending is Ending.EXPIRED:
+            self.reader.unhandled.expired += 1
+        else:
+            self.reader.unhandled.cancelled += 1
+        _log.info("request ended early", verb=request.verb, reason=str(request.ending), **facts_of(request))
+        if not self._rules.acks_early:
+            message.ack()
+
+    # --- what is not handled here ---
+
+    def refuse(self, message: Message, arrived: float) -> bool:
+        """Reply `busy` at once, as too many requests are waiting.
+
+        False, and nothing done, for a request that asks for no reply: its sender would never know that it
+        was not done. It has to wait with the others.
+        """
+        return self._refuse(message, arrived, _FULL)
+
+    def turn_away(self, message: Message, arrived: float) -> bool:
+        """Reply `busy` at once, as the service is stopping.
+
+        False, and nothing done, for a request that asks for no reply.
+        """
+        return self._refuse(message, arrived, _STOPPING)
+
+    def _refuse(self, message: Message, arrived: float, why: str) -> bool:
+        if not wants_reply(message.headers):
+            return False
+        try:
+            request = self.reader.take(message, arrived)
+            if request is not None:
+                self._reply_busy(message, request, why)
+        except ConnectionLost:
+            _log.debug("request not refused, the connection is gone")
+        return True
+
+    def _reply_busy(self, message: Message, request: Request, why: str) -> None:
+        self.reader.unhandled.overloaded += why is _FULL
+        self._replies.send(request, failure(VerbError("busy", why)))
+        message.ack()
+
+    def withdraw(self, message: Message) -> None:
+        """Take a message of a cancel topic: end the request that it names, or see that it never starts."""
+        one = Cancel.parse(message.body)
+        if one is None:
+            return
+        principal = self.reader.principal_of(message.headers)
+        if not self.cancellation.cancel(one, principal):
+            self.reader.withdraw(one, principal)
+
+    def lose(self) -> None:
+        """The connection is lost: what came by it comes again."""
+        self.limits.lose()
+        self.streams.lose()

@@ -1,0 +1,120 @@
+"""Confinement to one broker: tests and embedded systems connect to no other one by accident."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from nebula.errors import OutsideBroker
+from nebula.stomp.addresses import Address, parse_address
+from nebula.stomp.client.ambient import AmbientBroker, BlockState, Place, ambient, ambient_broker
+from nebula.stomp.client.tls import TlsOptions
+
+__all__ = ["check_confinement", "confined", "listening_here"]
+
+_LOOPBACK: Final = "127.0.0.1"
+_ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - nothing listens by this
+
+# Where brokers of this process listen. The same place may be there twice: one is closed, the next one open.
+_here: list[Place] = []
+
+
+@contextmanager
+def confined(
+    url: str,
+    *,
+    hint: str,
+    tls: TlsOptions | None = None,
+    allow_outside: bool | Sequence[str] = False,
+    context: bool = True,
+    process: bool = False,
+) -> Generator[None]:
+    """Let `Client()` without an address mean the broker at `url` for the block, and refuse others.
+
+    Jobs of the block's services are kept in a temporary folder that goes with the block, or with the one
+    around it: not where the environment says, which is where live services have theirs.
+
+    Not refused are brokers of this process, and what a block around this one allows. An error that leaves
+    the block tells of what was refused by a note, since a service answers its caller no more than `internal`.
+
+    Args:
+        url: of the broker.
+        hint: how its user allows others, for the text of a refusal.
+        tls: what a client needs to trust it.
+        allow_outside: True allows all others; or the addresses of those that are allowed.
+        context: see `ambient`.
+        process: see `ambient`.
+
+    Raises:
+        SettingsError: an address cannot be used.
+        TypeError: `allow_outside` is one address; they come in a list.
+    """
+    around = ambient_broker()
+    state = around.state if around is not None and around.is_open else BlockState()
+    broker = AmbientBroker(url, tls, _allowed(url, allow_outside, around), hint, state)
+    try:
+        with ambient(broker, context=context, process=process):
+            yield
+    except BaseException as error:
+        for refusal in dict.fromkeys(broker.refusals):
+            error.add_note(f"nebula: {refusal}")
+        raise
+
+
+def check_confinement(address: Address) -> None:
+    """Refuse a connection that leads out of the block that this code runs in.
+
+    Raises:
+        OutsideBroker: it does, and nobody has allowed it.
+    """
+    broker = ambient_broker()
+    if broker is None or broker.allowed is None or address.is_memory:
+        return
+    place = _place(address)
+    if place in broker.allowed or place in _here:
+        return
+    ours = parse_address(broker.url).place
+    refusal = (
+        f"broker {address.place} is outside: only {ours} may be reached here, which Client() without an"
+        f" address means; to allow others: {broker.hint}"
+    )
+    broker.refusals.append(refusal)
+    raise OutsideBroker(refusal)
+
+
+@contextmanager
+def listening_here(urls: Iterable[str]) -> Generator[None]:
+    """Say where a broker of this process listens, for the block: it is outside of nothing."""
+    places = [_place(parse_address(url)) for url in urls]
+    _here.extend(places)
+    try:
+        yield
+    finally:
+        for place in places:
+            _here.remove(place)
+
+
+def _allowed(
+    url: str, allow_outside: bool | Sequence[str], around: AmbientBroker | None
+) -> frozenset[Place] | None:
+    if isinstance(allow_outside, str):
+        raise TypeError(f"allow_outside takes True or a list of addresses: [{allow_outside!r}]")
+    if allow_outside is True or (around is not None and around.is_open and around.allowed is None):
+        return None
+    given = [url, *(allow_outside or ())]
+    inherited = around.allowed if around is not None and around.is_open and around.allowed else frozenset()
+    return inherited | {_place(parse_address(one)) for one in given}
+
+
+def _place(address: Address) -> Place:
+    """The place that an address names; one and the same for all names of this machine's own loopback."""
+    return (_LOOPBACK if _is_loopback(address.host) else address.host), address.port
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host in _ANY or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,435 @@
+"""A client's protocol joined to a link: who waits for what, and what happens when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any, TypeVar
+
+import anyio
+
+from nebula.errors import ConnectionLost, LocalProtocolError, NebulaError, Refused, ServerError
+from nebula.headers import DURABLE, EAGER, IGNORED, RECEIPT_ON_REJECTION, REMOVED, RESULT, SNAPSHOT
+from nebula.logs import get_logger
+from nebula.stomp.client.link import Link
+from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt, SnapshotGate, SubscribeOptions
+from nebula.stomp.client_protocol import ClientProtocol
+from nebula.stomp.frames import Frame
+from nebula.stomp.heartbeat import BEAT
+from nebula.waiter import Waiter, new_waiter
+
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
+# The loop may have been busy for longer than the peer's margin, with its beats unread. A
+# moment later they have been.
+_SECOND_LOOK = 0.05
+
+# So many times `max_buffered_bytes` may wait while an answer is awaited: brokers send less ahead of it.
+_WHILE_AWAITING = 4
+
+
+class ClientConnection:
+    """What is open on one connection: receipts awaited, listeners, octets buffered.
+
+    It is the link's receiver. All of it runs on the loop's thread. Everything but the methods
+    that wait is synchronous.
+
+    Args:
+        protocol: a new one.
+        link: an open one, not started.
+        max_buffered_bytes: beyond it the link is not read, see `count_buffered`.
+        on_lost: called once when the connection ends after CONNECTED and otherwise than by us.
+
+    Attributes:
+        ended: set when nothing can be sent or awaited any more.
+        link_ended: set when the link has ended, too.
+    """
+
+    def __init__(
+        self,
+        protocol: ClientProtocol,
+        link: Link,
+        *,
+        max_buffered_bytes: int,
+        on_lost: Callable[[NebulaError], None],
+    ) -> None:
+        self.protocol = protocol
+        self.ended = anyio.Event()
+        self.link_ended = anyio.Event()
+        self._link = link
+        self._on_lost = on_lost
+        self._connected: Waiter[None] = new_waiter()
+        self._is_wanted = False  # connected, and not leaving
+        self._last_id = 0
+        self._listeners: dict[str, Listener] = {}
+        self._receipts: dict[str, Callable[[Receipt], None]] = {}
+        # What those wait for who will say that they do no more; its RECEIPT, if any, is the bad news.
+        self._awaited: dict[str, Callable[[Receipt], None]] = {}
+        self._waiters: set[Waiter[Any]] = set()
+        self._end_reason = ""
+        self._server_error: ServerError | None = None
+        self._max_buffered_bytes = max_buffered_bytes
+        self._buffered_bytes = 0
+        self._is_reading = True
+
+    # --- sending ---
+
+    def next_id(self) -> str:
+        """An id for a receipt, a subscription or a transaction, unique on this connection."""
+        self._last_id += 1
+        return str(self._last_id)
+
+    def write(self, octets: bytes) -> None:
+        """Hand octets to the link."""
+        self._link.write(octets)
+        self.protocol.heartbeat.last_sent = monotonic()
+
+    def post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        """SEND at once, see `StompClient.post`."""
+        self.check_alive()
+        self.write(self.protocol.send(destination, body, headers))
+
+    def post_with_receipt(
+        self,
+        destination: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        on_receipt: Callable[[Receipt], None],
+    ) -> str:
+        """SEND at once, see `StompClient.post_with_receipt`."""
+        self.check_alive()
+        receipt = self.next_id()
+        octets = self.protocol.send(destination, body, headers, receipt=receipt)
+        self._expect(receipt, on_receipt, until_forgotten=RECEIPT_ON_REJECTION in headers)
+        self.write(octets)
+        return receipt
+
+    def keep_reading(self) -> str:
+        """See `StompClient.keep_reading`."""
+        name = self.next_id()
+        self._expect(name, lambda _: None, until_forgotten=True)
+        return name
+
+    def forget(self, receipt: str) -> None:
+        """See `StompClient.forget`."""
+        self._awaited.pop(receipt, None)
+
+    async def ask(self, receipt: str, octets: bytes, timeout: float | None) -> Receipt:
+        """Write a frame that bears this receipt id, and wait for its RECEIPT.
+
+        Raises:
+            TimeoutError: it did not come within `timeout` seconds.
+        """
+        waiter: Waiter[Receipt] = new_waiter()
+        self._expect(receipt, waiter.set)
+        try:
+            self.write(octets)
+            if timeout is None:
+                return await self.wait(waiter)
+            with anyio.fail_after(timeout):
+                return await self.wait(waiter)
+        finally:
+            self._receipts.pop(receipt, None)
+
+    async def drain(self) -> None:
+        """Wait while the link holds too much unsent."""
+        await self._link.drain()
+        self.check_alive()
+
+    async def listen(
+        self,
+        destination: str,
+        on_message: Callable[[Message], None],
+        options: SubscribeOptions,
+        *,
+        on_snapshot: Callable[[], None] | None = None,
+    ) -> Listener:
+        """SUBSCRIBE, see `StompClient.listen`."""
+        self.check_alive()
+        ack = options.get("ack", AckMode.AUTO)
+        durable = options.get("durable")
+        name = self.next_id() if durable is None else self._free_name(durable)
+        listener = Listener(self, name, destination, ack, on_message, is_durable=durable is not None)
+        if options.get("eager"):
+            listener.on_message = SnapshotGate(listener, on_snapshot)
+        receipt = self.next_id() if options.get("receipt", True) else None
+        octets = self.protocol.subscribe(name, destination, ack, _extensions(options), receipt=receipt)
+        self._listeners[name] = listener
+        if receipt is None:
+            self.write(octets)
+            return listener
+        try:
+            answer = await self.ask(receipt, octets, options.get("timeout"))
+        except TimeoutError:
+            listener.close()
+            raise Refused("unanswered", f"SUBSCRIBE to {destination}") from None
+        except BaseException:
+            listener.close()
+            raise
+        if answer.headers.get(RESULT) == IGNORED:
+            # The server holds no such subscription: it must not be told to end it.
+            listener.is_closed = True
+            del self._listeners[listener.id]
+            raise Refused(IGNORED, f"SUBSCRIBE to {destination}")
+        return listener
+
+    def _free_name(self, durable: str) -> str:
+        # Numbers are ours: under one of them another subscription would end a paused one (D.32).
+        if not durable or durable.isdecimal():
+            raise LocalProtocolError(
+                f"a durable subscription needs a name that is no number, not {durable!r}"
+            )
+        if durable in self._listeners:
+            raise LocalProtocolError(f"the durable subscription {durable!r} is open on this connection")
+        return durable
+
+    def unsubscribe(self, listener: Listener) -> None:
+        """UNSUBSCRIBE if there is still someone to tell."""
+        if self._listeners.pop(listener.id, None) and self.protocol.is_connected:
+            self.write(self.protocol.unsubscribe(listener.id))
+
+    def drain_listener(self, listener: Listener) -> None:
+        """Have the server send no more, see `Listener.drain`. Does nothing where the connection has ended."""
+        if not self.ended.is_set():
+            self.write(self.protocol.drain(listener.id))
+
+    async def leave(self, listener: Listener, wanted: str, timeout: float | None) -> None:
+        """UNSUBSCRIBE a durable one and wait for the answer; see `Listener.pause` and `remove`."""
+        listener.is_closed = True
+        self._listeners.pop(listener.id, None)
+        self.check_alive()
+        receipt = self.next_id()
+        octets = self.protocol.unsubscribe(listener.id, removes=wanted == REMOVED, receipt=receipt)
+        answer = await self.ask(receipt, octets, timeout)
+        # Foreign brokers say nothing here.
+        if (result := answer.headers.get(RESULT, wanted)) != wanted:
+            raise Refused(result, f"the durable subscription {listener.id!r} to {listener.destination}")
+
+    def ack(
+        self,
+        message: Message,
+        *,
+        transaction: str | None = None,
+        on_receipt: Callable[[Receipt], None] | None = None,
+    ) -> None:
+        """ACK in the version's form; with a receipt if somebody wants to hear of it."""
+        self.check_alive()
+        receipt = None if on_receipt is None else self.next_id()
+        octets = self.protocol.ack(message.headers, transaction=transaction, receipt=receipt)
+        if receipt is not None and on_receipt is not None:
+            self._expect(receipt, on_receipt)
+        self.write(octets)
+
+    def nack(self, message: Message, headers: Mapping[str, str], *, transaction: str | None = None) -> None:
+        """NACK in the version's form."""
+        self.check_alive()
+        self.write(self.protocol.nack(message.headers, headers, transaction=transaction))
+
+    # --- waiting ---
+
+    async def wait(self, waiter: Waiter[T]) -> T:
+        """Wait for a waiter, or for the end of the connection.
+
+        Raises:
+            ServerError: the server sent ERROR meanwhile.
+            ConnectionLost: the connection ended meanwhile, or had ended before.
+        """
+        self.check_alive()
+        self._waiters.add(waiter)
+        try:
+            return await waiter.wait()
+        finally:
+            self._waiters.discard(waiter)
+
+    def check_alive(self) -> None:
+        """Raise `ConnectionLost` if the connection has ended."""
+        if self._end_reason:
+            raise ConnectionLost(self._end_reason) from self._server_error
+
+    def count_buffered(self, change: int) -> None:
+        """Count octets that wait in a subscription for a task that takes them.
+
+        The link is not read while more than `max_buffered_bytes` wait, until half of that is
+        gone. While a receipt or an answer is awaited it may be four times as much: the task that awaits
+        it may be the one that takes the messages, and it comes behind those that are under way.
+        """
+        self._buffered_bytes += change
+        self._choose_reading()
+
+    def _choose_reading(self) -> None:
+        if self._end_reason:
+            return
+        bound = self._max_buffered_bytes
+        if self._receipts or self._awaited:
+            bound *= _WHILE_AWAITING
+        if self._is_reading:
+            if self._buffered_bytes > bound:
+                self._is_reading = False
+                self.protocol.heartbeat.pause()
+                self._link.pause_reading()
+        elif self._buffered_bytes <= bound // 2:
+            self._is_reading = True
+            self.protocol.heartbeat.resume(monotonic())
+            self._link.resume_reading()
+
+    def _expect(
+        self, receipt: str, on_receipt: Callable[[Receipt], None], *, until_forgotten: bool = False
+    ) -> None:
+        (self._awaited if until_forgotten else self._receipts)[receipt] = on_receipt
+        if not self._is_reading:
+            self._choose_reading()
+
+    # --- the life of the connection ---
+
+    async def open(
+        self, *, host: str, login: str | None, passcode: str | None, client_id: str | None = None
+    ) -> None:
+        """CONNECT and wait for CONNECTED. The link has been started."""
+        self.check_alive()
+        self.write(self.protocol.connect(host=host, login=login, passcode=passcode, client_id=client_id))
+        await self.wait(self._connected)
+
+    async def disconnect(self, timeout: float) -> None:
+        """DISCONNECT, wait for its RECEIPT for `timeout` seconds at most, end."""
+        self._is_wanted = False
+        if self.protocol.is_connected:
+            receipt = self.next_id()
+            try:
+                await self.ask(receipt, self.protocol.disconnect(receipt), timeout)
+            except ServerError as error:
+                # Nobody waits for it any more, but what was posted last may be its reason.
+                log.warning("broker refused at disconnect", message=error.message)
+            except (ConnectionLost, TimeoutError):
+                pass  # STOMP 1.2, "Connection Lingering": a client can miss the last RECEIPT.
+        self.end("the client has disconnected")
+
+    def end(self, reason: str) -> None:
+        """Close the link and let everyone who waits fail. Idempotent."""
+        if self._end_reason:
+            return
+        self._end_reason = reason
+        self.protocol.end()
+        self.ended.set()
+        self._receipts.clear()
+        self._awaited.clear()
+        self._link.close()
+        for waiter in list(self._waiters):
+            waiter.fail(self._loss())
+
+    def _loss(self) -> NebulaError:
+        # One for each that waits: an exception that is raised twice collects both tracebacks.
+        if self._server_error is not None:
+            return ServerError(self._server_error.message, self._server_error.detail)
+        return ConnectionLost(self._end_reason)
+
+    def _lose(self, reason: str) -> None:
+        if not self._end_reason:
+            self.end(reason)
+            if self._is_wanted:
+                try:
+                    self._on_lost(self._loss())
+                except Exception:
+                    # The link's own clean-up comes after it.
+                    log.exception("loss callback failed")
+
+    async def keep_alive(self) -> None:
+        """Beat, and end the connection when the server does not. Runs until the end."""
+        heartbeat = self.protocol.heartbeat
+        while not self.ended.is_set():
+            if heartbeat.is_dead(monotonic()):
+                await anyio.sleep(_SECOND_LOOK)
+                if heartbeat.is_dead(monotonic()):
+                    self._lose(f"the broker sent nothing for {2 * heartbeat.receive_interval:g} s")
+                    return
+            now = monotonic()
+            if heartbeat.beat_due(now):
+                self.write(BEAT)
+            with anyio.move_on_after(heartbeat.next_deadline(now) - now):
+                await self.ended.wait()
+
+    # --- the link's receiver ---
+
+    def data_received(self, data: bytes) -> None:
+        """Octets came."""
+        for frame in () if self._end_reason else self.protocol.receive(data, monotonic()):
+            if self._end_reason:
+                return  # What follows the one that ended it counts as little as if it came later.
+            command = frame.command
+            if command == "MESSAGE":
+                self._deliver(frame)
+            elif command == "RECEIPT":
+                self._settle(frame)
+            elif command == "CONNECTED":
+                self._is_wanted = True
+                self._connected.set(None)
+            else:
+                self._fail(frame)
+        if self.protocol.failure is not None:
+            self._accuse(str(self.protocol.failure))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The link ended."""
+        self.link_ended.set()
+        self._lose("the broker closed the connection" if error is None else f"the connection broke: {error}")
+
+    def _accuse(self, fault: str) -> None:
+        self._lose(f"the broker broke the protocol: {fault}")
+
+    def _deliver(self, frame: Frame) -> None:
+        headers = frame.headers
+        name = headers.get("subscription")
+        listener = (
+            self._listeners.get(name) if name is not None else self._listener_at(headers["destination"])
+        )
+        if listener is None:
+            return  # It crossed our UNSUBSCRIBE, and the server has put it back.
+        if listener.ack_mode is not AckMode.AUTO and self.protocol.dialect.ack_by_id and "ack" not in headers:
+            # STOMP 1.2, "MESSAGE": it MUST be there. Nobody could ever ack this one.
+            self._accuse("MESSAGE without ack")
+            return
+        try:
+            listener.on_message(Message(headers, frame.body, listener))
+        except Exception:
+            # A listener's bug must not take the frames behind this one from all others.
+            log.exception("listener failed", destination=listener.destination)
+
+    def _listener_at(self, destination: str) -> Listener | None:
+        # STOMP 1.0 servers may leave `subscription` out. Linear, but such clients have few.
+        return next((each for each in self._listeners.values() if each.destination == destination), None)
+
+    def _settle(self, frame: Frame) -> None:
+        name = frame.headers["receipt-id"]
+        on_receipt = self._receipts.pop(name, None) or self._awaited.pop(name, None)
+        if on_receipt is None:
+            # Whoever asked has given up, or had this answer. But where the server makes names up, those
+            # that were asked for may never be answered.
+            if not self._was_issued(name):
+                self._accuse(f"RECEIPT for {name[:20]!r}, which was not asked for")
+            return
+        try:
+            on_receipt(Receipt(frame.headers))
+        except Exception:
+            log.exception("receipt callback failed", receipt=name)
+
+    def _was_issued(self, name: str) -> bool:
+        # Our names are numbers; one with more digits than the last is none of them.
+        return name.isascii() and name.isdigit() and len(name) < 20 and 0 < int(name) <= self._last_id
+
+    def _fail(self, frame: Frame) -> None:
+        message = frame.headers.get("message", "ERROR")
+        self._server_error = ServerError(message, frame.body.decode(errors="replace"))
+        self._lose(f"the broker ended the connection: {message}")
+
+
+def _extensions(options: SubscribeOptions) -> dict[str, str]:
+    # A misspelt `durable` that went unnoticed would lose what it was to keep.
+    if unknown := options.keys() - SubscribeOptions.__annotations__.keys():
+        raise TypeError(f"subscriptions have no option {', '.join(sorted(unknown))}")
+    headers = dict(options.get("headers") or {})
+    if options.get("durable") is not None:
+        headers[DURABLE] = "true"
+    if options.get("eager"):
+        headers |= {EAGER: "true", SNAPSHOT: "true"}
+    return headers

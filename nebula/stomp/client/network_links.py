@@ -1,0 +1,329 @@
+"""Links over TCP, with TLS or without: on asyncio, or on any byte stream of anyio.
+
+What a link is says `nebula.stomp.client.link`. `connect_link` is the one way to a broker, for clients and all
+that builds on them; so it is where a block's confinement is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import cast
+
+import anyio
+from anyio.abc import ByteStream, TaskGroup
+from anyio.streams.tls import TLSAttribute
+
+from nebula.stomp.addresses import Address
+from nebula.stomp.client.confinement import check_confinement
+from nebula.stomp.client.link import Link, Receiver
+from nebula.stomp.client.memory_links import open_memory_link
+from nebula.stomp.client.tls import ClientTls
+from nebula.waiter import Waiter, new_waiter, runs_on_asyncio
+
+# What asyncio's transports take: beyond it `drain` waits.
+_HIGH_WATER_BYTES = 64 * 1024
+_READ_BYTES = 256 * 1024
+
+# Measured with 64 calls in flight: fewer cost system calls, more leave a core idle.
+_FRAMES_AT_ONCE = 16
+
+_BROKEN = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError)
+
+# A peer that does not read its last octets holds a socket of ours for so long at most.
+_LINGER = 1.0
+
+
+async def connect_link(address: Address, tls: ClientTls | None = None) -> Link:
+    """Open a TCP connection with TCP_NODELAY, or a pipe in memory; on asyncio or trio, whichever runs.
+
+    Args:
+        address: host and port are what counts, and whether it is in memory.
+        tls: shake hands, and make sure that it is the broker's; None: not encrypted.
+
+    Raises:
+        OSError: the host is unknown, or nobody listens there; `SSLError`: it is not to be trusted.
+        OutsideBroker: see `check_confinement`.
+    """
+    check_confinement(address)
+    if address.is_memory:
+        return await open_memory_link(address)
+    connect = _connect_asyncio if runs_on_asyncio() else _connect_anyio
+    try:
+        return await connect(address, tls)
+    except UnicodeError as error:
+        # Not every text can be a name in the DNS, and the loops let the codec say so.
+        raise OSError(f"no host can have this name: {error}") from error
+
+
+async def _connect_asyncio(address: Address, tls: ClientTls | None) -> Link:
+    loop = asyncio.get_running_loop()
+    # asyncio and uvloop set TCP_NODELAY by themselves, `connect_tcp` as well.
+    transport, link = await loop.create_connection(
+        AsyncioLink, address.host, address.port, ssl=None if tls is None else tls.context
+    )
+    if tls is not None:
+        try:
+            tls.check_peer(transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
+        except ssl.SSLError:
+            transport.abort()
+            raise
+    return link
+
+
+async def _connect_anyio(address: Address, tls: ClientTls | None) -> Link:
+    if tls is None:
+        return AnyioLink(await anyio.connect_tcp(address.host, address.port))
+    try:
+        stream = await anyio.connect_tcp(
+            address.host,
+            address.port,
+            ssl_context=tls.context,
+            # STOMP says where a frame ends: a peer that just goes away has cut none off unseen.
+            tls_standard_compatible=False,
+        )
+    except (anyio.EndOfStream, anyio.BrokenResourceError) as error:
+        raise ConnectionResetError("the connection ended during the handshake") from error
+    try:
+        tls.check_peer(stream.extra(TLSAttribute.peer_certificate_binary))  # noqa: S610 - no Django
+    except ssl.SSLError:
+        await anyio.aclose_forcefully(stream)
+        raise
+    return AnyioLink(stream)
+
+
+def _cause_of(error: Exception) -> Exception:
+    # anyio's own errors have no text: what the network said is behind them.
+    while not str(error) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return error
+
+
+class _WriteGate:
+    """Where `drain` waits while too much is unsent."""
+
+    def __init__(self) -> None:
+        self._is_open = True
+        self._waiters: list[Waiter[None]] = []
+
+    def shut(self) -> None:
+        self._is_open = False
+
+    def open(self) -> None:
+        self._is_open = True
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.set(None)
+
+    async def wait(self) -> None:
+        if not self._is_open:
+            waiter: Waiter[None] = new_waiter()
+            self._waiters.append(waiter)
+            await waiter.wait()
+
+
+class AsyncioLink(asyncio.Protocol):
+    """A link on an asyncio transport: no task, stream or lock stands between it and the socket.
+
+    What is written in one turn of the loop goes out in few pieces: a system call for each frame
+    would cost more than all else that is done for it, here and at the broker. In one piece, it
+    would leave the broker idle while we work, and us while it does.
+    """
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._receiver: Receiver | None = None
+        # What happens between the connection and `start`.
+        self._early = bytearray()
+        self._outgoing: list[bytes] = []
+        self._gate = _WriteGate()
+        self._undrained_bytes = 0
+        self._abort_timer: asyncio.TimerHandle | None = None
+        self._is_lost = False
+        self._loss: Exception | None = None
+
+    # --- the link ---
+
+    def start(self, receiver: Receiver, tasks: TaskGroup) -> None:  # noqa: ARG002 - needs none
+        self._receiver = receiver
+        if self._early:
+            early, self._early = bytes(self._early), bytearray()
+            receiver.data_received(early)
+        if self._is_lost:
+            receiver.connection_lost(self._loss)
+
+    def write(self, data: bytes) -> None:
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(data)
+        self._undrained_bytes += len(data)
+        if len(self._outgoing) == _FRAMES_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._outgoing:
+            assert self._transport is not None
+            data = b"".join(self._outgoing)
+            self._outgoing.clear()
+            # The peer may have gone since this was written: of a transport that is closing, asyncio logs
+            # each write, and uvloop's raises once it is closed.
+            if not self._transport.is_closing():
+                self._transport.write(data)
+
+    async def drain(self) -> None:
+        if self._undrained_bytes > _HIGH_WATER_BYTES:
+            # uvloop sends, and finds out that it cannot, when the loop comes round. It also
+            # keeps a writer that never has to wait from taking the loop for itself.
+            self._undrained_bytes = 0
+            self._flush()
+            await asyncio.sleep(0)
+        await self._gate.wait()
+
+    def pause_reading(self) -> None:
+        assert self._transport is not None
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        assert self._transport is not None
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        if self._transport is None or self._abort_timer is not None or self._is_lost:
+            return
+        self._flush()
+        self._transport.close()
+        self._abort_timer = self._loop.call_later(_LINGER, self._transport.abort)
+
+    # --- asyncio.Protocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        # Send when told to: uvloop would wait for the end of the turn, and so would a peer that could
+        # work meanwhile.
+        self._transport.set_write_buffer_limits(high=0)
+        self._loop = asyncio.get_running_loop()
+
+    def data_received(self, data: bytes) -> None:
+        if self._receiver is not None:
+            self._receiver.data_received(data)
+        else:
+            self._early += data
+
+    def pause_writing(self) -> None:
+        self._gate.shut()
+
+    def resume_writing(self) -> None:
+        self._gate.open()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+        self._loss = exc
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
+        self._gate.open()
+        if self._receiver is not None:
+            self._receiver.connection_lost(exc)
+
+
+class AnyioLink:
+    """A link on a byte stream of anyio: a task that reads and one that writes.
+
+    What is written while the writer is busy goes out in one piece after it.
+    """
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._receiver: Receiver | None = None
+        self._outgoing: list[bytes] = []
+        self._unsent_bytes = 0
+        self._gate = _WriteGate()
+        self._writer_scope = anyio.CancelScope()
+        self._wake_writer = anyio.Event()
+        self._may_read = anyio.Event()
+        self._is_paused = False
+        self._is_closing = False
+        self._is_lost = False
+
+    def start(self, receiver: Receiver, tasks: TaskGroup) -> None:
+        self._receiver = receiver
+        tasks.start_soon(self._read, name="stomp link reader")
+        tasks.start_soon(self._write, name="stomp link writer")
+
+    def write(self, data: bytes) -> None:
+        if self._is_closing or self._is_lost:
+            return
+        self._outgoing.append(data)
+        self._unsent_bytes += len(data)
+        if self._unsent_bytes > _HIGH_WATER_BYTES:
+            self._gate.shut()
+        self._wake_writer.set()
+
+    async def drain(self) -> None:
+        await self._gate.wait()
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        self._may_read.set()
+
+    def close(self) -> None:
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._writer_scope.deadline = anyio.current_time() + _LINGER
+        self._wake_writer.set()
+        # The reader ends when the writer has closed the stream, if it looks.
+        self.resume_reading()
+
+    async def _read(self) -> None:
+        assert self._receiver is not None
+        error: Exception | None = None
+        try:
+            while True:
+                self._receiver.data_received(await self._stream.receive(_READ_BYTES))
+                while self._is_paused:
+                    self._may_read = anyio.Event()
+                    await self._may_read.wait()
+        except anyio.EndOfStream:
+            pass
+        except _BROKEN as failure:
+            error = None if self._is_closing else _cause_of(failure)
+        finally:
+            self._lose(error)
+
+    async def _write(self) -> None:
+        try:
+            with self._writer_scope:
+                while not self._is_lost and (self._outgoing or not self._is_closing):
+                    if self._outgoing:
+                        await self._send_outgoing()
+                    else:
+                        self._wake_writer = anyio.Event()
+                        await self._wake_writer.wait()
+        except _BROKEN as failure:
+            self._lose(_cause_of(failure))
+        finally:
+            # Ends the reader too.
+            await anyio.aclose_forcefully(self._stream)
+
+    async def _send_outgoing(self) -> None:
+        data = b"".join(self._outgoing)
+        self._outgoing.clear()
+        await self._stream.send(data)
+        self._unsent_bytes -= len(data)
+        if self._unsent_bytes <= _HIGH_WATER_BYTES:
+            self._gate.open()
+
+    def _lose(self, error: Exception | None) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = True
+        self._gate.open()
+        self._wake_writer.set()
+        self.resume_reading()
+        assert self._receiver is not None
+        self._receiver.connection_lost(error)

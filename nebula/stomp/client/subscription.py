@@ -1,0 +1,181 @@
+"""Subscriptions in pull form: messages wait until a task takes them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+
+import anyio.lowlevel
+
+from nebula.errors import LocalProtocolError
+from nebula.stomp.client.connection import ClientConnection
+from nebula.stomp.client.messages import Listener, Message, SubscribeOptions
+from nebula.waiter import Waiter, new_waiter
+
+# Beside its body a message costs its headers: a dict of ten short strings or so.
+_MESSAGE_OVERHEAD_BYTES = 1024
+
+# A loop over messages that are here already has to let others run, but not after each one.
+_MESSAGES_PER_CHECKPOINT = 64
+
+
+class Subscription(AsyncIterator[Message]):
+    """A subscription in pull form: `async for message in subscription`.
+
+    Made by `StompClient.subscribe`. Messages come in the server's order; several tasks may take
+    turns, each message goes to one of them. When the connection ends, what has come is still
+    handed out, then `ConnectionLost` is raised (`ServerError` to a task that was waiting when
+    the ERROR came). When the subscription is closed the loop ends.
+    """
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._listener: Listener | None = None
+        self._messages: deque[Message] = deque()
+        self._waiters: deque[Waiter[None]] = deque()
+        self._taken = 0
+        # How many of what waits belong to the snapshot; None: it has not ended.
+        self._snapshot_left: int | None = None
+        self._is_eager = False
+
+    @property
+    def listener(self) -> Listener:
+        """Its push form: the id, the destination, the ack mode."""
+        assert self._listener is not None
+        return self._listener
+
+    async def open(self, destination: str, options: SubscribeOptions) -> None:
+        """SUBSCRIBE; called once, by the client."""
+        self._listener = await self._listen(destination, options)
+
+    async def _listen(self, destination: str, options: SubscribeOptions) -> Listener:
+        self._is_eager = options.get("eager", False)
+        return await self._connection.listen(destination, self._put, options, on_snapshot=self._end_snapshot)
+
+    def close(self) -> None:
+        """UNSUBSCRIBE; what has come and was not taken is dropped. A durable one is paused. Idempotent."""
+        self.listener.close()
+        self._drop()
+
+    async def pause(self, *, timeout: float | None = None) -> None:
+        """Close a durable subscription, and wait until the server has it so; see `Listener.pause`."""
+        self.listener.check_durable()
+        self._drop()
+        await self.listener.pause(timeout=timeout)
+
+    async def remove(self, *, timeout: float | None = None) -> None:
+        """Close a durable subscription for good; see `Listener.remove`."""
+        self.listener.check_durable()
+        self._drop()
+        await self.listener.remove(timeout=timeout)
+
+    async def snapshot(self) -> AsyncGenerator[Message]:
+        """The messages of an eager subscription until all that was there when it began has come.
+
+        Changes that happen meanwhile are among them; what is deleted before its turn is not. Then
+        `async for message in subscription` goes on with what changes. A broker that knows no
+        such snapshot never ends it: put a scope around it where the broker may not be ours.
+
+        Raises:
+            LocalProtocolError: the subscription is not eager.
+            ConnectionLost, ServerError: as when messages are awaited.
+        """
+        if not self._is_eager:
+            raise LocalProtocolError(f"the subscription to {self.listener.destination} is not eager")
+        while True:
+            if self._taken == _MESSAGES_PER_CHECKPOINT:
+                self._taken = 0
+                await anyio.lowlevel.checkpoint()
+            if self._snapshot_left == 0:
+                return
+            if self._messages:
+                yield self._take()
+            elif self.listener.is_closed:
+                return
+            else:
+                await self._wait()
+
+    async def __anext__(self) -> Message:
+        if self._taken == _MESSAGES_PER_CHECKPOINT:
+            self._taken = 0
+            await anyio.lowlevel.checkpoint()
+        while not self._messages:
+            if self.listener.is_closed:
+                raise StopAsyncIteration
+            self._taken = 0
+            await self._wait()
+        return self._take()
+
+    def _take(self) -> Message:
+        self._taken += 1
+        message = self._messages.popleft()
+        if self._snapshot_left:
+            self._snapshot_left -= 1
+        self._connection.count_buffered(-_cost(message))
+        return message
+
+    def detach(self, *, drops: bool) -> None:
+        """The connection has ended, and another will come: see `attach`. Acks of what came do nothing now.
+
+        Args:
+            drops: what waits here comes again, and is not to be handed out twice.
+        """
+        # A stand-in that is not closed, so that the loop waits; what came by the old one finds it closed.
+        old = self.listener
+        old.is_closed = True
+        self._listener = Listener(
+            self._connection, old.id, old.destination, old.ack_mode, self._put, is_durable=old.is_durable
+        )
+        self._snapshot_left = None
+        for message in self._messages:
+            message.subscription.is_closed = True  # also what came by one whose answer was still awaited
+        if drops:
+            self._messages.clear()
+
+    def attach(self, connection: ClientConnection) -> None:
+        """Go on with another connection; `_listen` is next."""
+        self._connection = connection
+        connection.count_buffered(sum(map(_cost, self._messages)))
+
+    async def _wait(self) -> None:
+        waiter: Waiter[None] = new_waiter()
+        await self._wait_with(waiter, self._connection.wait(waiter))
+
+    async def _wait_with(self, waiter: Waiter[None], waiting: Awaitable[None]) -> None:
+        self._waiters.append(waiter)
+        try:
+            await waiting
+        except BaseException:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            elif self._messages:
+                # Woken and cancelled at once: the message is for another one.
+                self._wake_next()
+            raise
+
+    def _put(self, message: Message) -> None:
+        self._messages.append(message)
+        self._connection.count_buffered(_cost(message))
+        self._wake_next()
+
+    def _end_snapshot(self) -> None:
+        self._snapshot_left = len(self._messages)
+        # It may end without a message for those who wait for one.
+        self._wake_all()
+
+    def _drop(self) -> None:
+        self._connection.count_buffered(-sum(map(_cost, self._messages)))
+        self._messages.clear()
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        while self._waiters:
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        if self._waiters:
+            self._waiters.popleft().set(None)
+
+
+def _cost(message: Message) -> int:
+    return len(message.body) + _MESSAGE_OVERHEAD_BYTES
