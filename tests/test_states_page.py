@@ -22,29 +22,30 @@ S = TypeVar("S", bound=Enum)
 OPENING = """\
 # States of a connection
 
-Which STOMP frame is legal when is written in one table for each side of a connection. The code looks up
-nothing else, and this page is drawn from the same rows. Words in lower case are events that are no frames.
+One table for each side of a connection lists the STOMP frames that are legal in each state. The code uses only
+these tables, and this page is generated from them. Words in lower case are events, not frames.
 
-A client that sends a frame without a row for the state gets an ERROR, and its connection ends. Our own client
+A client that sends a frame without a row for its state gets an ERROR, and its connection ends. Nebula's client
 refuses to send such a frame (`LocalProtocolError`), and ends the connection if a server sends one.
 """
 
 SERVER = """\
 ## The broker's side
 
-`nebula/broker/protocol/states.py`. AUTHENTICATING takes no time where the client's identity is known before
-it speaks, as with a certificate. Frames that come behind a CONNECT wait until it is admitted.
+The table is in `nebula/broker/protocol/states.py`. AUTHENTICATING takes no time if the client's identity is known
+beforehand, as with a certificate. Frames after a CONNECT wait until the client is admitted.
 """
 
 CLIENT = """\
 ## The client's side
 
-`nebula/stomp/client_states.py`. `→` is sent by us, `←` comes from the server, whose headers may be empty.
+The table is in `nebula/stomp/client_states.py`. `→` is a frame to the server, `←` a frame from the server, whose
+headers may be empty.
 """
 
 HEADERS = """\
-Headers in the column "needs" must be there and not be empty. In STOMP 1.1, ACK and NACK may have the form of
-1.2 (`id`) instead; listeners of the profile `standard` let them leave `subscription` out.
+Headers in the column "needs" must be present and not empty. In STOMP 1.1, ACK and NACK may have the form of 1.2
+(`id`) instead; on listeners of the profile `standard` they may leave out `subscription`.
 """
 
 

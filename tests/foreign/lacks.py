@@ -2,8 +2,8 @@
 
 `python -m tests.foreign.lacks` writes the table of `docs/reference/brokers.md`.
 
-Where the table says that a broker lacks a feature, these tests must fail there. If a new version of a broker or an
-adapter has the feature, the suite fails until the table is corrected.
+Where the table says that a broker lacks a feature, these tests must fail there. If a new version of a
+broker or an adapter has the feature, the suite fails until the table is corrected.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ LACKS: Final = (
     Lack(
         "requests that a stopping service has not started go to its other instances at once",
         {
-            "rabbitmq": "the reply is `busy`, and the caller may retry; requests without a reply are dropped at the end",
-            "activemq": "the reply is `busy`, and the caller may retry; requests without a reply are dropped at the end",
+            "rabbitmq": "the reply is `busy`, to be retried; requests that want no reply are dropped at the end",
+            "activemq": "the reply is `busy`, to be retried; requests that want no reply are dropped at the end",
         },
         (
             "test_calls_made_while_one_instance_stops_are_answered_by_the_other",
