@@ -112,14 +112,14 @@ def fitted(costs: Costs) -> Sequence[tuple[str, str, float]]:
     broker = costs.broker
     return [
         ("Queue, auto acks", "receive and deliver", broker.relay),
-        ("Topic, fan-out 1 to 10", "deliver, once more", broker.deliver),
-        ("Raw request/reply, one at a time", "a turn of any program", broker.turn),
+        ("Topic, fan-out 1 to 10", "one more delivery", broker.deliver),
+        ("Raw request/reply, one at a time", "a turn of a program", broker.turn),
         ("Queue, a receipt per message", "a RECEIPT", costs.receipt),
-        ("Queue, cumulative client acks", "keep in mind until acked", costs.ack),
-        ("Queue on disk, sends with receipts", "keep on disk", costs.keep),
+        ("Queue, cumulative client acks", "remember until acknowledged", costs.ack),
+        ("Queue on disk, sends with receipts", "store on disk", costs.keep),
         ("Last values, an eager snapshot of 100,000 keys", "a value of a snapshot", costs.value),
-        ("RPC end to end, 64 in flight", "a service's work for a call", costs.call),
-        ("RPC end to end, 64 in flight", "a caller's work for a call", costs.ask),
+        ("RPC end to end, 64 in flight", "work of a service for a call", costs.call),
+        ("RPC end to end, 64 in flight", "work of a caller for a call", costs.ask),
         ("RPC end to end, one at a time", "a turn of an event loop", costs.loop),
     ]
 
@@ -159,7 +159,7 @@ def _rates(figures: Figures, costs: Costs) -> list[Prediction]:
     """Rows at full speed, by what a message costs there."""
     broker, snapshot = costs.broker, "Last values, an eager snapshot of 100,000 keys"
     kept = broker.receive + costs.keep + costs.receipt / 256
-    nine = "Topic, fan-out 1 to 9 beside a reader that stands still"
+    nine = "Topic, fan-out 1 to 9, with a stalled reader"
     rows = [
         (nine, "Nebula, nine alone", "deliveries/s", 9, broker.receive + 9 * broker.deliver),
         ("Queue on disk, 1,000,000 deep", "Nebula, 1 M deep", "messages/s", 1, kept),
@@ -219,7 +219,7 @@ def _recorded(figures: Figures, costs: Costs) -> list[Prediction]:
 
 
 def _beside_a_flood(figures: Figures, costs: Costs) -> Prediction:
-    row = "Raw request/reply, one at a time, beside a flood"
+    row = "Raw request/reply, one at a time, during a flood"
     p50 = round_trip_beside_flood(costs.broker)
     return Prediction(row, "Nebula", "p50 µs", figures.seconds(row) * 1e6, p50 * 1e6)
 

@@ -98,7 +98,7 @@ def rows() -> tuple[Row, ...]:
         ),
         Row(
             "recorder-lags",
-            "Topic, beside a recorder that stands still",
+            "Topic, with a stalled recorder",
             "One connection sends to a topic with one subscriber, whose messages count. A recorder with a"
             " durable subscription was stopped before, so that the broker keeps all of it on disk; or it"
             " records what it can; or there is none.",

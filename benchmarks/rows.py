@@ -195,7 +195,7 @@ ROWS = (
     ),
     Row(
         "store-idle",
-        "Queue, auto acks, beside a store",
+        "Queue, auto acks, with a store",
         "What a store on disk costs messages that are not kept in it.",
         "messages",
         [
@@ -239,7 +239,7 @@ ROWS = (
     ),
     Row(
         "stalled",
-        "Topic, fan-out 1 to 9 beside a reader that stands still",
+        "Topic, fan-out 1 to 9, with a stalled reader",
         "One connection sends to a topic with nine subscribers. A tenth subscribes and reads nothing; it is"
         " ended as too slow, and comes back a second later.",
         "deliveries",
@@ -258,7 +258,7 @@ ROWS = (
     ),
     Row(
         "flood",
-        "Raw request/reply, one at a time, beside a flood",
+        "Raw request/reply, one at a time, during a flood",
         "As above, while a publisher and a consumer of another queue do what they can."
         " *Flood/s*: the messages that they had meanwhile.",
         "requests",
@@ -317,7 +317,7 @@ ROWS = (
     ),
     Row(
         "destinations",
-        "Last values, beside 100,000 other destinations",
+        "Last values, with 100,000 other destinations",
         "One connection changes the value of one destination that nobody watches.",
         "changes",
         [
@@ -329,14 +329,14 @@ ROWS = (
     ),
     Row(
         "globs",
-        "Last values, beside 10,000 subscriptions elsewhere",
+        "Last values, with 10,000 subscriptions elsewhere",
         "The same, with 10,000 subscriptions on ten connections that do not match it.",
         "changes",
         _beside_a_crowd(publish.beside_globs, "nebula large"),
     ),
     Row(
         "topic-globs",
-        "Topic, beside 10,000 subscriptions elsewhere",
+        "Topic, with 10,000 subscriptions elsewhere",
         "One connection sends to a topic with one subscriber; 10,000 subscriptions on ten connections do not"
         " match it.",
         "messages",
@@ -378,7 +378,7 @@ ROWS = (
     ),
     Row(
         "beside-a-verb",
-        "Raw request/reply, 64 in flight, beside a hosted verb",
+        "Raw request/reply, 64 in flight, with a hosted verb",
         "What a verb that the broker hosts costs it: one call of it is always under way,"
         " and its handler sleeps, or computes in Python.",
         "requests",

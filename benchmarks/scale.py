@@ -79,7 +79,7 @@ def _predicted(figures: Figures, costs: Costs) -> _Table:
         shown = [_figure(one.measured), _figure(one.predicted), f"{one.error:+.0%}", is_true]
         fitted_on = "another line" if one.row in _rows_fitted_on(costs) else "nothing"
         rows.append([f"{one.row}: {one.contestant}", fitted_on, one.what, *shown])
-    heading = ["predicted", "fitted on, of its row", "unit", "measured", "simulated", "error"]
+    heading = ["predicted", "fitted on in its row", "unit", "measured", "simulated", "error"]
     return [[*heading, f"within {TOLERANCE:.0%}"], *rows]
 
 
@@ -97,19 +97,19 @@ def _one_core(costs: Costs) -> _Table:
         "a message through a queue, auto acks": broker.relay,
         "the same, cumulative client acks": broker.relay + costs.ack,
         "the same, a receipt for each SEND": broker.relay + costs.receipt,
-        "kept on disk, a receipt each, acked": broker.relay + costs.receipt + costs.ack + costs.keep,
+        "stored on disk, a receipt each, acknowledged": broker.relay + costs.receipt + costs.ack + costs.keep,
         "a topic's message to 10 subscribers": broker.receive + 10 * broker.deliver,
         "a topic's message to 100 subscribers": broker.receive + 100 * broker.deliver,
         "a call: request and reply": 2 * broker.relay,
-        "a call that comes alone, with its two turns": 2 * (broker.turn + broker.relay),
+        "a single call, with its two turns": 2 * (broker.turn + broker.relay),
     }
     rows = [[what, f"{seconds * 1e6:.1f}", f"{_PLANNED / seconds:,.0f}"] for what, seconds in kinds.items()]
-    return [["", "µs", f"a second, at {_PLANNED:.0%} of a core"], *rows]
+    return [["", "µs", f"per second, at {_PLANNED:.0%} of a core"], *rows]
 
 
 def _split(broker: Broker) -> _Table:
     weights = {f"/queue/venue-{number:03}": (number + 1) ** -0.5 for number in range(_PREFIXES)}
-    heading = ["brokers", "busiest has", "of its core", "p50 ms", "p99 ms"]
+    heading = ["brokers", "rate of the busiest", "use of its core", "p50 ms", "p99 ms"]
     return [heading, *(_on(brokers, broker, weights) for brokers in (4, 6, 8, 12))]
 
 
@@ -146,22 +146,22 @@ def _open(broker: Broker, rate: float) -> list[float]:
 
 
 def _calls(figures: Figures, costs: Costs) -> _Table:
-    heading = ["broker", "alone: p50 ms", "64 in flight: calls/s", "calls/s a broker core bears"]
-    heading += [f"services it feeds, of {_CORES} cores"]
+    heading = ["broker", "alone: p50 ms", "64 in flight: calls/s", "calls/s per broker core"]
+    heading += [f"services it supports, of {_CORES} cores"]
     rows = []
     for name in ("Nebula", "RabbitMQ", "ActiveMQ"):
         broker = Broker.of(figures, name)
         alone, many = calls(costs, broker, 1)[1], calls(costs, broker, 64)[0]
-        bears = _PLANNED / (2 * figures.seconds("Queue, auto acks", name, "cpu µs"))
-        rows.append([name, f"{alone * 1e3:.2f}", f"{many:,.0f}", f"{bears:,.0f}"])
-        rows[-1].append(f"{_services(costs, bears)}")
+        served = _PLANNED / (2 * figures.seconds("Queue, auto acks", name, "cpu µs"))
+        rows.append([name, f"{alone * 1e3:.2f}", f"{many:,.0f}", f"{served:,.0f}"])
+        rows[-1].append(f"{_services(costs, served)}")
     return [heading, *rows]
 
 
-def _services(costs: Costs, bears: float) -> int:
-    """How many cores may be services, if the rest are the broker's that carries their calls."""
+def _services(costs: Costs, served: float) -> int:
+    """How many cores may be services, if the rest belong to the broker that carries their calls."""
     calls_of_a_core = _PLANNED / costs.served
-    return int(_CORES / (1 + calls_of_a_core / bears))
+    return int(_CORES / (1 + calls_of_a_core / served))
 
 
 def _pipeline(figures: Figures, costs: Costs) -> _Table:
@@ -177,12 +177,12 @@ def _pipeline(figures: Figures, costs: Costs) -> _Table:
         + [f"{math.ceil((rate * 3600 * read + small) / _READ_WITHIN_SECONDS / _PLANNED):,}"]
         for rate in (10_000, 50_000, 200_000, 1_000_000)
     ]
-    heading = ["messages a second", "brokers", "recorders"]
-    return [[*heading, f"Spark cores that read an hour of them in {_READ_WITHIN_SECONDS} s"], *rows]
+    heading = ["messages per second", "brokers", "recorders"]
+    return [[*heading, f"Spark cores to read one hour of them in {_READ_WITHIN_SECONDS} s"], *rows]
 
 
 def _jobs(figures: Figures) -> _Table:
-    """Jobs of an engine, if one wants so much of a core, which Spark deals out to all that there are."""
+    """Jobs of an engine, if one wants that many core seconds, which Spark divides among all cores."""
     small = figures.seconds(_PIPELINE[2])
     rows = []
     for work in (0.0, 1.0, 10.0, 100.0):
@@ -191,9 +191,9 @@ def _jobs(figures: Figures) -> _Table:
             alone = small + work / cores
             shown += [f"{_PLANNED * 60 / alone:,.0f}", f"{alone:.1f}", f"{alone / (1 - _PLANNED):.1f}"]
         rows.append([f"{work:g}", *shown])
-    columns = ("jobs a minute", "s alone", f"s at {_PLANNED:.0%}")
+    columns = ("jobs per minute", "s alone", f"s at {_PLANNED:.0%}")
     heading = [f"{column}, {cores} cores" for cores in (_MEASURED_CORES, _CORES) for column in columns]
-    return [["seconds of a core beside a small job's", *heading], *rows]
+    return [["extra core seconds per job", *heading], *rows]
 
 
 def _markdown(table: _Table) -> str:

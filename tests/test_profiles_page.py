@@ -1,4 +1,4 @@
-"""The page of profiles says what their code says; `python -m tests.test_profiles_page` writes it."""
+"""The page of profiles agrees with the code; `python -m tests.test_profiles_page` writes it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "profiles.md"
 OPENING = """\
 # Profiles
 
-STOMP leaves choices to a server, and MaXaM's text makes some of them otherwise than clients expect that
-speak plain STOMP. So a listener has a profile: `standard`, for any STOMP client, or `maxam`, for those of
-MaXaM.
+STOMP leaves choices to the server, and MaXaM's text makes some of them differently from what clients of
+plain STOMP expect. So a listener has a profile: `standard`, for any STOMP client, or `maxam`, for MaXaM's
+clients.
 
 ```toml
 # nebula.toml
@@ -36,38 +36,39 @@ tls_key = "server.key"
 client_ca = "ca.pem"
 ```
 
-Both lead to one broker: what comes in by one listener goes out by the other, and each peer is told of it in
-the way of its own profile. A listener with `maxam` and without `client_ca` is a mistake, and the broker does
-not start. WebSockets may be `maxam` too, with the same certificates.
+Both listeners belong to one broker: a message that arrives at one listener is delivered through the other,
+and each peer gets frames in the form of its own profile. A listener with `maxam` needs `client_ca`;
+otherwise the broker does not start. WebSockets may be `maxam` too, with the same certificates.
 """
 
 CLOSING = """\
 ## What does not differ
 
-- The kinds of [destinations](destinations.md): globs, `eager`, `durable`, verdicts and schemas are in both.
-- What is MaXaM's for ACK is so on last-value destinations alone. Queues and topics, which MaXaM does not
-  have, follow STOMP in both: a cumulative `client`, a true `client-individual`, NACK that requeues.
-- NACK of a last value is ignored in both, with `result:ignored`: it stays in flight until its ACK.
-- [Headers of ours](headers.md) that a peer asks for by a header of its own.
+- The kinds of [destinations](destinations.md): globs, `eager`, `durable`, verdicts and schemas work in
+  both.
+- MaXaM's rules for ACK apply to last-value destinations only. Queues and topics, which MaXaM does not have,
+  follow STOMP in both: `client` is cumulative, `client-individual` is individual, and NACK requeues.
+- NACK of a last value is ignored in both, with `result:ignored`: the value stays in flight until its ACK.
+- [Nebula's headers](headers.md) that a peer requests with a header of its own.
 - [Limits](settings.md) and [rights](rights.md).
 
-In code a profile is one frozen row, `nebula.broker.core.profiles.Profile`.
+In the code a profile is one frozen row, `nebula.broker.core.profiles.Profile`.
 """
 
 WHY = {
-    "dialects": "MaXaM implements 1.1 and 1.2; some clients of plain STOMP speak 1.0 unless told otherwise",
-    "heart_beat": "MaXaM's server gives 10 s or more; a plain client may want to learn of a loss sooner",
-    "max_client_heart_beat": "MaXaM's text: a client MUST send the header, both numbers 10 s at most",
-    "virtual_host": "MaXaM's text: `host` must be that; elsewhere virtual hosts are not separate worlds here",
+    "dialects": "MaXaM implements 1.1 and 1.2; some clients of plain STOMP use 1.0 by default",
+    "heart_beat": "MaXaM's server offers 10 s or more; a plain client may want to notice a loss sooner",
+    "max_client_heart_beat": "MaXaM's text: a client MUST send the header, with both numbers at most 10 s",
+    "virtual_host": "MaXaM's text requires this `host`; elsewhere virtual hosts do not separate destinations",
     "needs_certificate": "MaXaM's identity is the fingerprint of the client's certificate, and nothing else",
     "has_transactions": "MaXaM's text: BEGIN, COMMIT, ABORT and a SEND in a transaction are an error",
-    "acks_alone": "MaXaM: an ACK for each message; a cumulative one would release values not done with",
-    "acks_by_message_id": "RabbitMQ and ActiveMQ take it, so clients exist that rely on it",
-    "ignores_silently": "MaXaM's text: may get no RECEIPT; a plain client would wait for it for ever",
+    "acks_alone": "MaXaM: an ACK for each message; a cumulative ACK would release values still in use",
+    "acks_by_message_id": "RabbitMQ and ActiveMQ accept it, so some clients rely on it",
+    "ignores_silently": "MaXaM's text: a RECEIPT may be left out; a plain client would wait for it for ever",
     "names_twice": "MaXaM's text has two names for the same thing",
-    "annotates": "what nobody asked for has no place in MaXaM",
+    "annotates": "MaXaM has no place for headers that the client did not request",
     "names_server": "MaXaM's table: not implemented",
-    "bare_names_are_queues": "many plain clients send to `orders`; in MaXaM such a name is no resource",
+    "bare_names_are_queues": "many plain clients send to `orders`; in MaXaM such a name is not a resource",
     "flags_in_any_case": "a client in Python writes `persistent=True`, which travels as `True`",
     "needs_explicit_length": "MaXaM's text says `content-length:0`; in STOMP the header may be left out",
     "false_removes": "MaXaM's table says that `durable:false` removes, its text that `durable:true` does",
@@ -78,7 +79,7 @@ DIFFERENT = [name for name in NAMES if getattr(STANDARD, name) != getattr(MAXAM,
 
 
 def attributes() -> dict[str, str]:
-    """What the class says of each field."""
+    """The documentation of each field, from the docstring of the class."""
     _, _, listed = inspect.cleandoc(Profile.__doc__ or "").partition("Attributes:\n")
     entries = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", listed, re.MULTILINE)
     return {name: " ".join(text.split()).rstrip(".") for name, text in entries}
@@ -109,11 +110,11 @@ def page() -> str:
         [
             OPENING,
             "## What differs\n",
-            "The numbers in brackets are decisions about the texts, which cite them.\n",
+            "The numbers in brackets are [decisions about the protocol](protocol.md#d-decisions).\n",
             *head,
             *map(row, DIFFERENT),
             "\n## Switches of a listener\n",
-            "The same in both, and turned on by the listener's setting `durable_false_removes`.\n",
+            "The same in both profiles; the listener's setting `durable_false_removes` turns it on.\n",
             *head,
             *map(row, same),
             "",

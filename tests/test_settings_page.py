@@ -32,12 +32,12 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
 OPENING = """\
 # Settings of the broker
 
-Flags win over the environment, the environment over the file, the file over the defaults. The file is the
-one of `--config`, else `./nebula.toml`, if there is one. `nebula broker --print-settings` shows each value
-and where it came from. A mistake in any of them is told with file, place and what would be right, all at
-once, and the broker does not start.
+Flags override the environment, which overrides the file, which overrides the defaults. The file is that of
+`--config`, or `./nebula.toml` if it exists. `nebula broker --print-settings` shows each value and where it
+comes from. If settings are wrong, the broker does not start, and lists all errors with file, place and the
+correct form.
 
-Nothing has to be set. This is a broker with nearly all there is:
+All settings are optional. This example uses most of them:
 
 ```toml
 # nebula.toml
@@ -92,41 +92,42 @@ max_messages = 10_000
 max_body_bytes = 1_000_000
 ```
 
-Paths are relative to the folder in which the broker was started. Without `data` it keeps its store in the
-folder `broker` of `NEBULA_STATE`, else of the user's state folder (`~/.local/state/nebula`), and says in its
-log where. SIGHUP (off a terminal: [signals](running.md#signals)), or the verb `rights.reload` on
-`/queue/nebula.broker`, makes it read again what `rights`, `users`, `jwks`, `deny`, `metrics_token` and the
-certificates' files hold; everything else wants a restart.
+Paths are relative to the folder in which the broker was started. Without `data` the store is in the folder
+`broker` of `NEBULA_STATE`, or of the user's state folder (`~/.local/state/nebula`); the log says where.
+SIGHUP (if the broker does not run on a terminal: [signals](running.md#signals)) and the verb
+`rights.reload` on `/queue/nebula.broker` reload the files of `rights`, `users`, `jwks`, `deny`,
+`metrics_token` and the certificates. All other changes need a restart.
 
-In the environment a name is `NEBULA_SERVER_` and the setting in capitals, with two underscores after a table:
-`NEBULA_SERVER_LOG_LEVEL=debug`, `NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000`. Lists are JSON:
-`NEBULA_SERVER_RIGHTS='["rights.toml"]'`. `NEBULA_SERVER_HOST` and `NEBULA_SERVER_PORT` are those of the first
-listener. Other variables of the environment are [those of clients and services](#clients-and-services).
+The environment variable of a setting is `NEBULA_SERVER_` and its name in capitals, with two underscores
+after a table: `NEBULA_SERVER_LOG_LEVEL=debug`, `NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000`. Lists are
+JSON: `NEBULA_SERVER_RIGHTS='["rights.toml"]'`. `NEBULA_SERVER_HOST` and `NEBULA_SERVER_PORT` are those of
+the first listener. [Clients and services](#clients-and-services) have variables of their own.
 """
 
 CLOSING = """
 ## Clients and services
 
-Programs read these from the environment, where their code or their flags say nothing else.
+Programs read these variables from the environment unless their code or their flags set another value.
 
 | variable | default | |
 | --- | --- | --- |
 | `NEBULA_BROKER` | `stomp://127.0.0.1:61613` | The address of the broker; it may have login and passcode. |
 | `NEBULA_CA`, `NEBULA_CERT`, `NEBULA_KEY`, `NEBULA_PIN`, `NEBULA_VERIFY_HOST` | | \
-[TLS](../how-to/certificates.md): whom to trust, and who one is. |
+[TLS](../how-to/certificates.md): trusted certificates, and the program's own. |
 | `NEBULA_CONTEXTS` | `~/.config/nebula/contexts.toml` | \
-Where the command line keeps the brokers that it knows. |
+Where the command line stores the addresses of brokers. |
 | `NEBULA_STATE` | `~/.local/state/nebula` | \
-The folder of what must outlive a program: [jobs and their results](../how-to/jobs.md#where-jobs-are-kept), \
+The folder for data that must outlive a program: \
+[jobs and their results](../how-to/jobs.md#where-jobs-are-kept), \
 a broker's store. |
 | `NEBULA_RESULTS` | | Where [workers of a cluster](../how-to/cluster.md) write the tables that jobs return; \
-without it that is in the state folder. |
+the default is in the state folder. |
 | `NEBULA_JOBS` | | `postgresql://…`: the instances of a service \
 [share their jobs](../how-to/postgresql-registry.md) there. Leave the password to `PGPASSFILE`. |
 | `NEBULA_SPARK` | `local[*]` | \
 Where Spark runs: [a cluster](../how-to/cluster.md), a Connect server, this machine. |
-| `NEBULA_CACHE` | `~/.cache/nebula` | The folder of what a program can make again, such as \
-[what Spark starts quicker with](../how-to/engines.md#quicker-starts). |
+| `NEBULA_CACHE` | `~/.cache/nebula` | The folder for data that a program can recreate, such as \
+[the class archive of Spark](../how-to/engines.md#quicker-starts). |
 """
 
 
@@ -160,26 +161,27 @@ def fixed_limit_rows() -> Iterator[str]:
 
 ABOUT = {
     "[[listener]]": """\
-An address where the broker listens. [Profiles](profiles.md), [TLS](../how-to/certificates.md),
-[WebSocket](../how-to/browser.md), [calls by HTTP](../how-to/http.md). Beyond loopback each needs
-`client_ca`, or `users` or `jwks` under `[identity]`, or `anonymous = true`.
+An address at which the broker accepts connections. See [profiles](profiles.md),
+[TLS](../how-to/certificates.md), [WebSocket](../how-to/browser.md) and [calls by HTTP](../how-to/http.md).
+A listener that is not on loopback needs `client_ca`, or `users` or `jwks` under `[identity]`, or `anonymous
+= true`.
 """,
     "[identity]": """\
-How peers without a client certificate authenticate, on all listeners without `client_ca`; and how long the
-identity of a peer is valid, on all listeners. [Certificates and logins](../how-to/certificates.md).
+How peers without a client certificate authenticate, on all listeners without `client_ca`, and how long the
+identity of a peer is valid, on all listeners. See [certificates and logins](../how-to/certificates.md).
 """,
     "[[destination]]": """\
-What differs for the destinations that a pattern names. The first pattern that matches counts, and
-what it leaves out is as in `[limits]`.
+A policy for the destinations that a pattern matches. The first pattern that matches counts; settings that
+it leaves out are as in `[limits]`.
 """,
     "[[share]]": """\
-What principals may use of the broker's resources: [Shares](../explanation/reliability.md#shares). The
-first pattern that matches counts; for all others `principal_share` under `[limits]` does. Resources are
+How much of the broker's resources a principal may use: see [shares](../explanation/reliability.md#shares).
+The first pattern that matches counts; without one, `principal_share` under `[limits]` does. Resources are
 `memory` and `disk` in bytes, `destinations`, `subscriptions`, `globs`, `durable-sessions`,
 `durable-subscriptions`, `delayed-messages`, `dedup-ids` and `connections`.
 """,
     "[last_value]": """\
-[Last-value destinations](destinations.md#last-values).
+See [last-value destinations](destinations.md#last-values).
 """,
 }
 

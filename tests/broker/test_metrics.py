@@ -484,9 +484,9 @@ def test_file_without_a_good_token_is_refused_and_not_shown(tmp_path: Path, text
 OPENING = """\
 # Metrics
 
-Every HTTP listener answers `GET /metrics` in Prometheus's text format. `nebula broker --http 8080` has one on
-this machine. With [`metrics_token`](settings.md#top-level) it wants `Authorization: Bearer`, which a scraper
-sends so:
+Every HTTP listener serves `GET /metrics` in Prometheus's text format. `nebula broker --http 8080` opens one
+on this machine. With [`metrics_token`](settings.md#top-level) a request needs `Authorization: Bearer`,
+which a scraper sends with this configuration:
 
 ```yaml
 scrape_configs:
@@ -495,38 +495,38 @@ scrape_configs:
     static_configs: [{targets: ["127.0.0.1:8080"]}]
 ```
 
-Without a token it answers only requests whose `Host` is one of the listener's own: `localhost`, an IP
-address, the listener's `host`, the hosts of its `origins`, and what [`hosts`](settings.md#listener) lists.
-Otherwise a web page could read it through the browser of somebody who reaches the broker, by a name that
-resolves to it (DNS rebinding). Any other host gets status 421; a client certificate that is denied or has
-expired gets 403. `/healthz` and `/readyz` answer any host: a probe may use any name, and gets one word.
+Without a token, the page is served only to requests whose `Host` is one of the listener's own: `localhost`,
+an IP address, the listener's `host`, the hosts of its `origins`, and the names in
+[`hosts`](settings.md#listener). Otherwise a web page could read it through the browser of a user who can
+reach the broker, with a name that resolves to the broker (DNS rebinding). Any other host gets status 421; a
+client certificate that is denied or has expired gets 403. `/healthz` and `/readyz` accept any host, because
+a probe may use any name and gets one word.
 
-All is read off when it is asked for, once a second at most, and counts from the start of the broker.
-Nothing of it is named after a destination, session or principal: there are as many series whatever peers
-do. What single queues and connections do, `nebula top` and the [verbs for operators](operations.md) tell.
-There are also `process_resident_memory_bytes`, `process_open_fds`, `process_cpu_seconds_total` and the
-like, where the system tells them.
+Values are computed when the page is requested, at most once a second, and count from the start of the
+broker. No series is named after a destination, session or principal, so their number does not depend on
+peers. For single queues and connections use `nebula top` and the [verbs for operators](operations.md).
+Where the system provides them, there are also `process_resident_memory_bytes`, `process_open_fds`,
+`process_cpu_seconds_total` and similar metrics.
 
 | metric | type | labels | |
 | --- | --- | --- | --- |
 """
 
 KINDS = """
-`kind` is `queue`, `topic` or `last-value`. Of topics, messages are those that wait for subscriptions in a
-client mode or durable ones.
+`kind` is `queue`, `topic` or `last-value`. The messages of a topic are those that wait for durable
+subscriptions and for subscriptions in a client mode.
 
-`event` is what happened to a connection: `session opened`, `session closed`, `connection refused` (there are
-too many), `peer refused` (by its certificate), `login refused`, `peer ended` (by the broker) and `connection
-failed` (a bug of the broker). In the log, all but the first are part of
-[`connection closed`](running.md#the-end-of-a-connection). Of `nebula_connections_ended_total`, `reason` is
-what the peer was told:
-`too slow`, `session taken over`, `an operator has ended the connection`, that the broker has no room for
-what is on its way, that [its identity is no longer valid](../how-to/certificates.md#when-connections-end), or
-that the connection has reached its greatest age.
+`event` is what happened to a connection: `session opened`, `session closed`, `connection refused` (too many
+connections), `peer refused` (because of its certificate), `login refused`, `peer ended` (by the broker) and
+`connection failed` (a bug in the broker). In the log, all but the first are part of
+[`connection closed`](running.md#the-end-of-a-connection). The `reason` of `nebula_connections_ended_total` is
+the text of the ERROR: `too slow`, `session taken over`, `an operator has ended the connection`, no room for
+in-flight bytes, [an identity that is no longer valid](../how-to/certificates.md#when-connections-end), or the
+maximum age of a connection.
 
 ## Reasons
 
-Of `nebula_messages_dropped_total`. What becomes a dead letter is not dropped.
+The reasons of `nebula_messages_dropped_total`. A message that becomes a dead letter is not dropped.
 
 | reason | |
 | --- | --- |
@@ -534,16 +534,16 @@ Of `nebula_messages_dropped_total`. What becomes a dead letter is not dropped.
 
 MEANINGS = {
     "dead-letter-full": "a dead letter found no room",
-    "deleted": "it was in a queue that went with its last subscription",
+    "deleted": "its `auto-delete` queue ended with the last subscription",
     "duplicate": "its `dedup-id` was used before",
     "exhausted": "it was delivered too often, and its queue has no dead letters",
     "expired": "its time was over, and it was a request or its queue has no dead letters",
-    "full": "it made room for a later one",
+    "full": "it was dropped to make room for a later one",
     "purged": "an operator dropped it",
     "rejected": "a consumer rejected it, and its queue has no dead letters",
     "rejected-full": "the SEND was refused: there was no room",
-    "rejected-invalid": "the SEND was refused: a header or the body was not what it has to be",
-    "rejected-no-consumer": "the SEND was refused: nobody listened",
+    "rejected-invalid": "the SEND was refused: a header or the body was invalid",
+    "rejected-no-consumer": "the SEND was refused: there was no consumer",
     "rejected-unauthorised": "the SEND was refused: its sender may not send there",
     "share": "the owner of a durable subscription had used up its share of memory or disk",
     "unauthorised": "its receiver had lost the right to it",

@@ -1,9 +1,9 @@
-"""What other brokers cannot do for RPC, each with the tests that show it.
+"""Features of RPC that other brokers lack, each with the tests that show it.
 
 `python -m tests.foreign.lacks` writes the table of `docs/reference/brokers.md`.
 
-Where a broker is said to lack something, these tests have to fail there: a broker that has learned it, or an
-adapter that has, makes the suite fail until this table is right again.
+Where the table says that a broker lacks a feature, these tests must fail there. If a new version of a broker or an
+adapter has the feature, the suite fails until the table is corrected.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "brokers.md"
 
 BROKERS: Final = {"rabbitmq": "RabbitMQ 3.10", "activemq": "ActiveMQ Classic 5.17"}
 
-_FIRST: Final = "| our broker |"
+_FIRST: Final = "| Nebula |"
 _YES: Final = "yes"
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Something that our broker does.
+    """A feature of Nebula's broker.
 
     Attributes:
-        what: it is.
-        lacking: what happens in its place, by broker; the others have it.
-        tests: that fail where it is lacking.
+        what: the feature.
+        lacking: what happens instead, by broker; brokers without an entry have the feature.
+        tests: fail where it is lacking.
     """
 
     what: str
@@ -39,10 +39,10 @@ class Lack:
 
 LACKS: Final = (
     Lack(
-        "a call that nobody can take fails at once (`NoResponder`), and is not kept",
+        "a call that no service can take fails at once (`NoResponder`), and is not kept",
         {
-            "rabbitmq": "it waits for its whole time (`CallTimeout`); the request is dropped then",
-            "activemq": "it waits for its whole time (`CallTimeout`); the request is dropped then",
+            "rabbitmq": "it waits until its deadline (`CallTimeout`); then the request is dropped",
+            "activemq": "it waits until its deadline (`CallTimeout`); then the request is dropped",
         },
         (
             "test_call_fails_at_once_when_nobody_listens",
@@ -54,10 +54,10 @@ LACKS: Final = (
         ),
     ),
     Lack(
-        "all instances are known, and one that dies is gone at once (`nebula services`, `call_all`)",
+        "all instances are known, and one that dies is removed at once (`nebula services`, `call_all`)",
         {
-            "rabbitmq": "they are asked; one that dies is missed by its silence",
-            "activemq": "they are asked; one that dies is missed by its silence",
+            "rabbitmq": "they are asked; one that dies is noticed because it does not reply",
+            "activemq": "they are asked; one that dies is noticed because it does not reply",
         },
         (
             "test_service_whose_connection_is_cut_is_gone",
@@ -66,15 +66,15 @@ LACKS: Final = (
         ),
     ),
     Lack(
-        "`send` to where nothing can be taken is `Rejected`",
+        "`send` to a destination that cannot take it is `Rejected`",
         {"rabbitmq": "it is accepted, and dropped", "activemq": "it is accepted, and kept"},
         ("test_send_that_the_broker_refuses_is_rejected",),
     ),
     Lack(
-        "a service knows who asks: `request.principal`, `@verb(allow=[…])`",
+        "a service knows its caller: `request.principal`, `@verb(allow=[…])`",
         {
-            "rabbitmq": "it is `None`, `allow` lets nobody in, and idempotency keys are everybody's",
-            "activemq": "it is `None`, `allow` lets nobody in, and idempotency keys are everybody's",
+            "rabbitmq": "it is `None`, `allow` admits no caller, and all callers share idempotency keys",
+            "activemq": "it is `None`, `allow` admits no caller, and all callers share idempotency keys",
         },
         (
             "test_handler_may_see_its_request",
@@ -83,10 +83,10 @@ LACKS: Final = (
         ),
     ),
     Lack(
-        "deliveries are counted, so that a request that kills its service is given up after `max_attempts`",
+        "deliveries are counted, so that a request that kills its service ends after `max_attempts`",
         {
-            "rabbitmq": "classic queues say only that it is a later one; UNSUBSCRIBE gives nothing back",
-            "activemq": "a NACK brings a message to the dead-letter queue at once",
+            "rabbitmq": "classic queues say only that it is a repetition; UNSUBSCRIBE gives nothing back",
+            "activemq": "a NACK moves a message to the dead-letter queue at once",
         },
         (
             "test_request_delivered_too_often_is_not_run_again",
@@ -96,24 +96,24 @@ LACKS: Final = (
     Lack(
         'last values, `X/…`: `client.value`, `@app.on("X/…")`, `eager`',
         {
-            "rabbitmq": "there are none: `Refused`, `no-last-values`",
-            "activemq": "there are none: `Refused`, `no-last-values`",
+            "rabbitmq": "not available: `Refused`, `no-last-values`",
+            "activemq": "not available: `Refused`, `no-last-values`",
         },
         ("test_last_values_are_listened_to_read_and_set", "test_snapshot_and_deletions_are_read_too"),
     ),
     Lack(
-        "who reads Avro asks the broker for a schema that it does not know",
+        "a reader of Avro asks the broker for an unknown schema",
         {
-            "rabbitmq": "it has none: such a message cannot be read (`AvroError`)",
-            "activemq": "it has none: such a message cannot be read (`AvroError`)",
+            "rabbitmq": "not available: such a message cannot be read (`AvroError`)",
+            "activemq": "not available: such a message cannot be read (`AvroError`)",
         },
         ("test_value_is_sent_as_avro_and_read_as_a_model_or_a_dict",),
     ),
     Lack(
-        "what a service that stops has not begun goes to its other instances at once",
+        "requests that a stopping service has not started go to its other instances at once",
         {
-            "rabbitmq": "it is answered `busy`, to be asked again; what asks for no answer goes at the end",
-            "activemq": "it is answered `busy`, to be asked again; what asks for no answer goes at the end",
+            "rabbitmq": "the reply is `busy`, and the caller may retry; requests without a reply are dropped at the end",
+            "activemq": "the reply is `busy`, and the caller may retry; requests without a reply are dropped at the end",
         },
         (
             "test_calls_made_while_one_instance_stops_are_answered_by_the_other",
@@ -122,8 +122,8 @@ LACKS: Final = (
         ),
     ),
     Lack(
-        "a service whose queue somebody holds exclusively fails, and says so",
-        {"activemq": "exclusive is a preference: the service waits, and gets no requests"},
+        "a service whose queue another consumer holds exclusively fails with an error",
+        {"activemq": "`exclusive` is only a preference: the service waits, and gets no requests"},
         ("test_service_whose_queue_is_taken_says_so",),
     ),
 )

@@ -363,23 +363,23 @@ def test_dead_letters_are_shown_and_handed_out_only_to_whom_a_grant_names_them(t
 OPENING = """\
 # Verbs of the broker
 
-The broker answers on `/queue/nebula.broker` as any service does, so that operators need nothing but a
-client: `nebula call nebula.broker queues.list order=depth limit:=10`, or `client.call("nebula.broker",
-"broker.status")`. Most have [a command](../how-to/operate.md) of their own. Where [rights](rights.md) are
-configured each needs a grant of `call`, by its name or a glob; `schema.bound`, `schema.get` and
-`schema.list` need none. `queue.peek` of the dead-letter queue, `dlq.show`, and `dlq.replay` with `to` also
-need a grant that names the dead letters: `subscribe` with the queue itself, or `call` with a glob that begins
-with `dlq.`, such as `dlq.*`. A glob such as `*` or `*.show` is not enough.
+The broker is a service on `/queue/nebula.broker`, so operators need only a client: `nebula call
+nebula.broker queues.list order=depth limit:=10`, or `client.call("nebula.broker", "broker.status")`. Most
+verbs also have [a command](../how-to/operate.md). Where [rights](rights.md) are configured each verb needs
+a grant of `call`, by its name or a glob; `schema.bound`, `schema.get` and `schema.list` need none.
+`queue.peek` of the dead-letter queue, `dlq.show`, and `dlq.replay` with `to` also need a grant that names
+the dead letters: `subscribe` with the queue itself, or `call` with a glob that begins with `dlq.`, such as
+`dlq.*`. A glob such as `*` or `*.show` is not enough.
 
-No answer grows with what the broker holds: lists are pages. `matched` says how many there are, and `after`
-is to be handed back for the next page, where the order is by name. With `internal=false`, queues and topics
-whose names begin with `nebula.`, such as inboxes, are counted as `hidden` and left out. A walk over all
-destinations pauses every thousand of them, so that nobody waits for it. Ages are seconds, at least, and known
-to a part in 256.
+Replies have a bounded size: lists come in pages. `matched` is the total number of entries. Where the order
+is by name, pass `after` back to get the next page. With `internal=false`, queues and topics whose names
+begin with `nebula.`, such as inboxes, are counted as `hidden` and left out. A walk over all destinations
+pauses every thousand of them, so that other clients do not wait for it. Ages are lower bounds in seconds,
+exact to one part in 256.
 
 Errors are `not-allowed`, `not-found`, `bad-parameters`, `bad-pattern` (a malformed glob), `bad-target` (no
-queue to put dead letters into), `hosted` (a service in the broker's own process is not to be ended),
-`busy`, `bad-schema`, and `bad-file` and `not-copied`, of which the broker's log says why.
+queue to put dead letters into), `hosted` (a service in the broker's own process cannot be ended), `busy`,
+`bad-schema`, and `bad-file` and `not-copied`, for which the broker's log has the reason.
 
 | verb | parameters | |
 | --- | --- | --- |
@@ -402,7 +402,7 @@ def verb_rows(described: dict[str, Any]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def described(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a broker with all there is says of itself."""
+    """The description that a broker with all its verbs gives of itself."""
     return ask_for_all(tmp_path_factory.mktemp("described"))
 
 
