@@ -516,13 +516,13 @@ KINDS = """
 `kind` is `queue`, `topic` or `last-value`. The messages of a topic are those that wait for durable
 subscriptions and for subscriptions in a client mode.
 
-`event` is an event of a connection: `session opened`, `session closed`, `connection refused` (too many
+`event` is what happened to a connection: `session opened`, `session closed`, `connection refused` (too many
 connections), `peer refused` (because of its certificate), `login refused`, `peer ended` (by the broker) and
-`connection failed` (a bug in the broker). In the log, all but the first are part of [`connection
-closed`](running.md#the-end-of-a-connection). The `reason` of `nebula_connections_ended_total` is the text
-of the ERROR: `too slow`, `session taken over`, `an operator has ended the connection`, no room for
-in-flight bytes, [an identity that is no longer valid](../how-to/certificates.md#when-connections-end), or
-the maximum age of a connection.
+`connection failed` (a bug in the broker). In the log, all but the first are part of
+[`connection closed`](running.md#the-end-of-a-connection). The `reason` of `nebula_connections_ended_total` is
+the text of the ERROR: `too slow`, `session taken over`, `an operator has ended the connection`, no room for
+in-flight bytes, [an identity that is no longer valid](../how-to/certificates.md#when-connections-end), or the
+maximum age of a connection.
 
 ## Reasons
 

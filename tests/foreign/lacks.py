@@ -112,8 +112,8 @@ LACKS: Final = (
     Lack(
         "requests that a stopping service has not started go to its other instances at once",
         {
-            "rabbitmq": "the reply is `busy`, to be retried; requests that want no reply are dropped at the end",
-            "activemq": "the reply is `busy`, to be retried; requests that want no reply are dropped at the end",
+            "rabbitmq": "the reply is `busy`, to be retried; requests without a reply are dropped at the end",
+            "activemq": "the reply is `busy`, to be retried; requests without a reply are dropped at the end",
         },
         (
             "test_calls_made_while_one_instance_stops_are_answered_by_the_other",
