@@ -22,30 +22,30 @@ S = TypeVar("S", bound=Enum)
 OPENING = """\
 # States of a connection
 
-One table for each side of a connection lists the STOMP frames that are legal in each state. The code uses only
-these tables, and this page is generated from them. Words in lower case are events, not frames.
+One table for each side of a connection lists the STOMP frames that are legal in each state. The code uses
+only these tables, and this page is generated from them. Words in lower case are events, not frames.
 
-A client that sends a frame without a row for its state gets an ERROR, and its connection ends. Nebula's client
-refuses to send such a frame (`LocalProtocolError`), and ends the connection if a server sends one.
+A client that sends a frame without a row for its state gets an ERROR, and its connection ends. Nebula's
+client refuses to send such a frame (`LocalProtocolError`), and ends the connection if a server sends one.
 """
 
 SERVER = """\
 ## The broker's side
 
-The table is in `nebula/broker/protocol/states.py`. AUTHENTICATING takes no time if the client's identity is known
-beforehand, as with a certificate. Frames after a CONNECT wait until the client is admitted.
+The table is in `nebula/broker/protocol/states.py`. AUTHENTICATING takes no time if the client's identity is
+known beforehand, as with a certificate. Frames after a CONNECT wait until the client is admitted.
 """
 
 CLIENT = """\
 ## The client's side
 
-The table is in `nebula/stomp/client_states.py`. `→` is a frame to the server, `←` a frame from the server, whose
-headers may be empty.
+The table is in `nebula/stomp/client_states.py`. `→` is a frame to the server, `←` a frame from the server,
+whose headers may be empty.
 """
 
 HEADERS = """\
-Headers in the column "needs" must be present and not empty. In STOMP 1.1, ACK and NACK may have the form of 1.2
-(`id`) instead; on listeners of the profile `standard` they may leave out `subscription`.
+Headers in the column "needs" must be present and not empty. In STOMP 1.1, ACK and NACK may have the form of
+1.2 (`id`) instead; on listeners of the profile `standard` they may leave out `subscription`.
 """
 
 
