@@ -22,6 +22,7 @@ from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, 
 from nebula.spark.host.status import TaskCounter, active_tasks, cancel_group, settle, tag_of
 from nebula.spark.java import Java, JavaNotFound, find_java
 from nebula.spark.lines import Configure
+from nebula.spark.paths import spark_path
 from nebula.spark.progress import Counted
 from nebula.spark.reading.session import session_of_thread, use_in_thread
 
@@ -291,7 +292,7 @@ def spark_conf(config: Configure, java_options: str = "") -> dict[str, str]:
         "spark.sql.ui.retainedExecutions": "100",
         # FIFO lets one long job block every short one.
         "spark.scheduler.mode": "FAIR",
-        "spark.scheduler.allocation.file": (folder / POOLS_FILE).as_uri(),
+        "spark.scheduler.allocation.file": spark_path(folder / POOLS_FILE),
         # Else timestamps come out shifted by the zone of the machine.
         "spark.sql.session.timeZone": "UTC",
         # How long a cancelled task's Python code may clean up.

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from nebula.spark.host.footer import FooterError, add_metadata
 from nebula.spark.host.readable import holds_variants, readable
+from nebula.spark.paths import spark_glob
 
 # Under this key of a file's metadata stands the id of the job that wrote it.
 JOB_KEY = "nebula.job"
@@ -83,7 +84,7 @@ def _variants(file: Path, table: DataFrame, columns: Set[str], count: int) -> li
     """The first values of these columns, read by Spark because it writes variants in pieces."""
     from pyspark.sql import functions
 
-    read = table.sparkSession.read.schema(table.schema).parquet(file.as_uri()).limit(count)
+    read = table.sparkSession.read.schema(table.schema).parquet(spark_glob(file)).limit(count)
     texts = read.select(functions.to_json(functions.struct(*(read[f"`{name}`"] for name in columns))))
     return [json.loads(row[0]) for row in texts.collect()]
 

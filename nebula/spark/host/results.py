@@ -20,6 +20,7 @@ from nebula.rpc.jobs.registry.unfinished import UNFINISHED, AttemptNote
 from nebula.rpc.wire.envelope import load_json
 from nebula.spark.failures import ResultError
 from nebula.spark.host.parquet import data_files, first_rows, sign
+from nebula.spark.paths import spark_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +154,7 @@ class Results:
 
     def _written(self, table: DataFrame) -> Output:
         unfinished = self.reserve(self._table)
-        # As a URI: on a cluster a bare path would mean the cluster's own file system.
-        table.write.mode("overwrite").parquet(unfinished.as_uri())
+        table.write.mode("overwrite").parquet(spark_path(unfinished))
         parts = [part for part in data_files(unfinished) if part.suffix == ".parquet"]
         if not parts:
             # Even an empty table has a file. Each worker wrote to a disk of its own.
