@@ -62,7 +62,7 @@ class _Comparison:
                 return _names(writer, reader, path)
             case "fixed":
                 if writer["size"] != reader["size"]:
-                    return _at(path, f"fixed of {writer['size']} and of {reader['size']} octets")
+                    return _at(path, f"fixed of {writer['size']} and of {reader['size']} bytes")
                 return _names(writer, reader, path)
             case "array":
                 return self.difference(writer["items"], reader["items"], f"{path}[]")

@@ -34,7 +34,7 @@ def plain(value: Any) -> str:
     return repr(value)
 
 
-def octets(value: bytes) -> str:
+def bytes_literal(value: bytes) -> str:
     """A literal of bytes."""
     text = repr(value)
     return f'b"{text[2:-1]}"' if '"' not in text and "\\'" not in text else text

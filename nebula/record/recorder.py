@@ -69,12 +69,12 @@ class Recording:
         instance: the recorder's name among those of the folder.
         codec: of the files: `deflate`, `zstandard` or `null`.
         rotation: when files are closed.
-        sync_seconds: a message waits so long for others that are synced with it.
-        sync_messages: so many do not wait.
+        sync_seconds: how long a message waits for others that are synced with it.
+        sync_messages: this number of messages does not wait.
         prefetch: messages that the broker may send ahead of our ACKs.
         schemas: a folder of `.avsc` files, asked before the broker is.
         bare: schemas of destinations whose bodies are data without an envelope.
-        idle_seconds: it ends when nothing has come for so long while it was connected; None: it does not.
+        idle_seconds: it ends after this time without a message while connected; None: it does not.
 
     Raises:
         SettingsError: with such values nothing can be recorded.
@@ -175,7 +175,7 @@ class Recorder:
         Raises:
             SettingsError: the folder cannot be used.
             LedgerDamaged: what is in it is not what was written.
-            SyncFailed: the disk failed, otherwise than by want of room: start again.
+            SyncFailed: the disk failed, and is not merely full: start again.
             ConnectFailed, Refused: no broker at the start, or it refuses a subscription.
         """
         self._on_recording = on_recording

@@ -1,7 +1,7 @@
 """The engine host's language: JSON lines, one frozen class for each kind, spoken by both sides.
 
 A conversation is bracketed. The host opens with `Hello`, which carries the version, and closes with
-`Bye`; a host that leaves without one has died, and its jobs with it. Every line bears a number that
+`Bye`; a host that leaves without one has died, and its jobs with it. Every line has a number that
 rises by one, so that a lost or doubled line is noticed where it happens.
 """
 

@@ -27,7 +27,7 @@ def test_bounds_are_those_of_the_code() -> None:
     assert re.findall(r"^\| (.*?) \| ", table, re.MULTILINE)[1:] == [
         f"{MAX_DEPTH}",
         f"{MAX_VALUES:,}",
-        f"{MAX_DECIMAL_BYTES} octets",
+        f"{MAX_DECIMAL_BYTES} bytes",
         f"{MAX_FIXED_BYTES >> 20} MiB",
         f"{MAX_SCHEMA_BYTES >> 10} KiB, {MAX_SCHEMA_DEPTH} levels of JSON",
         f"{MAX_SCHEMAS:,}",

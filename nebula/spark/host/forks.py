@@ -25,7 +25,7 @@ def leave_to_forks(*forget: Callable[[], None]) -> None:
         has_left = True
         for one in forget:
             one()
-        # Else whoever ends such a process, as a pool does with its workers, would end the engine.
+        # Else the end of such a process, as a pool ends its workers, would end the engine.
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
 

@@ -31,10 +31,10 @@ def groups_before(group: str) -> list[str]:
 
 
 class OpenSessions:
-    """A file for each session, which bears its id and holds the name of its job's attempt.
+    """A file for each session, called by its id, with the name of its job's attempt.
 
     Args:
-        folder: made if need be; nobody else may use it.
+        folder: made if need be; no other program may use it.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -31,20 +31,20 @@ _SPARKS_NAMES: Final = ("org.apache.spark.sql.avro.AvroFileFormat", "avro")
 
 _names_of: dict[str | None, str | None] = {}
 
-# A path that is nowhere: whoever knows the format says so, and who does not says that.
+# A path that does not exist: a Spark that knows the format says so, any other that the format is unknown.
 _NOWHERE: Final = "file:///nebula/asks/for/spark-avro"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be read.
+    """A table that is wanted.
 
     Attributes:
         record: the reader's schema.
         files: all of them.
         folder_types: the columns in the names of folders.
         columns: of the record, those that are wanted.
-        unpacks: envelopes are to be unpacked.
+        unpacks: envelopes must be unpacked.
         why_no_polars: why polars cannot be had, or not for these; None: it can.
     """
 
@@ -61,7 +61,7 @@ def choose(spark: SparkSession, wanted: Wanted, reader: str) -> tuple[Name, str]
 
     Args:
         spark: the session.
-        wanted: what is to be read.
+        wanted: the table.
         reader: a name, or `auto`.
 
     Raises:
@@ -144,7 +144,7 @@ def why_not_java(wanted: Wanted, reader: str) -> str | None:
 
 
 def root_of(file: File) -> Path | None:
-    """The folder above those whose names are columns; None: there are none, or others lie between them."""
+    """The folder above those whose names are columns; None if there is no column, or others lie between."""
     folders = Path(file.path).parents
     depth = len(file.parts)
     return folders[depth] if depth and all("=" in each.name for each in folders[:depth]) else None
@@ -176,7 +176,7 @@ def _made_otherwise(writer: AvroType, reader: AvroType) -> str | None:
         case Record(), Record() if _has_doubtful_names(writer, reader):
             return "cannot tell fields whose aliases are names of others"
         case Primitive(kind="bytes"), Primitive(kind="string"):
-            return "makes texts of octets that are none"
+            return "makes texts of bytes that are none"
         case Primitive(logical=str(written)), Primitive(logical=str(read)):
             if written != read and "timestamp" in written and "timestamp" in read:
                 return "takes times that were written in another unit for those of the reader's schema"

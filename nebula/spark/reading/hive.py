@@ -25,7 +25,7 @@ _FOREIGN_LOGICAL: Final = ("timestamp-micros", "local-timestamp-millis", "local-
 
 def has_hive(spark: SparkSession) -> bool:
     """Whether the engine was started with a Hive metastore."""
-    # Spark checks the default, too: it is to be one of its own values.
+    # Spark checks the default, too: it must be one of its own values.
     return spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "hive"
 
 

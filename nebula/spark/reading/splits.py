@@ -20,7 +20,7 @@ _LOOK_BACK: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The blocks of a file that begin behind a sync marker in this range of octets. The header's counts."""
+    """The blocks of a file that begin behind a sync marker in this range of bytes. The header's counts."""
 
     file: File
     start: int

@@ -59,7 +59,7 @@ def encoder(kind: str, schema: Schema | None, topic: str) -> Encode:
 
 
 def _in_base64(value: Any) -> Any:
-    """Octets as texts: JSON has none. Pydantic would take the letters of URLs, which from_json refuses."""
+    """Bytes as texts: JSON has none. Pydantic would take the letters of URLs, which from_json refuses."""
     match value:
         case bytes():
             return b64encode(value).decode()

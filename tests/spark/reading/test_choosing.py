@@ -67,7 +67,7 @@ def test_file_with_a_plain_name_goes_to_any_reader(tmp_path: Path) -> None:
 
 
 _ALIAS = "cannot tell fields whose aliases are names of others"
-_OCTETS = "makes texts of octets that are none"
+_OCTETS = "makes texts of bytes that are none"
 _UNIT = "takes times that were written in another unit for those of the reader's schema"
 _SPACE = "knows no enum or fixed by another namespace"
 

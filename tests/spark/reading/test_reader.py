@@ -415,7 +415,7 @@ def test_strange_names_are_the_same_to_every_reader(reader: str, spark: Engine, 
     [
         (_timestamp("millis"), _timestamp("micros"), "takes times that were written in another unit"),
         (_choice("old.E"), _choice("new.E"), "knows no enum or fixed by another namespace"),
-        ("bytes", "string", "makes texts of octets that are none"),
+        ("bytes", "string", "makes texts of bytes that are none"),
     ],
 )
 def test_what_java_would_take_for_something_else_goes_to_another_reader(
