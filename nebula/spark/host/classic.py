@@ -310,7 +310,7 @@ def spark_conf(config: Configure, java_options: str = "") -> dict[str, str]:
     # exiting because the crash report names the thread.
     options = (
         f'-XX:+CrashOnOutOfMemoryError -XX:-CreateCoredumpOnCrash "-XX:ErrorFile={folder / JVM_REPORT}" '
-        # Where an engine has Hive, its Derby would leave a log wherever the service was started.
+        # Where the user gives an engine Hive, its Derby would leave a log wherever the service was started.
         f'"-Djava.io.tmpdir={folder / "scratch"}" "-Dderby.system.home={folder / "scratch"}" '
         f"{java_options}".strip()
     )

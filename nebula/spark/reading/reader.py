@@ -14,7 +14,6 @@ from pyspark.sql import types as spark_types
 
 from nebula.logs import get_logger
 from nebula.spark.paths import spark_glob, spark_path
-from nebula.spark.reading import hive
 from nebula.spark.reading.blocks import walk
 from nebula.spark.reading.choosing import Name, choose, root_of, sparks_name
 from nebula.spark.reading.errors import CorruptFileError, DataError
@@ -147,7 +146,7 @@ class Reader:
             wanted = replace(wanted, files=plan.files)
         name, why = choose(self._spark, wanted, reader)
         self._tell(path, plan, name, why)
-        if name in ("spark-avro", "hive") and not skips:
+        if name == "spark-avro" and not skips:
             self._check_ends(plan)
         return self._load(plan, name)
 
@@ -214,8 +213,6 @@ class Reader:
     def _load(self, plan: Plan, name: Name) -> DataFrame:
         if not plan.files:
             return self._spark.createDataFrame([], plan.table())
-        if name == "hive":
-            return hive.read(self._spark, plan)
         if name == "spark-avro":
             return self._load_by_spark(plan)
         plan = replace(plan, decoder=name)
