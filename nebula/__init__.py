@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from nebula.rpc.service.responder import Responder
     from nebula.rpc.wire.avro_bodies import in_avro
     from nebula.spark import Spark
-    from nebula.stomp.client_tls import TlsOptions
-    from nebula.stomp.messages import AckMode, Message
+    from nebula.stomp.client.messages import AckMode, Message
+    from nebula.stomp.client.tls import TlsOptions
 
 
 __all__ = [
@@ -102,7 +102,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AckMode": "nebula.stomp.messages",
+    "AckMode": "nebula.stomp.client.messages",
     "Breaker": "nebula.rpc.client.breaker",
     "Cache": "nebula.rpc.client.cache",
     "CacheFailed": "nebula.rpc.client.cache",
@@ -114,14 +114,14 @@ _HOMES = {
     "JobHandle": "nebula.rpc.jobs",
     "JobState": "nebula.rpc.jobs",
     "JobStatus": "nebula.rpc.jobs",
-    "Message": "nebula.stomp.messages",
+    "Message": "nebula.stomp.client.messages",
     "Problem": "nebula.rpc.problems",
     "Request": "nebula.rpc.contract.context",
     "Responder": "nebula.rpc.service.responder",
     "Retry": "nebula.rpc.contract.retry",
     "Spark": "nebula.spark",
     "StreamBroken": "nebula.rpc.errors",
-    "TlsOptions": "nebula.stomp.client_tls",
+    "TlsOptions": "nebula.stomp.client.tls",
     "UnexpectedReply": "nebula.rpc.errors",
     "VerbError": "nebula.rpc.errors",
     "embedded": "nebula.host.embedding",

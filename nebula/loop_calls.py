@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import anyio
 
-from nebula.stomp.waiter import runs_on_asyncio
+from nebula.waiter import runs_on_asyncio
 
 __all__ = ["CallSoon", "DelayedCalls", "call_soon", "call_soon_from_thread"]
 

@@ -61,16 +61,20 @@ def write_private(path: Path, text: str) -> None:
 def tighten(file: int | Path) -> None:
     """Remove all permissions of others from a file or folder.
 
-    A file of another user stays as it is, as does one on a file system that does not let modes be changed.
+    A file that its owner may not open either, as a umask of 0777 makes it, gets mode 0600. A file of another
+    user stays as it is, as does one on a file system that does not let modes be changed.
 
     Raises:
         OSError: it does not exist.
     """
     found = os.stat(file)  # noqa: PTH116 - a descriptor has no path
-    if not found.st_mode & _OTHERS:
+    mode = found.st_mode & 0o7777 & ~_OTHERS
+    if not mode & 0o700:
+        mode |= 0o600
+    if mode == found.st_mode & 0o7777:
         return
     try:
-        os.chmod(file, found.st_mode & 0o7777 & ~_OTHERS)  # noqa: PTH101
+        os.chmod(file, mode)  # noqa: PTH101
     except OSError as error:
         if error.errno not in _UNCHANGEABLE:
             raise
@@ -87,7 +91,7 @@ def make_private_database(file: Path) -> None:
     if not file.exists():
         with suppress(OSError):
             os.close(open_private(file, os.O_RDWR))
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in ("", "-wal", "-shm", "-journal"):
         with suppress(OSError):
             tighten(file.with_name(file.name + suffix))
 

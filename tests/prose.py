@@ -21,7 +21,7 @@ BANNED: Final = {
     r"\bwho (?:has|reads|asks|sends|wants|does|needs|knows|comes|calls|writes)\b": "name the subject",
     r"\bwhoever\b|\bwhomever\b": "name the subject: a client, a caller, the user",
     r"\b(?:nobody|somebody|anybody|everybody)(?:'s)?\b": "name the subject: no client, another caller",
-    r"\boctets?\b": "byte",
+    r"\boctets?\b(?!-stream)": "byte",
     r"\bin vain\b": "without success",
     r"\bso (?:many|much|often|long)\b(?! (?:as|that))": "a number of, a limit, how often",
     r"\bbeside\b": "next to, besides, with, in addition to",
@@ -43,6 +43,9 @@ BANNED: Final = {
 ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     # The wire is described in octets, as the texts of STOMP do.
     "docs/reference/protocol.md": ("octet",),
+    # What the commands show: "nobody listens on /queue/...".
+    "docs/how-to/command-line.md": ("nobody",),
+    "docs/how-to/jobs.md": ("nobody",),
 }
 """By file, the words that it may have."""
 

@@ -19,7 +19,7 @@ import pytest
 from nebula import Responder
 from nebula.broker.core.limits import Limits
 from nebula.broker.settings import ENV_PREFIX, BrokerSettings
-from nebula.broker.store.sqlite_tables import VERSION
+from nebula.broker.store.sqlite_schema import VERSION
 from nebula.cli.exits import Exit
 from nebula.cli.supervising import Supervisor
 from nebula.settings import load

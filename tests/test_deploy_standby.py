@@ -14,7 +14,7 @@ from anyio import to_thread
 
 from nebula.errors import ConnectionLost, ServerError
 from nebula.stomp.client import StompClient
-from nebula.stomp.messages import AckMode, Receipt
+from nebula.stomp.client.messages import AckMode, Receipt
 from tests.cli.programs import NEBULA, environment, nebula, running
 
 _ORDERS = "/queue/orders"

@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from nebula.broker.core.fixed_limits import FIXED_LIMITS
 from nebula.broker.core.limits import Limits
 from nebula.broker.settings import (
     BrokerSettings,
@@ -152,6 +153,11 @@ def limit_rows() -> Iterator[str]:
         yield f"| `{limit.name}` | {default:,} | {limit.metadata['why']} | {limit.metadata['at_it']} |"
 
 
+def fixed_limit_rows() -> Iterator[str]:
+    for name, limit in FIXED_LIMITS.items():
+        yield f"| `{name}` | {limit.value:,} {limit.unit} | {limit.why} | {limit.at_it} |"
+
+
 ABOUT = {
     "[[listener]]": """\
 An address where the broker listens. [Profiles](profiles.md), [TLS](../how-to/certificates.md),
@@ -203,6 +209,11 @@ def page() -> str:
             "| setting | default | why this number | what happens at it |",
             "| --- | --- | --- | --- |",
             *limit_rows(),
+            "\n## Fixed limits\n",
+            "No setting changes these. The names are constants of `nebula.broker.core.fixed_limits`.\n",
+            "| limit | value | why this number | what happens at it |",
+            "| --- | --- | --- | --- |",
+            *fixed_limit_rows(),
             CLOSING,
         ]
     )

@@ -1,4 +1,4 @@
-"""From settings to a server that is ready to start, and to be told that its files have changed."""
+"""Assembly of a server from settings, and the reload of its files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nebula.places import state_root
 if TYPE_CHECKING:
     from nebula.avro import Registry
     from nebula.broker.core.messages import ContentCheck
-    from nebula.broker.server.identity import Authenticator
+    from nebula.broker.server.authenticator import Authenticator
     from nebula.broker.server.tls import ServerTls
 
 _log = get_logger("nebula.broker")
@@ -179,7 +179,7 @@ class Assembly:
                 f"listener {settings.host}:{settings.port}: nobody there could say who they are; give it"
                 " client_ca, or users or jwks under [identity], or anonymous = true"
             )
-        from nebula.broker.server.identity import Authenticator
+        from nebula.broker.server.authenticator import Authenticator
 
         return Authenticator(
             users=identity.users,

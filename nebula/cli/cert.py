@@ -101,7 +101,7 @@ def passcode(
 
     Example: nebula passcode alice >> users.toml
     """
-    from nebula.broker.server.identity import users_line
+    from nebula.broker.server.authenticator import users_line
 
     is_typed = sys.stdin.isatty()
     words = ask_passcode("Passcode") if is_typed else sys.stdin.readline().rstrip("\r\n")

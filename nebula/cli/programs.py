@@ -190,7 +190,7 @@ async def _serve_broker(
                     await failure.wait()
                 finally:
                     manager.tell(STOPPING)
-                    server.close_doors()
+                    server.close_listeners()
         finally:
             with anyio.CancelScope(shield=True):
                 await _stop(server, half)

@@ -17,8 +17,8 @@ import anyio.to_thread
 from nebula.broker.server.server import Server
 from nebula.host.pipe import AppEnd, join
 from nebula.logs import get_logger
-from nebula.stomp.ambient import ambient_broker, carried
-from nebula.stomp.link import Link
+from nebula.stomp.client.ambient import ambient_broker, carried
+from nebula.stomp.client.link import Link
 
 # Broker and apps share one GIL. At CPython's 5 ms an app that computes left an echo through the
 # broker 2 % of its rate, at this interval 20 %.

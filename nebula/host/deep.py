@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.messages import Kind, Message
+from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
+from nebula.broker.core.messages import Message
 from nebula.broker.core.storage import PAGE_BYTES, PageRequest
 from nebula.broker.operations.dead_letters import MessageView, peek
 
@@ -20,20 +20,20 @@ async def peek_deep(
     """Messages that wait, in memory and on disk; as `nebula.broker.operations.dead_letters.peek`."""
     read: list[tuple[Message, int]] = []
     up_to: float = inf
-    for line in queue.lines:
-        depot, journal = line.depot, server.broker.journal
-        if depot is None or journal is None or after >= depot.up_to:
+    for line in queue.store.line.lines:
+        paged, journal = line.paged, server.broker.journal
+        if paged is None or journal is None or after >= paged.up_to:
             continue
-        last = depot.up_to
-        request = PageRequest(line.name, max(after, depot.after), last, limit, PAGE_BYTES, None)
-        rows = await server.read_page(request)
-        read += [(journal.restore(row, Kind.QUEUE), row.attempts) for row in rows]
+        last = paged.up_to
+        request = PageRequest(line.name, max(after, paged.after), last, limit, PAGE_BYTES, None)
+        rows = await server.runtime.read_page(request)
+        read += [(journal.restore(row, QUEUE_KIND), row.attempts) for row in rows]
         if rows and rows[-1].number < last:
             up_to = min(up_to, rows[-1].number)
     return peek(
         queue,
-        server.administration.arrivals,
-        server.time(),
+        server.runtime.administration.arrivals,
+        server.runtime.time(),
         after=after,
         limit=limit,
         max_bytes=max_bytes,

@@ -15,7 +15,7 @@ from nebula.broker.core.limits import Limits
 from nebula.broker.server.server import Listener, Server
 from nebula.host.apps import App, hosting
 from nebula.logs import get_logger
-from nebula.stomp.confinement import confined, listening_here
+from nebula.stomp.client.confinement import confined, listening_here
 
 # What a stopping broker may take: it gives its peers half a second.
 _STOP_SECONDS = 5.0
@@ -94,7 +94,7 @@ class BrokerThread:
 
     def stop(self) -> None:
         """End it and wait for that."""
-        loop, stopped = self.server.loop, self._stopped
+        loop, stopped = self.server.runtime.loop, self._stopped
         assert stopped is not None
         loop.call_soon_threadsafe(stopped.set)
         self._thread.join(_STOP_SECONDS)

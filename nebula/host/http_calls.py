@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from nebula.broker.assembly import Assembly
     from nebula.broker.server.server import Server
-    from nebula.stomp.link import Link
+    from nebula.stomp.client.link import Link
 
 PATH: Final = "/call/"
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import Field
 
-from nebula.broker.core.messages import Kind
+from nebula.broker.core.destinations.topic import TOPIC_KIND
+from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND
 from nebula.broker.operations.administration import (
     CONNECTION_RANKS,
     MOST_ROWS,
@@ -34,7 +35,7 @@ from nebula.broker.operations.dead_letters import (
     Purged,
     Replayed,
 )
-from nebula.broker.operations.status import BrokerStatus, finish, status_of
+from nebula.broker.operations.status import BrokerStatus
 from nebula.broker.operations.views import (
     ConnectionDetails,
     ConnectionRow,
@@ -89,12 +90,12 @@ class Desk:
     @property
     def now(self) -> float:
         """The time of the broker."""
-        return self.server.time()
+        return self.server.runtime.time()
 
     @property
     def administration(self) -> Administration:
         """What looks into the core, and interferes."""
-        return self.server.administration
+        return self.server.runtime.administration
 
     @property
     def dead_letters(self) -> DeadLetters:
@@ -122,7 +123,7 @@ class Desk:
             try:
                 return question()
             finally:
-                self.server.work(self.now)
+                self.server.runtime.pump.work(self.now)
 
         return self.wait(answer)
 
@@ -130,7 +131,7 @@ class Desk:
         """What a walk finds."""
 
         async def walk() -> T:
-            return await finish(self.server, begin())
+            return await self.server.runtime.walk(begin())
 
         return self.wait(walk)
 
@@ -140,7 +141,7 @@ class Desk:
         Raises:
             VerbError: what the core has refused, or that it took too long.
         """
-        future = asyncio.run_coroutine_threadsafe(work(), self.server.loop)
+        future = asyncio.run_coroutine_threadsafe(work(), self.server.runtime.loop)
         try:
             return future.result(_SECONDS)
         except Refused as error:
@@ -192,7 +193,7 @@ def _add_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
     def status(request: Request) -> BrokerStatus:
         """How the broker is, in numbers that do not grow with what it holds."""
         may_call(request, "broker.status")
-        return desk.walk(lambda: status_of(desk.server))
+        return desk.walk(desk.server.status)
 
     @responder.verb(name="topics.list")
     def topics(
@@ -205,7 +206,7 @@ def _add_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
     ) -> Listing[TopicRow]:
         """Topics that are subscribed to, and last values, by name; `after` is that of the page before."""
         may_call(request, "topics.list")
-        only = None if kind is None else Kind(kind)
+        only = {None: None, "topic": TOPIC_KIND, "last-value": LAST_VALUE_KIND}[kind]
         selection = Selection(pattern, None, after, limit, internal)
         return desk.walk(lambda: desk.administration.topics(selection, only, desk.now))
 

@@ -74,7 +74,9 @@ def own_responder(assembly: Assembly) -> Responder:
         """Read certificates, deny lists, users and rights again, as SIGHUP does."""
         may_call(request, "rights.reload")
         try:
-            asyncio.run_coroutine_threadsafe(_reload(assembly), assembly.server.loop).result(_RELOAD_SECONDS)
+            asyncio.run_coroutine_threadsafe(_reload(assembly), assembly.server.runtime.loop).result(
+                _RELOAD_SECONDS
+            )
         except SettingsError as error:
             # Paths of this machine are the operator's business.
             _log.warning("reload failed", reason=str(error))

@@ -19,13 +19,13 @@ import anyio.lowlevel
 
 from nebula.broker.server.connection import Connection
 from nebula.logs import get_logger
-from nebula.stomp.waiter import runs_on_asyncio
+from nebula.waiter import runs_on_asyncio
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from nebula.broker.server.server import Server
-    from nebula.stomp.link import Receiver
+    from nebula.stomp.client.link import Receiver
 
 # What a side may have written that the other has not read: a socket's buffers hold about that.
 HIGH_WATER_BYTES = 256 * 1024
@@ -305,11 +305,11 @@ def join(server: Server, principal: str | None) -> AppEnd:
     Raises:
         RuntimeError: its loop is closed.
     """
-    broker_end, app_end = make_pipe(server.loop, running_loop())
+    broker_end, app_end = make_pipe(server.runtime.loop, running_loop())
 
     def accept() -> None:
-        broker_end.connection = Connection(server, principal)
+        broker_end.connection = Connection(server.runtime, principal)
         broker_end.connection.connection_made(broker_end)  # type: ignore[arg-type]  # a pipe's end
 
-    server.loop.call_soon_threadsafe(accept)
+    server.runtime.loop.call_soon_threadsafe(accept)
     return app_end

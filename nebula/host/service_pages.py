@@ -9,7 +9,9 @@ from http import HTTPStatus
 from typing import Final
 
 from nebula.broker.operations.metrics import CONTENT_TYPE
-from nebula.broker.server.http import Answer, Asked, HttpListener, Page
+from nebula.broker.server.http import HttpListener
+from nebula.broker.server.http_connection import HttpConnection
+from nebula.broker.server.http_posts import Answer, Asked, Page
 from nebula.broker.server.listener import is_loopback
 from nebula.errors import SettingsError
 from nebula.host.service_metrics import service_metrics
@@ -38,7 +40,7 @@ async def pages_served(app: Responder, host: str, port: int) -> AsyncIterator[st
     """
     listener = HttpListener(None, pages=_pages_of(app, is_local=is_loopback(host)))
     try:
-        server = await asyncio.get_running_loop().create_server(listener, host, port)
+        server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(listener), host, port)
     except OSError as error:
         raise SettingsError(f"--http {host}:{port}: {error.strerror or error}") from error
     try:

@@ -9,7 +9,7 @@ from time import monotonic, time
 import anyio
 
 from nebula.stomp.client import StompClient
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 
 __all__ = ["Batch", "Intake"]
 

@@ -33,8 +33,8 @@ from nebula.rpc.client.reconnect import Connections, ConnectionState, urls_of
 from nebula.rpc.client.resubscribe import options_for
 from nebula.rpc.wire.brokers import NEBULA, brand_of
 from nebula.stomp.client import AckMode, Receipt, StompClient
-from nebula.stomp.client_tls import TlsOptions
-from nebula.stomp.messages import SubscribeOptions
+from nebula.stomp.client.messages import SubscribeOptions
+from nebula.stomp.client.tls import TlsOptions
 
 __all__ = ["Recorder", "Recording", "Rotation"]
 

@@ -13,7 +13,7 @@ from nebula.avro.schema import Schema
 from nebula.errors import AvroError, NebulaError
 from nebula.logs import get_logger
 from nebula.rpc.client.client import Client
-from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.client.tls import TlsOptions
 
 __all__ = ["SchemaFinder", "ask_broker"]
 

@@ -14,7 +14,7 @@ from nebula.avro.schema import Schema
 from nebula.errors import AvroError
 from nebula.headers import ORIGINAL_DESTINATION
 from nebula.record.message import MESSAGE, MESSAGE_TEXT, encode_message
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 
 __all__ = ["Kind", "Lookup", "Sorter"]
 

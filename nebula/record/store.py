@@ -17,7 +17,7 @@ from nebula.record.disk import lock_folder, make_folders
 from nebula.record.ledger import MAX_IN_DOUBT, Ledger
 from nebula.record.parts import Parts, Rotation
 from nebula.record.sorting import Sorter
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 
 STATE_FOLDER: Final = ".recorder"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

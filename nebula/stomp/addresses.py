@@ -1,17 +1,16 @@
-"""Where a broker is: `stomp[s]://[LOGIN[:PASSCODE]@]HOST[:PORT][/VIRTUAL-HOST]`, or `ws[s]://…[/PATH]`.
+"""Broker addresses: `stomp[s]://[LOGIN[:PASSCODE]@]HOST[:PORT][/VIRTUAL-HOST]`, or `ws[s]://…[/PATH]`.
 
-Or `memory://[LOGIN@]NAME`: a broker of this very process, see `nebula.stomp.memory_links`.
+`memory://[LOGIN@]NAME` is a broker in this process. Which broker is meant where no address is given, the
+client decides: see `nebula.stomp.client.ambient`.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from nebula.errors import SettingsError
-from nebula.stomp.ambient import ambient_broker
 
 BROKER_VARIABLE: Final = "NEBULA_BROKER"
 DEFAULT_URL: Final = "stomp://127.0.0.1:61613"
@@ -62,20 +61,15 @@ class Address:
         return f"{_MEMORY}://{self.host}" if self.is_memory else f"{self.host}:{self.port}"
 
 
-def parse_address(url: str | None = None) -> Address:
+def parse_address(url: str) -> Address:
     """Read a broker's address.
 
-    Args:
-        url: an address; None means the broker of the block that this runs in (`nebula.testing`,
-            `nebula.embedded`), else the environment's `NEBULA_BROKER`, else the default
-            `stomp://127.0.0.1:61613`. Without a port it is 61613, 61614 for `stomps`, 80 for `ws` and
-            443 for `wss`; the path of a WebSocket is `/stomp` where none is given.
+    Without a port it is 61613, 61614 for `stomps`, 80 for `ws` and 443 for `wss`; the path of a WebSocket is
+    `/stomp` where none is given.
 
     Raises:
         SettingsError: it is not an address. The text never shows a passcode.
     """
-    if url is None:
-        url = _usual_url()
     parts, port = _split(url)
     _check_scheme(parts.scheme, url)
     if not parts.hostname:
@@ -95,11 +89,6 @@ def parse_address(url: str | None = None) -> Address:
         path=_path(parts.path) if is_websocket else None,
         is_memory=parts.scheme == _MEMORY,
     )
-
-
-def _usual_url() -> str:
-    broker = ambient_broker()
-    return (os.environ.get(BROKER_VARIABLE) or DEFAULT_URL) if broker is None else broker.url
 
 
 def _split(url: str) -> tuple[SplitResult, int | None]:

@@ -1,22 +1,18 @@
-"""A client's side of one STOMP connection: frames that may go out now, frames that may come in.
+"""The client's side of one STOMP connection: frames that may go out now, frames that may come in.
 
-No I/O: octets and the time go in, frames and octets come out. Ids of receipts, subscriptions
-and transactions are the caller's.
-
-The life of a connection is one path, and `_LEGAL` says what may pass at each point of it:
-
-    NEW ──connect──▶ CONNECTING ──CONNECTED──▶ CONNECTED ──disconnect──▶ DISCONNECTING
-                         └───────────── ERROR, or a fault ──▶ ENDED ◀────────────┘
+Sans-I/O: bytes and the time go in, frames and bytes come out. Ids of receipts, subscriptions and transactions
+are the caller's. What is legal in which state, and which state is next, is read from
+`nebula.stomp.client_states`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from nebula.errors import LocalProtocolError, RemoteProtocolError
 from nebula.headers import CLIENT_ID, DURABLE, KEEP_UNACKED
+from nebula.stomp.client_states import CLOSED, TABLE, State, is_connected, rules_to_receive, rules_to_send
 from nebula.stomp.codec import FrameLimits, FrameParser, serialize
 from nebula.stomp.dialects import DIALECTS, OPENING, V1_0, Dialect
 from nebula.stomp.frames import SERVER_COMMANDS, Frame
@@ -24,38 +20,6 @@ from nebula.stomp.heartbeat import Heartbeat, negotiate_intervals, parse_heart_b
 
 VERSIONS: Final = tuple(DIALECTS)
 """Every version that we speak, lowest first."""
-
-_NONE: frozenset[str] = frozenset()
-
-
-class State(Enum):
-    """Where a connection is in its life."""
-
-    NEW = "new"
-    CONNECTING = "connecting"
-    CONNECTED = "connected"
-    DISCONNECTING = "disconnecting"
-    ENDED = "ended"
-
-
-class _Legal(NamedTuple):
-    to_send: frozenset[str]
-    to_receive: frozenset[str]
-
-
-_SESSION_FRAMES = frozenset(
-    {"SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT"}
-)
-_LEGAL: Mapping[State, _Legal] = {
-    # A server that has no place for us says so before we have said anything.
-    State.NEW: _Legal(to_send=frozenset({"CONNECT"}), to_receive=frozenset({"ERROR"})),
-    State.CONNECTING: _Legal(to_send=_NONE, to_receive=frozenset({"CONNECTED", "ERROR"})),
-    State.CONNECTED: _Legal(to_send=_SESSION_FRAMES, to_receive=frozenset({"MESSAGE", "RECEIPT", "ERROR"})),
-    # STOMP 1.2, "DISCONNECT": nothing may follow it; what the server sent before still comes.
-    State.DISCONNECTING: _Legal(to_send=_NONE, to_receive=frozenset({"MESSAGE", "RECEIPT", "ERROR"})),
-    State.ENDED: _Legal(to_send=_NONE, to_receive=_NONE),
-}
-
 
 # More than a broker takes from a sender: it adds headers of its own, and escapes what a 1.0 sender need
 # not. With the same limits on both sides any sender could end any consumer's connection.
@@ -65,7 +29,7 @@ _LIMITS: Final = FrameLimits(max_headers=256, max_header_line_bytes=64 * 1024, m
 class ClientProtocol:
     """The state machine of the client's side.
 
-    Each method that names a frame returns the octets to write, or raises `LocalProtocolError`
+    Each method that names a frame returns the bytes to write, or raises `LocalProtocolError`
     where the frame is not legal now; nothing has changed then. `receive` never raises: it
     returns the frames of the server that were legal, and `failure` tells of the first that was
     not.
@@ -76,7 +40,7 @@ class ClientProtocol:
         limits: what a frame of the server may be at most.
 
     Attributes:
-        state: where the connection is in its life.
+        state: where the connection is, see `nebula.stomp.client_states`.
         dialect: the negotiated version's rules; 1.0's until CONNECTED came.
         heartbeat: timers, running from CONNECTED on. Set `last_sent` on every write.
         session: CONNECTED's `session`, as it came.
@@ -102,15 +66,20 @@ class ClientProtocol:
         self._versions = [version for version in DIALECTS if version in versions]
         self._heart_beat = heart_beat
         self._parser = FrameParser(SERVER_COMMANDS, limits or _LIMITS)
-        self._enter(State.NEW)
+        self._change_state(TABLE.initial)
+
+    @property
+    def is_connected(self) -> bool:
+        """The session has begun, and we have not left it."""
+        return is_connected(self.state)
 
     # --- what we receive ---
 
     def receive(self, data: bytes, now: float) -> list[Frame]:
-        """Take octets as they come; return the frames that they complete, in order.
+        """Take bytes as they come; return the frames that they complete, in order.
 
         A MESSAGE has its `destination`, `message-id` and (1.1, 1.2) `subscription`, a RECEIPT
-        its `receipt-id`. After an ERROR or a fault the state is ENDED, and nothing more is read.
+        its `receipt-id`. After an ERROR or a fault nothing more is read.
         """
         self.heartbeat.last_received = now
         legal: list[Frame] = []
@@ -118,38 +87,32 @@ class ClientProtocol:
             frames = self._parser.feed(data)
             while frames:
                 for frame in frames:
-                    self._check_received(frame, now)
+                    self._take(frame, now)
                     legal.append(frame)
                 # The parser waits behind CONNECTED for the version; there may be more.
                 frames = self._parser.feed(b"") if frames[-1].command == "CONNECTED" else []
-            if self._parser.failure is not None and self.state is not State.ENDED:
+            if self._parser.failure is not None and self._may_come:
                 raise self._parser.failure
         except RemoteProtocolError as error:
             self.failure = error
-            self._enter(State.ENDED)
+            self.end()
         return legal
 
-    def _check_received(self, frame: Frame, now: float) -> None:
-        command = frame.command
-        if command not in self._legal.to_receive:
-            raise RemoteProtocolError(f"{command} is not legal while {self.state.value}")
-        headers = frame.headers
-        if command == "MESSAGE":
-            # STOMP 1.0, "MESSAGE": `subscription` comes only if SUBSCRIBE had an id, and not
-            # every 1.0 server knows that.
-            if "message-id" not in headers or "destination" not in headers:
-                raise RemoteProtocolError("MESSAGE without message-id or destination")
-            if self.dialect.needs_subscription_id and "subscription" not in headers:
-                raise RemoteProtocolError("MESSAGE without subscription")
-        elif command == "RECEIPT":
-            if "receipt-id" not in headers:
-                raise RemoteProtocolError("RECEIPT without receipt-id")
-        elif command == "CONNECTED":
-            self._begin_session(headers, now)
-        else:
-            self._enter(State.ENDED)
+    def _take(self, frame: Frame, now: float) -> None:
+        rule = self._may_come.get(frame.command)
+        if rule is None:
+            raise RemoteProtocolError(TABLE.refusal(self.state, frame.command))
+        fields = frame.headers
+        for name in rule.required:
+            if name not in fields:  # an empty one is the server's business
+                rule.check(frame)
+        if rule.handler:
+            self.begin_session(fields, now)
+        if rule.next_state is not None:
+            self._change_state(rule.next_state)
 
-    def _begin_session(self, headers: Mapping[str, str], now: float) -> None:
+    def begin_session(self, headers: Mapping[str, str], now: float) -> None:
+        """CONNECTED came."""
         # STOMP 1.1, "Protocol Negotiation": a server that names no version speaks 1.0.
         version = headers.get("version", V1_0.version)
         if version not in self._versions:
@@ -161,7 +124,6 @@ class ClientProtocol:
             theirs = parse_heart_beat(headers.get("heart-beat"))
             self.heartbeat = Heartbeat(*negotiate_intervals(self._heart_beat, theirs), now=now)
         self._parser.begin(self.dialect)
-        self._enter(State.CONNECTED)
 
     # --- what we send ---
 
@@ -191,7 +153,7 @@ class ClientProtocol:
         for name, value in headers.items():
             if "\n" in value or "\r" in value or "\0" in value:
                 raise LocalProtocolError(f"CONNECT cannot express a line's end or a NUL in {name}")
-        self._enter(State.CONNECTING)
+        self._sent("CONNECT")
         return serialize(Frame("CONNECT", headers), OPENING)
 
     def send(
@@ -257,6 +219,7 @@ class ClientProtocol:
         transaction: str | None = None,
     ) -> bytes:
         """NACK the message with these headers; `headers` are the server's extensions."""
+        self._check("NACK")
         if self.dialect is V1_0:
             raise LocalProtocolError("STOMP 1.0 has no NACK")
         return self._frame("NACK", {**headers, **self._names_of(message, transaction)})
@@ -287,21 +250,25 @@ class ClientProtocol:
 
     def disconnect(self, receipt: str) -> bytes:
         """DISCONNECT, the last frame; its RECEIPT tells that everything before it was read."""
-        octets = self._frame("DISCONNECT", {}, receipt)
-        self._enter(State.DISCONNECTING)
-        return octets
+        frame = self._frame("DISCONNECT", {}, receipt)
+        self._sent("DISCONNECT")
+        return frame
 
     def end(self) -> None:
-        """The octets stopped: nothing is legal any more."""
-        self._enter(State.ENDED)
+        """The bytes stopped: nothing is legal any more."""
+        self._change_state(TABLE.after(self.state, CLOSED))
 
-    def _enter(self, state: State) -> None:
+    def _change_state(self, state: State) -> None:
         self.state = state
-        self._legal = _LEGAL[state]
+        self._may_go = rules_to_send(state, self.dialect)
+        self._may_come = rules_to_receive(state, self.dialect)
 
     def _check(self, command: str) -> None:
-        if command not in self._legal.to_send:
-            raise LocalProtocolError(f"{command} is not legal while {self.state.value}")
+        if command not in self._may_go:
+            raise LocalProtocolError(TABLE.refusal(self.state, command))
+
+    def _sent(self, command: str) -> None:
+        self._change_state(TABLE.after(self.state, command))
 
     def _frame(self, command: str, headers: Mapping[str, str], receipt: str | None = None) -> bytes:
         self._check(command)

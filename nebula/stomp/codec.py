@@ -1,12 +1,36 @@
-"""The codec: bytes to frames and back. The only place that knows STOMP's octets.
+"""The codec: bytes to frames and back. The only place that knows how STOMP is written.
 
-How to think about the parser. It is fed any split of the octets and works on one chunk at a
-time with a cursor. A frame is a *head* (command and header lines, up to an empty line), a
-body, and a NUL. Senders repeat themselves, so a head that was read before is found in a small
-table by its octets and costs one look-up. What changes with each frame is cut out before: `receipt`
-wherever it stands, and the id of an exchange where it is the last line. What is left of a chunk
-is held, with a note of what it waits for, so that no octet is searched twice however small the
-pieces are.
+How to think about the parser. A frame is a *head* (command and header lines, up to an empty line), a body,
+and a NUL; line feeds may stand between frames. The parser is fed any split of the bytes, and three things
+hold whatever the split:
+
+- The frames are the same, and so is the fault, if there is one. Frames before a fault are returned first.
+- No byte is searched twice: a frame that comes byte by byte costs time in proportion to its length, not to
+  its square.
+- What is held is bounded. What can no longer become a legal frame is refused before more of it is held.
+
+`_parse` works on one chunk with a cursor. It cuts out a head by one search for the empty line, gets the
+head's meaning from the table of known heads (below) or from `_read_head`, and knows then where the body ends:
+after `content-length` bytes, or at the first NUL. It stops at the first frame that is not whole. Only that
+rest is held, with a note of what it waits for, which `_may_go_on` keeps up to date:
+
+- the rest of a body of known length: `_missing_bytes`;
+- a NUL, within the room that is left: `_room_bytes`;
+- the empty line of a head: `_scan_head` goes over the new bytes once, checks each line's length and the
+  command as soon as they are there, and so finds most faults before the head is whole. It may be laxer than
+  `_read_head`, and never stricter, since otherwise the verdict would depend on the split.
+
+Until the note says that the frame is whole, new bytes are added and nothing is parsed. Then the rest is
+parsed as if it had come in one chunk.
+
+The first frame of a connection is read by rules that fit every version (`OPENING`), and the parser halts
+behind it: how the next byte is read depends on the version, which only the reply to that frame settles.
+`begin` goes on.
+
+Traps. A line may end with CR LF in some versions, so the empty line has two forms, and the nearer one counts;
+a head of CR LF lines must not search for LF LF anew at each frame, which would be quadratic. `content-length`
+may be followed by a body that holds NULs. A body is only cut out once it is whole: a slice for each piece
+would copy it many times.
 """
 
 from __future__ import annotations
@@ -29,9 +53,23 @@ from nebula.stomp.frames import (
 __all__ = ["FrameLimits", "FrameParser", "serialize"]
 
 
-# A table of heads is worth having when it is small and hit often: a sender uses few
-# destinations. Long heads are rare, and holding 32 of them would cost memory per connection; so would
-# heads of very many short lines, of which each takes some 170 bytes.
+# The table of known heads (decision 0008). A sender repeats itself: the same command, destination and
+# options, over and over. So a head that was read before is looked up by its bytes, which costs one hash
+# instead of a split, a decode and a dict. Frames with one head share one `Headers` object, and `Headers.memo`
+# lets the layer above keep what it made of them: rights, verdicts and the encoded block for receivers are
+# worked out once for each head.
+#
+# What differs in each frame would defeat the table, and is cut out before the look-up: the `receipt` line,
+# wherever it stands; and in a SEND the last line, if it names an exchange (`neb-reply-id`,
+# `neb-in-reply-to`), together with `content-length`. Receipt and exchange come back as fields of `Frame`. A
+# head is read as a whole once before its rest is trusted, so that limits and faults are those of the whole
+# head, whether it is known or not.
+#
+# The table is small and is not evicted piece by piece: when it is full it is cleared, as a sender with so
+# many heads gains nothing from it. It holds SENDs alone (an ACK names a message of its own) and short heads
+# alone; these numbers bound what a connection can make us keep. A sender uses few destinations. Long heads
+# are rare, and holding 32 of them would cost memory per connection; so would heads of very many short lines,
+# each of which takes some 170 bytes.
 _MAX_KNOWN_HEADS: Final = 32
 _MAX_KNOWN_HEAD_BYTES: Final = 512
 # Of all of them together: each takes some 230 bytes, and tiny ones fit in by the dozen.
@@ -64,6 +102,7 @@ class FrameParser:
 
     Attributes:
         failure: the fault that ended the parsing, or None. After it nothing more is read.
+        held: what has come of a frame that is not whole yet. Read-only.
     """
 
     def __init__(self, commands: frozenset[str], limits: FrameLimits | None = None) -> None:
@@ -76,20 +115,10 @@ class FrameParser:
         self._heads: dict[bytes, _Head] = {}
         self._known_headers = 0
         # What is held of an unfinished frame, and what it waits for.
-        self._held = bytearray()
+        self.held = bytearray()
         self._missing_bytes = 0  # of a body of known length, and its NUL
         self._room_bytes = 0  # how far a body that ends at a NUL may go on
         self._lines_held = self._line_begin = self._searched_bytes = 0  # of a head
-
-    @property
-    def is_within_frame(self) -> bool:
-        """A frame has begun to come, and is not whole yet."""
-        return bool(self._held)
-
-    @property
-    def held_bytes(self) -> int:
-        """What has come of frames that are not whole yet."""
-        return len(self._held)
 
     def begin(self, dialect: Dialect) -> None:
         """Read on by the rules of `dialect`. Call `feed(b"")` for what is held already."""
@@ -113,19 +142,19 @@ class FrameParser:
             return []
         frames: list[Frame] = []
         try:
-            if self._held or self._is_halted:
+            if self.held or self._is_halted:
                 if not self._may_go_on(data):
                     return frames
-                data = bytes(self._held)
-                self._held.clear()
+                data = bytes(self.held)
+                self.held.clear()
                 self._missing_bytes = self._room_bytes = 0
                 self._lines_held = self._line_begin = self._searched_bytes = 0
             end = self._parse(data, frames)
             if end < len(data):
-                self._held += data[end:]
+                self.held += data[end:]
         except RemoteProtocolError as error:
             self.failure = error
-            self._held.clear()
+            self.held.clear()
         return frames
 
     # The loop is longer than our other functions: a call per step would cost a third of the
@@ -211,11 +240,11 @@ class FrameParser:
 
         Looks at each octet once, however small the pieces are.
         """
-        if self._is_halted and data and len(self._held) > self._limits.max_opening_frame_bytes:
+        if self._is_halted and data and len(self.held) > self._limits.max_opening_frame_bytes:
             # The chunk with the opening frame may bring any number of octets behind it: whoever
             # reads chose its size. After that a peer has to wait for its answer.
             raise RemoteProtocolError("too much was sent before the opening frame was answered")
-        self._held += data
+        self.held += data
         if self._is_halted:
             return False
         if self._missing_bytes > 0:
@@ -224,7 +253,7 @@ class FrameParser:
         if self._room_bytes > 0:
             self._room_bytes -= len(data)
             return self._room_bytes <= 0 or 0 in data
-        return self._scan_head(self._held)
+        return self._scan_head(self.held)
 
     def _scan_head(self, held: bytes | bytearray) -> bool:
         """Go over the new octets of an unfinished head; tell whether its empty line came.

@@ -16,9 +16,9 @@ from nebula.rpc.contract.retry import Retry
 from nebula.rpc.discovery import Instance
 from nebula.rpc.middleware.chain import CallMiddleware
 from nebula.rpc.wire.envelope import JSON_TYPE
-from nebula.stomp.client_tls import TlsOptions
-from nebula.stomp.messages import Message, SubscribeOptions
-from nebula.stomp.subscription import Subscription as AsyncSubscription
+from nebula.stomp.client.messages import Message, SubscribeOptions
+from nebula.stomp.client.subscription import Subscription as AsyncSubscription
+from nebula.stomp.client.tls import TlsOptions
 from nebula.sync.calls import Calls
 from nebula.sync.discovery import Presence
 from nebula.sync.jobs import JobHandle

@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from nebula.rpc.client.typed_messages import Received, Values
 from nebula.rpc.client.values import LastValue as AsyncLastValue
-from nebula.stomp.messages import Message
-from nebula.stomp.subscription import Subscription as AsyncSubscription
+from nebula.stomp.client.messages import Message
+from nebula.stomp.client.subscription import Subscription as AsyncSubscription
 from nebula.sync.loop import Loop
 
 __all__ = ["LastValue", "Subscription"]

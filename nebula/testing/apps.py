@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import anyio
 
 from nebula.host.apps import App
-from nebula.stomp.client_tls import TlsOptions
-from nebula.stomp.confinement import confined
+from nebula.stomp.client.confinement import confined
+from nebula.stomp.client.tls import TlsOptions
 from nebula.testing.fakes import Fake, faked_services
 from nebula.testing.own_task import OwnTask
 

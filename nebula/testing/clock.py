@@ -26,7 +26,7 @@ import nebula.rpc.client.client
 import nebula.rpc.middleware.logs
 import nebula.rpc.middleware.metrics
 import nebula.rpc.service.responder  # noqa: F401
-from nebula.stomp.waiter import runs_on_asyncio
+from nebula.waiter import runs_on_asyncio
 
 if TYPE_CHECKING:
     from nebula.broker.server.server import Server
@@ -116,8 +116,8 @@ def follow_clock(server: Server) -> None:
     """Let a broker that was just started tell time by the test's clock, if there is one."""
     if _clocks:
         (clock,) = _clocks
-        loop_time = server.loop.time
-        server.time = lambda: loop_time() + clock.passed
+        loop_time = server.runtime.loop.time
+        server.runtime.time = lambda: loop_time() + clock.passed
 
 
 @contextmanager

@@ -12,15 +12,14 @@ import anyio
 
 from nebula.headers import DISPOSITION, IN_REPLY_TO
 from nebula.stomp.addresses import parse_address
-from nebula.stomp.client_tls import ClientTls, TlsOptions
-from nebula.stomp.link import Link, connect_link
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.stomp.client.link import Link, Receiver
+from nebula.stomp.client.network_links import connect_link
+from nebula.stomp.client.tls import ClientTls, TlsOptions
 from nebula.testing.frames import FrameSplitter, command_of, header_of
+from nebula.waiter import Waiter, new_waiter
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
-
-    from nebula.stomp.link import Receiver
 
 
 class Faults:

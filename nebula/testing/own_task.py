@@ -8,7 +8,7 @@ from types import TracebackType
 
 import anyio
 
-from nebula.stomp.waiter import runs_on_asyncio
+from nebula.waiter import runs_on_asyncio
 
 __all__ = ["OwnTask"]
 

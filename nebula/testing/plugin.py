@@ -72,7 +72,7 @@ def nebula_broker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[RunningBroker]:
     """A broker for this test alone, which the environment names too."""
-    from nebula.stomp.confinement import confined
+    from nebula.stomp.client.confinement import confined
     from nebula.testing import RunningBroker  # which says what to install where there is no broker
 
     with RunningBroker(transport=nebula_transport, **nebula_settings) as broker:

@@ -25,9 +25,9 @@ from nebula.host.own_verbs import own_responder
 from nebula.host.pipe import join
 from nebula.logs import get_logger
 from nebula.stomp.addresses import Address, parse_address
-from nebula.stomp.client_tls import TlsOptions
-from nebula.stomp.link import Link
-from nebula.stomp.memory_links import listening_in_memory
+from nebula.stomp.client.link import Link
+from nebula.stomp.client.memory_links import listening_in_memory
+from nebula.stomp.client.tls import TlsOptions
 from nebula.testing.clock import follow_clock
 
 Transport: TypeAlias = Literal["memory", "tcp", "tls"]

@@ -18,7 +18,7 @@ from argon2 import PasswordHasher
 
 from nebula.broker.operations.certificates import Authority, make_authority
 from nebula.stomp.client import StompClient
-from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.client.tls import TlsOptions
 from services.venue.bodies import SCHEMAS_FOLDER
 from services.venue.topics import SCHEMAS, Protocol, Topic, machine_topic, pattern_of
 

@@ -13,10 +13,11 @@ from typing import Any
 import uvloop
 
 from nebula.broker.core.limits import Limits
+from nebula.broker.server.authenticator import Authenticator
 from nebula.broker.server.connection import Connection
 from nebula.broker.server.http import HttpListener
+from nebula.broker.server.http_connection import HttpConnection
 from nebula.broker.server.http_posts import Post
-from nebula.broker.server.identity import Authenticator
 from nebula.broker.server.listener import Listener
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
@@ -52,7 +53,7 @@ class HttpServed:
 
     def connections(self) -> int:
         """How many the broker counts."""
-        count: int = self.served.ask(lambda: len(self.served.server._connections))
+        count: int = self.served.ask(lambda: len(self.served.server.runtime.connections))
         return count
 
     def until(self, is_so: Callable[[], bool]) -> None:
@@ -83,7 +84,7 @@ def serve_http(
     with serve(limits, run_loop=run_loop) as served:
         server = served.server
         listener = HttpListener(
-            lambda: Connection(server),
+            lambda: Connection(server.runtime),
             origins=origins,
             limits=limits,
             posts=posts,
@@ -91,7 +92,8 @@ def serve_http(
             listener=Listener(http=True, authenticator=authenticator),
         )
         listening = asyncio.run_coroutine_threadsafe(
-            server.loop.create_server(listener, "127.0.0.1", 0, ssl=tls), server.loop
+            server.runtime.loop.create_server(lambda: HttpConnection(listener), "127.0.0.1", 0, ssl=tls),
+            server.runtime.loop,
         ).result(TIMEOUT)
         try:
             yield HttpServed(served, listener, listening)

@@ -1,8 +1,8 @@
 """The broker without sockets, loop and clock: peers that say and hear frames, time that moves by a call.
 
-`BrokerHarness` does what the shell does (`Server.work`, `Connection.flush`), synchronously and in
-the same order. After every step it checks all invariants, and everything that was said and heard is
-kept as a transcript, which a failure prints: paste it into tests/conformance as a new test.
+`BrokerHarness` drives the same `Pump` as the server, synchronously. After every step it checks all
+invariants, and everything that was said and heard is kept as a transcript, which a failure prints:
+paste it into tests/conformance as a new test.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.shares import Share
-from nebula.broker.core.storage import PageRequest, Store
+from nebula.broker.core.storage import PageRequest
 from nebula.broker.protocol.server_protocol import ServerProtocol
+from nebula.broker.server.pump import Pump
+from nebula.broker.store.store import Store
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
 from nebula.stomp.frames import SERVER_COMMANDS
@@ -33,6 +35,7 @@ _ADVANCE_SECONDS = 0.25
 
 # An input that sets more in motion than this never comes to rest.
 _MOST_ROUNDS = 10_000
+_MOST_STEPS = 1_000_000
 
 
 class Peer:
@@ -150,28 +153,34 @@ class Peer:
         """The socket takes octets again."""
         self._harness.record(f"unblock {self.name}")
         self.is_blocked = False
-        self.flush()
+        self.flush(self._harness.now)
         self._harness.settle()
 
     # What the shell's `Connection` does
 
-    def flush(self) -> None:
+    def flush(self, now: float) -> None:
         """Write what the session was told, unless the socket takes no more."""
+        self._harness.count_step()
         if self.session.ending is not None and not self._protocol.is_finished:
             self.session.take_outbox()
-            self._protocol.fail(self.session.ending, self._harness.now)
+            self._protocol.fail(self.session.ending, now)
         if self.is_closed or (self.is_blocked and not self._protocol.is_finished):
             return
         if self.session.outbox:
-            self._read(b"".join(self._protocol.take_output(self._harness.now)))
+            self._read(b"".join(self._protocol.take_output(now)))
         self.is_closed = self._protocol.may_close
 
-    def go_on(self, *, in_vain: bool) -> None:
+    def go_on(self, now: float, *, in_vain: bool) -> None:
         """The broker reads on."""
-        self._protocol.go_on(self._harness.now, in_vain=in_vain)
+        self._harness.count_step()
+        self._protocol.go_on(now, in_vain=in_vain)
         if not self.is_held_back and self._in_the_kernel and not self.is_closed:
             data, self._in_the_kernel = self._in_the_kernel, b""
-            self._protocol.receive_data(data, self._harness.now)
+            self._protocol.receive_data(data, now)
+
+    def crash(self) -> None:
+        """A bug ends the test."""
+        raise  # noqa: PLE0704  # the pump calls it in its `except`
 
     def tick(self) -> None:
         """Let the connection's timer fire."""
@@ -233,8 +242,16 @@ class BrokerHarness:
         self.now = 0.0
         if kept is not None:
             self.broker.restore(kept, self.now)
+        self.pump = Pump(
+            self.broker,
+            read_page=self._read_page,
+            write=lambda _journal: None,  # `commit` does, when the test says so
+            defers=lambda _connection, _flushed_bytes: False,
+        )
         self.transcript: list[str] = []
         self._peers: list[Peer] = []
+        self._asked: list[PageRequest] = []
+        self._steps = 0
         self._accepted = 0
 
     def accept(self, name: str = "", *, principal: str = "anonymous", profile: Profile = STANDARD) -> Peer:
@@ -274,17 +291,13 @@ class BrokerHarness:
         assert self.store is not None
         batch, writes = journal.take()
         self.store.apply(writes)
-        self.broker.committed(batch, self.now)
+        self.pump.committed(batch, self.now)
         self.settle()
 
     def fetch(self, page: PageRequest) -> None:
         """Read a page of a deep queue, at once: override this to be late."""
         assert self.store is not None
-        rows = self.store.page(page)
-        following = self.broker.page_after(page, rows)
-        self.broker.take_page(page, rows, self.now)
-        if following is not None:
-            self.fetch(following)
+        self.pump.page_read(page, self.store.page(page), self.now)
 
     def stop(self) -> None:
         """Stop as the shell does: everybody is ended, and what is pending is kept."""
@@ -322,24 +335,32 @@ class BrokerHarness:
         """Add a line to the transcript."""
         self.transcript.append(line)
 
+    def count_step(self) -> None:
+        """The pump has called a peer."""
+        self._steps += 1
+        assert self._steps < _MOST_STEPS, "the broker never comes to rest"
+
+    def _read_page(self, page: PageRequest) -> None:
+        self._asked.append(page)
+
     def _work(self) -> None:
+        """Do what one input brings: the pump, then what the loop of the server calls in later turns."""
+        self._steps = 0
         for _ in range(_MOST_ROUNDS):
-            work = self.broker.take_work(self.now)
-            for session in work.dirty:
-                session.connection.flush()
-            for session, in_vain in work.resumed:
-                session.connection.go_on(in_vain=in_vain)
-            for page in work.pages:
-                self.fetch(page)
-            if not work.dirty and not work.resumed and not work.pages:
-                resting = [each for each in self._peers if each._protocol.is_resting]
-                for peer in resting:
-                    peer.go_on(in_vain=False)
-                if resting:
-                    continue
-                choked = [each for each in self._peers if each.session.is_choked and not each.is_blocked]
-                if not choked:
-                    return
-                for peer in choked:
-                    self.broker.resume(peer.session, self.now)
+            self.pump.work(self.now)
+            if self._asked:
+                asked, self._asked = self._asked, []
+                for page in asked:
+                    self.fetch(page)
+                continue
+            resting = [each for each in self._peers if each._protocol.is_resting]
+            for peer in resting:
+                peer.go_on(self.now, in_vain=False)
+            if resting:
+                continue
+            choked = [each for each in self._peers if each.session.is_choked and not each.is_blocked]
+            if not choked:
+                return
+            for peer in choked:
+                self.broker.resume(peer.session, self.now)
         raise AssertionError("the broker never comes to rest")

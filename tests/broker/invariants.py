@@ -7,11 +7,8 @@ from collections.abc import Collection, Iterator
 from itertools import chain, pairwise
 
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.destinations.last_value import LastValues
-from nebula.broker.core.destinations.paging import Line
-from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.destinations.registry import QUEUE_COST_BYTES
-from nebula.broker.core.destinations.topic import Topics
+from nebula.broker.core.destinations.line import Line
+from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
 from nebula.broker.core.destinations.value_feed import (
     ENTRY_COST_BYTES,
     TOPIC_COST_BYTES,
@@ -22,11 +19,10 @@ from nebula.broker.core.duplicates import ID_COST_BYTES
 from nebula.broker.core.durable import SESSION_COST_BYTES
 from nebula.broker.core.messages import Message
 from nebula.broker.core.policies import WhenFull
-from nebula.broker.core.session import Session
+from nebula.broker.core.session import AckMode, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.subscribe import subscription_cost_bytes
-from nebula.broker.core.subscription import AckMode, Subscription
-from nebula.broker.core.transaction import HELD_COST_BYTES
+from nebula.broker.core.transactions import HELD_COST_BYTES
 from nebula.headers import INBOX_PREFIX
 
 
@@ -65,18 +61,18 @@ def _check_memory(broker: Broker, sessions: Collection[Session]) -> None:
         paid[queue.owner] += QUEUE_COST_BYTES + text_cost_bytes(name)
     for queue in _queues(broker):
         for message in _in_memory(queue):
-            paid[queue.payer or message.head.usage] += message.size_bytes
+            paid[queue.store.payer or message.head.usage] += message.size_bytes
     for destination, topic in broker.values.topics.items():
         paid[topic.value.head.usage] += topic.value.size_bytes
         paid[topic.creator] += TOPIC_COST_BYTES + text_cost_bytes(destination)
     for feed in (*_feeds(broker), *broker.values._departed.feeds):
         paid[feed.owner] += ENTRY_COST_BYTES * len(feed._states) + feed._walk_bytes
-    for *_, message in broker.placing.delayed._heap:
+    for *_, message in broker.routing.delayed._heap:
         paid[message.head.usage] += message.size_bytes
-    for key, known in broker.placing.duplicates._known.items():
+    for key, known in broker.routing.duplicates._known.items():
         paid[known.usage] += ID_COST_BYTES + text_cost_bytes(*key)
     for session in sessions:
-        for transaction_name, transaction in session.transactions.items():
+        for transaction_name, transaction in broker.transactions.of(session).items():
             paid[session.usage] += transaction.size_bytes + HELD_COST_BYTES
             paid[session.usage] += text_cost_bytes(transaction_name)
         paid[session.usage] += sum(map(subscription_cost_bytes, session.subscriptions.values()))
@@ -99,12 +95,14 @@ def _check_disk(broker: Broker) -> None:
     for queue in _queues(broker):
         if queue._journal is not None:
             for message in _in_memory(queue):
-                if queue._keeps(message):
-                    paid[queue.payer or message.head.usage] += message.disk_bytes
-            paid.update(queue._paged_by)
-            assert queue.is_deep or not any(queue._paged_by.values()), "nothing is there that is paid for"
+                if queue.store.keeps(message):
+                    paid[queue.store.payer or message.head.usage] += message.disk_bytes
+            paid.update(queue.store.paging._paged_by)
+            assert queue.store.paging.is_deep or not any(queue.store.paging._paged_by.values()), (
+                "nothing is there that is paid for"
+            )
     if broker.journal is not None:
-        for *_, message in broker.placing.delayed._heap:
+        for *_, message in broker.routing.delayed._heap:
             if message.head.is_persistent:
                 paid[message.head.usage] += message.disk_bytes
     for topic in broker.values.topics.values():
@@ -126,9 +124,9 @@ def _check_counts(broker: Broker, sessions: Collection[Session]) -> None:
         Resource.GLOBS: len(globs),
         Resource.SESSIONS: len(broker.standing.by_id),
         Resource.DURABLES: sum(len(each.durables) for each in broker.standing.by_id.values()),
-        Resource.DELAYED: len(broker.placing.delayed),
+        Resource.DELAYED: len(broker.routing.delayed),
         Resource.CONNECTIONS: len(broker.sessions),
-        Resource.DEDUP_IDS: len(broker.placing.duplicates),
+        Resource.DEDUP_IDS: len(broker.routing.duplicates),
     }
     usages = {*broker.account.usages.all, broker.account.own}
     for resource, count in expected.items():
@@ -141,11 +139,11 @@ def _check_counts(broker: Broker, sessions: Collection[Session]) -> None:
 
 def _in_memory(queue: Queue) -> list[Message]:
     unacked = (each.unacked.values() for each in (*queue.subscriptions, *queue.drained))
-    return [*queue._line.in_memory(), *chain.from_iterable(unacked), *queue.doomed, *_apart(queue)]
+    return [*queue.store.line.in_memory(), *chain.from_iterable(unacked), *queue.store.doomed, *_apart(queue)]
 
 
 def _apart(queue: Queue) -> list[Message]:
-    postponed = queue._account.postponed.get(queue)
+    postponed = queue.store.postponed
     assert postponed is None or postponed.due.keys() >= postponed.apart.keys()
     assert postponed is None or postponed.due, "it is kept for nothing"
     return [] if postponed is None else list(postponed.apart.values())
@@ -200,29 +198,33 @@ def _check_feed(feed: ValueFeed) -> None:
 
 
 def _check_queue(queue: Queue) -> None:
-    waiting = list(queue._line.in_memory())
-    paged = [line.depot for line in queue.lines if line.depot is not None]
-    assert all(len(batches) in (1, 2) for batches in queue._account.uncommitted.values())
-    for line in queue.lines:
+    waiting = list(queue.store.line.in_memory())
+    paged = [line.paged for line in queue.store.line.lines if line.paged is not None]
+    assert len(queue._uncommitted) <= 2
+    assert bool(queue._uncommitted) == (queue in queue._work.uncommitted)
+    assert queue.store.postponed is None or queue in queue._work.postponed
+    for line in queue.store.line.lines:
         _check_line(queue, line)
-    assert queue.paged_bytes == sum(depot.size_bytes for depot in paged)
+    assert queue.store.paging.paged_bytes == sum(paged.size_bytes for paged in paged)
     consumers = [*queue.subscriptions, *queue.drained]
     unacked = [message for each in consumers for message in each.unacked.values()]
     held = _in_memory(queue)
     numbers = [message.number for message in held]
     assert len(numbers) == len(set(numbers)), "a message is in two places"
     apart = _apart(queue)
-    assert (queue.unacked_count, queue.postponed_count) == (len(unacked), len(apart))
-    assert queue.depth == len(waiting) + len(unacked) + len(apart) + sum(depot.count for depot in paged)
-    assert queue.stored_bytes == sum(message.size_bytes for message in held)
-    assert queue.stored_bytes <= queue.rules.max_memory_bytes
+    assert (queue.store.unacked_count, queue.store.postponed_count) == (len(unacked), len(apart))
+    assert queue.store.depth == len(waiting) + len(unacked) + len(apart) + sum(paged.count for paged in paged)
+    assert queue.store.stored_bytes == sum(message.size_bytes for message in held)
+    assert queue.store.stored_bytes <= queue.store.rules.max_memory_bytes
     # What was kept is kept, though it takes more room by now or the limits are lower: until it is consumed.
-    was_kept = paged or (queue._journal is not None and queue.rules.when_full is WhenFull.REJECT)
-    assert was_kept or queue.stored_bytes <= queue.max_bytes
-    assert was_kept or queue.depth <= queue.max_messages
-    assert set(queue._attempts) <= set(numbers), "attempts are remembered of what is gone"
+    was_kept = paged or (queue._journal is not None and queue.store.rules.when_full is WhenFull.REJECT)
+    assert was_kept or queue.store.stored_bytes <= queue.store.max_bytes
+    assert was_kept or queue.store.depth <= queue.store.max_messages
+    assert set(queue.store.attempts) <= set(numbers), "attempts are remembered of what is gone"
     expiries = [message.expires_at for message in waiting if message.expires_at is not None]
-    assert not expiries or (queue._next_expiry is not None and queue._next_expiry <= min(expiries))
+    assert not expiries or (
+        queue.store._next_expiry is not None and queue.store._next_expiry <= min(expiries)
+    )
     _check_turns(queue)
     if queue.exclusive_subscription is not None:
         assert queue.consumer_count == 1
@@ -232,24 +234,24 @@ def _check_queue(queue: Queue) -> None:
 
 def _check_line(queue: Queue, line: Line) -> None:
     assert _rises(list(line.front)), "what waits is not in order of arrival"
-    depot = line.depot
-    if depot is None:
+    paged = line.paged
+    if paged is None:
         return
-    assert depot.count, "a depot of nothing"
-    assert depot.after < depot.up_to
-    assert _rises(list(depot.behind)), "what waits behind is not in order of arrival"
-    behind = [message.number for message in depot.behind]
-    assert not behind or behind[0] > depot.after, "something waits behind pages with higher numbers"
+    assert paged.count, "a paged of nothing"
+    assert paged.after < paged.up_to
+    assert _rises(list(paged.behind)), "what waits behind is not in order of arrival"
+    behind = [message.number for message in paged.behind]
+    assert not behind or behind[0] > paged.after, "something waits behind pages with higher numbers"
     front = [message.number for message in line.front]
-    assert not front or front[-1] <= depot.after, "something waits before pages with lower numbers"
+    assert not front or front[-1] <= paged.after, "something waits before pages with lower numbers"
     unacked = [
         message.number
         for each in (*queue.subscriptions, *queue.drained)
         for message in each.unacked.values()
-        if queue._line.name_of(message) == line.name
+        if queue.store.line.name_of(message) == line.name
     ]
-    unacked += [each.number for each in _apart(queue) if queue._line.name_of(each) == line.name]
-    assert not unacked or max(unacked) <= depot.after, "what is un-ACKed belongs behind a page"
+    unacked += [each.number for each in _apart(queue) if queue.store.line.name_of(each) == line.name]
+    assert not unacked or max(unacked) <= paged.after, "what is un-ACKed belongs behind a page"
 
 
 def _rises(messages: list[Message]) -> bool:
@@ -276,7 +278,7 @@ def _check_turns(queue: Queue) -> None:
 
 
 def _may_go(queue: Queue) -> bool:
-    front, first_uncommitted = queue._line.front, queue.first_uncommitted
+    front, first_uncommitted = queue.store.line.front, queue.first_uncommitted
     return bool(front) and (first_uncommitted is None or front[0].number < first_uncommitted)
 
 
@@ -291,8 +293,8 @@ def _check_who_is_subscribed(broker: Broker, sessions: Collection[Session]) -> N
     fed.update(feed.subscription for feed in _feeds(broker) if feed.subscription is not None)
     assert theirs == fed, "a subscription of a session that is gone is fed, or one is not fed"
     for each in theirs:
-        assert isinstance(each.destination, Queue | Topics | LastValues)
-    assert set(broker._sending.paused) <= set(sessions)
+        assert each.destination in {*_queues(broker), broker.topics, broker.values}
+    assert set(broker.sends.paused) <= set(sessions)
     for session in sessions:
         in_flight = sum(len(each.unacked) for each in session.subscriptions.values() if each.feed is not None)
         assert session.value_credit == broker.limits.max_unacked_values - in_flight
@@ -305,7 +307,7 @@ def _check_parted(broker: Broker, session: Session) -> None:
     for parted in session.parted:
         assert parted.session is session
         assert parted.id not in session.subscriptions or session.subscriptions[parted.id] is not parted
-        assert parted.unacked.keys() == broker._committing.claimed(parted)[parted], "it is kept for nothing"
+        assert parted.unacked.keys() == broker.transactions.claimed(parted)[parted], "it is kept for nothing"
 
 
 def _check_session(session: Session, *, is_blocked: bool) -> None:

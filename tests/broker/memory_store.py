@@ -4,49 +4,109 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Any, assert_never
 
-from nebula.broker.core.storage import (
-    DropDelayed,
-    DropDuplicate,
-    DropMessage,
-    DropMessages,
-    DropPostponed,
-    DropSession,
-    DropSubscription,
-    DropValue,
-    KeptLine,
-    PageRequest,
-    PutAttempts,
-    PutDelayed,
-    PutDuplicate,
-    PutMessage,
-    PutPending,
-    PutPostponed,
-    PutSession,
-    PutShared,
-    PutSubscription,
-    PutValue,
-    Snapshot,
-    StoredMessage,
+from nebula.broker.core.storage import KeptLine, PageRequest, Snapshot, StoredMessage
+from nebula.broker.core.tables import (
+    BODIES,
+    DELAYED,
+    DUPLICATES,
+    MESSAGES,
+    PENDING,
+    POSTPONED,
+    SESSIONS,
+    SHARED_MESSAGES,
+    SUBSCRIPTIONS,
+    TABLES,
+    VALUES,
+    BodyRow,
+    DelayedRow,
+    Drop,
+    DropRange,
+    DuplicateRow,
+    Key,
+    PostponedRow,
+    Put,
+    SessionRow,
+    SetAttempts,
+    SubscriptionRow,
+    Table,
     Write,
 )
 
 
 @dataclass
 class MemoryDisk:
-    """What stays when a `MemoryStore` goes."""
+    """What stays when a `MemoryStore` goes: the rows of each table, by key."""
 
     runs: int = 0
     is_clean: bool = True
-    messages: dict[tuple[str, int], StoredMessage] = field(default_factory=dict)
-    delayed: dict[int, PutDelayed] = field(default_factory=dict)
-    postponed: dict[tuple[str, int], PutPostponed] = field(default_factory=dict)
-    duplicates: dict[tuple[str, str, str], PutDuplicate] = field(default_factory=dict)
-    values: dict[str, StoredMessage] = field(default_factory=dict)
-    sessions: dict[str, PutSession] = field(default_factory=dict)
-    subscriptions: dict[tuple[str, str], PutSubscription] = field(default_factory=dict)
-    pending: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    rows: dict[Table, dict[Key, Any]] = field(default_factory=lambda: {table: {} for table in TABLES})
+
+    def apply(self, write: Write) -> None:
+        """Change one row, or a range of them."""
+        rows = self.rows[write.table]
+        match write:
+            case Put(table, row):
+                rows[row[: table.key_width]] = table.row(*row)
+            case Drop(_, key):
+                rows.pop(key, None)
+            case DropRange(_, line, after, up_to):
+                for key in [key for key in rows if key[0] == line and after < int(key[1]) <= up_to]:
+                    del rows[key]
+            case SetAttempts(_, key, attempts):
+                if key in rows:
+                    rows[key] = rows[key]._replace(attempts=attempts)
+            case _:
+                assert_never(write)
+
+    def drop_unused_bodies(self) -> None:
+        """What a store does at the end of a batch."""
+        used = {row.number for row in self.rows[SHARED_MESSAGES].values()}
+        for number in [number for (number,) in self.rows[BODIES] if number not in used]:
+            del self.rows[BODIES][number,]
+
+    # --- for tests ---
+
+    @property
+    def messages(self) -> dict[tuple[str, int], StoredMessage]:
+        """By line and number, wherever their bodies are."""
+        found = {(row.line, row.number): StoredMessage(*row[1:]) for row in self.rows[MESSAGES].values()}
+        for line, number, attempts in self.rows[SHARED_MESSAGES].values():
+            body: BodyRow = self.rows[BODIES][number,]
+            found[line, number] = StoredMessage(*body[:5], attempts, body.is_request)
+        return found
+
+    @property
+    def values(self) -> dict[str, StoredMessage]:
+        """By destination."""
+        rows = self.rows[VALUES].values()
+        return {name: StoredMessage(number, name, *rest) for name, number, *rest in rows}
+
+    @property
+    def delayed(self) -> dict[Key, DelayedRow]:
+        """By number."""
+        return self.rows[DELAYED]
+
+    @property
+    def postponed(self) -> dict[Key, PostponedRow]:
+        """By line and number."""
+        return self.rows[POSTPONED]
+
+    @property
+    def duplicates(self) -> dict[Key, DuplicateRow]:
+        """By destination, principal and id."""
+        return self.rows[DUPLICATES]
+
+    @property
+    def sessions(self) -> dict[Key, SessionRow]:
+        """By client-id."""
+        return self.rows[SESSIONS]
+
+    @property
+    def subscriptions(self) -> dict[Key, SubscriptionRow]:
+        """By session and id."""
+        return self.rows[SUBSCRIPTIONS]
 
 
 class MemoryStore:
@@ -71,19 +131,22 @@ class MemoryStore:
             snapshot.lines[line] = KeptLine(
                 kept[: self.page_messages], len(kept), body_bytes, kept[-1].number
             )
-        snapshot.delayed = sorted(disk.delayed.values(), key=lambda row: row.deliver_at)
+        for row in sorted(disk.delayed.values(), key=lambda row: row.deliver_at):
+            message = StoredMessage(row.number, row.destination, *row[3:])
+            snapshot.delayed.append((message, row.deliver_at))
         snapshot.postponed = list(disk.postponed.values())
         snapshot.duplicates = sorted(disk.duplicates.values(), key=lambda row: row.until)
         snapshot.values = sorted(disk.values.values(), key=lambda value: value.number)
         snapshot.sessions = list(disk.sessions.values())
         snapshot.subscriptions = list(disk.subscriptions.values())
-        snapshot.pending = dict(disk.pending)
+        snapshot.pending = {(row.session, row.id): row.destinations for row in disk.rows[PENDING].values()}
         disk.runs, disk.is_clean = disk.runs + 1, False
         return snapshot
 
     def apply(self, writes: Sequence[Write]) -> None:
         for write in writes:
-            self._apply(write)
+            self._disk.apply(write)
+        self._disk.drop_unused_bodies()
 
     def page(self, request: PageRequest) -> list[StoredMessage]:
         rows: list[StoredMessage] = []
@@ -99,53 +162,3 @@ class MemoryStore:
 
     def close(self) -> None:
         self._disk.is_clean = True
-
-    def _apply(self, write: Write) -> None:  # noqa: C901  # a line for each kind
-        disk = self._disk
-        match write:
-            case PutMessage(line, message):
-                disk.messages[line, message.number] = message
-            case PutShared(names, message):
-                for name in names:
-                    disk.messages[name, message.number] = message
-            case PutAttempts(line, number, attempts):
-                if (line, number) in disk.messages:
-                    there = disk.messages[line, number]
-                    disk.messages[line, number] = there._replace(attempts=attempts)
-            case DropMessage(line, number):
-                disk.messages.pop((line, number), None)
-            case DropMessages(line, after, up_to):
-                gone = [key for key in disk.messages if key[0] == line and after < key[1] <= up_to]
-                for message_key in gone:
-                    del disk.messages[message_key]
-            case PutDelayed(message):
-                disk.delayed[message.number] = write
-            case DropDelayed(number):
-                disk.delayed.pop(number, None)
-            case PutPostponed():
-                disk.postponed[write.line, write.number] = write
-            case DropPostponed(line, number):
-                disk.postponed.pop((line, number), None)
-            case PutDuplicate(destination, principal, id):
-                disk.duplicates[destination, principal, id] = write
-            case DropDuplicate(destination, principal, id):
-                disk.duplicates.pop((destination, principal, id), None)
-            case PutValue(message):
-                disk.values[message.destination] = message
-            case DropValue(destination):
-                disk.values.pop(destination, None)
-            case PutSession():
-                disk.sessions[write.id] = write
-            case DropSession(session):
-                disk.sessions.pop(session, None)
-                for key in [key for key in {**disk.subscriptions, **disk.pending} if key[0] == session]:
-                    self._apply(DropSubscription(*key))
-            case PutSubscription():
-                disk.subscriptions[write.session, write.id] = write
-            case DropSubscription(session, subscription):
-                disk.subscriptions.pop((session, subscription), None)
-                disk.pending.pop((session, subscription), None)
-            case PutPending(session, subscription, destinations):
-                disk.pending[session, subscription] = destinations
-            case _:
-                assert_never(write)

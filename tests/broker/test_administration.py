@@ -7,8 +7,10 @@ from typing import TypeVar
 
 import pytest
 
+from nebula.broker.core.destinations.queue import QUEUE_KIND
+from nebula.broker.core.destinations.topic import TOPIC_KIND
+from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Kind
 from nebula.broker.core.policies import DestinationPolicy
 from nebula.broker.operations.administration import MOST_ROWS, Administration, Selection
 from nebula.broker.operations.dead_letters import peek
@@ -171,8 +173,8 @@ def test_topics_and_last_values_stand_in_one_list_or_in_one_each(broker: BrokerH
     alice.publish("/topic/other", "1", "2", "3")
 
     rows = {row.topic: row for row in result(administration.topics(Selection(), None, broker.now)).rows}
-    topics = result(administration.topics(Selection(), Kind.TOPIC, broker.now)).rows
-    values = result(administration.topics(Selection(), Kind.LAST_VALUE, broker.now)).rows
+    topics = result(administration.topics(Selection(), TOPIC_KIND, broker.now)).rows
+    values = result(administration.topics(Selection(), LAST_VALUE_KIND, broker.now)).rows
 
     assert list(rows) == ["/topic/news.*", "/topic/other", "X/a"]
     assert (rows["/topic/other"].subscribers, rows["/topic/other"].waiting) == (1, 3)
@@ -222,11 +224,13 @@ def test_totals_add_up_over_all_destinations_of_a_kind(broker: BrokerHarness) ->
 
     totals = result(administration.totals())
 
-    queues, values = totals[Kind.QUEUE], totals[Kind.LAST_VALUE]
+    queues, values = totals[QUEUE_KIND], totals[LAST_VALUE_KIND]
     assert (queues.destinations, queues.messages, queues.unacked, queues.subscriptions) == (2, 3, 1, 1)
     assert (values.destinations, values.messages) == (1, 1)
-    assert totals[Kind.TOPIC].destinations == 0
-    assert queues.stored_bytes == sum(each.stored_bytes for each in broker.broker.queues.by_name.values())
+    assert totals[TOPIC_KIND].destinations == 0
+    assert queues.stored_bytes == sum(
+        each.store.stored_bytes for each in broker.broker.queues.by_name.values()
+    )
     assert values.stored_bytes == broker.broker.values.topics["X/v"].value.size_bytes
 
 

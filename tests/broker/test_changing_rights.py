@@ -114,7 +114,7 @@ def test_suspended_consumer_may_still_settle_what_it_has(broker: BrokerHarness) 
     bob.nack(two)
 
     assert bob.received() == []
-    assert broker.broker.queues.by_name["/queue/prices"].depth == 1
+    assert broker.broker.queues.by_name["/queue/prices"].store.depth == 1
 
 
 def test_own_inbox_is_never_suspended(broker: BrokerHarness) -> None:

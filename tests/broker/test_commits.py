@@ -377,7 +377,7 @@ def test_commit_takes_what_its_messages_become_into_account(when_full: WhenFull)
     # Two become un-ACKed, and each of the others takes the place of the one before it.
     assert commit(broker, *"12345") == "accepted"
     assert bob.bodies() == ["1", "2"]
-    assert broker.broker.queues.by_name[QUEUE].depth == 3
+    assert broker.broker.queues.by_name[QUEUE].store.depth == 3
 
 
 @MAKES_ROOM
@@ -396,4 +396,4 @@ def test_commit_makes_room_among_what_waits(when_full: WhenFull) -> None:
 
     assert commit(broker, "3", "4") == "accepted"
     assert bob.bodies() == ["1"]
-    assert [message.body for message in broker.broker.queues.by_name[QUEUE].waiting] == [b"4"]
+    assert [message.body for message in broker.broker.queues.by_name[QUEUE].store.waiting()] == [b"4"]

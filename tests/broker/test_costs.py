@@ -6,7 +6,8 @@ import tracemalloc
 
 import pytest
 
-from nebula.broker.core.messages import Head, Kind, Message
+from nebula.broker.core.destinations.queue import QUEUE_KIND
+from nebula.broker.core.messages import Head, Message
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ def test_message_with_its_own_head_counts_for_what_it_costs(headers: int, value:
     messages = []
     for number in range(many):
         pairs = tuple((f"h{number}-{each}", f"{value}{number}") for each in range(headers))
-        head = Head(Kind.QUEUE, "/queue/a", "anonymous", pairs)
+        head = Head(QUEUE_KIND, "/queue/a", "anonymous", pairs)
         head.blocks[None] = "".join(name + text for name, text in pairs).encode()
         messages.append(Message(head, body + b"%d" % number, number + 1000, 0.0))
 
@@ -34,7 +35,7 @@ def test_message_with_its_own_head_counts_for_what_it_costs(headers: int, value:
 @pytest.mark.parametrize("text", ["i" * 16_000, "i" * 15_000 + "\N{FACE WITH MEDICAL MASK}"])
 def test_message_counts_for_the_header_that_is_its_own(text: str) -> None:
     many = 100
-    head = Head(Kind.QUEUE, "/queue/a", "anonymous", ())
+    head = Head(QUEUE_KIND, "/queue/a", "anonymous", ())
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
 

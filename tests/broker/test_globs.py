@@ -9,10 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from nebula.broker.core.fixed_limits import MAX_GLOB_CHARACTERS, MAX_GLOB_STARS
 from nebula.broker.core.globs import (
     GLOB_CHARACTERS,
-    MAX_CHARACTERS,
-    MAX_STARS,
     compile_glob,
     escape_glob,
     is_glob,
@@ -98,7 +97,7 @@ def test_plain_runs_of_a_pattern(pattern: str, runs: list[str]) -> None:
 
 @given(st.text(), st.text())
 def test_escaped_text_matches_itself_alone(text: str, other: str) -> None:
-    text = text[: MAX_CHARACTERS // 3]
+    text = text[: MAX_GLOB_CHARACTERS // 3]
 
     assert matches(escape_glob(text), text)
     assert matches(escape_glob(text), other) == (text == other)
@@ -144,10 +143,10 @@ def test_glob_matches_whole_names(pattern: str, name: str, expected: bool) -> No
         ("X/[z-a]", 'has the range "z-a", which runs backwards: write "a-z"'),
         ("X[a/]", 'has "/" in [a/], and a class never matches it: take it out'),
         (
-            "*" + "a" * MAX_CHARACTERS,
-            f"has {MAX_CHARACTERS + 1} characters: a glob has at most {MAX_CHARACTERS}",
+            "*" + "a" * MAX_GLOB_CHARACTERS,
+            f"has {MAX_GLOB_CHARACTERS + 1} characters: a glob has at most {MAX_GLOB_CHARACTERS}",
         ),
-        ("*a" * (MAX_STARS + 1), f"has {MAX_STARS + 1} stars: a glob has at most {MAX_STARS}"),
+        ("*a" * (MAX_GLOB_STARS + 1), f"has {MAX_GLOB_STARS + 1} stars: a glob has at most {MAX_GLOB_STARS}"),
     ],
 )
 def test_bad_glob_is_told_what_is_wrong(pattern: str, said: str) -> None:
@@ -158,13 +157,13 @@ def test_bad_glob_is_told_what_is_wrong(pattern: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "name"),
     [
-        ("*a" * MAX_STARS + "b", "a" * 8192),
-        ("**a" * MAX_STARS + "b", "a" * 8192),
-        ("**a" * MAX_STARS + "b", "a/" * 4096),
-        ("**" + "*/" * (MAX_STARS - 1) + "b", "a/" * 4096),
+        ("*a" * MAX_GLOB_STARS + "b", "a" * 8192),
+        ("**a" * MAX_GLOB_STARS + "b", "a" * 8192),
+        ("**a" * MAX_GLOB_STARS + "b", "a/" * 4096),
+        ("**" + "*/" * (MAX_GLOB_STARS - 1) + "b", "a/" * 4096),
         ("**" + "a" * 240 + "*" + "a" * 240 + "b", "a" * 8192),
         ("**" + "[!b]" * 100 + "b", "a" * 8192),
-        ("*" * MAX_CHARACTERS, "/" * 8192 + "b"),
+        ("*" * MAX_GLOB_CHARACTERS, "/" * 8192 + "b"),
     ],
 )
 def test_worst_globs_come_to_an_end(pattern: str, name: str) -> None:
@@ -178,6 +177,6 @@ def test_plain_name_has_no_special_character() -> None:
 
 
 def test_long_plain_name_is_no_glob_and_so_not_bounded_as_one() -> None:
-    name = "/queue/" + "a" * (2 * MAX_CHARACTERS)
+    name = "/queue/" + "a" * (2 * MAX_GLOB_CHARACTERS)
 
     assert matches(name, name)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import h11
 import pytest
@@ -18,8 +19,8 @@ import uvloop
 from nebula.broker.core.limits import Limits
 from nebula.broker.operations.certificates import make_authority
 from nebula.broker.server import linger as parting
+from nebula.broker.server.authenticator import Authenticator, users_line
 from nebula.broker.server.http_posts import Answer, Post, Posted, credentials_of, is_json, is_ours
-from nebula.broker.server.identity import Authenticator, users_line
 from nebula.broker.server.listener import Listener
 from tests.broker.browser import TIMEOUT, Browser, HttpServed, serve_http
 
@@ -175,6 +176,7 @@ def test_octets_behind_a_body_are_dropped_and_a_hang_up_is_noticed(run_loop: Cal
     with serve_http(posts={"/wait/": waiting}, run_loop=run_loop) as http:
         browser = wait_at(http, waiting)
         browser.socket.sendall(bytes(20 << 20))
+        connection: Any
         (connection,) = http.listener._asking
 
         assert http.served.ask(lambda: len(connection._http.trailing_data[0])) <= 256 * 1024
@@ -188,7 +190,7 @@ def test_calls_that_wait_keep_nobody_out_but_other_calls() -> None:
     with serve_http(limits, posts={"/wait/": waiting, "/echo/": echo}) as http:
         held = [wait_at(http, waiting) for _ in range(2)]
         assert post(Browser(http.port), b"1") == 503
-        http.until(lambda: not http.listener.doorway)
+        http.until(lambda: not http.listener.admission)
         probe = Browser(http.port)
         probe.ask("/", HEAD)
         assert probe.answer()[0] == 404
@@ -196,7 +198,7 @@ def test_calls_that_wait_keep_nobody_out_but_other_calls() -> None:
 
         held += [wait_at(http, waiting, source="127.0.0.2")]
         held.pop(0).socket.close()
-        http.until(lambda: len(http.listener.calling) == 2 and not http.listener.doorway)
+        http.until(lambda: len(http.listener.calling) == 2 and not http.listener.admission)
         assert post(Browser(http.port), b"1") == 200
 
 
@@ -246,7 +248,7 @@ class Reading:
 def test_very_many_chunks_of_one_read_take_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = Reading(monkeypatch)
     with serve_http(posts={"/echo/": echo}) as http:
-        counting = asyncio.run_coroutine_threadsafe(reading.count_turns(), http.served.server.loop)
+        counting = asyncio.run_coroutine_threadsafe(reading.count_turns(), http.served.server.runtime.loop)
         browser = Browser(http.port)
         browser.socket.sendall(HEAD_OF_CHUNKS + b"1\r\nx\r\n" * CHUNKS + b"0\r\n\r\n")
 
@@ -316,8 +318,8 @@ def test_answer_waits_for_who_reads_late(
     contexts: tuple[ssl.SSLContext, ssl.SSLContext],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parting, "_LINGER_SECONDS", 0.01)
-    monkeypatch.setattr(parting, "_TLS_LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(parting, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(parting, "TLS_LINGER_SECONDS", 0.01)
     server, client = contexts if is_secure else (None, None)
     with serve_http(posts={"/large/": repeat}, tls=server, run_loop=run_loop) as http:
         late = ask_for(http, 16, client)
@@ -328,7 +330,7 @@ def test_answer_waits_for_who_reads_late(
         http.until(lambda: len(http.listener._asking) == 1)
 
         # The end of its answer may wait in a TLS transport that we do not see.
-        monkeypatch.setattr(parting, "_TLS_LINGER_SECONDS", 60.0)
+        monkeypatch.setattr(parting, "TLS_LINGER_SECONDS", 60.0)
         assert late.answer()[0] == 200
         assert len(late.rest()) == 16 << 20
 
@@ -358,7 +360,7 @@ def test_many_small_answers_of_one_address_give_way_before_a_larger_one_of_anoth
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # What was handed to the system is lost if it is not read in this time, and it is read late here.
-    monkeypatch.setattr(parting, "_LINGER_SECONDS", 60.0)
+    monkeypatch.setattr(parting, "LINGER_SECONDS", 60.0)
     with serve_http(Limits(max_http_unread_bytes=16 << 20), posts={"/large/": repeat}) as http:
         greedy = [ask_for(http, 5) for _ in range(3)]
         http.until(lambda: http.listener.unread_bytes > 15 << 20)

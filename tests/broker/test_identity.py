@@ -16,8 +16,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from nebula.broker.server.identity import Authenticator
-from nebula.broker.server.listener import NOBODY, Identity
+from nebula.broker.server.authenticator import Authenticator
+from nebula.broker.server.identity import ANONYMOUS_IDENTITY, Identity
 from nebula.errors import SettingsError
 from tests.own_logs import own_logs
 
@@ -89,14 +89,14 @@ async def test_wrong_or_missing_login_is_refused_with_a_users_file(
 async def test_wrong_or_missing_login_is_anonymous_where_that_is_allowed(tmp_path: Path) -> None:
     authenticator = Authenticator(users=users_file(tmp_path, alice="secret"), anonymous=True)
 
-    assert authenticator.admit_at_once(None) == NOBODY
+    assert authenticator.admit_at_once(None) == ANONYMOUS_IDENTITY
     assert authenticator.admit_at_once("alice") is None
     assert await principal_of(authenticator, "alice", "wrong") == "anonymous"
     assert await principal_of(authenticator, "alice", "secret") == "alice"
 
 
 def test_logins_are_ignored_where_all_may_be_anonymous_and_nobody_is_known() -> None:
-    assert Authenticator(anonymous=True).admit_at_once("guest") == NOBODY
+    assert Authenticator(anonymous=True).admit_at_once("guest") == ANONYMOUS_IDENTITY
 
 
 async def test_nobody_comes_in_where_nobody_is_known_and_nobody_may_be_anonymous() -> None:

@@ -42,7 +42,7 @@ def test_inbox_goes_with_its_subscription_and_what_it_held(broker: BrokerHarness
     alice, bob = broker.connect(), broker.connect()
     alice.subscribe(INBOX, "exclusive:true", header, "ack:client")
     alice.publish(INBOX, "held")
-    assert broker.broker.queues.by_name[INBOX].depth == 1
+    assert broker.broker.queues.by_name[INBOX].store.depth == 1
     alice.lose()
     bob.say(f"SEND destination:{INBOX}; receipt:r | late")
 
@@ -91,7 +91,7 @@ def come_and_go(peer: Peer, count: int, name: str = "hog") -> None:
 def test_names_of_inboxes_that_are_gone_push_out_those_of_whoever_has_most(
     broker: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "_MAX_RETIRED_INBOXES", 10)
+    monkeypatch.setattr(queues, "MAX_RETIRED_INBOXES", 10)
     alice, hog = broker.connect(principal="alice"), broker.connect(principal="hog")
     alice.subscribe(INBOX, "exclusive:true")
     alice.lose()

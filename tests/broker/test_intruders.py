@@ -338,7 +338,7 @@ def test_one_connection_cannot_settle_what_another_holds(broker: BrokerHarness) 
         mallory.ack(held, "receipt:r", command=command)
 
     assert mallory.received() == [IGNORED, IGNORED]
-    assert broker.broker.queues.by_name["/queue/alice.1"].depth == 1
+    assert broker.broker.queues.by_name["/queue/alice.1"].store.depth == 1
 
 
 # Sessions

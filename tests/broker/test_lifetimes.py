@@ -19,10 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from nebula.broker.assembly import Assembly
 from nebula.broker.operations.certificates import make_authority
+from nebula.broker.server.authenticator import Authenticator
 from nebula.broker.server.http_posts import Answer, Posted
-from nebula.broker.server.identity import Authenticator
+from nebula.broker.server.identity import ANONYMOUS_IDENTITY, Identity, Proof
 from nebula.broker.server.lifetimes import NOT_ADMITTED, TOO_OLD, Lifetimes
-from nebula.broker.server.listener import NOBODY, Identity, Listener, Proof
+from nebula.broker.server.listener import Listener
 from nebula.broker.server.tls import ServerTls, TlsFiles
 from nebula.broker.settings import load_broker_settings
 from tests.broker.browser import Browser, HttpServed, serve_http
@@ -141,7 +142,7 @@ def test_reload_ends_who_is_gone_and_nobody_else() -> None:
     lives.begin(gone, listener_of(files), passcode("alice"), 0.0)
     lives.begin(stays, listener_of(files), passcode("till"), 0.0)
     lives.begin(certified, listener_of(files), Identity("f00d", Proof.CERTIFICATE), 0.0)
-    lives.begin(anonymous, listener_of(files), NOBODY, 0.0)
+    lives.begin(anonymous, listener_of(files), ANONYMOUS_IDENTITY, 0.0)
     lives.review(0.0)
     assert gone.reasons == []
 
@@ -193,7 +194,7 @@ def test_greatest_age_ends_also_who_is_anonymous_and_spreads_the_ends() -> None:
     chances = iter([0.0, 1.0])
     lives = Lifetimes(wall_clock=Wall(), max_seconds=100.0, chance=lambda: next(chances))
     late, early, post = Peer(), Peer(), Peer()
-    lives.begin(late, LISTENER, NOBODY, 5.0)
+    lives.begin(late, LISTENER, ANONYMOUS_IDENTITY, 5.0)
     lives.begin(early, LISTENER, passcode(), 5.0)
     lives.begin(post, LISTENER, passcode())
 
@@ -209,7 +210,7 @@ def test_greatest_age_ends_also_who_is_anonymous_and_spreads_the_ends() -> None:
 def test_who_has_gone_is_forgotten_and_who_can_not_end_is_not_kept() -> None:
     lives, peer = Lifetimes(wall_clock=Wall()), Peer()
     lives.begin(peer, LISTENER, passcode(), 0.0)
-    lives.begin(Peer(), LISTENER, NOBODY, 0.0)
+    lives.begin(Peer(), LISTENER, ANONYMOUS_IDENTITY, 0.0)
     assert len(lives) == 1
 
     lives.end(peer)
@@ -300,7 +301,7 @@ def test_connection_ends_with_its_certificate(site: Site) -> None:
 
         assert message_of(till) == "your certificate has expired"
         assert alice.is_in_order()
-        assert broker.ask(lambda: broker.server.ended) == {"your certificate has expired": 1}
+        assert broker.ask(lambda: broker.server.runtime.ended) == {"your certificate has expired": 1}
 
 
 def test_certificate_that_has_expired_by_our_clock_does_not_come_in(site: Site) -> None:
@@ -357,10 +358,10 @@ def test_file_that_cannot_be_used_ends_nobody(site: Site) -> None:
 def test_connection_that_is_too_old_ends(site: Site) -> None:
     with serve(lifetimes=Lifetimes(max_seconds=1_000.0)) as broker:
         alice = broker.connect()
-        broker.ask(lambda: broker.server.lifetimes.advance(broker.server.time() + 999.0))
+        broker.ask(lambda: broker.server.lifetimes.advance(broker.server.runtime.time() + 999.0))
         assert alice.is_in_order()
 
-        broker.ask(lambda: broker.server.lifetimes.advance(broker.server.time() + 1_000.0))
+        broker.ask(lambda: broker.server.lifetimes.advance(broker.server.runtime.time() + 1_000.0))
 
         assert message_of(alice) == TOO_OLD
 
@@ -455,7 +456,7 @@ def test_settings_reach_the_broker(tmp_path: Path) -> None:
     lives.wall_clock = wall = Wall()
     expires, grows_old = Peer(), Peer()
     lives.begin(expires, LISTENER, Identity("till", Proof.CERTIFICATE, expires_at=1_010.0), 0.0)
-    lives.begin(grows_old, LISTENER, NOBODY, 0.0)
+    lives.begin(grows_old, LISTENER, ANONYMOUS_IDENTITY, 0.0)
 
     wall.now = 1_039.0
     lives.advance(89.0)

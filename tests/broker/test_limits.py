@@ -11,7 +11,7 @@ import pytest
 from nebula.broker.core.access import BROKERS_OWN
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import HEAD_COST_BYTES, HEADER_COST_BYTES, MESSAGE_COST_BYTES
-from nebula.broker.core.transaction import HELD_COST_BYTES
+from nebula.broker.core.transactions import HELD_COST_BYTES
 from nebula.headers import BROKER_QUEUE, INBOX_PREFIX
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
@@ -219,10 +219,10 @@ def queue_window(broker: BrokerHarness, size: int) -> bool:
     alice.publish(QUEUE, "first", headers=["persistent:true"])
     queue = stored.broker.queues.get(QUEUE)
     assert queue is not None
-    more = size - queue.stored_bytes - MESSAGE_COST_BYTES
+    more = size - queue.store.stored_bytes - MESSAGE_COST_BYTES
     alice.publish(QUEUE, "x" * more, headers=["persistent:true"])
     stored.commit()
-    return not queue.paged_bytes
+    return not queue.store.paging.paged_bytes
 
 
 def delayed(broker: BrokerHarness, count: int) -> bool:
@@ -289,7 +289,7 @@ def transaction_bytes(broker: BrokerHarness, size: int) -> bool:
     # All that are open count together.
     peer.say("BEGIN transaction:u", f"SEND destination:{QUEUE}; transaction:u | x")
     peer.say("BEGIN transaction:t", f"{start}{'x' * 1000}")
-    costs = sum(each.size_bytes for each in peer.session.transactions.values())
+    costs = sum(each.size_bytes for each in broker.broker.transactions.of(peer.session).values())
     # The second one has the first one's headers, which are held once.
     peer.say(start + "x" * (size - costs - HELD_COST_BYTES))
     return is_fine(peer)

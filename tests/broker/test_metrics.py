@@ -18,16 +18,15 @@ import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
 from nebula.broker.assembly import Assembly
-from nebula.broker.core.counts import BOUNDS, Commits
-from nebula.broker.core.messages import Kind
 from nebula.broker.core.shares import Resource
 from nebula.broker.operations.administration import KindTotals, Steps
 from nebula.broker.operations.metrics import EVENTS, REASONS, BrokerCollector
-from nebula.broker.operations.status import BrokerStatus, PoolStatus, StoreStatus, finish
+from nebula.broker.operations.status import BrokerStatus, PoolStatus, StoreStatus
 from nebula.broker.server import pages
 from nebula.broker.server.http_posts import Asked
 from nebula.broker.server.pages import Shared, Token
 from nebula.broker.settings import load_broker_settings
+from nebula.broker.store.commits import BOUNDS, Commits
 from nebula.errors import SettingsError
 from tests.faults.served import Served
 
@@ -62,7 +61,7 @@ class Observed:
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of a coroutine on the broker's loop."""
-        loop = self.assembly.server.loop
+        loop = self.assembly.server.runtime.loop
         return asyncio.run_coroutine_threadsafe(work(), loop).result(DEADLINE)
 
     def metrics(self) -> dict[str, float]:
@@ -159,7 +158,7 @@ def test_stopping_broker_says_why_it_is_not_ready(broker: Observed) -> None:
     assert broker.get("/readyz")[::2] == (200, "ready\n")
     server = broker.assembly.server
 
-    broker.served.ask(server.close_doors)
+    broker.served.ask(server.close_listeners)
 
     assert broker.get("/readyz")[::2] == (503, "it is stopping\n")
     assert broker.get("/healthz")[0] == 200
@@ -242,8 +241,8 @@ def test_walks_of_many_who_ask_do_not_mix(broker: Observed) -> None:
         return name
 
     async def both() -> tuple[str, str]:
-        server = broker.assembly.server
-        first, second = await asyncio.gather(finish(server, walk("a")), finish(server, walk("b")))
+        runtime = broker.assembly.server.runtime
+        first, second = await asyncio.gather(runtime.walk(walk("a")), runtime.walk(walk("b")))
         return first, second
 
     assert broker.run(both) == ("a", "b")
@@ -404,8 +403,8 @@ def test_connection_that_the_broker_has_ended_is_counted_by_why(broker: Observed
     (session,) = server.broker.sessions
 
     def end() -> None:
-        server.administration.end_session(session)
-        server.work(server.time())
+        server.runtime.administration.end_session(session)
+        server.runtime.pump.work(server.runtime.time())
 
     broker.served.ask(end)
     slow.rest()
@@ -516,9 +515,11 @@ KINDS = """
 `kind` is `queue`, `topic` or `last-value`. Of topics, messages are those that wait for subscriptions in a
 client mode or durable ones.
 
-`event` is what the log calls it: `session opened`, `session closed`, `connection refused` (there are too
-many), `peer refused` (by its certificate), `login refused`, `peer ended` (by the broker) and `connection
-failed` (a bug of the broker's). Of `nebula_connections_ended_total`, `reason` is what the peer was told:
+`event` is what happened to a connection: `session opened`, `session closed`, `connection refused` (there are
+too many), `peer refused` (by its certificate), `login refused`, `peer ended` (by the broker) and `connection
+failed` (a bug of the broker). In the log, all but the first are part of
+[`connection closed`](running.md#the-end-of-a-connection). Of `nebula_connections_ended_total`, `reason` is
+what the peer was told:
 `too slow`, `session taken over`, `an operator has ended the connection`, that the broker has no room for
 what is on its way, that [its identity is no longer valid](../how-to/certificates.md#when-connections-end), or
 that the connection has reached its greatest age.
@@ -551,7 +552,7 @@ MEANINGS = {
 
 
 def shown_families() -> Iterator[str]:
-    kinds = {kind.value: KindTotals() for kind in Kind}
+    kinds = {name: KindTotals() for name in ("queue", "topic", "last-value")}
     numbers = dict.fromkeys((each.name for each in fields(BrokerStatus)), 0)
     status = BrokerStatus(
         **{

@@ -460,18 +460,18 @@ def test_what_is_purged_meanwhile_holds_nothing_up_behind_its_commit(disk: Memor
         "COMMIT transaction:t",
     )
     alice.publish(QUEUE, "behind")
-    broker.broker.queues.by_name[QUEUE].withdraw(
-        [each for each in broker.broker.queues.by_name[QUEUE].waiting if each.body == b"x"]
+    broker.broker.queues.by_name[QUEUE].store.withdraw(
+        [each for each in broker.broker.queues.by_name[QUEUE].store.waiting() if each.body == b"x"]
     )
     broker.settle()
     assert broker.broker.journal is not None
     assert broker.broker.journal.is_empty
     # There is nothing to be written, and yet something waits for it.
-    assert broker.broker.awaiting.is_any
+    assert broker.broker.receipts.is_any
 
     broker.commit()
     assert bob.bodies() == ["behind"]
-    assert not broker.broker.awaiting.is_any
+    assert not broker.broker.receipts.is_any
 
 
 def test_message_that_expires_while_it_waits_is_not_delivered(disk: MemoryDisk) -> None:
@@ -525,7 +525,7 @@ def test_deep_queue_keeps_its_order(disk: MemoryDisk) -> None:
         alice.publish(QUEUE, number, headers=[PERSISTENT, f"dedup-id:{number}"])
     broker.commit()
     queue = broker.broker.queues.by_name[QUEUE]
-    assert queue.is_deep
+    assert queue.store.paging.is_deep
     for number in numbers[50:]:
         alice.publish(QUEUE, number, headers=[PERSISTENT, f"dedup-id:{number}"])
     bob = consumer(broker, QUEUE, "ack:client", "prefetch-count:1000")

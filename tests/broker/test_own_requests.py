@@ -87,5 +87,5 @@ def test_nobody_has_many_put_there_at_once_later(header: str) -> None:
     peer.say("COMMIT transaction:t")
     broker.advance(2)
 
-    assert broker.broker.queues.by_name[BROKER_QUEUE].depth == 1
+    assert broker.broker.queues.by_name[BROKER_QUEUE].store.depth == 1
     answered(own, 1)

@@ -49,7 +49,7 @@ def queue(broker: BrokerHarness, name: str = QUEUE) -> Queue:
 
 
 def in_memory(broker: BrokerHarness) -> int:
-    return len(list(queue(broker).waiting))
+    return len(list(queue(broker).store.waiting()))
 
 
 def drain(broker: BrokerHarness, *headers: str) -> list[str]:
@@ -65,7 +65,7 @@ def test_deep_queue_keeps_a_window_in_memory_and_loses_nothing(disk: MemoryDisk)
     bodies = fill(broker)
 
     assert in_memory(broker) < 12
-    assert queue(broker).depth == COUNT
+    assert queue(broker).store.depth == COUNT
     assert drain(broker) == bodies
     broker.commit()
     assert disk.messages == {}
@@ -112,7 +112,7 @@ def test_restart_with_a_deep_queue_reads_a_page_and_gives_all(disk: MemoryDisk) 
     broker = start(disk)
 
     assert in_memory(broker) == 3
-    assert queue(broker).depth == COUNT
+    assert queue(broker).store.depth == COUNT
     assert drain(broker) == bodies
 
 
@@ -166,7 +166,7 @@ def test_restart_takes_no_more_into_memory_than_half_of_what_the_broker_may_hold
 
 
 def in_memory_of(broker: BrokerHarness, name: str) -> int:
-    return len(list(queue(broker, name).waiting))
+    return len(list(queue(broker, name).store.waiting()))
 
 
 def test_what_comes_after_a_restart_waits_behind(disk: MemoryDisk) -> None:
@@ -224,7 +224,7 @@ def test_pages_are_asked_for_one_at_a_time_and_before_the_front_is_empty(disk: M
 
     class Watched(MemoryStore):
         def page(self, request: PageRequest) -> list[StoredMessage]:
-            asked.append((request, len(queue(broker).lines[0].front)))
+            asked.append((request, len(queue(broker).store.line.lines[0].front)))
             return super().page(request)
 
     broker = BrokerHarness(Limits(queue_window_bytes=8000), store=Watched(disk))
@@ -242,7 +242,7 @@ def test_purge_takes_what_is_on_disk_alone_too(disk: MemoryDisk) -> None:
     broker = start(disk)
     fill(broker)
 
-    assert queue(broker).clear("purged") == COUNT
+    assert queue(broker).store.clear("purged") == COUNT
     broker.broker.queues.forget_if_idle(queue(broker), broker.now)
     broker.commit()
     assert disk.messages == {}
@@ -254,15 +254,14 @@ def test_page_that_was_asked_for_before_a_purge_is_not_taken(disk: MemoryDisk) -
     broker = start(disk)
     fill(broker)
     deep = queue(broker)
-    deep.expire(0.0, 1000)
-    (line,) = deep.lines
+    deep.store.expire(0.0, 1000)
+    (line,) = deep.store.line.lines
     for _ in range(len(line.front)):
         line.pop()
-    request = line.wanted_page(deep, 2000)
-    assert request is not None
+    (request,) = deep.store.paging.wanted_pages(deep.store, is_scarce=False)
     line.forget_paged()
 
-    assert line.take_page(request, []) is None
+    assert deep.store.paging.take_page(request, []) is None
 
 
 def test_expired_messages_on_disk_die_when_they_come(disk: MemoryDisk) -> None:
@@ -286,7 +285,7 @@ def test_deep_queue_that_is_full_loses_the_oldest(disk: MemoryDisk, when_full: W
     broker = start(disk, policies=[policy])
     bodies = fill(broker)
 
-    assert queue(broker).depth == 40
+    assert queue(broker).store.depth == 40
     assert drain(broker) == bodies[20:]
     died = DEAD_LETTER_QUEUE in broker.broker.destinations
     assert died == (when_full is WhenFull.DEAD_LETTER)
@@ -304,7 +303,7 @@ def test_deep_queue_with_priorities_gives_the_highest_first(disk: MemoryDisk) ->
 
     # Also after a restart, with the policy or without.
     again = start(disk)
-    assert queue(again).depth == COUNT
+    assert queue(again).store.depth == COUNT
     assert drain(again) == expected
     assert drain(broker) == expected
 
@@ -349,7 +348,7 @@ def test_unacked_messages_are_not_taken_for_pages(disk: MemoryDisk) -> None:
     bob.block()
     bob.nack(first)
     bodies += fill(broker, 20, begin=4)
-    assert queue(broker).paged_bytes
+    assert queue(broker).store.paging.paged_bytes
     carol = broker.connect()
     carol.subscribe(QUEUE, INDIVIDUAL, f"prefetch-count:{COUNT}")
 
@@ -369,7 +368,7 @@ def test_what_was_taken_out_does_not_come_back_with_its_page(disk: MemoryDisk) -
     assert store is not None
     batch, writes = journal.take()
     store.apply(writes)
-    deep.withdraw([message for message in deep.waiting if message.body == late[5].encode()])
+    deep.store.withdraw([message for message in deep.store.waiting() if message.body == late[5].encode()])
     broker.broker.committed(batch, broker.now)
     broker.settle()
 
@@ -433,12 +432,12 @@ def test_page_that_was_read_ahead_of_a_purge_is_not_taken(disk: MemoryDisk) -> N
     assert broker.hand_in() is not None
     bob.bodies()
 
-    queue(broker).clear("purged")
+    queue(broker).store.clear("purged")
     broker.commit()
     last = fill(broker, 1)
     broker.hand_in()
     assert bob.bodies() == last
-    assert queue(broker).depth == 0
+    assert queue(broker).store.depth == 0
 
 
 def test_queue_that_refuses_loses_nothing_where_it_takes_more_room_in_memory_than_on_disk(
@@ -505,7 +504,7 @@ def test_what_comes_back_from_two_consumers_around_a_page_out_keeps_its_order(
     # More comes back than the window holds; what came later goes to the disk alone, and then "8" comes back.
     alice.lose()
     bodies += fill(broker, COUNT, begin=11)
-    assert queue(broker).paged_bytes
+    assert queue(broker).store.paging.paged_bytes
     bob.say("UNSUBSCRIBE id:s")
 
     assert drain(broker) == bodies
@@ -519,11 +518,11 @@ def test_messages_that_come_back_one_by_one_while_pages_come_and_go_keep_their_o
     for prefetch, holder in enumerate(holders, 1):
         holder.subscribe(QUEUE, INDIVIDUAL, f"prefetch-count:{prefetch}")
     bodies = fill(broker, 47)
-    assert not queue(broker).paged_bytes
+    assert not queue(broker).store.paging.paged_bytes
     for holder in holders[::2]:
         holder.lose()
     bodies += fill(broker, 20, begin=len(bodies))
-    assert queue(broker).paged_bytes
+    assert queue(broker).store.paging.paged_bytes
     dave = broker.connect()
     for holder in holders[1::2]:
         holder.say("UNSUBSCRIBE id:s")

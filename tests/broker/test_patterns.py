@@ -79,7 +79,7 @@ def test_new_glob_is_tried_on_a_warm_destination_alone(monkeypatch: pytest.Monke
 
 
 def test_only_so_many_destinations_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "_MAX_WARM", 2)
+    monkeypatch.setattr(patterns, "MAX_KNOWN_DESTINATIONS", 2)
     table: PatternTable[int] = PatternTable()
     table.add("X/*", 1)
 
@@ -88,7 +88,7 @@ def test_only_so_many_destinations_are_remembered(monkeypatch: pytest.MonkeyPatc
 
 
 def test_only_so_many_matches_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "_MAX_WARM_MATCHES", 25)
+    monkeypatch.setattr(patterns, "MAX_KNOWN_MATCHES", 25)
     table: PatternTable[int] = PatternTable()
     for number in range(10):
         table.add(f"X/{'?' * number}*", number)

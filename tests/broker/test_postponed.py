@@ -133,7 +133,7 @@ def test_postponed_messages_count_against_the_limits_of_their_queue() -> None:
     ((_, headers, *_),) = alice.received()
     queue = broker.broker.queues.by_name[QUEUE]
     assert headers["disposition"] == "rejected-full"
-    assert (queue.depth, queue.unacked_count, queue.postponed_count) == (1, 0, 1)
+    assert (queue.store.depth, queue.store.unacked_count, queue.store.postponed_count) == (1, 0, 1)
 
 
 def test_delay_in_a_transaction_counts_from_its_commit(broker: BrokerHarness) -> None:
@@ -178,10 +178,10 @@ def test_purge_drops_what_is_postponed(broker: BrokerHarness) -> None:
     bob, (one, _two) = delivered(broker, "1", "2")
     bob.nack(one, "redelivery-delay:1000")
     queue = broker.broker.queues.by_name[QUEUE]
-    count = queue.clear("purged")
+    count = queue.store.clear("purged")
     broker.advance(2)
 
-    assert (count, queue.depth, bob.received()) == (1, 1, [])
+    assert (count, queue.store.depth, bob.received()) == (1, 1, [])
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "1.5", " 1", ""])
@@ -300,7 +300,7 @@ def test_nothing_is_left_on_disk_of_what_was_purged_after_a_restart(world: World
     bob.nack(two, "redelivery-delay:60000")
     world.restart(clean=False)
     queue = world.broker.broker.queues.by_name[QUEUE]
-    count = queue.clear("purged")
+    count = queue.store.clear("purged")
     world.broker.broker.queues.forget_if_idle(queue, world.broker.now)
     world.broker.commit()
 

@@ -5,74 +5,74 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from nebula.broker.server.admission import Doorway
-from nebula.broker.server.fairness import Turns
-from nebula.broker.server.inflight import Load, Transit
+from nebula.broker.server.admission import Admission
+from nebula.broker.server.fairness import FairScheduler
+from nebula.broker.server.inflight import InFlightBytes, Load
 
 # --- places at the door
 
 
 def test_newcomer_takes_the_place_of_who_has_waited_longest_where_most_wait() -> None:
     gone: list[object] = []
-    doorway = Doorway(4, 4, gone.append)
+    admission = Admission(4, 4, gone.append)
     for guest, address in [("a", "192.0.2.1"), ("h1", "192.0.2.9"), ("h2", "192.0.2.9"), ("h3", "192.0.2.9")]:
-        assert doorway.enter(guest, address) is None
+        assert admission.enter(guest, address) is None
 
-    assert doorway.enter("b", "192.0.2.2") is None
+    assert admission.enter("b", "192.0.2.2") is None
     assert gone == ["h1"]
-    assert len(doorway) == 4
+    assert len(admission) == 4
 
 
 def test_newcomer_takes_the_place_of_who_has_waited_longest_at_an_address_that_has_all_its_places() -> None:
     gone: list[object] = []
-    doorway = Doorway(10, 2, gone.append)
+    admission = Admission(10, 2, gone.append)
     for guest, address in [("a", "192.0.2.9"), ("h1", "192.0.2.1"), ("h2", "192.0.2.1")]:
-        assert doorway.enter(guest, address) is None
+        assert admission.enter(guest, address) is None
 
-    assert doorway.enter("operator", "192.0.2.1") is None
+    assert admission.enter("operator", "192.0.2.1") is None
     assert gone == ["h1"]
-    assert len(doorway) == 3
+    assert len(admission) == 3
 
 
 def test_who_has_said_who_it_is_makes_room_for_nobody() -> None:
     gone: list[object] = []
-    doorway = Doorway(2, 2, gone.append)
+    admission = Admission(2, 2, gone.append)
     for guest in ("a", "b"):
-        doorway.enter(guest, "192.0.2.1")
-        doorway.know(guest, has_share=False)
+        admission.enter(guest, "192.0.2.1")
+        admission.know(guest, has_share=False)
 
-    assert doorway.enter("c", "192.0.2.2") == "more than 2 connections"
+    assert admission.enter("c", "192.0.2.2") == "more than 2 connections"
     assert gone == []
 
 
 def test_who_is_at_its_end_makes_room_before_all_others() -> None:
     gone: list[object] = []
-    doorway = Doorway(3, 3, gone.append)
+    admission = Admission(3, 3, gone.append)
     for guest in ("stranger", "a", "b"):
-        doorway.enter(guest, "192.0.2.1")
+        admission.enter(guest, "192.0.2.1")
     for guest in ("a", "b"):
-        doorway.know(guest, has_share=True)
-        doorway.part(guest)
-    doorway.leave("a")
+        admission.know(guest, has_share=True)
+        admission.linger(guest)
+    admission.leave("a")
 
-    assert [doorway.enter(guest, "192.0.2.2") for guest in ("c", "d")] == [None, None]
+    assert [admission.enter(guest, "192.0.2.2") for guest in ("c", "d")] == [None, None]
     assert gone == ["b"]
-    assert len(doorway) == 3
+    assert len(admission) == 3
 
 
 def test_principal_with_a_share_of_its_own_keeps_nobody_of_its_address_out() -> None:
-    doorway = Doorway(10, 2, lambda _: None)
+    admission = Admission(10, 2, lambda _: None)
     for guest in ("a", "b"):
-        assert doorway.enter(guest, "192.0.2.1") is None
-        doorway.know(guest, has_share=False)
-    assert doorway.enter("c", "192.0.2.1") == "more than 2 connections from your address"
+        assert admission.enter(guest, "192.0.2.1") is None
+        admission.know(guest, has_share=False)
+    assert admission.enter("c", "192.0.2.1") == "more than 2 connections from your address"
 
-    doorway.know("a", has_share=True)
-    assert doorway.enter("c", "192.0.2.1") is None
+    admission.know("a", has_share=True)
+    assert admission.enter("c", "192.0.2.1") is None
     for guest in ("a", "b", "c"):
-        doorway.leave(guest)
-    assert len(doorway) == 0
-    assert doorway.enter("d", "192.0.2.1") is None
+        admission.leave(guest)
+    assert len(admission) == 0
+    assert admission.enter("d", "192.0.2.1") is None
 
 
 # --- bytes in flight
@@ -87,11 +87,15 @@ class Peer:
     turns: list[Peer] = field(default_factory=list)
 
     @property
-    def link(self) -> Peer:
+    def peer(self) -> Peer:
         return self
 
     @property
-    def most_transit_bytes(self) -> int:
+    def outbox_bytes(self) -> int:
+        return 0
+
+    @property
+    def most_in_flight_bytes(self) -> int:
         return self.size_bytes
 
     def load(self) -> Load:
@@ -102,7 +106,7 @@ class Peer:
 
 
 def test_many_small_connections_of_one_principal_give_way_before_a_larger_one_of_another() -> None:
-    transit: Transit[Peer] = Transit(1_000)
+    transit: InFlightBytes[Peer] = InFlightBytes(1_000)
     alice = Peer("alice", 200)
     hogs = [Peer("hog", 100) for _ in range(9)]
     for each in (alice, *hogs):
@@ -114,7 +118,7 @@ def test_many_small_connections_of_one_principal_give_way_before_a_larger_one_of
 
 
 def test_largest_connection_of_the_principal_gives_way() -> None:
-    transit: Transit[Peer] = Transit(1_000)
+    transit: InFlightBytes[Peer] = InFlightBytes(1_000)
     small, large, other = Peer("hog", 300), Peer("hog", 500), Peer("alice", 400)
     for each in (small, large, other):
         transit.touch(each)
@@ -128,11 +132,11 @@ def test_largest_connection_of_the_principal_gives_way() -> None:
 def test_principals_are_read_in_rotation_however_many_connections_they_have() -> None:
     order: list[Peer] = []
     loop = asyncio.new_event_loop()
-    turns = Turns(loop, lambda _connection, _now: None, lambda: None)
+    turns: FairScheduler[Peer] = FairScheduler(loop, lambda _connection, _now: None, lambda: None)
     hogs = [Peer("hog", turns=order) for _ in range(10)]
     alice = Peer("alice", turns=order)
     for each in (*hogs, alice):
-        turns.line_up(each)  # type: ignore[arg-type]
+        turns.line_up(each)
     for _ in range(20):
         loop.call_soon(loop.stop)
         loop.run_forever()

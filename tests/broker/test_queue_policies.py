@@ -205,7 +205,7 @@ def test_much_that_waits_is_looked_at_in_portions(has_priorities: bool) -> None:
     queue = broker.broker.queues.get(QUEUE)
     assert queue is not None
     portions = []
-    while looked := queue.expire(6.0, 7):
+    while looked := queue.store.expire(6.0, 7):
         portions.append(looked)
     broker.settle()
 

@@ -308,7 +308,7 @@ def test_number_of_deliveries_is_a_setting_of_the_destination() -> None:
 
     assert bob.received() == []
     assert broker.broker.consumer_count(QUEUE) == 1
-    assert broker.broker.queues.by_name[QUEUE].depth == 0
+    assert broker.broker.queues.by_name[QUEUE].store.depth == 0
 
 
 def test_nack_without_requeue_takes_the_message_from_the_queue(broker: BrokerHarness) -> None:
@@ -336,7 +336,7 @@ def test_nack_without_requeue_has_the_scope_of_the_ack_mode(broker: BrokerHarnes
     carol.subscribe(QUEUE)
 
     assert carol.bodies() == ["3"]
-    assert broker.broker.queues.by_name[DEAD_LETTER_QUEUE].depth == 2
+    assert broker.broker.queues.by_name[DEAD_LETTER_QUEUE].store.depth == 2
 
 
 def test_nack_with_a_requeue_that_is_no_flag_is_an_error(broker: BrokerHarness) -> None:

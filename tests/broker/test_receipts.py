@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nebula.broker.core.fixed_limits import ERROR_WAIT_SECONDS
 from nebula.broker.core.profiles import MAXAM, STANDARD, Profile
-from nebula.broker.protocol.server_protocol import MOST_FAULT_SECONDS
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 
@@ -272,13 +272,13 @@ def test_what_a_faulty_peer_holds_is_free_before_its_error_is_said(broker: Broke
     broker.commit()
     assert [frame[0] for frame in alice.received()] == ["RECEIPT", "ERROR"]
     queue = broker.broker.queues.by_name["/queue/a"]
-    assert queue.depth == 1, "what follows a fault counts for nothing"
+    assert queue.store.depth == 1, "what follows a fault counts for nothing"
 
 
 def test_error_waits_no_longer_than_its_time(broker: BrokerHarness) -> None:
     alice = broker.connect()
     alice.send(PERSISTENT.format(1) + "bogus\n")
-    broker.advance(MOST_FAULT_SECONDS - 0.25)
+    broker.advance(ERROR_WAIT_SECONDS - 0.25)
     assert alice.received() == []
     broker.advance(0.25)
 
@@ -286,7 +286,7 @@ def test_error_waits_no_longer_than_its_time(broker: BrokerHarness) -> None:
     assert alice.is_closed
     broker.commit()
     assert alice.received() == []
-    assert broker.broker.waiting == {}
+    assert broker.broker.receipts.waiting == {}
 
 
 def test_faulty_peer_that_is_lost_while_its_receipts_wait_is_told_nothing(broker: BrokerHarness) -> None:

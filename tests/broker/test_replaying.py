@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from nebula.broker.core.access import Capability, Grants
+from nebula.broker.core.destinations.queue import QUEUE_KIND
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Head, Kind
+from nebula.broker.core.messages import Head
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
-from nebula.broker.core.storage import DropMessage, PageRequest, PutMessage
+from nebula.broker.core.storage import PageRequest
+from nebula.broker.core.tables import MESSAGES, Drop, MessageRow, Put
 from nebula.broker.operations.dead_letters import DeadLetters, Filter, Replayed
 from nebula.broker.operations.views import Arrivals
 from nebula.errors import Refused
@@ -129,10 +131,11 @@ def test_replayed_persistent_message_changes_its_row_in_one_batch() -> None:
     assert broker.broker.journal is not None
     _, rows = broker.broker.journal.take()
     put, drop = sorted(rows, key=lambda row: type(row).__name__, reverse=True)
-    assert isinstance(put, PutMessage)
-    assert (put.line, put.message.body) == (QUEUE, b"kept")
-    assert isinstance(drop, DropMessage)
-    assert drop.line == DEAD_LETTER_QUEUE
+    assert isinstance(put, Put)
+    row = MessageRow(*put.row)
+    assert (row.line, row.body) == (QUEUE, b"kept")
+    assert isinstance(drop, Drop)
+    assert (drop.table, drop.key[0]) == (MESSAGES, DEAD_LETTER_QUEUE)
 
 
 def test_message_that_was_not_persistent_is_not_kept_after_its_replay() -> None:
@@ -281,7 +284,7 @@ def test_replay_waits_for_a_page_that_is_on_its_way() -> None:
 
     assert next(steps) is None
     broker.settle()
-    assert broker.broker.queues.by_name[QUEUE].depth > 20
+    assert broker.broker.queues.by_name[QUEUE].store.depth > 20
 
 
 def test_dropped_dead_letters_are_counted_and_the_others_stay(broker: BrokerHarness) -> None:
@@ -314,7 +317,7 @@ def test_dropping_every_other_letter_of_many_does_not_look_at_all_of_them_for_ea
 ) -> None:
     core = broker.broker
     queue = core.queues.create(DEAD_LETTER_QUEUE, core.account.own)
-    head = Head(Kind.QUEUE, DEAD_LETTER_QUEUE, "alice", ())
+    head = Head(QUEUE_KIND, DEAD_LETTER_QUEUE, "alice", ())
     count = 20_000
     for number in range(1, count + 1):
         queue.send(Counted(head, b"%d" % number, number, 0.0), 0.0)
@@ -325,4 +328,6 @@ def test_dropping_every_other_letter_of_many_does_not_look_at_all_of_them_for_ea
 
     assert purged == count // 2
     assert Counted.looks < 50 * count
-    assert [message.body for message in queue.waiting] == [b"%d" % each for each in range(1, count + 1, 2)]
+    assert [message.body for message in queue.store.waiting()] == [
+        b"%d" % each for each in range(1, count + 1, 2)
+    ]

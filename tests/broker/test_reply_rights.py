@@ -335,7 +335,7 @@ def test_right_ends_with_the_inbox_also_where_another_gets_its_name(world: Broke
 def test_consumer_that_never_answers_keeps_the_rights_of_its_latest_requests(
     world: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nebula.broker.core.reply_rights._MAX_RIGHTS", 2)
+    monkeypatch.setattr("nebula.broker.core.reply_rights.MAX_REPLY_RIGHTS", 2)
     alice, bob = caller(world), service(world)
     for id_ in (None, None, "3"):
         ask(alice, id=id_)
@@ -438,7 +438,7 @@ def test_request_that_was_on_disk_alone_is_answered_at_the_inbox_of_its_connecti
         ask(alice, "persistent:true", f"padding:{'x' * 5000}", to=to, id=str(number))
         broker.commit()
     broker.broker.queues.page_out(10_000)
-    assert broker.broker.queues.by_name[SERVICE].is_deep
+    assert broker.broker.queues.by_name[SERVICE].store.paging.is_deep
     bob = service(broker, "ack:client-individual")
     bob.received()
 
@@ -657,7 +657,7 @@ def test_address_is_judged_once_for_all_requests_that_name_it() -> None:
     alice = caller(broker)
     for id_ in "123":
         ask(alice, id=id_)
-    (head,) = {message.head for message in broker.broker.queues.by_name[SERVICE].waiting}
+    (head,) = {message.head for message in broker.broker.queues.by_name[SERVICE].store.waiting()}
 
     # With that the others go by the short way, as those without an address do.
     assert head.free_in == broker.broker.access.epoch

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nebula.broker.core.access import AccessPolicy, Capability, Rights
-from nebula.broker.core.globs import MAX_CHARACTERS, MAX_STARS
+from nebula.broker.core.fixed_limits import MAX_GLOB_CHARACTERS, MAX_GLOB_STARS
 from nebula.broker.server.rights_files import load_grants
 from nebula.errors import SettingsError
 from tests.docs_runner import read_page
@@ -235,4 +235,4 @@ def test_what_the_page_calls_implied_is_so() -> None:
 def test_page_names_the_limits_of_globs() -> None:
     said = " ".join(PAGE.read_text(encoding="utf-8").split())
 
-    assert f"It has {MAX_CHARACTERS} characters and {MAX_STARS} stars at most" in said
+    assert f"It has {MAX_GLOB_CHARACTERS} characters and {MAX_GLOB_STARS} stars at most" in said

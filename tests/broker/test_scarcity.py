@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.core.destinations.paging import Line
+from nebula.broker.core.destinations.line import Line
+from nebula.broker.core.destinations.queue import QUEUE_KIND
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Head, Kind
+from nebula.broker.core.messages import Head
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
 from nebula.broker.operations.dead_letters import DeadLetters, Filter
 from nebula.broker.operations.views import Arrivals
@@ -238,7 +239,7 @@ def test_what_a_restart_brought_back_may_leave_memory_again() -> None:
 
     found = broker.broker.queues.get(QUEUE)
     assert found is not None
-    assert found.paged_bytes > 0
+    assert found.store.paging.paged_bytes > 0
 
 
 def test_much_that_is_due_at_once_comes_in_portions_and_in_order() -> None:
@@ -250,15 +251,15 @@ def test_much_that_is_due_at_once_comes_in_portions_and_in_order() -> None:
     broker.broker.advance(1.0)
     found = broker.broker.queues.get(QUEUE)
     assert found is not None
-    assert 0 < found.depth < many
+    assert 0 < found.store.depth < many
 
     broker.broker.advance(1.25)
-    assert [int(each.body) for each in found.waiting] == list(range(many))
+    assert [int(each.body) for each in found.store.waiting()] == list(range(many))
 
 
 def test_window_that_comes_back_one_by_one_costs_in_proportion() -> None:
     line, many = Line(QUEUE), 1_000
-    head = Head(Kind.QUEUE, QUEUE, "anonymous", ())
+    head = Head(QUEUE_KIND, QUEUE, "anonymous", ())
     messages = [Counted(head, b"", number, 0.0) for number in range(many + 1)]
     line.append(messages[many])
 
@@ -281,13 +282,13 @@ def test_consumer_that_settles_nothing_does_not_bring_a_deep_queue_into_memory()
     bob.subscribe(QUEUE, INDIVIDUAL)
     found = broker.broker.queues.get(QUEUE)
     assert found is not None
-    assert found.stored_bytes < most_bytes
-    assert found.paged_bytes > 0
+    assert found.store.stored_bytes < most_bytes
+    assert found.store.paging.paged_bytes > 0
 
     messages = bob.received()
     for message in messages:
         bob.ack(message)
         more = bob.received()
         messages += more
-        assert found.stored_bytes < most_bytes
+        assert found.store.stored_bytes < most_bytes
     assert ["".join(body) for _, _, *body in messages] == [str(number) for number in range(many)]

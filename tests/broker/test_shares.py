@@ -159,7 +159,7 @@ def hold_memory_in_values(peer: Peer) -> bool:
 
 
 def hold_memory_in_a_transaction(peer: Peer) -> bool:
-    name = f"t{len(peer.session.transactions)}"
+    name = f"t{len(peer._harness.broker.transactions.of(peer.session))}"
     peer.say(f"BEGIN transaction:{name}")
     if peer.is_closed:
         return False
@@ -381,7 +381,7 @@ def test_what_is_on_disk_alone_is_paid_for_and_given_back() -> None:
     used = broker.broker.usage_of("hog").disk_bytes
     assert used > 5_000_000
     queue = broker.broker.queues.by_name["/queue/deep"]
-    assert queue.is_deep
+    assert queue.store.paging.is_deep
 
     # After a restart it is not known whose that is which was not in memory yet.
     broker = tight(limits, MemoryStore(disk))
@@ -640,7 +640,7 @@ def test_delayed_messages_that_fall_due_take_no_more_places_than_their_sender_ma
 
     alice = broker.connect(principal="alice")
     assert all(make_queues(alice) for _ in range(3))
-    assert broker.broker.queues.by_name[broker.broker.queues.dead_letter].depth == 20
+    assert broker.broker.queues.by_name[broker.broker.queues.dead_letter].store.depth == 20
 
 
 @pytest.mark.parametrize("destination", ["/topic/t", "/topic/t.*", "X/t.*"])

@@ -19,25 +19,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nebula.broker.core.storage import (
-    DropMessage,
-    DropMessages,
-    PageRequest,
-    PutAttempts,
-    PutDelayed,
-    PutDuplicate,
-    PutMessage,
-    PutPostponed,
-    PutShared,
-    PutValue,
-    Store,
-    StoredMessage,
-    Write,
-)
+from nebula.broker.core.storage import PageRequest, StoredMessage
+from nebula.broker.core.tables import DuplicateRow, PostponedRow, Write
 from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
+from nebula.broker.store.store import Store
 from nebula.broker.store.tools import open_store
 from nebula.errors import StoreError
-from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, lines, message, reloaded
+from tests.broker.stored import (
+    PENDING,
+    SESSION,
+    SUBSCRIPTION,
+    drop_message,
+    drop_messages,
+    lines,
+    message,
+    put,
+    put_delayed,
+    put_message,
+    put_shared,
+    put_value,
+    reloaded,
+    set_attempts,
+)
 
 
 def test_folder_and_file_are_for_one_user_alone(tmp_path: Path) -> None:
@@ -77,7 +80,7 @@ def test_files_and_folders_are_for_one_user_alone_with_any_umask(tmp_path: Path,
 
 
 def test_files_that_others_could_read_are_theirs_no_more_after_a_start(tmp_path: Path) -> None:
-    _crash(tmp_path / "data", tmp_path / "crashed", [PutMessage("/queue/a", message(1))])
+    _crash(tmp_path / "data", tmp_path / "crashed", [put_message("/queue/a", message(1))])
     files = list((tmp_path / "crashed").iterdir())
     for file in files:
         file.chmod(0o644)
@@ -144,7 +147,7 @@ INSERT INTO pending VALUES ('till-1', '0', '["X/a","X/ü"]');
 def test_store_of_the_first_version_is_brought_up_to_date_with_all_it_holds(tmp_path: Path) -> None:
     _write_version_1(tmp_path)
 
-    found = reloaded(lambda: SqliteStore(tmp_path), [PutDelayed(message(10), 2e9)])
+    found = reloaded(lambda: SqliteStore(tmp_path), [put_delayed(message(10), 2e9)])
 
     sender = (("sender", "alice"),)
     assert lines(found) == {
@@ -153,8 +156,8 @@ def test_store_of_the_first_version_is_brought_up_to_date_with_all_it_holds(tmp_
         "/queue/a": [StoredMessage(8, "/queue/a", sender, b"", 1.75e9, 0, is_request=True)],
     }
     assert found.values == [StoredMessage(9, "X/a", (), b"a")]
-    assert found.delayed == [PutDelayed(message(10), 2e9)]
-    assert (found.sessions, found.subscriptions) == ([SESSION], [SUBSCRIPTION])
+    assert found.delayed == [(message(10), 2e9)]
+    assert (found.sessions, found.subscriptions) == ([SESSION.row], [SUBSCRIPTION.row])
     assert found.pending == {("till-1", "0"): ("X/a", "X/ü")}
     assert (found.run, found.incarnation) == (5, "0000feed")
 
@@ -198,16 +201,16 @@ def test_store_of_the_second_version_is_brought_up_to_date_with_all_it_holds(tmp
     lines_of_both = ("\0till-1\0s", "\0till-1\0t")
     old = StoredMessage(9, "/topic/t", (), b"hi", None, 3)
 
-    found = reloaded(lambda: SqliteStore(tmp_path), [PutShared(lines_of_both, message(10))])
-    later = reloaded(lambda: SqliteStore(tmp_path), [DropMessages(lines_of_both[0], 0, 10)])
+    found = reloaded(lambda: SqliteStore(tmp_path), [*put_shared(lines_of_both, message(10))])
+    later = reloaded(lambda: SqliteStore(tmp_path), [*drop_messages(lines_of_both[0], 0, 10)])
 
     request = StoredMessage(8, "/queue/a", (("sender", "alice"),), b"", 1.75e9, 0, is_request=True)
     assert lines(found) == {"/queue/a": [request], **{key: [old, message(10)] for key in lines_of_both}}
     assert lines(later) == {"/queue/a": [request], lines_of_both[1]: [old, message(10)]}
-    assert found.delayed == [PutDelayed(StoredMessage(7, "/queue/a", (), b"\x00\xff"), 2e9)]
+    assert found.delayed == [(StoredMessage(7, "/queue/a", (), b"\x00\xff"), 2e9)]
     assert [row.id for row in found.duplicates] == ["used"]
     assert found.values == [StoredMessage(9, "X/a", (), b"a")]
-    assert (found.sessions, found.subscriptions) == ([SESSION], [SUBSCRIPTION])
+    assert (found.sessions, found.subscriptions) == ([SESSION.row], [SUBSCRIPTION.row])
     assert found.pending == {("till-1", "0"): ("X/a", "X/ü")}
     assert (found.run, found.incarnation) == (5, "0000feed")
 
@@ -230,8 +233,8 @@ def test_store_of_the_third_version_is_brought_up_to_date_with_all_it_holds(tmp_
     _alter(tmp_path, "PRAGMA user_version = 3")
 
     line, kept = next(iter(lines(before).items()))
-    postponed = PutPostponed(line, kept[0].number, 2e9)
-    found = reloaded(lambda: SqliteStore(tmp_path), [postponed])
+    postponed = PostponedRow(line, kept[0].number, 2e9)
+    found = reloaded(lambda: SqliteStore(tmp_path), [put(postponed)])
     assert lines(found) == lines(before)
     assert found.postponed == [postponed]
 
@@ -240,9 +243,9 @@ def test_ids_of_the_second_version_are_kept_and_count_for_everybody(tmp_path: Pa
     with closing(sqlite3.connect(tmp_path / STORE_FILE)) as db:
         db.executescript(VERSION_2)
 
-    own = PutDuplicate("/queue/a", "alice", "used", 2.5e9)
-    assert reloaded(lambda: SqliteStore(tmp_path), [own]).duplicates == [
-        PutDuplicate("/queue/a", "", "used", 2e9),
+    own = DuplicateRow("/queue/a", "alice", "used", 2.5e9)
+    assert reloaded(lambda: SqliteStore(tmp_path), [put(own)]).duplicates == [
+        DuplicateRow("/queue/a", "", "used", 2e9),
         own,
     ]
 
@@ -358,7 +361,7 @@ def _bodies(folder: Path) -> list[int]:
 def test_body_of_three_hundred_durable_subscriptions_is_on_the_disk_once(tmp_path: Path) -> None:
     body = bytes(1_000_000)
 
-    found = reloaded(lambda: SqliteStore(tmp_path), [PutShared(DURABLES, message(1, body))])
+    found = reloaded(lambda: SqliteStore(tmp_path), [*put_shared(DURABLES, message(1, body))])
 
     assert {name: line.count for name, line in found.lines.items()} == dict.fromkeys(DURABLES, 1)
     assert (tmp_path / STORE_FILE).stat().st_size < 1_200_000
@@ -367,31 +370,37 @@ def test_body_of_three_hundred_durable_subscriptions_is_on_the_disk_once(tmp_pat
 @pytest.mark.parametrize(
     "last",
     [
-        [DropMessage(DURABLES[1], 1)],
-        [DropMessages(DURABLES[1], 0, 1)],
-        [PutAttempts(DURABLES[1], 1, 3), DropMessage(DURABLES[1], 1), PutMessage("/queue/DLQ", message(3))],
+        [*drop_message(DURABLES[1], 1)],
+        [*drop_messages(DURABLES[1], 0, 1)],
+        [
+            *set_attempts(DURABLES[1], 1, 3),
+            *drop_message(DURABLES[1], 1),
+            put_message("/queue/DLQ", message(3)),
+        ],
     ],
 )
 def test_body_goes_with_the_last_line_that_it_is_in(tmp_path: Path, last: list[Write]) -> None:
-    puts: list[Write] = [PutShared(DURABLES[:2], message(number)) for number in (1, 2)]
+    puts: list[Write] = [write for number in (1, 2) for write in put_shared(DURABLES[:2], message(number))]
 
-    reloaded(lambda: SqliteStore(tmp_path), puts, [DropMessage(DURABLES[0], 1)])
+    reloaded(lambda: SqliteStore(tmp_path), puts, [*drop_message(DURABLES[0], 1)])
     assert _bodies(tmp_path) == [1, 2]
     reloaded(lambda: SqliteStore(tmp_path), last)
     assert _bodies(tmp_path) == [2]
 
 
 def test_body_that_comes_and_goes_in_one_batch_is_not_kept(tmp_path: Path) -> None:
-    drops: list[Write] = [DropMessage(line, 1) for line in DURABLES[:2]]
+    drops: list[Write] = [write for line in DURABLES[:2] for write in drop_message(line, 1)]
 
-    reloaded(lambda: SqliteStore(tmp_path), [PutShared(DURABLES[:2], message(1)), *drops])
+    reloaded(lambda: SqliteStore(tmp_path), [*put_shared(DURABLES[:2], message(1)), *drops])
 
     assert _bodies(tmp_path) == []
 
 
 @pytest.mark.parametrize("messages", [1, 5000])
 def test_message_without_its_body_is_found_at_the_start(tmp_path: Path, messages: int) -> None:
-    puts: list[Write] = [PutShared(DURABLES[:2], message(number)) for number in range(messages)]
+    puts: list[Write] = [
+        write for number in range(messages) for write in put_shared(DURABLES[:2], message(number))
+    ]
     reloaded(lambda: SqliteStore(tmp_path), puts)
     _alter(tmp_path, "DELETE FROM bodies WHERE number = (SELECT MAX(number) FROM bodies)")
 
@@ -406,10 +415,10 @@ def test_message_without_its_body_is_found_at_the_start(tmp_path: Path, messages
 def test_failed_write_leaves_what_was_there_and_no_clean_end(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path, connect=_opener("INSERT INTO last_values"))
     store.load()
-    store.apply([PutMessage("/queue/a", message(1))])
+    store.apply([put_message("/queue/a", message(1))])
 
     with pytest.raises(StoreError, match=r"nebula\.db: cannot be written, disk I/O error; see to the disk"):
-        store.apply([PutMessage("/queue/a", message(2)), PutValue(message(3, destination="X/a"))])
+        store.apply([put_message("/queue/a", message(2)), put_value(message(3, destination="X/a"))])
     store.close()
     again = SqliteStore(tmp_path)
     found = again.load()
@@ -448,7 +457,7 @@ def test_threads_may_take_turns(tmp_path: Path) -> None:
         with ThreadPoolExecutor(1, thread_name_prefix=f"turn-{number}") as pool:
             pool.submit(call).result()
 
-    assert reloaded(lambda: SqliteStore(tmp_path)).sessions == [SESSION]
+    assert reloaded(lambda: SqliteStore(tmp_path)).sessions == [SESSION.row]
 
 
 # --- a start after a bad end ---
@@ -503,7 +512,7 @@ def test_start_tells_what_it_is_at_and_checks_only_after_a_bad_end(
 def crashed(tmp_path: Path) -> Path:
     """What a broker that was killed has left: the last messages are in the log alone."""
     folder = tmp_path / "crashed"
-    _crash(tmp_path / "data", folder, [PutMessage("/queue/a", message(number)) for number in (1, 2)])
+    _crash(tmp_path / "data", folder, [put_message("/queue/a", message(number)) for number in (1, 2)])
     assert (folder / "nebula.db-wal").stat().st_size
     return folder
 
@@ -513,7 +522,7 @@ def copy(tmp_path: Path) -> Path:
     """A backup of another store."""
     other = SqliteStore(tmp_path / "other")
     other.load()
-    other.apply([PutMessage("/queue/b", message(7, b"x" * 3000))])
+    other.apply([put_message("/queue/b", message(7, b"x" * 3000))])
     other.backup(tmp_path / "copy.db")
     other.close()
     return tmp_path / "copy.db"
@@ -579,7 +588,7 @@ def test_broker_that_was_killed_on_a_copy_finds_what_it_wrote(tmp_path: Path, co
     copy.rename(restored / STORE_FILE)
     before = (restored / STORE_FILE).read_bytes()
 
-    _crash(restored, tmp_path / "again", [PutMessage("/queue/b", message(8))])
+    _crash(restored, tmp_path / "again", [put_message("/queue/b", message(8))])
 
     # Not one of its rows is in the file yet, which says nevertheless that there is a log.
     assert len((tmp_path / "again" / STORE_FILE).read_bytes()) == len(before)
@@ -595,7 +604,7 @@ def test_copy_on_which_a_broker_was_started_and_stopped_is_used_as_any_store(
     copy.rename(restored / STORE_FILE)
     reloaded(lambda: SqliteStore(restored))
 
-    _crash(restored, tmp_path / "again", [PutMessage("/queue/b", message(8))])
+    _crash(restored, tmp_path / "again", [put_message("/queue/b", message(8))])
     found = reloaded(lambda: SqliteStore(tmp_path / "again"))
     assert [each.number for each in lines(found)["/queue/b"]] == [7, 8]
 
@@ -607,7 +616,8 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from nebula.broker.store.sqlite import SqliteStore
-from nebula.broker.core.storage import PutMessage, StoredMessage
+from nebula.broker.core.storage import StoredMessage
+from tests.broker.stored import put_message
 from nebula.errors import StoreError
 
 store = SqliteStore(Path(sys.argv[1]))
@@ -616,7 +626,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
 try:
     for batch in range(10_000):
-        puts = [PutMessage("q", StoredMessage(batch * 5 + each, "q", (), b"x" * 3000)) for each in range(5)]
+        puts = [put_message("q", StoredMessage(batch * 5 + each, "q", (), b"x" * 3000)) for each in range(5)]
         store.apply(puts)
 except StoreError as error:
     print(batch)
@@ -641,14 +651,14 @@ def test_file_that_may_not_grow_loses_nothing_that_was_applied(tmp_path: Path) -
 def test_full_disk_is_named_and_room_made_lets_it_start_again(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path, connect=_limited)
     store.load()
-    store.apply([PutMessage("q", message(1))])
+    store.apply([put_message("q", message(1))])
 
     with pytest.raises(
         StoreError, match=r"cannot be written, database or disk is full; make room on the disk"
     ):
-        store.apply([PutMessage("q", message(number, b"x" * 5000)) for number in range(2, 100)])
+        store.apply([put_message("q", message(number, b"x" * 5000)) for number in range(2, 100)])
     store.close()
-    found = reloaded(lambda: SqliteStore(tmp_path), [PutMessage("q", message(2))])
+    found = reloaded(lambda: SqliteStore(tmp_path), [put_message("q", message(2))])
     assert lines(found) == {"q": [message(1), message(2)]}
 
 
@@ -657,7 +667,7 @@ def test_page_that_is_damaged_while_the_broker_runs_is_named_and_the_end_is_no_c
 ) -> None:
     store = SqliteStore(tmp_path)
     store.load()
-    store.apply([PutMessage("q", message(number, b"x" * 3000)) for number in range(1000)])
+    store.apply([put_message("q", message(number, b"x" * 3000)) for number in range(1000)])
     store.close()
     store.load()
     _damage(tmp_path, "messages")
@@ -706,9 +716,9 @@ def test_page_is_read_while_a_batch_is_written(tmp_path: Path) -> None:
     parts: list[SqliteStore] = []
     store = SqliteStore(tmp_path, connect=partial(sqlite3.connect, factory=Reading))
     store.load()
-    store.apply([PutMessage("q", message(1))])
+    store.apply([put_message("q", message(1))])
     parts.append(store)
-    store.apply([PutMessage("q", message(2))])
+    store.apply([put_message("q", message(2))])
 
     assert pages == [[message(1)]]
     assert store.page(PageRequest("q", 0, 9, 9, 999)) == [message(1), message(2)]
@@ -728,13 +738,14 @@ CHILD = """
 import sys
 from pathlib import Path
 from nebula.broker.store.sqlite import SqliteStore
-from nebula.broker.core.storage import PutMessage, StoredMessage
+from nebula.broker.core.storage import StoredMessage
+from tests.broker.stored import put_message
 
 store = SqliteStore(Path(sys.argv[1]))
 store.load()
 for begin in range(0, 1_000_000, 5):
     numbers = range(begin, begin + 5)
-    store.apply([PutMessage("q", StoredMessage(number, "q", (), b"x" * 100)) for number in numbers])
+    store.apply([put_message("q", StoredMessage(number, "q", (), b"x" * 100)) for number in numbers])
     print(begin, flush=True)
 """
 
@@ -762,18 +773,19 @@ SHARING_CHILD = """
 import sys
 from pathlib import Path
 from nebula.broker.store.sqlite import SqliteStore
-from nebula.broker.core.storage import DropMessage, DropMessages, PutAttempts, PutShared, StoredMessage
+from nebula.broker.core.storage import StoredMessage
+from tests.broker.stored import drop_message, drop_messages, put_shared, set_attempts
 
 LINES = ("\\0c\\0a", "\\0c\\0b", "\\0c\\0c")
 store = SqliteStore(Path(sys.argv[1]))
 store.load()
 for number in range(1, 1_000_000):
-    put = PutShared(LINES, StoredMessage(number, "/topic/t", (), b"x" * 9000))
-    drops = [DropMessage(LINES[0], number - 1), DropMessage(LINES[1], number - 3)]
-    drops.append(PutAttempts(LINES[1], number, 1))
+    writes = put_shared(LINES, StoredMessage(number, "/topic/t", (), b"x" * 9000))
+    writes += [*drop_message(LINES[0], number - 1), *drop_message(LINES[1], number - 3)]
+    writes += set_attempts(LINES[1], number, 1)
     if number % 5 == 0:
-        drops.append(DropMessages(LINES[2], number - 10, number - 5))
-    store.apply([put, *drops])
+        writes += drop_messages(LINES[2], number - 10, number - 5)
+    store.apply(writes)
     print(number, flush=True)
 """
 
@@ -836,8 +848,8 @@ def _damage(folder: Path, table: str) -> None:
 def _fill(folder: Path, *, messages: int) -> None:
     store = SqliteStore(folder)
     store.load()
-    store.apply([PutMessage("/queue/a", message(number)) for number in range(messages)])
-    store.apply([PutValue(message(99, destination="X/a")), SESSION, SUBSCRIPTION, PENDING])
+    store.apply([put_message("/queue/a", message(number)) for number in range(messages)])
+    store.apply([put_value(message(99, destination="X/a")), SESSION, SUBSCRIPTION, PENDING])
     store.close()
 
 

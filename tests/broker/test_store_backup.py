@@ -12,16 +12,25 @@ from typing import Any
 
 import pytest
 
-from nebula.broker.core.storage import DropMessage, PutMessage, Write
+from nebula.broker.core.tables import Write
 from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.errors import StoreError
-from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, lines, message, reloaded
+from tests.broker.stored import (
+    PENDING,
+    SESSION,
+    SUBSCRIPTION,
+    drop_message,
+    lines,
+    message,
+    put_message,
+    reloaded,
+)
 
 
 def _running(folder: Path, *, messages: int = 3, body: bytes = b"hello") -> SqliteStore:
     store = SqliteStore(folder)
     store.load()
-    store.apply([PutMessage("/queue/a", message(number, body)) for number in range(1, messages + 1)])
+    store.apply([put_message("/queue/a", message(number, body)) for number in range(1, messages + 1)])
     store.apply([SESSION, SUBSCRIPTION, PENDING])
     return store
 
@@ -35,14 +44,14 @@ def _restored(copy: Path, folder: Path) -> SqliteStore:
 def test_copy_holds_what_was_committed_and_the_store_goes_on(tmp_path: Path) -> None:
     store = _running(tmp_path / "data")
     copy = store.backup(tmp_path / "copy.db")
-    store.apply([PutMessage("/queue/a", message(4)), DropMessage("/queue/a", 1)])
+    store.apply([put_message("/queue/a", message(4)), *drop_message("/queue/a", 1)])
     store.close()
 
     restored = _restored(copy, tmp_path / "restored")
     found = restored.load()
     restored.close()
     assert lines(found) == {"/queue/a": [message(1), message(2), message(3)]}
-    assert (found.sessions, found.subscriptions) == ([SESSION], [SUBSCRIPTION])
+    assert (found.sessions, found.subscriptions) == ([SESSION.row], [SUBSCRIPTION.row])
     assert not found.is_clean
     after = lines(reloaded(lambda: SqliteStore(tmp_path / "data")))
     assert after == {"/queue/a": [message(2), message(3), message(4)]}
@@ -93,7 +102,7 @@ def test_copy_in_a_folder_can_be_started_there_and_is_then_not_replaced(tmp_path
     standby.mkdir()
     store = _running(tmp_path / "data")
     assert store.backup(standby) == standby / STORE_FILE
-    store.apply([PutMessage("/queue/a", message(4))])
+    store.apply([put_message("/queue/a", message(4))])
     store.backup(standby)  # over the earlier one
 
     second = SqliteStore(standby)
@@ -133,9 +142,9 @@ def test_copy_is_of_one_moment_though_writes_go_on_beside_it(tmp_path: Path) -> 
     def write_more(_fraction: float) -> None:
         nonlocal batches
         batches += 1
-        puts: list[Write] = [PutMessage("/queue/b", message(batches * 100 + each)) for each in range(10)]
+        puts: list[Write] = [put_message("/queue/b", message(batches * 100 + each)) for each in range(10)]
         with ThreadPoolExecutor(1) as writer:
-            writer.submit(store.apply, [*puts, DropMessage("/queue/a", batches)]).result()
+            writer.submit(store.apply, [*puts, *drop_message("/queue/a", batches)]).result()
 
     copy = store.backup(tmp_path / "copy.db", write_more)
     store.close()
@@ -171,7 +180,7 @@ def test_two_copies_to_one_place_do_not_mix(tmp_path: Path) -> None:
 
     def copy_too(_fraction: float) -> None:
         if not inner:
-            store.apply([PutMessage("/queue/a", message(4))])
+            store.apply([put_message("/queue/a", message(4))])
             inner.append(store.backup(tmp_path / "copy.db"))
 
     copy = store.backup(tmp_path / "copy.db", copy_too)

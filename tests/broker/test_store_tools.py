@@ -14,20 +14,24 @@ from typing import Any
 
 import pytest
 
-from nebula.broker.core.storage import (
-    DropMessages,
-    PutDelayed,
-    PutDuplicate,
-    PutMessage,
-    PutShared,
-    PutValue,
-    StoredMessage,
-    Write,
-)
+from nebula.broker.core.storage import StoredMessage
+from nebula.broker.core.tables import DuplicateRow, Write
 from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.broker.store.tools import back_up_store, import_lines, open_store
 from nebula.errors import StoreError
-from tests.broker.stored import PENDING, SESSION, SUBSCRIPTION, message, reloaded
+from tests.broker.stored import (
+    PENDING,
+    SESSION,
+    SUBSCRIPTION,
+    drop_messages,
+    message,
+    put,
+    put_delayed,
+    put_message,
+    put_shared,
+    put_value,
+    reloaded,
+)
 
 ODD = StoredMessage(
     7,
@@ -39,19 +43,18 @@ ODD = StoredMessage(
     True,
 )
 ROWS: list[Write] = [
-    PutMessage("/queue/DLQ", ODD),
-    PutMessage("/queue/a", message(8, "grün\n".encode())),
-    PutMessage("/queue/a", message(9, b"")),
-    PutDelayed(message(10), 2e9 + 0.1),
-    PutDuplicate("/queue/a", "alice", "id", 2e9),
-    PutValue(message(11, destination="X/a")),
+    put_message("/queue/DLQ", ODD),
+    put_message("/queue/a", message(8, "grün\n".encode())),
+    put_message("/queue/a", message(9, b"")),
+    put_delayed(message(10), 2e9 + 0.1),
+    put(DuplicateRow("/queue/a", "alice", "id", 2e9)),
+    put_value(message(11, destination="X/a")),
     SESSION,
     SUBSCRIPTION,
     PENDING,
-    PutShared(("\0till-1\0a", "\0till-1\0b"), message(12, b"\x00shared")),
+    *put_shared(("\0till-1\0a", "\0till-1\0b"), message(12, b"\x00shared")),
 ]
-# A row for each but the last one, which is a body and its two lines.
-ROW_COUNT = len(ROWS) + 2
+ROW_COUNT = len(ROWS)
 
 
 @pytest.fixture
@@ -250,7 +253,7 @@ def test_damaged_page_is_a_finding_and_the_other_tables_are_looked_at(folder: Pa
 def test_check_gives_up_after_a_hundred_findings(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     store.load()
-    store.apply([PutMessage("a", message(number)) for number in range(1, 200)])
+    store.apply([put_message("a", message(number)) for number in range(1, 200)])
     store.close()
     _alter(tmp_path, "UPDATE messages SET headers = '{}'")
 
@@ -263,8 +266,8 @@ def test_check_gives_up_after_a_hundred_findings(tmp_path: Path) -> None:
 def test_compacting_gives_room_back_and_keeps_every_row(folder: Path) -> None:
     store = SqliteStore(folder)
     store.load()
-    store.apply([PutMessage("big", message(number, b"x" * 4000)) for number in range(20, 220)])
-    store.apply([DropMessages("big", 0, 220)])
+    store.apply([put_message("big", message(number, b"x" * 4000)) for number in range(20, 220)])
+    store.apply([*drop_messages("big", 0, 220)])
     store.close()
     rows = _exported(folder)[1:]
 

@@ -67,7 +67,7 @@ def test_send_without_the_header_is_not_part_of_an_open_transaction(broker: Brok
 def test_ack_holds_until_the_commit(broker: BrokerHarness) -> None:
     bob, (one, _) = holder(broker, "1", "2")
     bob.ack(one, IN)
-    assert broker.broker.queues.by_name[QUEUE].depth == 2
+    assert broker.broker.queues.by_name[QUEUE].store.depth == 2
 
     bob.say(COMMIT)
     bob.lose()

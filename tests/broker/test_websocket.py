@@ -11,9 +11,7 @@ import pytest
 import uvloop
 
 from nebula.broker.core.limits import Limits
-from nebula.broker.server.connection import Connection
 from nebula.broker.server.http import HttpListener
-from nebula.broker.server.server import Server
 from tests.broker.browser import (
     ACCEPT,
     BINARY,
@@ -163,7 +161,7 @@ def test_page_of_a_listed_origin_may_connect(http: HttpServed) -> None:
 def test_pages_of_listed_origins_and_of_this_machine_are_trusted(
     origin: str, host: str, *, is_trusted: bool
 ) -> None:
-    listener = HttpListener(lambda: Connection(Server([])), origins=["https://shop.example/"])
+    listener = HttpListener(None, origins=["https://shop.example/"])
 
     assert listener.trusts(origin, host) == is_trusted
 

@@ -9,7 +9,7 @@ import pytest
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import Content
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
-from nebula.broker.core.storage import PutDuplicate
+from nebula.broker.core.tables import DuplicateRow
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
@@ -249,7 +249,7 @@ def test_ids_are_each_principals_own(disk: MemoryDisk) -> None:
 
 def test_ids_of_an_older_store_count_for_everybody(disk: MemoryDisk) -> None:
     # It did not know whose they were.
-    disk.duplicates[QUEUE, "", "a"] = PutDuplicate(QUEUE, "", "a", WALL_OFFSET + 60)
+    disk.duplicates[QUEUE, "", "a"] = DuplicateRow(QUEUE, "", "a", WALL_OFFSET + 60)
     broker = start(disk)
     alice = broker.connect()
     for dedup_id in "ab":
@@ -534,7 +534,7 @@ def leave_room(broker: BrokerHarness, size_bytes: int) -> None:
 
 def bodies_in(broker: BrokerHarness, queue: str) -> list[str]:
     held = broker.broker.queues.get(queue)
-    return [] if held is None else [message.body.decode() for message in held.waiting]
+    return [] if held is None else [message.body.decode() for message in held.store.waiting()]
 
 
 @pytest.mark.parametrize("room_bytes", range(1000, 8000, 200))

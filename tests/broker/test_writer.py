@@ -14,12 +14,13 @@ import anyio
 import pytest
 
 from nebula.broker.core.journal import Journal
-from nebula.broker.core.storage import PageRequest, PutMessage, PutSession, StoredMessage, Write
+from nebula.broker.core.storage import PageRequest, StoredMessage
+from nebula.broker.core.tables import SessionRow, Write
 from nebula.broker.server.server import Listener, Server
 from nebula.broker.store.sqlite import SqliteStore
 from nebula.broker.store.writer import StoreStuck, Writer
 from nebula.errors import StoreError
-from tests.broker.stored import lines, message, reloaded
+from tests.broker.stored import lines, message, put, put_message, reloaded
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +78,7 @@ class Shell:
 
     def write(self, session: str) -> None:
         """A batch of one row."""
-        self.journal.put("session", session, "", PutSession(session, "", None))
+        self.journal.put(put(SessionRow(session, "", None)))
         self.writer.write(self.journal)
 
     def read(self) -> None:
@@ -94,7 +95,7 @@ async def test_page_waits_for_no_batch(tmp_path: Path) -> None:
     store = Gated(tmp_path)
     shell = Shell(store)
     await shell.writer.start()
-    store.apply([PutMessage("q", message(1))])
+    store.apply([put_message("q", message(1))])
     store.may_write.clear()
     shell.write("a")
     shell.read()
@@ -124,7 +125,7 @@ async def test_page_that_cannot_be_read_is_told_once_and_nothing_is_written_afte
     store = SqliteStore(tmp_path)
     shell = Shell(store)
     await shell.writer.start()
-    store.apply([PutMessage("q", message(1))])
+    store.apply([put_message("q", message(1))])
     with sqlite3.connect(store.folder / "nebula.db") as db:
         db.execute("UPDATE messages SET attempts = 'many'")
     db.close()
@@ -133,7 +134,7 @@ async def test_page_that_cannot_be_read_is_told_once_and_nothing_is_written_afte
     await _until(lambda: shell.failures)
     shell.write("a")
     shell.read()
-    await shell.writer.close([PutSession("b", "", None)])
+    await shell.writer.close([put(SessionRow("b", "", None))])
 
     assert [type(failure) for failure in shell.failures] == [StoreError]
     assert (shell.pages, shell.committed) == ([], [])
@@ -174,16 +175,16 @@ async def test_close_writes_the_last_batch_behind_the_one_under_way(tmp_path: Pa
     store.may_write.clear()
     shell.write("a")
     await _until(store.is_writing.is_set)
-    closing = asyncio.ensure_future(shell.writer.close([PutSession("a", "last", None)]))
+    closing = asyncio.ensure_future(shell.writer.close([put(SessionRow("a", "last", None))]))
     await anyio.sleep(0)
     shell.write("b")
     store.may_write.set()
     with anyio.fail_after(_SECONDS):
         await closing
-        await shell.writer.close([PutSession("c", "", None)])
+        await shell.writer.close([put(SessionRow("c", "", None))])
 
     found = reloaded(partial(SqliteStore, tmp_path))
-    assert found.sessions == [PutSession("a", "last", None)]
+    assert found.sessions == [SessionRow("a", "last", None)]
     assert found.is_clean
 
 
@@ -199,7 +200,7 @@ async def test_close_has_an_end_where_the_disk_hangs(tmp_path: Path, hangs_in: s
 
     try:
         with anyio.fail_after(_SECONDS), pytest.raises(StoreStuck, match="the disk has not taken"):
-            await shell.writer.close([PutSession("a", "last", None)], 0.01)
+            await shell.writer.close([put(SessionRow("a", "last", None))], 0.01)
     finally:
         store.may_write.set()
 

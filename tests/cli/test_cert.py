@@ -18,7 +18,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from nebula.broker.server.identity import users_line
+from nebula.broker.server.authenticator import users_line
 from nebula.errors import SettingsError
 from tests.cli.programs import DEADLINE, NEBULA, environment, nebula, running
 

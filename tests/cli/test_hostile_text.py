@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from nebula.broker.core.storage import PutMessage
 from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.cli import app
 from nebula.cli.contexts import complete_names
@@ -31,7 +30,7 @@ from nebula.cli.terminal import Screen, tracebacks_made_visible
 from nebula.errors import RemoteError
 from nebula.record.status import RecorderStatus
 from nebula.sync import Client
-from tests.broker.stored import message
+from tests.broker.stored import message, put_message
 from tests.cli.asking import ASKING, Asking
 from tests.cli.programs import DEADLINE, NEBULA, environment
 from tests.cli.strangers import (
@@ -419,7 +418,7 @@ def data(tmp_path: Path) -> Path:
     folder = tmp_path / EVIL.replace("/", "")
     store = SqliteStore(folder)
     store.load()
-    store.apply([PutMessage(f"/queue/{EVIL}", message(1))])
+    store.apply([put_message(f"/queue/{EVIL}", message(1))])
     store.close()
     return folder
 

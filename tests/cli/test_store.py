@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from nebula.broker.core.storage import PutMessage
 from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.sync import Client
-from tests.broker.stored import lines, message
+from tests.broker.stored import lines, message, put_message
 from tests.cli.programs import DEADLINE, NEBULA, environment, nebula, running
 
 
@@ -23,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     """A store with three messages."""
     store = SqliteStore(tmp_path / "data")
     store.load()
-    store.apply([PutMessage("/queue/a", message(number)) for number in (1, 2, 3)])
+    store.apply([put_message("/queue/a", message(number)) for number in (1, 2, 3)])
     store.close()
     return tmp_path / "data"
 

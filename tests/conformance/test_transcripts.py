@@ -38,7 +38,7 @@ def name_of(value: object) -> str:
 def identities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Identities]:
     with pytest.MonkeyPatch.context() as patch:
         # TLS has no half-closed connections: the broker waits for its peer, which waits for the broker.
-        patch.setattr(connection, "_LINGER_SECONDS", 0.02)
+        patch.setattr(connection, "LINGER_SECONDS", 0.02)
         yield Identities(tmp_path_factory.mktemp("certificates"))
 
 

@@ -111,7 +111,7 @@ class Broker(Served):
 
     def figures_of(self, principal: str) -> Figures:
         """What an intruder wants to know of itself."""
-        cut_off = int(self.ask(lambda: self.server.ended.total()))
+        cut_off = int(self.ask(lambda: self.server.runtime.ended.total()))
         if (usage := self.usage_of(principal)) is None:
             return Figures(0, 0, cut_off)
         return Figures(usage.refusals, usage.memory_bytes, cut_off)
@@ -147,7 +147,7 @@ def watched_broker(folder: Path, limits: dict[str, Any] = LIMITS) -> Iterator[Br
     own = AppThread(own_responder(assembly), assembly.server)
     try:
         own.start().result()
-        yield Broker(assembly, assembly.server.loop)
+        yield Broker(assembly, assembly.server.runtime.loop)
     finally:
         own.stop()
         thread.stop()

@@ -8,12 +8,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import uvloop
 
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy
+from nebula.broker.server.connection import Connection
 from nebula.broker.server.server import Listener, Server
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
@@ -39,6 +40,11 @@ class Served:
             return question()
 
         return asyncio.run_coroutine_threadsafe(answer(), self._loop).result(_TIMEOUT)
+
+    @property
+    def connections(self) -> list[Connection]:
+        """All that there are. Ask on the broker's loop."""
+        return cast("list[Connection]", [*self.server.runtime.connections])
 
     def limit(self, **limits: float) -> None:
         """Change limits for who comes from now on: innocents of a busy machine come before."""

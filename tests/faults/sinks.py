@@ -70,7 +70,7 @@ class Deaf(Sink):
 
 def attach(broker: Served, sink: Sink, *lines: str, version: str = "1.2") -> Connection:
     """The broker's end of a peer that has connected and said these frames. Call it on the broker's loop."""
-    sink.connection = Connection(broker.server)
+    sink.connection = Connection(broker.server.runtime)
     sink.connection.connection_made(sink)
     for line in (f"CONNECT accept-version:{version}; host:h", *lines):
         sink.connection.data_received(octets(line))

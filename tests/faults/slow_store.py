@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.storage import Write
+from nebula.broker.core.tables import Write
 from nebula.broker.server.server import Listener, Server
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 

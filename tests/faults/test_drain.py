@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from nebula.broker.core.journal import Batch
 from nebula.broker.core.limits import Limits
+from nebula.broker.core.receipts import Receipt
 from nebula.broker.operations.certificates import make_authority
 from nebula.broker.server.listener import Listener
 from nebula.broker.server.tls import ServerTls, TlsFiles
@@ -34,7 +36,7 @@ def test_receipt_that_waits_for_the_store_is_said_before_the_error() -> None:
             await asyncio.to_thread(store.has_begun.wait, 10)
             stopping = asyncio.create_task(peer.server.stop())
             await asyncio.sleep(0)  # its first step: from now on nothing is read
-            assert peer.server.is_stopping
+            assert peer.server.runtime.is_stopping
             store.is_quick.set()
 
             assert b"disposition:accepted" in await peer.hear(b"receipt-id:sent\n") + await peer.hear(b"\0")
@@ -54,7 +56,7 @@ def test_slow_reader_gets_all_that_it_was_told_before_the_error() -> None:
         stopping = threading.Thread(target=broker.stop)
 
         stopping.start()
-        wait_until(broker, lambda: broker.server.is_stopping)
+        wait_until(broker, lambda: broker.server.runtime.is_stopping)
         frames = slow.rest()
         stopping.join()
 
@@ -73,7 +75,7 @@ def test_peer_that_reads_nothing_holds_up_the_end_for_a_while_only() -> None:
         broker.stop()
 
         assert quick.rest()[-1][1]["message"] == "the broker is shutting down"
-        assert not broker.ask(lambda: broker.server._connections)
+        assert not broker.ask(lambda: broker.connections)
 
 
 def test_what_comes_after_the_begin_of_the_end_is_not_read() -> None:
@@ -83,7 +85,8 @@ def test_what_comes_after_the_begin_of_the_end_is_not_read() -> None:
         async with peer_of(store) as peer:
             peer.say(b"SEND\ndestination:/queue/a\npersistent:true\n\nbody\0")
             await asyncio.to_thread(store.has_begun.wait, 10)
-            peer.server.broker.hold_receipt(next(iter(peer.server.broker.sessions.values())), b"", 1)
+            session = next(iter(peer.server.broker.sessions.values()))
+            peer.server.broker.receipts.say(session, Receipt(b""), Batch(1))
             stopping = asyncio.create_task(peer.server.stop())
             await asyncio.sleep(0)
             peer.say(b"SEND\ndestination:/queue/late\n\nbody\0")
@@ -112,14 +115,15 @@ def test_queue_keeps_what_its_consumer_has_not_been_told_yet() -> None:
         broker.ask(begin)
         stopping = threading.Thread(target=broker.stop)
         stopping.start()
-        wait_until(broker, lambda: broker.server.is_stopping)
+        wait_until(broker, lambda: broker.server.runtime.is_stopping)
         told = broker.ask(read)
         stopping.join()
 
         assert 0 < told < 20
         assert b"ERROR" in slow.octets
         assert (
-            slow.octets.count(b"MESSAGE") + told + broker.server.broker.destinations["/queue/a"].depth == 20
+            slow.octets.count(b"MESSAGE") + told + broker.server.broker.destinations["/queue/a"].store.depth
+            == 20
         )
         assert slow.octets.count(b"MESSAGE") <= 1  # it waited behind the others already
 
@@ -219,8 +223,8 @@ def test_who_has_still_to_finish_its_handshake_is_not_let_in(tmp_path: Path) -> 
         late.recv(1)  # so it was accepted before the stop
 
         broker.stop()
-        assert not broker.ask(lambda: broker.server._doors.have_handshakes)
-        assert broker.ask(lambda: len(broker.server._doorway)) == 0
+        assert not broker.ask(lambda: broker.server._open_listeners.have_handshakes)
+        assert broker.ask(lambda: len(broker.server.runtime.admission)) == 0
         with suppress(ConnectionError):
             while late.recv(1 << 16):
                 pass

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import nebula.broker
 from nebula.broker.core.account import Account, Refusal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.notes import MESSAGES_DEAD
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
-from nebula.broker.operations.events import EventLog
+from nebula.broker.operations.events import ConnectionEnd, EndReason, EventLog
+from nebula.broker.server import connection
+from tests.broker.script import octets
 from tests.cli.programs import running
 from tests.faults.served import Served, Wire, serve, wait_until
 from tests.faults.sinks import Deaf, Sink, attach
@@ -62,10 +66,16 @@ def connected(broker: Served, client_id: str = "") -> tuple[Wire, str]:
 
 
 def test_connect_and_its_end(broker: Served, lines: list[Line]) -> None:
-    wire, session = connected(broker)
+    wire = Wire(broker.port)
+    said = [octets("CONNECT accept-version:1.2; host:h"), octets("DISCONNECT receipt:r")]
     host, port = wire.socket.getsockname()
-    wire.say("DISCONNECT receipt:r")
+    wire.send(said[0])
+    frame = wire.next()
+    assert frame is not None
+    session = frame[1]["session"]
+    wire.send(said[1])
     wire.rest()
+    heard = broker.ask(lambda: broker.server.runtime.traffic.written_bytes)
     wire.close()
 
     opened = wait_for(broker, lines, "session opened")
@@ -73,10 +83,15 @@ def test_connect_and_its_end(broker: Served, lines: list[Line]) -> None:
         "event": "session opened", "log_level": "debug", "principal": "anonymous", "session": session,
         "version": "1.2", "address": f"{host}:{port}",
     }  # fmt: skip
-    assert wait_for(broker, lines, "session closed") == {
-        "event": "session closed", "log_level": "debug", "principal": "anonymous", "session": session,
-        "reason": "disconnected",
+    closed = wait_for(broker, lines, "connection closed")
+    assert closed.pop("duration_seconds") > 0
+    assert closed == {
+        "event": "connection closed", "log_level": "debug", "reason": "disconnected", "detail": "",
+        "principal": "anonymous", "session": session, "address": f"{host}:{port}",
+        "listener": f"stomp://127.0.0.1:{broker.port}", "version": "1.2", "read_frames": 2, "sent_frames": 2,
+        "read_bytes": sum(map(len, said)), "written_bytes": heard, "unsent_bytes": 0,
     }  # fmt: skip
+    assert [line["event"] for line in lines] == ["session opened", "connection closed"]
 
 
 def test_end_by_an_error_is_told_louder_than_a_leave(broker: Served, lines: list[Line]) -> None:
@@ -85,16 +100,18 @@ def test_end_by_an_error_is_told_louder_than_a_leave(broker: Served, lines: list
     wire.rest()
     wire.close()
 
-    closed = wait_for(broker, lines, "session closed")
+    closed = wait_for(broker, lines, "connection closed")
     assert (closed["session"], closed["log_level"]) == (session, "info")
+    assert (closed["reason"], closed["detail"]) == ("protocol error", "there is no transaction …")
 
 
 def test_connection_too_many(broker: Served, lines: list[Line]) -> None:
     wires = [connected(broker)[0] for _ in range(5)]
     assert Wire(broker.port).rest()
 
-    line = wait_for(broker, lines, "connection refused")
-    assert line["reason"] == "more than 5 connections"
+    line = wait_for(broker, lines, "connection closed")
+    assert (line["reason"], line["detail"]) == ("too many connections", "more than 5 connections")
+    assert (line["log_level"], line["version"]) == ("warning", None)
     assert line["address"].startswith("127.0.0.1:")
     assert len(wires) == 5
 
@@ -107,12 +124,15 @@ def test_slow_reader(broker: Served, lines: list[Line]) -> None:
         attach(broker, Sink(), *["SEND destination:/topic/t | " + "x" * 90_000] * 10)
 
     broker.ask(flood)
+    broker.ask(lambda: slow.connection.connection_lost(None))
 
-    line = wait_for(broker, lines, "peer ended")
+    line = wait_for(broker, lines, "connection closed")
     assert line["principal"] == "anonymous"
     assert line["session"] == broker.ask(lambda: slow.connection._protocol.session.id)
-    assert line["reason"].startswith("too slow")
-    assert broker.ask(lambda: broker.server.ended["too slow"]) == 1
+    assert line["reason"] == "too slow"
+    assert line["unsent_bytes"] > 300_000
+    assert line["address"] == line["listener"] == "in process"
+    assert broker.ask(lambda: broker.server.runtime.ended["too slow"]) == 1
 
 
 def test_session_taken_over(broker: Served, lines: list[Line]) -> None:
@@ -121,8 +141,46 @@ def test_session_taken_over(broker: Served, lines: list[Line]) -> None:
     assert first.rest()
     assert second.is_in_order()
 
-    line = wait_for(broker, lines, "peer ended")
+    line = wait_for(broker, lines, "connection closed")
     assert (line["reason"], line["session"]) == ("session taken over", "mine")
+
+
+def test_stranger_that_never_connects_is_ordinary(broker: Served, lines: list[Line]) -> None:
+    wire = Wire(broker.port)
+    wire.send(b"GET / HTTP/1.1\n\n\0")
+    wire.rest()
+    wire.close()
+
+    line = wait_for(broker, lines, "connection closed")
+    assert (line["reason"], line["log_level"]) == ("protocol error", "debug")
+
+
+def test_peers_that_are_connected_when_the_broker_stops(lines: list[Line]) -> None:
+    with serve() as broker:
+        wire, _ = connected(broker)
+    wire.close()
+
+    (line,) = [line for line in lines if line["event"] == "connection closed"]
+    assert (line["reason"], line["log_level"]) == ("shutdown", "info")
+
+
+def test_each_ending_of_the_core_has_a_reason() -> None:
+    rooms = [Path(nebula.broker.__file__).parent / name for name in ("core", "operations")]
+    texts = [file.read_text() for room in rooms for file in room.rglob("*.py")]
+    endings = {
+        ending.partition(":")[0] for text in texts for ending in re.findall(r"\.end\(\s*\"([^\"]+)\"", text)
+    }
+
+    assert endings <= connection._ENDINGS.keys()
+    assert {"too slow", "session taken over"} <= endings
+
+
+def test_reasons_of_ends_are_documented() -> None:
+    page = (Path(__file__).parent.parent.parent / "docs/reference/running.md").read_text()
+    section = page.partition("### The end of a connection")[2].partition("\n#")[0]
+    table = re.findall(r"^\| `([a-z ]+)` \|", section, re.MULTILINE)
+
+    assert table == [reason.value for reason in EndReason]
 
 
 def test_session_that_expires(broker: Served, lines: list[Line]) -> None:
@@ -229,6 +287,20 @@ def test_clients_that_come_and_go_are_told_to_nobody_but_who_debugs(lines: list[
     assert events.counts["session closed"] == 8
 
 
+def test_flood_of_one_reason_hides_no_other(lines: list[Line]) -> None:
+    events = EventLog(Account(Limits()))
+    for reason in [EndReason.TOO_MANY] * 1_000 + [EndReason.TOO_SLOW]:
+        end = ConnectionEnd(reason, "", "alice", "s", "192.0.2.1:1", "stomp://h:1", "1.2", 1.0, 1, 1, 1, 1, 0)
+        events.connection_closed(end, is_open=True)
+
+    events.flush()
+
+    assert [line["reason"] for line in lines] == ["too many connections"] * 5 + ["too slow"] + [
+        "too many connections"
+    ]
+    assert (lines[-1]["event"], lines[-1]["count"]) == ("further events", 995)
+
+
 def test_name_of_a_peers_own_choice_is_cut(lines: list[Line]) -> None:
     account = Account(Limits())
     account.refuse(Refusal("p", "s", "SEND", "/queue/" + "x" * 10_000, "rejected-unauthorised"))
@@ -265,9 +337,9 @@ def test_log_holds_no_body_and_no_passcode_whatever_comes(tmp_path: Path) -> Non
     ]
     with running("broker", "--port", "0", "--log-level", "debug", cwd=tmp_path) as (process, line):
         port = int(line["url"].rpartition(":")[2])
-        for octets in [*openings[1:], *(openings[0] + send + "DISCONNECT\n\n\0" for send in sends)]:
+        for opening in [*openings[1:], *(openings[0] + send + "DISCONNECT\n\n\0" for send in sends)]:
             wire = Wire(port)
-            wire.send(octets.encode())
+            wire.send(opening.encode())
             wire.rest()
             wire.close()
         process.terminate()

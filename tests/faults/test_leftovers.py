@@ -38,7 +38,7 @@ def test_connection_that_is_gone_is_freed_at_once(no_collector: None, last: byte
 
 def assert_freed(broker: Served, last: bytes) -> None:
     alice = broker.connect()
-    (connection,) = broker.ask(lambda: list(map(weakref.ref, broker.server._connections)))
+    (connection,) = broker.ask(lambda: list(map(weakref.ref, broker.connections)))
     parser = weakref.ref(connection()._protocol._parser)
     alice.send(last)
     alice.close()

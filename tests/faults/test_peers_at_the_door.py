@@ -19,8 +19,8 @@ import uvloop
 
 from nebula.broker.core.limits import Limits
 from nebula.broker.operations.certificates import make_authority
-from nebula.broker.server.admission import Doorway, place_of
-from nebula.broker.server.identity import Authenticator, users_line
+from nebula.broker.server.admission import Admission, place_of
+from nebula.broker.server.authenticator import Authenticator, users_line
 from nebula.broker.server.listener import Listener
 from nebula.broker.server.tls import ServerTls, TlsFiles
 from tests.broker.browser import UPGRADE, Browser
@@ -67,7 +67,7 @@ def test_flood_from_one_address_leaves_room_for_others() -> None:
         assert refusals == {"more than 5 connections from your address"}
         assert broker.connect(source=ELSEWHERE).is_in_order()
         held.pop().close()
-        wait_until(lambda: broker.ask(lambda: len(broker.server._doorway)) < 7)
+        wait_until(lambda: broker.ask(lambda: len(broker.server.runtime.admission)) < 7)
         assert broker.connect().is_in_order()
 
 
@@ -105,7 +105,7 @@ def test_peers_that_never_connect_lose_their_places() -> None:
         assert {message_of(wire) for wire in silent} == {"no CONNECT came in time"}
         for wire in silent:
             wire.close()
-        wait_until(lambda: broker.ask(lambda: len(broker.server._doorway)) == 1)
+        wait_until(lambda: broker.ask(lambda: len(broker.server.runtime.admission)) == 1)
         broker.limit(connect_timeout=10.0)
         assert broker.connect().is_in_order()
 
@@ -140,15 +140,15 @@ def test_one_place_is_an_address_or_a_subnet() -> None:
 
 
 def test_guest_is_counted_once_and_by_its_address() -> None:
-    doorway = Doorway(3, 2)
-    entries = [doorway.enter(number, "a") for number in range(3)]
+    admission = Admission(3, 2)
+    entries = [admission.enter(number, "a") for number in range(3)]
     assert entries == [None, None, "more than 2 connections from your address"]
 
-    doorway.leave(2)  # was refused
-    doorway.leave(0)
-    doorway.leave(0)
+    admission.leave(2)  # was refused
+    admission.leave(0)
+    admission.leave(0)
 
-    entries = [doorway.enter("b", "a"), doorway.enter("c", None), doorway.enter("d", None)]
+    entries = [admission.enter("b", "a"), admission.enter("c", None), admission.enter("d", None)]
     assert entries == [None, None, "more than 3 connections"]
 
 
@@ -159,7 +159,7 @@ def test_system_asks_silent_peers_whether_they_are_there() -> None:
     with serve(Limits(keepalive_seconds=8)) as broker, innocent(broker):
 
         def options() -> list[int]:
-            (connection,) = broker.server._connections
+            (connection,) = broker.connections
             found = connection._transport.get_extra_info("socket")
             assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
@@ -234,7 +234,7 @@ def test_silent_handshakes_of_one_address_leave_room_for_others(tls_listener: Li
         silent = [Wire(port) for _ in range(FLOOD)]
         assert all(wire.next() is None for wire in silent[:-5])
 
-        assert broker.ask(lambda: len(broker.server._doorway)) == 6
+        assert broker.ask(lambda: len(broker.server.runtime.admission)) == 6
         assert broker.connect().is_in_order()  # in the place of the oldest handshake
         assert broker.connect(source=ELSEWHERE).is_in_order()
         elsewhere = TlsWire(port, source=ELSEWHERE)
@@ -248,15 +248,15 @@ def test_silent_handshake_has_one_place_and_gives_it_back(tls_listener: Listener
     listeners = [Listener("127.0.0.1", 0), tls_listener]
     with serve(limits, listeners=listeners, run_loop=run_loop) as broker, innocent(broker):
         silent = Wire(port_of(broker, 1))
-        wait_until(lambda: broker.ask(lambda: len(broker.server._doorway)) == 2)
+        wait_until(lambda: broker.ask(lambda: len(broker.server.runtime.admission)) == 2)
         assert silent.next() is None
-        wait_until(lambda: broker.ask(lambda: len(broker.server._doorway)) == 1)
+        wait_until(lambda: broker.ask(lambda: len(broker.server.runtime.admission)) == 1)
         alice = TlsWire(port_of(broker, 1))
         alice.connect("1.2")  # counted in its handshake, and not once more
         assert alice.is_in_order()
         assert message_of(Wire(broker.port)) == "more than 1 connections from your address"
         alice.close()
-        wait_until(lambda: broker.ask(lambda: len(broker.server._doorway)) == 1)
+        wait_until(lambda: broker.ask(lambda: len(broker.server.runtime.admission)) == 1)
 
 
 def test_silent_handshakes_for_websockets_leave_room_for_others(tls_listener: Listener) -> None:
@@ -295,7 +295,7 @@ def test_guesses_of_one_address_do_not_keep_others_from_logging_in(tmp_path: Pat
         guesses = [Wire(broker.port) for _ in range(FLOOD)]
         for number, guess in enumerate(guesses):
             guess.say(f"CONNECT accept-version:1.2; host:h; login:alice; passcode:{number}")
-        wait_until(lambda: broker.ask(lambda: len(broker.server._connections)) <= 6)
+        wait_until(lambda: broker.ask(lambda: len(broker.connections)) <= 6)
         alice = Wire(broker.port, source=ELSEWHERE)
         alice.say("CONNECT accept-version:1.2; host:h; login:alice; passcode:secret")
 

@@ -12,7 +12,7 @@ import pytest
 
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.connection import Connection
-from nebula.broker.server.fairness import Turns
+from nebula.broker.server.fairness import FairScheduler
 from nebula.broker.server.server import Server
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import octets
@@ -46,7 +46,7 @@ def portions(much: bytes, count: Callable[[Server, Any], int]) -> list[int]:
 
 def depth(server: Server, _: Any) -> int:
     queue = server.broker.queues.get("/queue/a")
-    return 0 if queue is None else queue.depth
+    return 0 if queue is None else queue.store.depth
 
 
 def subscription_count(_: Server, connection: Any) -> int:
@@ -73,7 +73,7 @@ def test_who_is_read_beside_others_has_short_turns(monkeypatch: pytest.MonkeyPat
     seconds = 0.0
     monkeypatch.setattr(time, "perf_counter", lambda: seconds)
     loop = asyncio.new_event_loop()
-    turns = Turns(loop, lambda *_: None, lambda: None)
+    turns: FairScheduler[Connection] = FairScheduler(loop, lambda *_: None, lambda: None)
     loop.close()
     one, other = Connection.__new__(Connection), Connection.__new__(Connection)
     monkeypatch.setattr(Connection, "payer", "somebody")
@@ -96,7 +96,7 @@ def test_turn_that_is_over_ends_after_few_frames() -> None:
     alice._protocol.is_turn_over = lambda: True
     alice._protocol.receive_data(said(*["SEND destination:/queue/a | x"] * 1000), broker.now)
 
-    assert 0 < broker.broker.queues.by_name["/queue/a"].depth < 200
+    assert 0 < broker.broker.queues.by_name["/queue/a"].store.depth < 200
 
 
 def test_who_is_refused_more_than_its_share_is_not_read_for_a_while() -> None:
@@ -104,7 +104,7 @@ def test_who_is_refused_more_than_its_share_is_not_read_for_a_while() -> None:
         server = Server([], limits=Limits(max_destinations=10))
         await server.start()
         connection, transport = connected(server)
-        other = Connection(server, "somebody else")
+        other = Connection(server.runtime, "somebody else")
         other.connection_made(FakeTransport())  # type: ignore[arg-type]
         other.data_received(CONNECT)
         connection.data_received(said(*[f"SEND destination:/queue/{number} | x" for number in range(5)]))
@@ -185,7 +185,7 @@ def test_nack_is_followed_by_a_rest() -> None:
     alice._protocol.receive_data(said(*[f"NACK id:{fields['ack']}"] * 3), broker.now)
 
     assert alice._protocol.is_resting
-    assert broker.broker.queues.by_name["/queue/a"].depth == 1
+    assert broker.broker.queues.by_name["/queue/a"].store.depth == 1
 
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
@@ -332,7 +332,7 @@ def test_who_leaves_much_behind_is_forgotten_as_time_passes(full: BrokerHarness)
     bob.block()
     ask(bob, full)
     while bob._protocol.is_resting:
-        bob.go_on(in_vain=False)
+        bob.go_on(full.now, in_vain=False)
     bob.lose()
     assert full.broker.account.stored_bytes > before
 

@@ -48,7 +48,7 @@ def block(broker: Served, destination: str) -> None:
     for _ in range(200):
         alice.say(f"SEND destination:{destination} | " + "x" * 100_000)
         assert alice.is_in_order()
-        if broker.ask(lambda: any(each._is_blocked for each in broker.server._connections)):
+        if broker.ask(lambda: any(each._is_blocked for each in broker.connections)):
             return
     raise AssertionError("the kernel takes everything")
 
@@ -78,7 +78,7 @@ def test_server_stops_in_time_also_when_a_peer_reads_nothing(
     assert deaf.is_in_order()
     block(broker, "/topic/t")
     # A peer that is to be told why gets so long: who waited for it would not come to an end here.
-    monkeypatch.setattr("nebula.broker.server.connection._FLUSH_SECONDS", 60.0)
+    monkeypatch.setattr("nebula.broker.server.connection.FLUSH_SECONDS", 60.0)
 
     broker.stop()
 
@@ -128,7 +128,7 @@ def test_two_hundred_connections_come_and_go(broker: Served) -> None:
     for wire in wires:
         wire.close()
 
-    wait_until(broker, lambda: not broker.server._connections)
+    wait_until(broker, lambda: not broker.connections)
     assert broker.connect().is_in_order()
 
 
@@ -141,7 +141,7 @@ def test_peer_above_the_number_of_connections_is_told_so() -> None:
         assert (frame[0], frame[1]["message"]) == ("ERROR", "more than 2 connections")
         carol.close()
         alice.close()
-        wait_until(broker, lambda: len(broker.server._connections) == 1)
+        wait_until(broker, lambda: len(broker.connections) == 1)
         assert broker.connect().is_in_order()
         assert bob.is_in_order()
 
@@ -266,7 +266,7 @@ def test_blocked_peer_with_beats_does_not_keep_the_loop_busy(broker: Served) -> 
     deaf.say("SUBSCRIBE id:s; destination:/topic/t")
     assert deaf.is_in_order()
     block(broker, "/topic/t")
-    (connection,) = broker.ask(lambda: [each for each in broker.server._connections if each._is_blocked])
+    (connection,) = broker.ask(lambda: [each for each in broker.connections if each._is_blocked])
     ticks: list[float] = []
     tick = connection._protocol.tick
 
@@ -276,10 +276,10 @@ def test_blocked_peer_with_beats_does_not_keep_the_loop_busy(broker: Served) -> 
 
     connection._protocol.tick = counted
 
-    begin = broker.ask(broker.server.time)
-    wait_until(broker, lambda: broker.server.time() > begin + 1.5 and len(ticks) >= 2)
+    begin = broker.ask(broker.server.runtime.time)
+    wait_until(broker, lambda: broker.server.runtime.time() > begin + 1.5 and len(ticks) >= 2)
 
-    assert len(ticks) <= 2 + 2 * (broker.ask(broker.server.time) - begin)
+    assert len(ticks) <= 2 + 2 * (broker.ask(broker.server.runtime.time) - begin)
 
 
 def test_publisher_that_outruns_its_consumer_is_not_read_for_a_while(broker: Served) -> None:
@@ -329,7 +329,7 @@ def test_fault_at_one_peer_does_not_harm_the_others(any_broker: Served) -> None:
     transport = BrokenTransport()
 
     def serve_broken() -> None:
-        connection = Connection(broker.server)
+        connection = Connection(broker.server.runtime)
         connection.connection_made(transport)
         connection.data_received(
             b"CONNECT\naccept-version:1.2\nhost:h\n\n\0SUBSCRIBE\nid:s\ndestination:/topic/t\n\n\0"
@@ -355,7 +355,7 @@ def test_bug_of_ours_ends_one_connection_with_a_word_that_says_nothing(
     def fail(*args: object, **kwargs: object) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(broker.server.broker, "subscribe", fail)
+    monkeypatch.setattr(broker.server.broker.subscriptions, "subscribe", fail)
     alice.say("SUBSCRIBE id:s; destination:/queue/a")
 
     ((command, headers, *body),) = alice.rest()

@@ -63,7 +63,7 @@ def bodies(frames: list[Received]) -> list[str]:
 
 def pass_time(broker: Served) -> None:
     """Have the core look at its clocks now."""
-    broker.ask(lambda: broker.server.broker.advance(broker.server.time()))
+    broker.ask(lambda: broker.server.broker.advance(broker.server.runtime.time()))
 
 
 _TAKE = "SUBSCRIBE id:s; destination:/queue/a"
@@ -159,7 +159,7 @@ def test_session_does_not_live_longer_for_a_clock_that_was_put_back(clock: Clock
     with start() as broker:
         (session,) = broker.ask(lambda: list(broker.server.broker.standing.by_id.values()))
 
-        assert session.away_since <= broker.ask(lambda: broker.server.time())
+        assert session.away_since <= broker.ask(lambda: broker.server.runtime.time())
 
 
 def test_clock_that_was_put_on_ends_what_has_a_time_and_nothing_else(clock: Clock, start: _Start) -> None:
@@ -177,6 +177,6 @@ def test_clock_that_was_put_on_ends_what_has_a_time_and_nothing_else(clock: Cloc
         pass_time(broker)
 
         # What has been due is delivered when the disk has it in its queue.
-        wait_until(broker, lambda: not broker.server.broker.awaiting.is_any)
+        wait_until(broker, lambda: not broker.server.broker.receipts.is_any)
         assert bodies(say(broker, _TAKE, client_id="other")) == ["stays", "comes"]
         assert not broker.ask(lambda: broker.server.broker.standing.by_id)

@@ -54,7 +54,7 @@ def broker() -> Iterator[Served]:
 
 def _forget(broker: Served) -> None:
     """Wait until the broker has, and hold its books against its invariants."""
-    wait_until(broker, lambda: not broker.server._connections)
+    wait_until(broker, lambda: not broker.connections)
     broker.ask(lambda: invariants.check(broker.server.broker, [], []))
 
 

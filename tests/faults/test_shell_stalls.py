@@ -53,7 +53,7 @@ def test_persistent_message_is_delivered_while_the_disk_stalls_and_receipted_beh
             frame = reader.next()
             assert frame is not None
             assert frame[2:] == (str(number),)
-        waiting = broker.ask(lambda: [len(each.held) for each in broker.server.broker.waiting])
+        waiting = broker.ask(lambda: [len(each.held) for each in broker.server.broker.receipts.waiting])
         assert waiting == [_ROUNDS]
 
         store.is_quick.set()

@@ -89,7 +89,7 @@ def test_frames_that_wait_for_their_turn_count_too(broker: Served) -> None:
             # Each SUBSCRIBE to a glob ends the turn, and the frames behind it wait.
             globs = b"".join(b"SUBSCRIBE\nid:%d\ndestination:X/%d.*\n\n\0" % (n, n) for n in range(100))
             attach(broker, Sink()).data_received(globs + few)
-        broker.server._relieve()
+        broker.server.runtime.relieve()
 
     broker.ask(send)
 
@@ -120,7 +120,7 @@ def test_what_they_have_not_read_who_have_said_goodbye_counts_too(broker: Served
         return peers
 
     peers = broker.ask(leave_much)
-    broker.ask(broker.server._relieve)
+    broker.ask(broker.server.runtime.relieve)
 
     left = sum(peer.get_write_buffer_size() for peer in peers if not peer.is_aborted)
     assert 0 < left <= LIMITS.max_transit_bytes
@@ -134,7 +134,7 @@ def test_body_that_many_do_not_read_counts_once(broker: Served) -> None:
 
     broker.ask(publish)
     wait_until(broker, lambda: sum(len(peer.pieces) > 2 for peer in peers) == 30)
-    broker.ask(broker.server._relieve)
+    broker.ask(broker.server.runtime.relieve)
 
     assert broker.ask(lambda: sessions(broker)) == 31
 
@@ -147,7 +147,7 @@ def test_small_messages_that_many_do_not_read_count_once(broker: Served) -> None
         attach(broker, Sink(), *["SEND destination:/topic/t | " + "x" * 10_000] * 40)
 
     broker.ask(publish)
-    broker.ask(broker.server._relieve)
+    broker.ask(broker.server.runtime.relieve)
 
     assert broker.ask(lambda: sessions(broker)) == 11
     assert all(not peer.is_aborted for peer in peers)
@@ -159,8 +159,7 @@ def test_much_at_once_is_not_left_until_the_next_look(broker: Served) -> None:
 
     def publish() -> None:
         # Time stands still: nobody looks unasked.
-        assert broker.server._clock is not None
-        broker.server._clock.cancel()
+        broker.server.runtime.stop_clock()
         for number in range(8):
             attach(broker, Sink(), f"SEND destination:/topic/{number} | " + "x" * 300_000)
 

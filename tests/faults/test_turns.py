@@ -19,7 +19,7 @@ LONG_READ = b"SEND\ndestination:/topic/t\n\n" + b"x" * 200_000 + b"\0"
 
 def test_peers_with_much_to_say_are_read_some_at_a_time_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     # By number alone: a machine that is busy with others would end a turn sooner.
-    monkeypatch.setattr(turns, "_TURN_SECONDS", 60.0)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 60.0)
 
     async def run() -> list[list[bool]]:
         server = Server([])
@@ -66,10 +66,10 @@ def test_peer_whose_beats_lie_unread_is_not_taken_for_dead() -> None:
         alice = Wire(broker.port)
         alice.connect("1.2", heart_beat="1000,0")
         # The loop reads somebody else for longer than the peer's margin; meanwhile the peer beats.
-        broker.ask(lambda: broker.server.loop.add_reader(theirs, be_busy))
+        broker.ask(lambda: broker.server.runtime.loop.add_reader(theirs, be_busy))
         ours.send(b"!")
         is_busy.wait()
         alice.send(b"\n")
 
         assert alice.is_in_order()
-        broker.ask(lambda: broker.server.loop.remove_reader(theirs))
+        broker.ask(lambda: broker.server.runtime.loop.remove_reader(theirs))

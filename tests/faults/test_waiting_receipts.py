@@ -39,7 +39,7 @@ def test_receipt_of_a_message_that_was_acked_at_once_is_said() -> None:
             assert b"durable" not in receipt
             queue = peer.server.broker.queues.get("/queue/a")
             assert queue is not None
-            assert queue.depth == 1
+            assert queue.store.depth == 1
 
     asyncio.run(main())
 
@@ -93,7 +93,7 @@ def test_what_waits_behind_a_message_that_left_nothing_to_be_written_comes() -> 
             peer.say(b"COMMIT\ntransaction:t\n\n\0SEND\ndestination:/queue/a\n\nbehind\0" + _PING)
             await peer.hear(b"receipt-id:ping\n")
             queue = peer.server.broker.queues.by_name["/queue/a"]
-            queue.withdraw([message for message in queue.waiting if message.body == b"once"])
+            queue.store.withdraw([message for message in queue.store.waiting() if message.body == b"once"])
             store.is_quick.set()
 
             await peer.hear(b"behind\0")
@@ -170,14 +170,14 @@ def test_publisher_is_not_read_while_the_store_is_too_far_behind() -> None:
             await asyncio.to_thread(store.has_begun.wait, SECONDS)
             queue = peer.server.broker.queues.get("/queue/a")
             assert queue is not None
-            await _read(peer.server, lambda: queue.depth)
+            await _read(peer.server, lambda: queue.store.depth)
             peer.say(_sends(20, b"receipt:last"))
             await _round_trip(peer.server)
 
-            assert queue.depth == 20
+            assert queue.store.depth == 20
             store.is_quick.set()
             await peer.hear(b"receipt-id:last\n")
-            assert queue.depth > 20
+            assert queue.store.depth > 20
 
     asyncio.run(main())
 
@@ -237,7 +237,7 @@ def test_error_comes_behind_all_receipts_of_what_was_sent_in_one_go() -> None:
 
 
 def test_disk_that_hangs_keeps_no_faulty_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_protocol, "MOST_FAULT_SECONDS", 0.2)
+    monkeypatch.setattr(server_protocol, "ERROR_WAIT_SECONDS", 0.2)
     store = SlowStore()
 
     async def main() -> None:

@@ -38,7 +38,7 @@ class FakeTransport:
 
 
 def connected(server: Server) -> tuple[Any, FakeTransport]:
-    connection, transport = Connection(server), FakeTransport()
+    connection, transport = Connection(server.runtime), FakeTransport()
     connection.connection_made(transport)  # type: ignore[arg-type]
     connection.data_received(CONNECT)
     return connection, transport

@@ -10,7 +10,7 @@ import pytest
 from nebula.record.identity import has_stable_ids, id_of
 from nebula.rpc.wire.brokers import brand_of
 from nebula.stomp.client import AckMode, StompClient
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 from tests.record.messages import recorded
 from tests.record.test_recorder import recording, until
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from nebula.stomp.link import Link
+from nebula.stomp.client.link import Link
 
 
 class RawApp:

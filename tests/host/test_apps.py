@@ -15,7 +15,7 @@ from nebula.errors import ConnectionLost, ServerError
 from nebula.host.apps import AppThread
 from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import StompClient
-from nebula.stomp.link import Link
+from nebula.stomp.client.link import Link
 from nebula.sync import Client
 from tests.faults.served import Served, serve
 from tests.host.raw_app import RawApp

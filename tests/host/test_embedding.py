@@ -15,7 +15,7 @@ from nebula.broker.core.limits import Limits
 from nebula.errors import NoResponder, RemoteError, ServerError
 from nebula.host.pipe import HIGH_WATER_BYTES, AppEnd
 from nebula.stomp.client import StompClient
-from nebula.stomp.link import Link
+from nebula.stomp.client.link import Link
 from tests.host.raw_app import RawApp
 from tests.own_logs import all_logs
 from tests.ports import free_port

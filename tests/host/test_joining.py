@@ -11,7 +11,7 @@ from nebula.broker.server.server import Server
 from nebula.host.embedding import BrokerThread
 from nebula.host.pipe import join
 from nebula.stomp.client import StompClient
-from nebula.stomp.link import Link
+from nebula.stomp.client.link import Link
 
 pytestmark = pytest.mark.anyio
 
@@ -101,7 +101,7 @@ async def test_who_closes_the_link_hears_of_its_end(server: Server) -> None:
 async def test_end_of_the_broker_is_told(server: Server) -> None:
     with anyio.fail_after(_DEADLINE):
         async with linked(server) as client:
-            (connection,) = server._connections
-            server.loop.call_soon_threadsafe(connection.abort)
+            (connection,) = server.runtime.connections
+            server.runtime.loop.call_soon_threadsafe(connection.abort)
 
             assert "closed the connection" in str(await client.wait_lost())

@@ -298,7 +298,7 @@ def test_log_says_who_began_what_took_too_long(monkeypatch: pytest.MonkeyPatch) 
 
         monkeypatch.setattr(operator_verbs, "_SECONDS", 20.0)
         # What was cut off holds up nobody after it.
-        assert Desk(broker.server).walk(broker.server.administration.totals)
+        assert Desk(broker.server).walk(broker.server.runtime.administration.totals)
 
     acts = [each for each in logged if each["event"].startswith("operator ")]
     assert [(each["event"], each["principal"], each["queue"]) for each in acts] == [

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy
-from nebula.broker.core.storage import PageRequest, StoredMessage, Write
+from nebula.broker.core.storage import PageRequest, StoredMessage
+from nebula.broker.core.tables import Write
 from tests.broker.harness import BrokerHarness
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis.stateful import RuleBasedStateMachine
 
 from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.paging import queue_name
+from nebula.broker.core.destinations.line import queue_name
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
@@ -101,12 +101,12 @@ class StoreWorld(RuleBasedStateMachine):
     def has_levels(self, name: str) -> bool:
         """Whether the queue has priorities: what it was made with, while it lives."""
         queue = self.broker.broker.queues.get(name)
-        return name == RANKED and (self.is_ranked if queue is None else len(queue.lines) > 1)
+        return name == RANKED and (self.is_ranked if queue is None else len(queue.store.line.lines) > 1)
 
     def front(self, name: str) -> int:
         """How many messages of a queue without priorities could make room."""
         queue = self.broker.broker.queues.get(name)
-        return 0 if queue is None else len(queue.lines[0].front)
+        return 0 if queue is None else len(queue.store.line.lines[0].front)
 
     def take_page(self) -> None:
         """Give the broker the first of the pages that were asked for."""
@@ -195,9 +195,7 @@ class StoreWorld(RuleBasedStateMachine):
 
     def rows(self) -> Counter[tuple[str, str]]:
         rows = Counter((queue_name(line), row.body.decode()) for (line, _), row in self.disk.messages.items())
-        rows.update(
-            (row.message.destination, row.message.body.decode()) for row in self.disk.delayed.values()
-        )
+        rows.update((row.destination, row.body.decode()) for row in self.disk.delayed.values())
         return rows
 
     def read_all(self) -> None:

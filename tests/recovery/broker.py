@@ -17,7 +17,7 @@ from typing import Any
 
 from nebula import cli
 from nebula.broker import assembly
-from nebula.broker.core.storage import PutMessage, Write
+from nebula.broker.core.tables import MESSAGES, Put, Write
 from nebula.broker.store.sqlite import SqliteStore
 from tests.recovery.marks import Marker
 
@@ -97,7 +97,7 @@ class LosingStore(MarkedStore):
     """Leaves out one message of each batch that has many."""
 
     def apply(self, writes: Sequence[Write]) -> None:
-        put = next((each for each in writes if isinstance(each, PutMessage)), None)
+        put = next((each for each in writes if isinstance(each, Put) and each.table is MESSAGES), None)
         super().apply([each for each in writes if each is not put] if len(writes) > 4 else writes)
 
 

@@ -11,31 +11,35 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from nebula.broker.core.storage import (
-    DropDelayed,
-    DropDuplicate,
-    DropMessage,
-    DropMessages,
-    DropSession,
-    DropSubscription,
-    DropValue,
-    PutAttempts,
-    PutDelayed,
-    PutDuplicate,
-    PutMessage,
-    PutPending,
-    PutSession,
-    PutShared,
-    PutSubscription,
-    PutValue,
-    Snapshot,
-    Store,
-    StoredMessage,
+from nebula.broker.core.storage import Snapshot, StoredMessage
+from nebula.broker.core.tables import (
+    DELAYED,
+    DUPLICATES,
+    PENDING,
+    SESSIONS,
+    SUBSCRIPTIONS,
+    VALUES,
+    Drop,
+    DuplicateRow,
+    PendingRow,
+    SessionRow,
+    SubscriptionRow,
     Write,
 )
 from nebula.broker.store.sqlite import SqliteStore
+from nebula.broker.store.store import Store
 from nebula.errors import StoreError
 from tests.broker.memory_store import MemoryDisk, MemoryStore
+from tests.broker.stored import (
+    drop_message,
+    drop_messages,
+    put,
+    put_delayed,
+    put_message,
+    put_shared,
+    put_value,
+    set_attempts,
+)
 
 
 def _message(number: int, destination: str = "/queue/a", size_bytes: int = 50) -> StoredMessage:
@@ -44,7 +48,7 @@ def _message(number: int, destination: str = "/queue/a", size_bytes: int = 50) -
 
 def _puts(first: int, count: int, size_bytes: int = 50) -> list[Write]:
     numbers = range(first, first + count)
-    return [PutMessage("/queue/a", _message(number, size_bytes=size_bytes)) for number in numbers]
+    return [put_message("/queue/a", _message(number, size_bytes=size_bytes)) for number in numbers]
 
 
 _DURABLE: Final = tuple(f"\0till\0{name}" for name in "tuv")
@@ -53,32 +57,58 @@ _DURABLE: Final = tuple(f"\0till\0{name}" for name in "tuv")
 BATCHES: Final[tuple[list[Write], ...]] = (
     _puts(1, 5),
     [
-        PutSession("till", "ab12", None),
-        PutSubscription("till", "s", "X/*", "client", 10, 5),
-        PutSubscription("till", "t", "/topic/t", "client", 10, 5),
-        PutPending("till", "s", ("X/a",)),
+        put(SessionRow("till", "ab12", None)),
+        put(SubscriptionRow("till", "s", "X/*", "client", 10, 5)),
+        put(SubscriptionRow("till", "t", "/topic/t", "client", 10, 5)),
+        put(PendingRow("till", "s", ("X/a",))),
     ],
-    [PutValue(_message(7, "X/a")), PutValue(_message(8, "X/b")), DropMessage("/queue/a", 2)],
+    [put_value(_message(7, "X/a")), put_value(_message(8, "X/b")), *drop_message("/queue/a", 2)],
     # Of many pages, so that the log of SQLite is written in several steps.
     _puts(10, 40, size_bytes=3000),
     [
-        PutDelayed(_message(60), 2e9),
-        PutDelayed(_message(61), 2e9 + 1),
-        PutDuplicate("/queue/a", "alice", "id", 2e9),
+        put_delayed(_message(60), 2e9),
+        put_delayed(_message(61), 2e9 + 1),
+        put(DuplicateRow("/queue/a", "alice", "id", 2e9)),
     ],
-    [DropMessages("/queue/a", 9, 30), PutMessage("/queue/DLQ", _message(70)), DropMessage("/queue/a", 3)],
-    [PutValue(_message(71, "X/a")), DropValue("X/b"), DropDelayed(60), PutMessage("/queue/a", _message(60))],
-    [DropSubscription("till", "t"), DropDuplicate("/queue/a", "alice", "id"), *_puts(80, 3)],
-    # One message in several lines, some of many pages; and each of the ways in which it leaves one.
-    [PutShared(_DURABLE, _message(number, "/topic/t", 9000)) for number in range(100, 106)],
-    [DropMessage(_DURABLE[0], 100), PutAttempts(_DURABLE[1], 101, 2), DropMessages(_DURABLE[2], 101, 104)],
     [
-        DropMessages(_DURABLE[0], 100, 105),
-        PutMessage(_DURABLE[0], _message(110)),
-        DropMessage(_DURABLE[1], 103),
+        *drop_messages("/queue/a", 9, 30),
+        put_message("/queue/DLQ", _message(70)),
+        *drop_message("/queue/a", 3),
     ],
-    [DropMessage(_DURABLE[2], 105), DropMessage(_DURABLE[1], 102), PutMessage("/queue/DLQ", _message(111))],
-    [DropSession("till"), DropMessages("/queue/a", 0, 79), DropMessages(_DURABLE[1], 0, 106)],
+    [
+        put_value(_message(71, "X/a")),
+        Drop(VALUES, ("X/b",)),
+        Drop(DELAYED, (60,)),
+        put_message("/queue/a", _message(60)),
+    ],
+    [Drop(SUBSCRIPTIONS, ("till", "t")), Drop(DUPLICATES, ("/queue/a", "alice", "id")), *_puts(80, 3)],
+    # One message in several lines, some of many pages; and each of the ways in which it leaves one.
+    [
+        write
+        for number in range(100, 106)
+        for write in put_shared(_DURABLE, _message(number, "/topic/t", 9000))
+    ],
+    [
+        *drop_message(_DURABLE[0], 100),
+        *set_attempts(_DURABLE[1], 101, 2),
+        *drop_messages(_DURABLE[2], 101, 104),
+    ],
+    [
+        *drop_messages(_DURABLE[0], 100, 105),
+        put_message(_DURABLE[0], _message(110)),
+        *drop_message(_DURABLE[1], 103),
+    ],
+    [
+        *drop_message(_DURABLE[2], 105),
+        *drop_message(_DURABLE[1], 102),
+        put_message("/queue/DLQ", _message(111)),
+    ],
+    [
+        *(Drop(table, ("till", "s")) for table in (SUBSCRIPTIONS, PENDING)),
+        Drop(SESSIONS, ("till",)),
+        *drop_messages("/queue/a", 0, 79),
+        *drop_messages(_DURABLE[1], 0, 106),
+    ],
 )
 
 

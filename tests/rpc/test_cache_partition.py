@@ -10,7 +10,7 @@ import pytest
 
 from nebula.errors import SettingsError
 from nebula.rpc.client.cache_partition import cache_partition_of
-from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.client.tls import TlsOptions
 
 A = "stomp://alice:secret@a.example"
 

@@ -19,7 +19,7 @@ from nebula.errors import ConnectionLost, Refused
 from nebula.rpc.client.client import Client
 from nebula.rpc.client.values import LastValue, ValueChanges
 from nebula.rpc.errors import UnexpectedReply
-from nebula.stomp.subscription import Subscription
+from nebula.stomp.client.subscription import Subscription
 from nebula.testing import Faults, RunningBroker
 from tests.rpc.scripted import brokers, welcome
 from tests.stomp.peer import Peer

@@ -25,7 +25,7 @@ from nebula.rpc.contract.retry import Retry
 from nebula.rpc.discovery import Instance
 from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import StompClient
-from nebula.stomp.messages import AckMode
+from nebula.stomp.client.messages import AckMode
 from tests.own_logs import all_logs
 from tests.rpc.scripted import Script, answer_to, brokers, header, request, welcome
 from tests.stomp.peer import Peer, receipt_of

@@ -19,7 +19,7 @@ from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.verbs import target_of, verb
 from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import AckMode, StompClient
-from nebula.stomp.link import Link
+from nebula.stomp.client.link import Link
 from tests.rpc.conftest import RunningBroker, Serving
 
 

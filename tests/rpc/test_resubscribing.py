@@ -7,7 +7,7 @@ import anyio.lowlevel
 import pytest
 
 from nebula.rpc.client.client import Client
-from nebula.stomp.messages import AckMode
+from nebula.stomp.client.messages import AckMode
 from tests.rpc.scripted import Script, brokers, header, welcome
 from tests.stomp.peer import Peer, receipt_of
 

@@ -6,6 +6,7 @@ import pytest
 
 from nebula.errors import SettingsError
 from nebula.stomp.addresses import Address, parse_address
+from nebula.stomp.client.ambient import broker_address
 
 
 @pytest.mark.parametrize(
@@ -39,14 +40,14 @@ def test_address_names_host_port_login_and_virtual_host(url: str, address: Addre
 def test_default_is_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NEBULA_BROKER", raising=False)
 
-    assert parse_address() == Address("127.0.0.1", 61613)
+    assert broker_address() == Address("127.0.0.1", 61613)
 
 
 def test_environment_names_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEBULA_BROKER", "stomp://elsewhere:7")
 
-    assert parse_address() == Address("elsewhere", 7)
-    assert parse_address("stomp://here") == Address("here", 61613)
+    assert broker_address() == Address("elsewhere", 7)
+    assert broker_address("stomp://here") == Address("here", 61613)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from nebula.errors import (
 )
 from nebula.headers import RECEIPT_ON_REJECTION
 from nebula.stomp.client import Receipt, StompClient
-from nebula.stomp.link import AnyioLink, Link
+from nebula.stomp.client.link import Link
+from nebula.stomp.client.network_links import AnyioLink
 from tests.stomp.peer import DEADLINE, Peer, broker, receipt_of
 
 pytestmark = pytest.mark.anyio

@@ -34,17 +34,21 @@ FAULTS = [
     pytest.param(b"\xff\xfegarbage\n", "unknown command", id="garbage"),
     pytest.param(b"\n\n\0", "NUL", id="nul"),
     pytest.param(b"MESSAGE\0\n\n", "NUL", id="nul-in-command"),
-    pytest.param(b"RECEIPT\n\n\0", "RECEIPT without receipt-id", id="receipt-without-id"),
+    pytest.param(b"RECEIPT\n\n\0", "RECEIPT needs the header receipt-id", id="receipt-without-id"),
     pytest.param(b"RECEIPT\nreceipt-id:other\n\n\0", "RECEIPT for 'other'", id="receipt-never-asked"),
     pytest.param(b"RECEIPT\nreceipt-id:999\n\n\0", "RECEIPT for '999'", id="receipt-not-asked-yet"),
     pytest.param(b"RECEIPT\nreceipt-id:\n\n\0", "RECEIPT for ''", id="receipt-empty"),
     pytest.param(b"RECEIPT\nreceipt-id:3\n\nbody\0", "must not have a body", id="receipt-with-body"),
-    pytest.param(b"MESSAGE\nsubscription:1\ndestination:/a\n\n\0", "without message-id", id="no-message-id"),
     pytest.param(
-        b"MESSAGE\nsubscription:1\nmessage-id:1\n\n\0", "or destination", id="message-without-destination"
+        b"MESSAGE\nsubscription:1\ndestination:/a\n\n\0", "needs the header message-id", id="no-message-id"
     ),
     pytest.param(
-        b"MESSAGE\nmessage-id:1\ndestination:/a\n\n\0", "without subscription", id="no-subscription"
+        b"MESSAGE\nsubscription:1\nmessage-id:1\n\n\0",
+        "needs the header destination",
+        id="message-without-destination",
+    ),
+    pytest.param(
+        b"MESSAGE\nmessage-id:1\ndestination:/a\n\n\0", "needs the header subscription", id="no-subscription"
     ),
     pytest.param(_MESSAGE + b"content-length:2\n\nfour\0", "not NUL", id="length-too-small"),
     pytest.param(_MESSAGE + b"content-length:-1\n\nx\0", "'-1' is not a number", id="length-negative"),

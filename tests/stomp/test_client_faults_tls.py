@@ -12,7 +12,7 @@ from anyio.streams.tls import TLSStream
 from nebula.broker.operations.certificates import make_authority
 from nebula.errors import ConnectFailed, ConnectionLost
 from nebula.stomp.client import StompClient
-from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.client.tls import TlsOptions
 from tests.stomp.faulty import LOOPS, FaultyPeer, RawStream, Waiters, check_ended, mad_broker, quiet
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,8 @@ from websockets.utils import accept_key
 from nebula.errors import ConnectFailed, ConnectionLost
 from nebula.stomp.addresses import Address
 from nebula.stomp.client import StompClient
+from nebula.stomp.client.websocket_link import WebSocketLink
 from nebula.stomp.frames import FrameLimits
-from nebula.stomp.websocket_link import WebSocketLink
 from tests.stomp.faulty import (
     LOOPS,
     FaultyPeer,

@@ -13,13 +13,13 @@ from websockets.utils import accept_key
 
 from nebula.errors import ConnectionLost, NebulaError, ServerError
 from nebula.stomp.addresses import Address
-from nebula.stomp.client_connection import ClientConnection
-from nebula.stomp.client_protocol import ClientProtocol, State
+from nebula.stomp.client.connection import ClientConnection
+from nebula.stomp.client.link import Receiver
+from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt
+from nebula.stomp.client.websocket_link import WebSocketLink
+from nebula.stomp.client_protocol import ClientProtocol
+from nebula.stomp.client_states import State
 from nebula.stomp.frames import FrameLimits
-from nebula.stomp.link import Receiver
-from nebula.stomp.messages import AckMode, Message, Receipt
-from nebula.stomp.subscription import Listener
-from nebula.stomp.websocket_link import WebSocketLink
 from tests.own_logs import own_logs
 from tests.stomp import cut
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from nebula.errors import LocalProtocolError
-from nebula.stomp.client_protocol import VERSIONS, ClientProtocol, State
+from nebula.stomp.client_protocol import VERSIONS, ClientProtocol
+from nebula.stomp.client_states import State
 from nebula.stomp.codec import FrameLimits
 from nebula.stomp.frames import Frame
 

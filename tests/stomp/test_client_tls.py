@@ -15,7 +15,7 @@ from anyio.streams.tls import TLSAttribute, TLSListener, TLSStream
 from nebula.broker.operations.certificates import Authority, Certificate, make_authority
 from nebula.errors import ConnectFailed, ConnectionLost
 from nebula.stomp.client import StompClient
-from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.client.tls import TlsOptions
 from tests.stomp.peer import DEADLINE
 
 pytestmark = pytest.mark.anyio

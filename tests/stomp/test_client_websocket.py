@@ -18,7 +18,7 @@ from nebula.broker.server.tls import ServerTls, TlsFiles
 from nebula.errors import ConnectFailed, NebulaError, ServerError, SettingsError
 from nebula.headers import SENDER
 from nebula.stomp.client import StompClient
-from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.client.tls import TlsOptions
 from tests.stomp.peer import DEADLINE
 
 pytestmark = pytest.mark.anyio

@@ -195,12 +195,12 @@ def test_nothing_of_a_refused_frame_is_held(wire: bytes) -> None:
         parser.begin(V1_2)
         for piece in pieces:
             parser.feed(piece)
-            assert len(parser._held) < 20_000
+            assert len(parser.held) < 20_000
 
         assert parser.failure is not None
-        assert parser._held == b""
+        assert parser.held == b""
         parser.feed(wire)
-        assert parser._held == b""
+        assert parser.held == b""
 
 
 ENDLESS = {
@@ -227,7 +227,7 @@ def test_frame_that_never_ends_is_refused_at_its_limit_octet_by_octet(what: str)
         if parser.failure is not None:
             break
         fed += 1
-        assert len(parser._held) <= (most or 2)
+        assert len(parser.held) <= (most or 2)
 
     assert (parser.failure is None) == (most is None)
     assert fed <= (most or 10_000)
@@ -248,7 +248,7 @@ def test_octets_before_the_opening_frame_is_answered_are_bounded() -> None:
     parser.feed(b"\n")
 
     assert "before the opening frame was answered" in str(parser.failure)
-    assert parser._held == b""
+    assert parser.held == b""
 
 
 # The work. No clock: octets that a search, a copy or a decoding goes over are counted.

@@ -99,8 +99,8 @@ def test_any_octets_give_frames_or_a_failure_and_little_is_held(
             assert len(frame.body) <= LIMITS.max_body_bytes
             assert not frame.body or frame.command in COMMANDS_WITH_BODY
             assert "receipt" not in frame.headers
-        assert len(parser._held) <= most
-        assert parser.failure is None or parser._held == b""
+        assert len(parser.held) <= most
+        assert parser.failure is None or parser.held == b""
 
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)

@@ -11,7 +11,8 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream, TaskGroup
 
 from nebula.stomp.addresses import Address
-from nebula.stomp.link import AnyioLink, Link, connect_link
+from nebula.stomp.client.link import Link
+from nebula.stomp.client.network_links import AnyioLink, connect_link
 from tests.stomp.peer import DEADLINE
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from nebula.stomp.link import AsyncioLink
+from nebula.stomp.client.network_links import AsyncioLink
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from anyio.abc import TaskGroup
 from nebula.errors import ConnectionLost, LocalProtocolError, Refused, Rejected, ServerError
 from nebula.headers import RECEIPT_ON_REJECTION
 from nebula.stomp.client import AckMode, Message, StompClient, Subscription
-from nebula.stomp.link import Link, Receiver
+from nebula.stomp.client.link import Link, Receiver
 from tests.own_logs import all_logs
 from tests.stomp.peer import Peer, broker, receipt_of
 

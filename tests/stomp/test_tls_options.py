@@ -9,7 +9,7 @@ import pytest
 from nebula.broker.operations.certificates import make_authority
 from nebula.errors import SettingsError
 from nebula.stomp.client import StompClient
-from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.client.tls import TlsOptions
 
 URL = "stomps://127.0.0.1:1"
 

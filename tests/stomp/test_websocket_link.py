@@ -17,9 +17,9 @@ from websockets.typing import Subprotocol
 from nebula.errors import ConnectFailed
 from nebula.stomp.addresses import Address
 from nebula.stomp.client import StompClient
+from nebula.stomp.client.link import Link
+from nebula.stomp.client.websocket_link import WebSocketLink
 from nebula.stomp.frames import FrameLimits
-from nebula.stomp.link import Link
-from nebula.stomp.websocket_link import WebSocketLink
 from tests.stomp.peer import DEADLINE
 from tests.stomp.test_link import Connect, Recorder, connect
 

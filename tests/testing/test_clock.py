@@ -20,8 +20,8 @@ from nebula.rpc.client.client import Client
 from nebula.rpc.contract.retry import Retry
 from nebula.rpc.errors import VerbError
 from nebula.rpc.service.responder import Responder
-from nebula.stomp.waiter import runs_on_asyncio
 from nebula.testing import Faults, TestClient, broker, fake, serving, virtual_clock
+from nebula.waiter import runs_on_asyncio
 
 pytestmark = pytest.mark.anyio
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
+from nebula.broker.core.fixed_limits import MAX_REMEMBERED_ANSWERS, MAX_REMEMBERED_CHARACTERS
 from nebula.broker.core.globs import Matcher, compile_glob, escape_glob, is_glob, literal_prefix
 from nebula.headers import (
     BROKER_QUEUE,
@@ -42,10 +43,6 @@ _BROKERS_SERVICE: Final = "nebula"
 
 # What a service says and its callers hear; an instance's or job's name follows the service's.
 _SAID_BY_SERVICE: Final = (SERVICE_PREFIX, f"{SERVICES_TOPIC}.", JOB_PREFIX, JOB_TOPIC_PREFIX)
-
-# Of one principal, and of names that are not absurdly long: together some megabytes.
-_MAX_ANSWERS: Final = 10_000
-_MAX_REMEMBERED_CHARACTERS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,9 +310,9 @@ class _Granted:
 
 def _remember(answers: dict[str, bool], destination: str, *, answer: bool) -> None:
     """Keep an answer. Bounded, as peers choose the names."""
-    if len(destination) > _MAX_REMEMBERED_CHARACTERS:
+    if len(destination) > MAX_REMEMBERED_CHARACTERS:
         return
-    if len(answers) >= _MAX_ANSWERS:
+    if len(answers) >= MAX_REMEMBERED_ANSWERS:
         # To begin anew costs less than to know which are the oldest.
         answers.clear()
     answers[destination] = answer

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nebula.broker.core.access import BROKERS_OWN, Rights
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import Head, Message
 from nebula.broker.core.notes import MESSAGES_DROPPED, SHARE_EXCEEDED, Notes
 from nebula.broker.core.shares import Pool, Resource, Share, Usage, Usages, room
-
-if TYPE_CHECKING:
-    from nebula.broker.core.destinations.postponed import Postponed
-    from nebula.broker.core.destinations.queue import Queue
-    from nebula.broker.core.destinations.queue_store import Holding
-    from nebula.broker.core.storage import PageRequest
 
 # Refusals kept between two writes of the operator's log; the rest are only counted.
 _MAX_REFUSALS: Final = 4
@@ -56,15 +50,8 @@ class Account:
         pools: all other resources.
         dropped: messages that were not delivered, by reason.
         is_disk_low: only writes that free something are allowed.
-        large: queues that hold much in memory; what is stored can be paged out.
-        expiring: queues with messages that will expire.
-        pages: of deep queues, to be read now.
         judged: the message that a queue is to take now, as there was memory for it when it was judged. What
             is done before may take more than was foreseen, such as a new queue or a dead letter.
-        postponed: queues with messages that were NACKed and are not to be delivered again before their time.
-            In the account for the same reason as `uncommitted`.
-        uncommitted: queues with messages that are not delivered until their batch is committed. For each such
-            batch: the number of the first of them, and the batch.
         notes: events for the operator's log.
     """
 
@@ -74,21 +61,16 @@ class Account:
         "_unheard",
         "dead",
         "dropped",
-        "expiring",
         "heads_bytes",
         "is_disk_low",
         "judged",
-        "large",
         "max_bytes",
         "notes",
         "own",
-        "pages",
         "pools",
-        "postponed",
         "refusals",
         "reserved_bytes",
         "stored_bytes",
-        "uncommitted",
         "usages",
         "watermark_bytes",
     )
@@ -119,11 +101,6 @@ class Account:
         self.dropped: Counter[str] = Counter()
         self.is_disk_low = False
         self.judged: Message | None = None
-        self.large: dict[Holding, None] = {}
-        self.expiring: dict[Holding, None] = {}
-        self.pages: list[PageRequest] = []
-        self.postponed: dict[Holding, Postponed] = {}
-        self.uncommitted: dict[Queue, deque[tuple[int, int]]] = {}
         self.notes = Notes()
         self._refusals: list[Refusal] = []
         self._uncounted = 0

@@ -1,8 +1,16 @@
-"""The broker's heart: destinations by name, who is subscribed to them, and what happens on each request.
+"""The broker core: sessions, and every rule that concerns more than one of its parts.
 
-It decides and changes memory; it never writes to anybody. What it decided lies in the outboxes
-of the sessions and in the journal, and `take_work` says which ones the shell has to look at. Time
-is an argument.
+It decides and changes memory; it never writes to anybody, waits, or reads a clock. What it decided lies in
+the outboxes of the sessions and in the journal, and `take_work` says which of them the shell has to look at.
+Time is an argument. The same inputs (with their times) give the same outputs.
+
+    Broker           send, settle, sessions, time
+      sends          judgement of SENDs, publishers that wait for room
+      subscriptions  SUBSCRIBE and UNSUBSCRIBE, durable subscriptions
+      transactions   BEGIN, COMMIT, ABORT and what is between
+      receipts       what waits for the store
+      restore        what an earlier run has left, and pages of deep queues
+      routing        queues, topics and last values
 """
 
 from __future__ import annotations
@@ -10,42 +18,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from nebula.broker.core.access import ANONYMOUS, AccessPolicy, Grants
 from nebula.broker.core.account import Account, Refusal
-from nebula.broker.core.destinations.last_value import LastValues
-from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.destinations.registry import Queues
-from nebula.broker.core.destinations.topic import Topics
-from nebula.broker.core.durable import StandingSession, StandingSessions
+from nebula.broker.core.context import CoreContext
+from nebula.broker.core.durable import StandingSession
 from nebula.broker.core.journal import Journal
+from nebula.broker.core.known_heads import KnownHeads
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import (
-    TOPIC_PREFIX,
-    ContentCheck,
-    Head,
-    Kind,
-)
+from nebula.broker.core.messages import DestinationKind, Head, Message, Verdict
 from nebula.broker.core.policies import PolicyTable
 from nebula.broker.core.profiles import STANDARD, Profile
-from nebula.broker.core.receipts import Awaiting
+from nebula.broker.core.receipts import Receipts
 from nebula.broker.core.reply_rights import ReplyRights
 from nebula.broker.core.restore import Restoring
-from nebula.broker.core.routing import Placing
-from nebula.broker.core.send import Sending
-from nebula.broker.core.session import Session
-from nebula.broker.core.shared_heads import SharedHeads
+from nebula.broker.core.routing import Routing
+from nebula.broker.core.send import Sends
+from nebula.broker.core.session import Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, Share, Usage
-from nebula.broker.core.storage import PageRequest
-from nebula.broker.core.subscribe import SubscribeRequest, Subscribing
-from nebula.broker.core.subscription import Nack, Subscription
-from nebula.broker.core.transaction import HeldSettlement, Outcome
-from nebula.broker.core.transactions import Committing
+from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
+from nebula.broker.core.subscribe import Subscriptions
+from nebula.broker.core.transactions import Transactions
 from nebula.errors import Refused
 from nebula.headers import DEAD_LETTER_QUEUE
 
-__all__ = ["Broker", "Outcome", "SubscribeRequest", "Work"]
+# Looked up once: members of an enum are found by their class's attributes.
+_ACCEPTED: Final = Verdict.ACCEPTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +52,10 @@ class Work:
     """What the shell has to do after an input.
 
     Attributes:
-        dirty: sessions whose outbox is to be written (or who are to be ended).
+        dirty: sessions whose outbox is to be written (or that are to be ended).
         pages: to be read from the store, and handed in by `take_page`.
-        resumed: sessions that were held back and may be read on; True where the wait was in
-            vain and the policy of the destination decides now.
+        resumed: sessions that were held back and may be read on. True: no room was found, and the policy of
+            the destination decides now.
     """
 
     dirty: list[Session]
@@ -65,9 +64,7 @@ class Work:
 
 
 class Broker:
-    """All destinations, and every rule that concerns more than one of them.
-
-    Deterministic: the same inputs (with their times) give the same outputs.
+    """The broker, without its sockets, clock and disk.
 
     Args:
         limits: what peers may use.
@@ -77,9 +74,9 @@ class Broker:
             space, no colon, no backslash.
         first_number: of the first message; above all that an earlier run has used.
         access: who may do what; None: everybody everything but what is reserved.
-        journal: gathers what is to be kept on disk; None: nothing is.
-        wall_offset: what makes wall-clock time (seconds since 1970) of the times that are handed in.
-        last_value_prefixes: what last-value destinations begin with.
+        journal: gathers what goes to disk; None: there is no store.
+        wall_offset: added to the times that are handed in, it gives wall-clock time (seconds since 1970).
+        last_value_prefixes: prefixes of the names of last-value destinations.
         key_of: what a last value is kept under, where two destinations may share it (D.30).
         dead_letter: name of the dead-letter queue.
     """
@@ -99,92 +96,45 @@ class Broker:
         key_of: Callable[[str], str] | None = None,
         dead_letter: str = DEAD_LETTER_QUEUE,
     ) -> None:
-        self.limits = limits or Limits()
-        self.policies = policies or PolicyTable(())
+        limits = limits or Limits()
+        self.context = context = CoreContext(
+            limits=limits,
+            policies=policies or PolicyTable(()),
+            access=access or AccessPolicy(),
+            account=Account(limits, shares),
+            journal=journal,
+            numbers=count(first_number),
+            wall_offset=wall_offset,
+            last_value_prefixes=tuple(last_value_prefixes),
+        )
+        self.limits = limits
+        self.policies = context.policies
+        self.access = context.access
+        self.account = context.account
+        self.journal = journal
         self.incarnation = incarnation
         self.wall_offset = wall_offset
-        self.access = access or AccessPolicy()
-        self.journal = journal
-        self.account = Account(self.limits, shares)
-        if journal is not None:
-            journal.usage_of = self.usage_of
-        self._numbers = count(first_number)
-        self.queues = Queues(
-            self.account,
-            self.limits,
-            self.policies,
-            self._numbers,
-            journal=journal,
-            wall_offset=wall_offset,
-            dead_letter=dead_letter,
-        )
-        self.topics = Topics(self.account)
-        self.values = LastValues(self.account, self._numbers, journal=journal, key_of=key_of)
-        self.standing = StandingSessions(self.limits, self.account, journal)
-        self.placing = Placing(
-            self.account,
-            self.limits,
-            self._numbers,
-            self.queues,
-            self.topics,
-            self.values,
-            self.policies,
-            journal,
-        )
-        self._sending = Sending(
-            self.account,
-            self.limits,
-            self.access,
-            self._numbers,
-            self.queues,
-            self.topics,
-            self.values,
-            self.placing,
-            self.kind_of,
-        )
-        self._subscribing = Subscribing(
-            self.limits, self.account, self.queues, self.topics, self.values, self.standing, self.policies
-        )
-        self.send = self._sending.send
-        self.bury = self._sending.bury
-        self.refuse = self._sending.refuse
-        self.wait_on = self._sending.wait_on
-        self.may_subscribe = self._subscribing.may_subscribe
-        self.subscribe = self._subscribing.subscribe
-        self._prefixes = tuple(last_value_prefixes)
+        self.routing = routing = Routing(context, key_of=key_of, dead_letter=dead_letter)
+        self.queues = routing.queues
+        self.topics = routing.topics
+        self.values = routing.values
+        self.sends = Sends(context, routing)
+        self.subscriptions = Subscriptions(context, routing)
+        self.standing = self.subscriptions.standing
+        self.transactions = Transactions(context, self.sends, self.subscriptions, self.settle)
+        self.receipts = Receipts(context, routing)
         self._sessions: dict[str, Session] = {}
         self._dirty: list[Session] = []
-        self.awaiting = Awaiting(self.limits, self.account, journal, self.queues, self.values)
-        self.waiting = self.awaiting.waiting
-        self.hold_receipt = self.awaiting.hold_receipt
-        self.committed = self.awaiting.committed
-        self.note_backlog = self.awaiting.note_backlog
-        self._committing = Committing(
-            self.limits, self.account, self._sending, self._subscribing, self._settle
-        )
-        self.begin_transaction = self._committing.begin_transaction
-        self.hold_send = self._committing.hold_send
-        self.refuse_send = self._committing.refuse_send
-        self.hold_settlement = self._committing.hold_settlement
-        self.abort = self._committing.abort
-        self.commit = self._committing.commit
-        if journal is not None:
-            restoring = Restoring(
-                self.account,
-                journal,
-                self.access,
-                self.queues,
-                self.values,
-                self.standing,
-                self._subscribing,
-                self.placing,
-                kind_of=self.kind_of,
-                check_of=self.check_of,
-            )
-            self.restore = restoring.restore
-            self.page_after = restoring.page_after
-            self.take_page = restoring.take_page
+        # For `send`: every message passes there.
+        self._epoch = self.access.epoch
+        self._find_queue = self.queues.get
+        self._next_number = context.numbers.__next__
+        self._journal = journal
+        self._max_backlog_bytes = limits.max_commit_backlog_bytes
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
+        if journal is not None:
+            journal.usage_of = self.usage_of
+            self._restoring = Restoring(context, journal, routing, self.subscriptions)
 
     @property
     def destinations(self) -> Mapping[str, Any]:
@@ -199,34 +149,89 @@ class Broker:
     @property
     def held_back_count(self) -> int:
         """Sessions that are not read until there is room."""
-        return len(self._sending.paused)
+        return len(self.sends.paused)
 
     @property
     def delayed_count(self) -> int:
-        """Messages that wait for the time at which they are to be put into their queues."""
-        return self._sending.delayed_count
+        """Messages that wait for the time at which they go into their queues."""
+        return len(self.routing.delayed)
 
     def usage_of(self, principal: str) -> Usage:
         """The usage of a principal, connected or not."""
         return self.account.usages.of(self.access.rights_of(principal))
 
-    def kind_of(self, destination: str) -> Kind:
+    def kind_of(self, destination: str) -> DestinationKind:
         """What a destination is, by its name (D.10)."""
-        if destination.startswith(TOPIC_PREFIX):
-            return Kind.TOPIC
-        return Kind.LAST_VALUE if destination.startswith(self._prefixes) else Kind.QUEUE
-
-    def check_of(self, destination: str) -> ContentCheck | None:
-        """What bodies sent there are judged by."""
-        policy = self.policies.lookup(destination)
-        return None if policy is None else policy.check
+        return self.context.kind_of(destination)
 
     def may_be_kept(self, head: Head) -> bool:
-        """Whether messages with this head go to the disk, if they have to wait."""
-        if head.kind is Kind.QUEUE:
+        """Whether messages with this head go to disk, if they have to wait."""
+        if head.kind.holds_messages:
             is_wanted = head.is_persistent or head.destination in self.policies.copies
             return is_wanted and self.queues.keeps(head.destination)
         return not head.is_ephemeral
+
+    # --- messages ---
+
+    def send(
+        self,
+        session: Session,
+        head: Head,
+        body: bytes,
+        now: float,
+        *,
+        exchange: tuple[str, str] | None = None,
+        may_wait: bool = True,
+    ) -> Verdict:
+        """Hand a message to its destination.
+
+        Args:
+            exchange: a header of this message that others with its head do not share.
+            may_wait: the session can be held back when there is no room. Then nothing has
+                happened, and the session turns up among those `resumed` when it may try again.
+
+        Returns:
+            The verdict. Any other than ACCEPTED means that nothing happened.
+        """
+        if head.free_in != self._epoch:
+            verdict = self.sends.send(session, head, body, now, exchange, may_wait=may_wait)
+        # As most are: all with this head may go to their destination, as was found before.
+        elif head.kind.holds_messages:
+            queue = self._find_queue(head.destination)
+            if queue is None or (head.requires_consumers and not queue.subscriptions):
+                verdict = self.sends.send(session, head, body, now, exchange, may_wait=may_wait)
+            else:
+                message = Message(head, body, self._next_number(), now, exchange)
+                verdict = queue.send(message, now)
+                if verdict is not _ACCEPTED:
+                    size_bytes = message.size_bytes
+                    verdict = self.sends.wait_or_refuse(session, queue, size_bytes, now, may_wait=may_wait)
+        else:
+            message = Message(head, body, self._next_number(), now, exchange)
+            full = self.topics.send(message, now)
+            if full:
+                self.routing.drop_unroomed(full, message)
+            verdict = _ACCEPTED
+        if self._journal is not None and self._journal.backlog_bytes >= self._max_backlog_bytes:
+            self.receipts.hold_back(session)
+        return verdict
+
+    def settle(self, subscription: Subscription, number: int, now: float, nack: Nack | None = None) -> bool:
+        """ACK or NACK a message, or with the mode client it and all before it.
+
+        Args:
+            nack: what a NACK asks for; None: it is an ACK.
+
+        Returns:
+            False: the message is not known, or a NACK means nothing there (D.23).
+        """
+        if nack is None:
+            is_known = subscription.destination.acknowledge(subscription, number, now)
+        else:
+            is_known = subscription.destination.give_back(subscription, number, now, nack)
+        if is_known and subscription.is_drained and not subscription.unacked:
+            self.unsubscribe(subscription, now)
+        return is_known
 
     # --- sessions ---
 
@@ -242,7 +247,8 @@ class Broker:
         """Make the session of a new connection; `enter` it at CONNECT, end it with `close_session`.
 
         Args:
-            place: where the peer comes from. Anonymous peers of different places have shares of their own.
+            place: the peer's address. Anonymous peers of different addresses have shares of their own.
+            connection: for the shell, which finds it in the session; the core does not look at it.
         """
         rights = self.access.rights_of(principal)
         return Session(
@@ -264,7 +270,7 @@ class Broker:
         session.rights = self.access.rights_of(principal)
         session.usage = self.account.usages.of(session.rights, session.place)
         session.reply_rights = ReplyRights(self.account, session.usage)
-        session.heads = SharedHeads(self.account, session.usage)
+        session.heads = KnownHeads(self.account, session.usage)
 
     def enter(self, session: Session, client_id: str | None, now: float) -> None:
         """The peer has connected, and it is known who it is.
@@ -274,7 +280,7 @@ class Broker:
                 that has it is ended (D.19).
 
         Raises:
-            Refused: the session is somebody else's, or the principal has too many connections.
+            Refused: the session is another principal's, or the principal has too many connections.
         """
         id_ = client_id or session.id
         former = self._sessions.get(id_)
@@ -296,7 +302,7 @@ class Broker:
         self.standing.arrive(id_)
 
     def _fills_its_address(self, session: Session) -> bool:
-        """Whether anonymous peers leave no places at their address for whoever logs in there."""
+        """Whether anonymous peers leave no places at their address for peers that log in there."""
         if not session.place or session.principal != ANONYMOUS or session.rights.is_open:
             return False
         most = self.limits.max_connections_per_address
@@ -313,7 +319,7 @@ class Broker:
         """
         # What one of its subscriptions gives back must not go to another one that ends too.
         session.is_choked = True
-        self._committing.abort_all(session, now, lost=lost)
+        self.transactions.abort_all(session, now, lost=lost)
         for subscription in list(session.subscriptions.values()):
             self.unsubscribe(subscription, now, lost=lost)
         self.values.end_ephemerals(session)
@@ -322,32 +328,11 @@ class Broker:
         if session.has_entered:
             session.has_entered = False
             self.account.give_back(Resource.CONNECTIONS, session.usage)
-        self._sending.paused.pop(session, None)
-        self.awaiting.forget(session, is_told=is_told)
+        self.sends.paused.pop(session, None)
+        self.receipts.forget(session, is_told=is_told)
         if self._sessions.get(session.id) is session:
             del self._sessions[session.id]
             self.standing.leave(session.id, now)
-
-    def review(self, grants: Grants | None, now: float) -> None:
-        """Rights have changed: what a subscription may have from now on is judged anew (D.36)."""
-        self.access.replace(grants)
-        self._sending.epoch = self.access.epoch
-        self.topics.is_judged = self.values.is_judged = not self.access.is_open
-        self.topics.forget_reached()
-        self.values.forget_reached()
-        for session in list(self._sessions.values()):
-            for subscription in list(session.subscriptions.values()):
-                queue = subscription.destination
-                # Topics and last values look at each delivery.
-                if subscription.feed is not None:
-                    self.values.review(subscription)
-                if not isinstance(queue, Queue) or queue.rights is not None or queue.is_inbox:
-                    continue
-                if not session.rights.may_subscribe(queue.name):
-                    queue.suspend(subscription)
-                elif not subscription.prefetch:
-                    subscription.prefetch = subscription.window
-                    queue.resume(subscription, now)
 
     def end_durable_session(self, standing: StandingSession, now: float) -> None:
         """Remove a session's durable subscriptions and everything kept for them, and end its connection."""
@@ -355,72 +340,55 @@ class Broker:
         if session is not None:
             session.end("an operator has ended the session")
             self.close_session(session, now, lost=True)
-        self._subscribing.end_session(standing)
-
-    def drop_backlog(self, standing: StandingSession) -> int:
-        """Drop everything that waits for a session; see `Subscribing.drop_backlog`."""
-        return self._subscribing.drop_backlog(standing)
-
-    # --- subscriptions ---
-
-    def begin(self, subscription: Subscription, now: float) -> None:
-        """Let the messages flow: after the RECEIPT was said."""
-        held = subscription.session.held
-        if subscription.feed is not None and held:
-            # D.43: the RECEIPT waits for the store, so that the snapshot does too.
-            subscription.feed.is_held = True
-            held.append((held[-1][0], subscription))
-        subscription.destination.attach(subscription, now)
-
-    def unsubscribe(
-        self, subscription: Subscription, now: float, *, lost: bool = False, removes: bool = False
-    ) -> str | None:
-        """End a subscription; see `Subscribing.unsubscribe`. What open transactions have settled on it
-        stays."""
-        has_transactions = bool(subscription.session.transactions)
-        kept = self._committing.claimed(subscription)[subscription] if has_transactions else ()
-        return self._subscribing.unsubscribe(subscription, now, lost=lost, removes=removes, kept=kept)
-
-    def drain(self, subscription: Subscription) -> bool:
-        """End its deliveries and leave what is un-ACKed with it; see `Subscribing.drain`."""
-        return self._subscribing.drain(subscription)
-
-    def remove_paused(self, session: Session, id: str) -> bool:  # noqa: A002
-        """Remove a durable subscription that is paused; False: there is none."""
-        return self._subscribing.remove_paused(session, id)
-
-    def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:
-        """Settle a message, or with the mode client it and all before it. False: not known."""
-        messages = subscription.settle(number)
-        if messages:
-            subscription.destination.acknowledge(subscription, messages, now)
-            if subscription.is_drained and not subscription.unacked:
-                self.unsubscribe(subscription, now)
-        return bool(messages)
-
-    def negative_acknowledge(self, subscription: Subscription, number: int, now: float, nack: Nack) -> bool:
-        """Give messages back; the scope is that of an ACK. False: not known, or it means nothing (D.23)."""
-        if not subscription.destination.takes_nacks:
-            return False
-        messages = subscription.settle(number)
-        if messages:
-            subscription.destination.give_back(subscription, messages, now, nack)
-            if subscription.is_drained and not subscription.unacked:
-                self.unsubscribe(subscription, now)
-        return bool(messages)
-
-    def _settle(self, action: HeldSettlement, now: float) -> None:
-        if action.target is None:
-            return
-        if action.nack is None:
-            self.acknowledge(*action.target, now)
-        else:
-            self.negative_acknowledge(*action.target, now, action.nack)
+        self.subscriptions.end_session(standing)
 
     def consumer_count(self, name: str) -> int:
         """Subscriptions of a queue at this moment."""
         queue = self.queues.get(name)
         return 0 if queue is None else queue.consumer_count
+
+    def begin(self, subscription: Subscription, now: float) -> None:
+        """Let the messages flow: after the RECEIPT was said."""
+        self.receipts.begin_after(subscription)
+        subscription.destination.attach(subscription, now)
+
+    def unsubscribe(
+        self, subscription: Subscription, now: float, *, lost: bool = False, removes: bool = False
+    ) -> str | None:
+        """End a subscription; see `Subscriptions.unsubscribe`. What open transactions have settled on it
+        stays."""
+        has_transactions = bool(self.transactions.of(subscription.session))
+        kept = self.transactions.claimed(subscription)[subscription] if has_transactions else ()
+        return self.subscriptions.unsubscribe(subscription, now, lost=lost, removes=removes, kept=kept)
+
+    def review(self, grants: Grants | None, now: float) -> None:
+        """Rights have changed: judge anew what a subscription may have from now on (D.36)."""
+        self.access.replace(grants)
+        self._epoch = self.access.epoch
+        self.topics.is_judged = self.values.is_judged = not self.access.is_open
+        self.topics.forget_reached()
+        self.values.forget_reached()
+        for session in list(self._sessions.values()):
+            for subscription in list(session.subscriptions.values()):
+                subscription.destination.review(subscription, now)
+
+    # --- the store ---
+
+    def restore(self, kept: Snapshot, now: float) -> None:
+        """Take up what an earlier run has left, before anything else happens."""
+        self._restoring.restore(kept, now)
+
+    def page_after(self, request: PageRequest, rows: Sequence[StoredMessage]) -> PageRequest | None:
+        """What else is to be read, at once, while `take_page` is called with what was."""
+        return self._restoring.page_after(request, rows)
+
+    def take_page(self, request: PageRequest, rows: Sequence[StoredMessage], now: float) -> None:
+        """Go on with a page that the store has read."""
+        self._restoring.take_page(request, rows, now)
+
+    def committed(self, batch: int, now: float) -> None:
+        """The store has this batch and all before it."""
+        self.receipts.committed(batch, now)
 
     # --- time, and what is to be done ---
 
@@ -433,17 +401,18 @@ class Broker:
     def advance(self, now: float) -> None:
         """Let time pass: drop what has expired, send what is due. Call it some times a second."""
         self.queues.advance(now)
-        self._sending.advance()
-        self.placing.advance(now)
+        self.sends.advance()
+        self.routing.advance(now)
         self.values.advance()
-        self._subscribing.expire(now)
-        self._subscribing.relieve(self._sessions.values())
+        self.subscriptions.expire(now)
+        self.subscriptions.relieve(self._sessions.values())
 
     def take_work(self, now: float) -> Work:
         """What is to be done now. Ask after every input, and do all of it."""
-        resumed = self._sending.take_resumed(now) if self._sending.paused else []
+        resumed = self.sends.take_resumed(now) if self.sends.paused else []
         dirty = self._dirty[:]
         self._dirty.clear()
-        pages = self.account.pages[:]
-        self.account.pages.clear()
+        asked = self.queues.work.pages
+        pages = asked[:]
+        asked.clear()
         return Work(dirty, resumed, pages)

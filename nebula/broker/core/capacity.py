@@ -9,7 +9,7 @@ from nebula.broker.core.delayed import Delayed
 from nebula.broker.core.destinations.last_value import LastValues
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.registry import Queues
-from nebula.broker.core.messages import HEAD_COST_BYTES, Kind, Message
+from nebula.broker.core.messages import HEAD_COST_BYTES, Message
 from nebula.broker.core.shares import Resource, Usage
 
 
@@ -35,7 +35,7 @@ class _Part:
             if self.left is not None:
                 self.left -= 1
         # In a queue that drops its oldest, a waiting message makes room for the next one.
-        return self.queue.could_take(messages, total_bytes) and self.queue.could_hold(size_bytes)
+        return self.queue.store.could_take(messages, total_bytes) and self.queue.store.could_hold(size_bytes)
 
 
 class Rooms:
@@ -70,20 +70,20 @@ class Rooms:
             head.copy_to, message, message.size_bytes + HEAD_COST_BYTES
         ):
             return False
-        if head.kind is Kind.QUEUE:
+        if head.kind.holds_messages:
             if self._ends_at_once(message):
                 return True
             if head.wishes is not None and head.wishes.due(self._now) > self._now:
                 return self._take_later(message)
             return self._take_into(head.destination, message, message.size_bytes)
-        if head.kind is Kind.LAST_VALUE:
+        if head.kind.holds_value:
             self._size_bytes += message.size_bytes
             if message.body and head.destination not in self._values.topics:
                 self._new_values.add(head.destination)
         return self._account.has_room_for(self._size_bytes, self._sender) and self._has_places()
 
     def _ends_at_once(self, message: Message) -> bool:
-        """Whether it expires before it reaches its queue, as in `Placing`."""
+        """Whether it expires before it reaches its queue, as in `Routing`."""
         wishes = message.head.wishes
         if wishes is not None and wishes.expires_at is not None and wishes.expires_at <= self._now:
             return True
@@ -107,8 +107,8 @@ class Rooms:
                 queue = self._new_queues[name] = self._queues.planned(name, self._sender)
                 if not self._has_places():
                     return False
-            part = self._parts[name] = _Part(queue, queue.credit if queue.loses_oldest else None)
-        return part.take(size_bytes) and part.queue.could_keep(message)
+            part = self._parts[name] = _Part(queue, queue.credit if queue.store.loses_oldest else None)
+        return part.take(size_bytes) and part.queue.store.could_keep(message)
 
     def _has_places(self) -> bool:
         wanted = len(self._new_queues) + len(self._new_values)

@@ -7,20 +7,22 @@ from typing import Final
 
 from nebula.broker.core.access import Rights
 from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.destinations.registry import QUEUE_COST_BYTES
+from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
 from nebula.broker.core.destinations.value_feed import ValueFeed
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
+from nebula.broker.core.session import AckMode, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
-from nebula.broker.core.storage import (
-    DropSession,
-    DropSubscription,
-    PutPending,
-    PutSession,
-    PutSubscription,
+from nebula.broker.core.tables import (
+    PENDING,
+    SESSIONS,
+    SUBSCRIPTIONS,
+    Drop,
+    PendingRow,
+    Put,
+    SessionRow,
+    SubscriptionRow,
 )
-from nebula.broker.core.subscription import AckMode, Subscription
 from nebula.errors import Refused
 
 # Memory that CPython uses for a session with durable subscriptions and for each of these, without texts.
@@ -35,12 +37,12 @@ class Durable:
         id: as in SUBSCRIBE.
         pattern: the destination or glob.
         ack_mode, prefetch: of its last SUBSCRIBE.
-        source: keeps what it has still to get: a queue for topics, a feed for last values.
         since: number of what came last before it: after a crash nothing older is told.
+        queue, feed: keep what it has still to get: a bound queue for topics, a feed for last values.
         subscription: the one that is served at present; None while it is paused or away.
     """
 
-    __slots__ = ("ack_mode", "id", "pattern", "prefetch", "since", "source", "subscription")
+    __slots__ = ("ack_mode", "feed", "id", "pattern", "prefetch", "queue", "since", "subscription")
 
     def __init__(
         self,
@@ -48,21 +50,31 @@ class Durable:
         pattern: str,
         ack_mode: AckMode,
         prefetch: int,
-        source: Queue | ValueFeed,
         since: int,
+        *,
+        queue: Queue | None = None,
+        feed: ValueFeed | None = None,
     ) -> None:
         self.id = id
         self.pattern = pattern
         self.ack_mode = ack_mode
         self.prefetch = prefetch
-        self.source = source
         self.since = since
+        self.queue = queue
+        self.feed = feed
         self.subscription: Subscription | None = None
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages or values that it has still to get."""
+        return (0 if self.queue is None else self.queue.store.depth) + (
+            0 if self.feed is None else self.feed.pending_count
+        )
 
     @property
     def cost_bytes(self) -> int:
         """Memory that it costs, without its messages."""
-        bound_bytes = QUEUE_COST_BYTES if isinstance(self.source, Queue) else 0
+        bound_bytes = 0 if self.queue is None else QUEUE_COST_BYTES
         return DURABLE_COST_BYTES + bound_bytes + text_cost_bytes(self.id, self.pattern)
 
 
@@ -149,7 +161,7 @@ class StandingSessions:
         """One more durable subscription, or one that has changed."""
         self.take_in(session, durable)
         if self._journal is not None:
-            row = PutSubscription(
+            row = SubscriptionRow(
                 session.id,
                 durable.id,
                 durable.pattern,
@@ -157,7 +169,7 @@ class StandingSessions:
                 durable.prefetch,
                 durable.since,
             )
-            self._journal.put("subscription", session.id, durable.id, row)
+            self._journal.put(Put(SUBSCRIPTIONS, row))
 
     def remove(self, session: StandingSession, durable: Durable) -> None:
         """One durable subscription less; a session without any is forgotten."""
@@ -165,16 +177,15 @@ class StandingSessions:
         self._account.give_back(Resource.DURABLES, session.usage)
         self._account.release(durable.cost_bytes, session.usage)
         if self._journal is not None:
-            self._journal.put(
-                "subscription", session.id, durable.id, DropSubscription(session.id, durable.id)
-            )
+            for table in (SUBSCRIPTIONS, PENDING):
+                self._journal.put(Drop(table, (session.id, durable.id)))
         if not session.durables:
             del self._by_id[session.id]
             self._account.give_back(Resource.SESSIONS, session.usage)
             self._account.release(SESSION_COST_BYTES + text_cost_bytes(session.id), session.usage)
             self._away.pop(session.id, None)
             if self._journal is not None:
-                self._journal.put("session", session.id, "", DropSession(session.id))
+                self._journal.put(Drop(SESSIONS, (session.id,)))
 
     def arrive(self, id: str) -> None:  # noqa: A002
         """The client of this session has connected."""
@@ -199,7 +210,7 @@ class StandingSessions:
                 return
             yield session
 
-    def restore(self, row: PutSession, rights: Rights, usage: Usage, now: float) -> StandingSession:
+    def restore(self, row: SessionRow, rights: Rights, usage: Usage, now: float) -> StandingSession:
         """Take what was kept by an earlier run. All are away at first."""
         session = self._make(row.id, rights, usage)
         offset = 0.0 if self._journal is None else self._journal.wall_offset
@@ -217,12 +228,9 @@ class StandingSessions:
             return
         for session in self._by_id.values():
             for durable in session.durables.values():
-                feed = durable.source
-                if isinstance(feed, ValueFeed):
-                    pending = tuple(topic.destination for topic in feed.pending())
-                    self._journal.put(
-                        "pending", session.id, durable.id, PutPending(session.id, durable.id, pending)
-                    )
+                if durable.feed is not None:
+                    pending = tuple(topic.destination for topic in durable.feed.pending())
+                    self._journal.put(Put(PENDING, PendingRow(session.id, durable.id, pending)))
 
     def _make(self, id: str, rights: Rights, usage: Usage) -> StandingSession:  # noqa: A002
         session = self._by_id[id] = StandingSession(id, rights, usage)
@@ -234,5 +242,5 @@ class StandingSessions:
         if self._journal is not None:
             since = session.away_since
             wall = None if since is None else since + self._journal.wall_offset
-            row = PutSession(session.id, session.rights.principal, wall)
-            self._journal.put("session", session.id, "", row)
+            row = SessionRow(session.id, session.rights.principal, wall)
+            self._journal.put(Put(SESSIONS, row))

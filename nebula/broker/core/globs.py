@@ -11,13 +11,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from nebula.broker.core.fixed_limits import MAX_GLOB_CHARACTERS, MAX_GLOB_STARS
+
 Matcher: TypeAlias = Callable[[str], object]
 
 GLOB_CHARACTERS: Final = frozenset("*?[]")
 
-# A name of 8 KiB against the worst pattern within these takes some milliseconds; real ones are far below.
-MAX_CHARACTERS: Final = 512
-MAX_STARS: Final = 32
 
 # A compiled pattern costs some 2 to 20 KB, and any subscriber may name new ones.
 _MAX_COMPILED: Final = 1024
@@ -70,11 +69,11 @@ def compile_glob(pattern: str) -> Matcher:
 def _compile(pattern: str) -> Matcher:
     if not is_glob(pattern):
         return pattern.__eq__
-    if len(pattern) > MAX_CHARACTERS:
-        raise ValueError(f"has {len(pattern)} characters: a glob has at most {MAX_CHARACTERS}")
+    if len(pattern) > MAX_GLOB_CHARACTERS:
+        raise ValueError(f"has {len(pattern)} characters: a glob has at most {MAX_GLOB_CHARACTERS}")
     stars = len(_STARS.findall(pattern))
-    if stars > MAX_STARS:
-        raise ValueError(f"has {stars} stars: a glob has at most {MAX_STARS}")
+    if stars > MAX_GLOB_STARS:
+        raise ValueError(f"has {stars} stars: a glob has at most {MAX_GLOB_STARS}")
     return re.compile(_regex(_groups(pattern))).fullmatch
 
 

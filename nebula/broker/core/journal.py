@@ -1,44 +1,66 @@
-"""What happened, as rows for the store, gathered into batches."""
+"""Journal of what happened, as rows gathered into batches.
+
+Group commit, the core's half. Everything that must survive a crash passes here as a row; the shell takes all
+rows at once as one batch and hands it to the store (`nebula.broker.store.writer` is the other half). Two
+things make a batch cheap. Rows are keyed by table and key, so that of several changes to one thing only the
+last is written, and a message that was sent and acknowledged between two batches never reaches the disk. And
+rows are made when the batch is taken: until then the journal has a reference to the message, and no more.
+
+`batch` numbers the batches. A RECEIPT for something persistent is held with the number of the batch that was
+being gathered, and sent when the shell says that this batch is committed.
+
+This module is part of the core, and not of `nebula.broker.store`: every destination calls it, it is pure, and
+the core does not import the store.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Final, cast
+from typing import Any, Final, NewType, cast
 
-from nebula.broker.core.messages import Head, Kind, Message, wanted_priority
+from nebula.broker.core.messages import DestinationKind, Head, Message, wanted_priority
 from nebula.broker.core.shares import Usage
-from nebula.broker.core.storage import (
-    DropDelayed,
-    DropDuplicate,
-    DropMessage,
-    DropMessages,
-    DropPostponed,
-    DropValue,
-    PutAttempts,
-    PutDelayed,
-    PutDuplicate,
-    PutMessage,
-    PutPostponed,
-    PutShared,
-    PutValue,
-    StoredMessage,
+from nebula.broker.core.storage import StoredMessage
+from nebula.broker.core.tables import (
+    BODIES,
+    DELAYED,
+    DUPLICATES,
+    MESSAGES,
+    POSTPONED,
+    SHARED_MESSAGES,
+    VALUES,
+    DelayedRow,
+    Drop,
+    DropRange,
+    DuplicateRow,
+    Headers,
+    PostponedRow,
+    Put,
+    SetAttempts,
     Write,
     may_share,
+    tables_of,
 )
 from nebula.headers import REPLY_TO, SENDER
 
 # Heads of restored messages that are remembered at most.
 _KNOWN_HEADS: Final = 1024
 
-# A run of so many drops is one statement of its own: half the work for the store. For a shorter one that
+# Rows of messages are made as plain tuples, in half the time of their named ones.
+
+# A run of this many drops is one statement of its own: half the work for the store. For a shorter one that
 # costs more than it saves, as statements cost more than rows (docs/decisions/0010).
 _LONG_RUN: Final = 64
 
-_Key = tuple[str | int, ...]
+Batch = NewType("Batch", int)
+"""The number of a batch, and the ticket for what waits until it is durable. Batches commit in order."""
+
+_RowKey = tuple[Any, ...]
+"""A table, and the key of a row in it."""
 
 _Held = tuple[str, Message, int]
-"""A row that is still to be made: of which queue (empty: a value), of what, and its failed deliveries."""
+"""A row that is still to be made: of which line (empty: a value), of what, and its failed deliveries."""
 
 
 class _Run:
@@ -51,47 +73,49 @@ class _Run:
         self.after = number - 1
         self.up_to = number
 
-    def rows(self) -> Sequence[Write]:
+    def writes(self) -> Sequence[Write]:
         """What the store is told of it."""
-        if self.up_to - self.after >= _LONG_RUN:
-            return (DropMessages(self.line, self.after, self.up_to),)
-        return [DropMessage(self.line, number) for number in range(self.after + 1, self.up_to + 1)]
+        line, after, up_to = self.line, self.after, self.up_to
+        if up_to - after >= _LONG_RUN:
+            return [DropRange(table, line, after, up_to) for table in tables_of(line)]
+        keys = ((line, up_to),) if up_to - after == 1 else [(line, n) for n in range(after + 1, up_to + 1)]
+        drops: list[Write] = [Drop(MESSAGES, key) for key in keys]
+        if line[:1] == "\0":  # `may_share` inlined
+            drops += [Drop(SHARED_MESSAGES, key) for key in keys]
+        return drops
 
 
 class Journal:
     """Gathers rows until the shell takes them as one batch.
 
-    Of rows about one thing the last counts, and what was put and dropped in one batch never
-    reaches the store. Rows are made when they are taken, so that a value that changes often costs
-    one of them.
-
     Args:
-        wall_offset: what makes wall-clock time (seconds since 1970) of the broker's own.
+        wall_offset: add it to the broker's own time to get wall-clock time (seconds since 1970).
 
     Attributes:
         batch: number of the batch that is being gathered.
-        taken_number: the highest number of the messages in all batches that were taken. When the last of
-            those is committed, the store has all up to it.
-        count: rises with every change: who compares it knows whether an input left any.
+        taken_number: the highest message number in all batches that were taken. When the last of those is
+            committed, the store has everything up to it.
+        told: the batch that has what was told since this was last set to None, which is done before each
+            frame; None: nothing was told. See `receipts` for what it is good for.
         backlog_bytes: of messages and values that were put and are not committed yet.
         usage_of: finds who pays for a sender's restored messages; set by the broker.
     """
 
     def __init__(self, wall_offset: float = 0.0) -> None:
         self.wall_offset = wall_offset
-        self.batch = 1
-        self.count = 0
+        self.batch = Batch(1)
+        self.told: Batch | None = None
         self.backlog_bytes = 0
         self._taken_bytes = 0
         self.taken_number = 0
         self._last_number = 0
-        self._rows: dict[_Key, Write | _Held] = {}
-        # Before all rows: what is put again after it was dropped is there.
+        self._rows: dict[_RowKey, Write | _Held] = {}
+        # Taken before all rows: a message that is put again after it was dropped stays.
         self._runs: list[_Run] = []
         self.usage_of: Callable[[str], Usage] = Usage
         self._heads: dict[tuple[object, ...], tuple[Head, object]] = {}
-        # Of `_rows` those messages that the store has already, with another count.
-        self._again: set[_Key] = set()
+        # The messages in `_rows` that the store has already, with other attempts.
+        self._again: set[_RowKey] = set()
         # By message number: the lines that it was put into, if there may be several.
         self._shared: dict[int, list[str]] = {}
 
@@ -106,44 +130,48 @@ class Journal:
         return not self._rows and not self._runs
 
     def put_message(self, queue: str, message: Message, payer: Usage) -> None:
-        """A queue holds `message`, which is newer than all before it."""
-        self.count += 1
+        """A line holds `message`, which is newer than all before it. `payer` pays for its place on disk."""
+        self.told = self.batch
         size_bytes = message.size_bytes
         self.backlog_bytes += size_bytes
         # `Message.disk_bytes` written out, here and below: all that is kept passes here.
         payer.disk_bytes += size_bytes + message.head.text_characters
         self._last_number = message.number
-        self._rows["message", queue, message.number] = (queue, message, 0)
+        self._rows[MESSAGES, queue, message.number] = (queue, message, 0)
         if message.shared is not None:  # it has several receivers
             self._shared.setdefault(message.number, []).append(queue)
 
     def put_again(self, queue: str, message: Message, attempts: int) -> None:
-        """A queue still holds it, after so many deliveries that failed."""
-        key = ("message", queue, message.number)
+        """A line still holds `message`; `attempts` deliveries have failed."""
+        number = message.number
+        key = (MESSAGES, queue, number)
         if key not in self._rows:
             self._again.add(key)
-        self.count += 1
+        self.told = self.batch
         if key in self._again and may_share(queue):
             # Its content may be shared with other lines, and must not be copied for this one.
-            self._rows[key] = PutAttempts(queue, message.number, attempts)
+            for table in (MESSAGES, SHARED_MESSAGES):
+                self._rows[table, queue, number] = SetAttempts(table, (queue, number), attempts)
         else:
             self._rows[key] = (queue, message, attempts)
 
     def drop_message(self, queue: str, message: Message, payer: Usage) -> None:
-        """A queue holds it no more."""
-        self.count += 1
+        """A line no longer holds `message`."""
+        self.told = self.batch
         number = message.number
         payer.disk_bytes -= message.size_bytes + message.head.text_characters
-        # Older ones are in no row, unless with another count.
+        # Older ones are in no row, unless they were put again.
         if number > self.taken_number or self._again:
-            key = ("message", queue, number)
+            key = (MESSAGES, queue, number)
             row = self._rows.pop(key, None)
-            # Only what the store has not heard of yet can be taken back. It may have come from elsewhere on
-            # the disk: who settled it waits until it is known there that it has left.
+            # Only a row that the store does not have can be left out. A message that was put again is on the
+            # disk, and its receiver waits until it is gone from there.
             if row is not None and key not in self._again:
                 self.backlog_bytes -= message.size_bytes
                 return
-            self._again.discard(key)
+            if key in self._again:
+                self._again.remove(key)
+                self._rows.pop((SHARED_MESSAGES, queue, number), None)
         runs = self._runs
         if runs and runs[-1].up_to == number - 1 and runs[-1].line == queue:
             runs[-1].up_to = number
@@ -151,150 +179,153 @@ class Journal:
             runs.append(_Run(queue, number))
 
     def drop_messages(self, line: str, after: int, up_to: int) -> None:
-        """All that the store has of a line between these numbers is gone."""
-        self.count += 1
-        self._rows["messages", line, up_to] = DropMessages(line, after, up_to)
+        """Everything that the store has of a line with `after < number <= up_to` is gone."""
+        self.told = self.batch
+        for table in tables_of(line):
+            self._rows["range", table, line, up_to] = DropRange(table, line, after, up_to)
 
     def put_delayed(self, message: Message, due: float) -> None:
-        """`message` is to be sent to its queue when it is due."""
-        self.count += 1
+        """`message` is sent to its queue when it is due."""
         self.backlog_bytes += message.size_bytes
-        self._rows["delayed", "", message.number] = PutDelayed(
-            self._stored(message, 0), due + self.wall_offset
+        headers, expires_at = self._content(message)
+        deliver_at = due + self.wall_offset
+        destination, is_request = message.head.destination, message.is_request
+        row = DelayedRow(
+            message.number, destination, deliver_at, headers, message.body, expires_at, 0, is_request
         )
+        self.put(Put(DELAYED, row))
 
     def drop_delayed(self, message: Message) -> None:
         """It has been sent, or never will be."""
-        key = ("delayed", "", message.number)
-        self.count += 1
-        if isinstance(self._rows.pop(key, None), PutDelayed):
+        key = (DELAYED, message.number)
+        self.told = self.batch
+        if isinstance(self._rows.pop(key, None), Put):
             self.backlog_bytes -= message.size_bytes
         else:
-            self._rows[key] = DropDelayed(message.number)
+            self._rows[key] = Drop(DELAYED, (message.number,))
 
     def put_postponed(self, line: str, number: int, due: float) -> None:
-        """A message of a line is not to be delivered again before it is due."""
-        self.count += 1
-        self._rows["postponed", line, number] = PutPostponed(line, number, due + self.wall_offset)
+        """A message of a line is not delivered again before it is due."""
+        self.put(Put(POSTPONED, PostponedRow(line, number, due + self.wall_offset)))
 
     def drop_postponed(self, line: str, number: int) -> None:
         """It may be delivered again, or is gone."""
-        self.count += 1
-        # Even where its row is still to be written: the store may have an earlier one.
-        self._rows["postponed", line, number] = DropPostponed(line, number)
+        # Even if its row is still to be written: the store may have an earlier one.
+        self.put(Drop(POSTPONED, (line, number)))
 
     def put_duplicate(self, destination: str, principal: str, dedup_id: str, until: float) -> None:
         """Remember until then that this principal has used the `dedup-id` there."""
-        self.count += 1
-        row = PutDuplicate(destination, principal, dedup_id, until + self.wall_offset)
-        self._rows["duplicate", destination, principal, dedup_id] = row
+        self.put(Put(DUPLICATES, DuplicateRow(destination, principal, dedup_id, until + self.wall_offset)))
 
     def drop_duplicate(self, destination: str, principal: str, dedup_id: str) -> None:
         """It may be used again."""
-        self.count += 1
-        row = DropDuplicate(destination, principal, dedup_id)
-        self._rows["duplicate", destination, principal, dedup_id] = row
-
-    def touch(self) -> None:
-        """What was asked for has happened before, maybe in a batch that is not committed: wait for that."""
-        self.count += 1
+        self.put(Drop(DUPLICATES, (destination, principal, dedup_id)))
 
     def put_value(self, message: Message) -> None:
         """The present value of a last-value destination."""
-        self.count += 1
+        self.told = self.batch
         # A value that changes often counts each time: then its publisher waits for one commit.
         self.backlog_bytes += message.size_bytes
-        self._rows["value", message.head.destination, 0] = ("", message, 0)
+        self._rows[VALUES, message.head.destination] = ("", message, 0)
 
     def drop_value(self, destination: str) -> None:
         """A last-value destination keeps nothing."""
-        self.count += 1
-        self._rows["value", destination, 0] = DropValue(destination)
+        self.put(Drop(VALUES, (destination,)))
 
-    def put(self, kind: str, session: str, subscription: str, write: Write) -> None:
-        """Anything else that is named by these three. `write` replaces an earlier one."""
-        self.count += 1
-        key = (kind, session, subscription)
-        self._rows.pop(key, None)  # a session's row must stand behind the drop of an older one
-        self._rows[key] = write
+    def put(self, write: Put | Drop) -> None:
+        """A row of any table, as it is to be written. It replaces an earlier write to the same row."""
+        self.told = self.batch
+        table, values = write
+        self._rows[(table, *values[: table.key_width])] = write
 
-    def take(self) -> tuple[int, list[Write]]:
+    def touch(self) -> None:
+        """What was asked for has happened before, maybe in a batch that is not committed: wait for that."""
+        self.told = self.batch
+
+    def take(self) -> tuple[Batch, list[Write]]:
         """The batch and its number. What comes from now on is the next one."""
         number, rows, runs = self.batch, self._rows, self._runs
-        self.batch += 1
+        self.batch = Batch(number + 1)
         self.taken_number = self._last_number
         self._taken_bytes = self.backlog_bytes
         self._rows, self._runs = {}, []
         self._again.clear()
-        writes: list[Write] = list(chain.from_iterable(run.rows() for run in runs))
+        writes: list[Write] = list(chain.from_iterable(run.writes() for run in runs))
         if self._shared:
             writes += self._take_shared(rows)
-        # A plain tuple is what is still to be made a row of; rows are tuples with a name, or none.
+        # A plain tuple is a row that is still to be made; writes are tuples with a name.
         writes += [
-            self._row(*row) if type(row) is tuple else row  # type: ignore[misc]  # not narrowed by `type`
+            self._put(*row) if type(row) is tuple else row  # type: ignore[misc]  # not narrowed by `type`
             for row in rows.values()
         ]
         return number, writes
 
-    def _take_shared(self, rows: dict[_Key, Write | _Held]) -> Iterator[Write]:
+    def _take_shared(self, rows: dict[_RowKey, Write | _Held]) -> Iterator[Write]:
         """Take the messages that are in several lines, as rows that share their content."""
         shared, self._shared = self._shared, {}
         for number, lines in shared.items():
             # Some or all of the lines may have dropped it again.
-            keys = [key for line in lines if (key := ("message", line, number)) in rows]
+            keys = [key for line in lines if (key := (MESSAGES, line, number)) in rows]
             if len(keys) < 2:
                 continue
-            # Rows of this batch are not written yet.
+            # None of them has reached the store, so that none is a write yet.
             held = cast("list[_Held]", [rows.pop(key) for key in keys])
-            yield PutShared(tuple(line for line, _, _ in held), self._stored(held[0][1], 0))
-            yield from (PutAttempts(line, number, attempts) for line, _, attempts in held if attempts)
+            message = held[0][1]
+            headers, expires_at = self._content(message)
+            body = (number, message.head.destination, headers, message.body, expires_at, message.is_request)
+            yield Put(BODIES, body)
+            for line, _, attempts in held:
+                yield Put(SHARED_MESSAGES, (line, number, attempts))
 
     def committed(self) -> None:
         """The store has the batch that was taken last."""
         self.backlog_bytes -= self._taken_bytes
         self._taken_bytes = 0
 
-    def _row(self, queue: str, message: Message, attempts: int) -> Write:
-        stored = self._stored(message, attempts)
-        return PutMessage(queue, stored) if queue else PutValue(stored)
+    def _put(self, line: str, message: Message, attempts: int) -> Put:
+        headers, expires_at = self._content(message)
+        head = message.head
+        if line:
+            row = (line, message.number, head.destination, headers)
+            return Put(MESSAGES, (*row, message.body, expires_at, attempts, message.is_request))
+        value = (head.destination, message.number, headers)
+        return Put(VALUES, (*value, message.body, expires_at, attempts, message.is_request))
 
-    def _stored(self, message: Message, attempts: int) -> StoredMessage:
+    def _content(self, message: Message) -> tuple[Headers, float | None]:
+        """What a row has of a message that is not in it as such: its headers, and when it expires."""
         passed_on = message.head.headers[1:]
         if message.exchange is not None:
             passed_on += (message.exchange,)
-        expires_at = None if message.expires_at is None else message.expires_at + self.wall_offset
-        return StoredMessage(
-            message.number,
-            message.head.destination,
-            passed_on,
-            message.body,
-            expires_at,
-            attempts,
-            message.is_request,
-        )
+        expires_at = message.expires_at
+        return passed_on, None if expires_at is None else expires_at + self.wall_offset
 
     def begin(self, number: int) -> None:
-        """The store has all messages up to this number, of earlier runs."""
+        """The store has all messages up to this number, from earlier runs."""
         self._last_number = self.taken_number = number
 
     def restore(
-        self, stored: StoredMessage, kind: Kind, *, is_dead: bool = False, priority: int | None = None
+        self,
+        stored: StoredMessage,
+        kind: DestinationKind,
+        *,
+        is_dead: bool = False,
+        priority: int | None = None,
     ) -> Message:
         """The message that a row was made of.
 
         Args:
-            is_dead: it is a dead letter, which nobody is to answer.
-            priority: the level that it was kept in; None: the one that it asks for.
+            is_dead: it is a dead letter, which has no right to a reply.
+            priority: the level that it was stored in; None: the one that it asks for.
         """
         number, destination, headers, body, expires_at, _, is_request = stored
-        # Of those that follow each other many have the same headers, which are one object then, and by far
-        # the longest to compare.
+        # Many messages in a row have equal headers, which the store hands over as one object. Comparing the
+        # object's id spares comparing the headers.
         key = (kind, destination, id(headers), is_request, is_dead, priority)
         known = self._heads.get(key)
         if known is None:
             if len(self._heads) >= _KNOWN_HEADS:
                 self._heads.clear()
-            # With the headers, whose `id` another object would have otherwise.
+            # Together with the headers: while they live, no other object has their `id`.
             head = self._head(kind, destination, headers, is_request, is_dead, priority)
             known = self._heads[key] = head, headers
         message = Message(known[0], body, number, 0.0)
@@ -303,7 +334,7 @@ class Journal:
 
     def _head(
         self,
-        kind: Kind,
+        kind: DestinationKind,
         destination: str,
         headers: tuple[tuple[str, str], ...],
         is_request: bool,
@@ -322,7 +353,7 @@ class Journal:
             passed_on,
             is_persistent=True,
             time_to_live=0.0 if is_request else None,
-            # Who gets this request now may answer it, judged by who it was that asked (DESIGN 4).
+            # The receiver may reply, with the rights of the one who asked.
             reply_to=None if is_dead else fields.get(REPLY_TO),
             priority=wanted_priority(fields) if priority is None else priority,
             usage=self.usage_of(sender),

@@ -1,4 +1,7 @@
-"""Every limit that a peer can press: its number, its unit, why this number, what happens at it."""
+"""Limits of what peers can use, as settings: number, unit, why this number, and what happens at it.
+
+Bounds that no setting changes are in `fixed_limits`.
+"""
 
 from __future__ import annotations
 

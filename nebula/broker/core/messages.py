@@ -1,10 +1,15 @@
-"""Messages, and the verdicts on them."""
+"""Messages, their heads, and the verdicts on them.
+
+A `Head` is all that the SENDs with one header block have in common: what they ask for, what is passed on,
+what is known of the sender's rights. Most publishers repeat their headers, so most messages cost a body and a
+few references. See `known_heads` for how heads come to be shared, and who pays for them.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
-from copy import copy
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
@@ -26,20 +31,27 @@ class Verdict(Enum):
     DUPLICATE = headers.DUPLICATE
     """Its `dedup-id` was used before: it is accepted, and nothing happens."""
     WAIT = "wait"
-    """Nothing happened yet: the sender is to be read no further until the broker says so."""
+    """Nothing happened yet: read the sender no further until the broker says so."""
 
     # Members are compared by identity all over the hot path, and hashed in the RECEIPT table.
     __hash__ = object.__hash__
 
 
-class Kind(Enum):
-    """The kinds of destinations (D.10)."""
+@dataclass(frozen=True, slots=True, eq=False)
+class DestinationKind:
+    """What a kind of destination does with messages (D.10). Each kind is declared once, with its class.
 
-    QUEUE = "queue"
-    TOPIC = "topic"
-    LAST_VALUE = "last-value"
+    Attributes:
+        name: as in settings and replies.
+        holds_messages: each message waits for one consumer, may be delayed, and may become a dead letter.
+        fans_out: each message goes to all who are subscribed at that moment.
+        holds_value: a message replaces the one before it.
+    """
 
-    __hash__ = object.__hash__
+    name: str
+    holds_messages: bool = False
+    fans_out: bool = False
+    holds_value: bool = False
 
 
 class Content(Enum):
@@ -70,13 +82,13 @@ def wanted_priority(fields: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What few SENDs ask for.
+    """Rare requests of a SEND.
 
     Attributes:
         expires_at: when the message becomes a dead letter, or None.
-        delay: seconds until it is put into its queue, or None.
-        deliver_at: when that is to happen, or None. The later one counts.
-        dedup_id: what no other message there may have within a window, or None.
+        delay: seconds until it goes into its queue, or None.
+        deliver_at: when it goes there, or None. The later one counts.
+        dedup_id: an id that no other message there may have within a window, or None.
     """
 
     expires_at: float | None = None
@@ -89,7 +101,7 @@ class Wishes:
         return max(now, now + (self.delay or 0.0), self.deliver_at or now)
 
 
-# What keeping a message costs beside its body, a head beside its headers, and a header beside its
+# What keeping a message costs besides its body, a head besides its headers, and a header besides its
 # text: the objects of CPython around them. Counting a little too much is safe, too little is not.
 MESSAGE_COST_BYTES = 320
 HEAD_COST_BYTES = 1100
@@ -97,154 +109,103 @@ EXCHANGE_COST_BYTES = 200
 HEADER_COST_BYTES = 180
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Head:
     """What all messages of one header block have in common. Shared; only the broker writes to it.
 
+    Args:
+        passed_on: the headers that receivers get, without destination and sender.
+
     Attributes:
-        destination: where the SEND goes; `kind` is what that is.
-        headers: what is passed on to receivers, in order; nothing of it belongs to one
-            delivery. The first is the destination, the second the sender.
+        destination: where the SEND goes; `kind` is the kind of that.
+        headers: passed on to receivers, in order; nothing of them belongs to one delivery. The first is the
+            destination, the second the sender.
         sender: the principal of the sender.
         usage: pays for the messages unless something else is said: that of the sender.
         requires_consumers: refuse the message when nobody listens (D.49).
         is_persistent: keep it on disk, where it waits.
         is_ephemeral: the value goes with its publisher (PROTOCOL G).
         is_quiet: a RECEIPT comes only if the verdict is not that it is accepted.
-        is_moved: what it was is dropped from the disk at the same time, so that it takes no more room there.
-        time_to_live: of a request: seconds from arrival, after which it is only counted. None: it is no
-            request, or has all the time of the world. One that was stored has its own time.
-        wishes: what few ask for, or None.
+        is_moved: its former row on disk is dropped at the same time, so that it takes no more room there.
+        time_to_live: of a request: seconds from arrival, after which it is dropped. None: it is no
+            request, or does not expire. A stored one has a time of its own.
+        wishes: rare requests, or None.
         priority: 0 to 9, for queues that look at it.
         copy_to: the queue that gets a copy of each, or None; `copy` is the head of those, once made.
         transaction: the transaction that its SENDs belong to, or None.
         is_once: stored messages of a queue are delivered only when their batch is committed, so that a sender
             that repeats one after a crash does not duplicate it.
         is_plain: the messages have no wishes and no copy, and do not wait for a commit.
-        reply_to: where the answer to these requests is wanted, or None.
+        reply_to: where the reply to these requests goes, or None.
         is_answer: they have `neb-response:true`.
         addresses: where the messages ask others to send something. Each has a flag: true for notices of a
-            job, false for answers or credit. Mostly there are none.
+            job, false for replies or credit. Mostly there are none.
         origin: for requests, the `Session.origin` of their sender; None if it is no longer known.
         is_stream: they ask for a stream, or are parts of one that goes on.
         deletes_explicitly: the SEND had a `content-length`, so that an empty body deletes under any
             profile (D.28).
-        check: what bodies are judged by, or None.
+        check: judges bodies, or None.
         judged_in: the epoch of the access policy in which `is_permitted` was found.
         is_permitted: whether the sender may publish there.
-        free_in: the epoch in which nothing else is to be looked at where its queue is there; or -1.
+        free_in: the epoch in which its messages may go to their destination unseen, if that exists; or -1.
         own_bytes: what the head costs to keep.
-        cost_bytes: what the next message counts for it: the first one for all.
-        later_bytes: what those after the first one do: nothing, as they share it, until it is closed.
+        cost_bytes: what the next message counts for it: all of it if it is the first.
+        later_bytes: what the messages after the first count: nothing, as they share it, until it is closed.
         uses: messages that it had so far.
         on_gone: called when nothing refers to it any more, or None.
         text_characters: length of all headers together.
         blocks: for the protocol: the headers encoded, by what they are encoded for.
     """
 
-    __slots__ = (
-        "addresses",
-        "blocks",
-        "check",
-        "copy",
-        "copy_to",
-        "cost_bytes",
-        "deletes_explicitly",
-        "destination",
-        "free_in",
-        "headers",
-        "is_answer",
-        "is_ephemeral",
-        "is_moved",
-        "is_once",
-        "is_permitted",
-        "is_persistent",
-        "is_plain",
-        "is_quiet",
-        "is_stream",
-        "judged_in",
-        "kind",
-        "later_bytes",
-        "on_gone",
-        "origin",
-        "own_bytes",
-        "priority",
-        "reply_to",
-        "requires_consumers",
-        "sender",
-        "text_characters",
-        "time_to_live",
-        "transaction",
-        "usage",
-        "uses",
-        "wishes",
-    )
+    kind: DestinationKind
+    destination: str
+    sender: str
+    passed_on: InitVar[tuple[tuple[str, str], ...]]
+    _: KW_ONLY
+    requires_consumers: bool = False
+    is_persistent: bool = False
+    is_ephemeral: bool = False
+    is_quiet: bool = False
+    is_moved: bool = False
+    time_to_live: float | None = None
+    transaction: str | None = None
+    reply_to: str | None = None
+    addresses: tuple[tuple[str, bool], ...] = ()
+    origin: object = None
+    is_answer: bool = False
+    is_stream: bool = False
+    deletes_explicitly: bool = True
+    check: ContentCheck | None = None
+    wishes: Wishes | None = None
+    priority: int = DEFAULT_PRIORITY
+    copy_to: str | None = None
+    is_once: bool = False
+    usage: Usage = field(default_factory=lambda: Usage(""))
+    headers: tuple[tuple[str, str], ...] = field(init=False)
+    copy: Head | None = None
+    is_plain: bool = field(init=False)
+    judged_in: int = -1
+    is_permitted: bool = False
+    free_in: int = -1
+    text_characters: int = field(init=False)
+    own_bytes: int = field(init=False)
+    cost_bytes: int = field(init=False)
+    later_bytes: int = 0
+    uses: int = 0
+    on_gone: Callable[[], None] | None = None
+    blocks: dict[Any, bytes] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        kind: Kind,
-        destination: str,
-        sender: str,
-        passed_on: tuple[tuple[str, str], ...],
-        *,
-        requires_consumers: bool = False,
-        is_persistent: bool = False,
-        is_ephemeral: bool = False,
-        is_quiet: bool = False,
-        is_moved: bool = False,
-        time_to_live: float | None = None,
-        transaction: str | None = None,
-        reply_to: str | None = None,
-        addresses: tuple[tuple[str, bool], ...] = (),
-        origin: object = None,
-        is_answer: bool = False,
-        is_stream: bool = False,
-        deletes_explicitly: bool = True,
-        check: ContentCheck | None = None,
-        wishes: Wishes | None = None,
-        priority: int = DEFAULT_PRIORITY,
-        copy_to: str | None = None,
-        is_once: bool = False,
-        usage: Usage | None = None,
-    ) -> None:
-        self.kind = kind
-        self.destination = destination
-        self.sender = sender
-        self.usage = Usage(sender) if usage is None else usage
-        self.headers = (("destination", destination), (headers.SENDER, sender), *passed_on)
-        self.requires_consumers = requires_consumers
-        self.is_persistent = is_persistent
-        self.is_ephemeral = is_ephemeral
-        self.is_quiet = is_quiet
-        self.is_moved = is_moved
-        self.time_to_live = time_to_live
-        self.transaction = transaction
-        self.reply_to = reply_to
-        self.addresses = addresses
-        self.origin = origin
-        self.is_answer = is_answer
-        self.is_stream = is_stream
-        self.deletes_explicitly = deletes_explicitly
-        self.check = check
-        self.wishes = wishes
-        self.priority = priority
-        self.copy_to = copy_to
-        self.copy: Head | None = None
-        has_id = wishes is not None and wishes.dedup_id is not None
-        self.is_once = is_once or has_id or transaction is not None
-        self.is_plain = wishes is None and copy_to is None and not self.is_once
-        self.judged_in = -1
-        self.is_permitted = False
-        self.free_in = -1
+    def __post_init__(self, passed_on: tuple[tuple[str, str], ...]) -> None:
+        self.headers = (("destination", self.destination), (headers.SENDER, self.sender), *passed_on)
+        has_id = self.wishes is not None and self.wishes.dedup_id is not None
+        self.is_once = self.is_once or has_id or self.transaction is not None
+        self.is_plain = self.wishes is None and self.copy_to is None and not self.is_once
         # Twice: as text and as an encoded block. One rare character makes a text four times as wide.
         text = "".join(map("".join, self.headers))
         self.text_characters = len(text)
         text_bytes = len(text) * (2 if text.isascii() else 8)
         self.own_bytes = HEAD_COST_BYTES + HEADER_COST_BYTES * len(self.headers) + text_bytes
         self.cost_bytes = self.own_bytes
-        self.later_bytes = 0
-        self.uses = 0
-        self.on_gone: Callable[[], None] | None = None
-        self.blocks: dict[Any, bytes] = {}
 
     def __del__(self) -> None:
         if self.on_gone is not None:
@@ -252,13 +213,13 @@ class Head:
 
     def as_moved(self) -> Head:
         """The same, of what was elsewhere on the disk."""
-        moved = copy(self)
+        moved = copy.copy(self)
         moved.is_moved = True
         moved.on_gone = None
         return moved
 
     def close(self) -> bool:
-        """Have each message that is still to come count for all of it.
+        """From now on each message counts for all of it.
 
         Returns:
             Whether there are messages that count for none of it.
@@ -271,13 +232,13 @@ class Message:
     """Content that was sent once, on its way to one receiver or to many.
 
     Attributes:
-        head: what it shares with its like.
-        body: octets.
+        head: shared with others of the same header block.
+        body: bytes, as they came.
         number: its place in the order of arrival, unique in a broker's life.
         exchange: a header that the messages of one head do not share, or None.
         expires_at: when it is no longer worth delivering, or None; see `is_request`.
-        size_bytes: what it counts for against the limits.
-        shared: for the protocol: the octets that its receivers have in common, by what they are
+        size_bytes: what it counts against the limits.
+        shared: for the protocol: the bytes that its receivers have in common, by what they are
             encoded for; None where there is one receiver at most.
     """
 
@@ -306,7 +267,7 @@ class Message:
 
     @property
     def is_request(self) -> bool:
-        """Nobody misses it when it has expired: it was to be answered in time."""
+        """Whether it expires unnoticed: it asked for a reply in time."""
         return self.head.time_to_live is not None
 
     def expire_at(self, at: float) -> None:

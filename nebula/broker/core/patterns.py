@@ -17,19 +17,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
+from nebula.broker.core.fixed_limits import MAX_KNOWN_CHARACTERS, MAX_KNOWN_DESTINATIONS, MAX_KNOWN_MATCHES
 from nebula.broker.core.globs import compile_glob, is_glob, plain_runs
 
 T = TypeVar("T")
 
-# Destinations whose matches are remembered; beyond it the oldest are worked out anew.
-_MAX_WARM = 100_000
-
-# And no more than so many matches of all of them together: where very many globs match every name, each
-# destination that is remembered would take as many. With two references each that is 64 MB.
-_MAX_WARM_MATCHES = 4_000_000
-
-# Senders choose the names: those that are absurdly long are worked out each time.
-_MAX_WARM_CHARACTERS = 256
 
 # Only the last characters of a run are used: names mostly differ at the end. Each length in use costs a
 # lookup for each character of a destination.
@@ -242,7 +234,7 @@ class PatternTable(Generic[T]):
     def _match_anew(self, destination: str, match: _Match[T] | None) -> _Match[T]:
         if match is None:
             match = _Match()
-            if len(destination) <= _MAX_WARM_CHARACTERS:
+            if len(destination) <= MAX_KNOWN_CHARACTERS:
                 self._warm[destination] = match
         before = len(match.globs)
         if match.removals != self._removals:
@@ -263,7 +255,7 @@ class PatternTable(Generic[T]):
         match.version = self._version
         if self._warm.get(destination) is match:
             self._warm_matches += len(match.globs) - before
-            while len(self._warm) > _MAX_WARM or self._warm_matches > _MAX_WARM_MATCHES:
+            while len(self._warm) > MAX_KNOWN_DESTINATIONS or self._warm_matches > MAX_KNOWN_MATCHES:
                 self._forget_oldest()
         return match
 

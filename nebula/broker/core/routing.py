@@ -1,75 +1,70 @@
-"""Where messages go that were judged: to their destination, now or when they are due, with their copies."""
+"""Routing: all destinations of a broker, and the way of an accepted message to them.
+
+A message goes to its destination at once, or when it is due (`delay`, `deliver-at`), or nowhere because its
+time is over. A copy of it may go to a queue of its own, for a recorder. Whoever calls `put` has judged the
+message; the only question left is whether there is room.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import count, islice
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
-from nebula.broker.core.account import Account
+from nebula.broker.core.context import CoreContext
 from nebula.broker.core.delayed import Delayed
 from nebula.broker.core.destinations.last_value import LastValues
-from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
 from nebula.broker.core.destinations.registry import Queues
 from nebula.broker.core.destinations.topic import Topics
 from nebula.broker.core.duplicates import DedupKey, Duplicates
-from nebula.broker.core.journal import Journal
-from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Content, Head, Kind, Message, Verdict, Wishes
+from nebula.broker.core.fixed_limits import DUE_AT_ONCE
+from nebula.broker.core.messages import Content, Head, Message, Verdict, Wishes
 from nebula.broker.core.notes import SHARE
-from nebula.broker.core.policies import PolicyTable
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource
-from nebula.broker.core.storage import PutDuplicate
+from nebula.broker.core.tables import DuplicateRow
 from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
 
 # Looked up once: members of an enum are found by their class's attributes.
 _ACCEPTED: Final = Verdict.ACCEPTED
-_QUEUE: Final = Kind.QUEUE
-_TOPIC: Final = Kind.TOPIC
 _NO_WISHES: Final = Wishes()
 
-# Of what is due, put into queues at once: some ten milliseconds. The others come at the next look.
-_DUE_AT_ONCE: Final = 5_000
 
-
-class Placing:
-    """Puts messages where they belong.
+class Routing:
+    """The destinations, and what is on its way to them.
 
     Args:
-        account: what all destinations hold together.
-        limits: what peers may use.
-        numbers: gives messages their numbers.
-        queues, topics, values: where messages go.
-        policies: what differs for single destinations.
-        journal: is told of what is to be kept on disk; None: nothing is.
+        context: what all parts of the core share.
+        key_of: what a last value is kept under, where two destinations may share it (D.30).
+        dead_letter: name of the dead-letter queue.
 
     Attributes:
-        delayed: what is to be put into a queue later.
+        queues, topics, values: the destinations, by kind.
+        delayed: messages that are put into a queue later.
         duplicates: the `dedup-id`s of the current window.
     """
 
     def __init__(
-        self,
-        account: Account,
-        limits: Limits,
-        numbers: count[int],
-        queues: Queues,
-        topics: Topics,
-        values: LastValues,
-        policies: PolicyTable,
-        journal: Journal | None,
+        self, context: CoreContext, *, key_of: Callable[[str], str] | None, dead_letter: str
     ) -> None:
-        self._account = account
-        self._limits = limits
-        self._next_number = numbers.__next__
-        self._queues = queues
-        self._topics = topics
-        self._values = values
-        self._policies = policies
-        self._journal = journal
-        self.delayed = Delayed(account, journal)
-        self.duplicates = Duplicates(account, journal)
+        self._context = context
+        self._account = context.account
+        self._journal = context.journal
+        self._next_number = context.numbers.__next__
+        self.queues = Queues(
+            context.account,
+            context.limits,
+            context.policies,
+            context.numbers,
+            journal=context.journal,
+            wall_offset=context.wall_offset,
+            dead_letter=dead_letter,
+        )
+        self.topics = Topics(context.account)
+        self.values = LastValues(context.account, context.numbers, journal=context.journal, key_of=key_of)
+        self.delayed = Delayed(context.account, context.journal)
+        self.duplicates = Duplicates(context.account, context.journal)
 
     def put(self, session: Session, message: Message, now: float) -> Queue | None:
         """Hand over a message that was judged, and its copy.
@@ -80,15 +75,18 @@ class Placing:
         head = message.head
         if not head.is_plain:
             return self._put_with_wishes(session, message, now)
-        if head.kind is _QUEUE:
-            queue = self._queues.ensure(head.destination, head.usage)
+        if head.kind.holds_messages:
+            queue = self.queues.ensure(head.destination, head.usage)
             return None if queue.send(message, now) is _ACCEPTED else queue
         self._publish(session, message, now)
         return None
 
     def _put_with_wishes(self, session: Session, message: Message, now: float) -> Queue | None:
-        head = message.head
-        count = 0 if self._journal is None else self._journal.count
+        head, journal = message.head, self._journal
+        # A COMMIT has told the store of other messages before this one.
+        told_before = None if journal is None else journal.told
+        if journal is not None:
+            journal.told = None
         copy = self._copy_of(message, now)
         if copy is None:
             full = self._put_when_due(session, message, now)
@@ -96,36 +94,38 @@ class Placing:
             full = self._put_with_copy(session, message, copy, now)
         if full is None and head.wishes is not None and head.wishes.dedup_id is not None:
             # Of what is persistent also where it was consumed at once, and never touched the disk.
-            is_kept = self._journal is not None and (
-                self._journal.count != count
-                or (head.kind is _QUEUE and head.is_persistent and self._queues.keeps(head.destination))
+            is_kept = journal is not None and (
+                journal.told is not None
+                or (head.kind.holds_messages and head.is_persistent and self.queues.keeps(head.destination))
             )
             until = now + self._dedup_window(head.destination)
             key = DedupKey(head.destination, head.sender, head.wishes.dedup_id)
             self.duplicates.add(key, until, head.usage, is_kept=is_kept)
+        if journal is not None and told_before is not None:
+            journal.told = told_before
         return full
 
     def _put_with_copy(self, session: Session, message: Message, copy: Message, now: float) -> Queue | None:
-        copies = self._queues.ensure(copy.head.destination, copy.head.usage)
+        copies = self.queues.ensure(copy.head.destination, copy.head.usage)
         # Those of a transaction were judged together.
-        if message.head.transaction is None and not copies.could_accept(copy, beside=message):
+        if message.head.transaction is None and not copies.store.could_accept(copy, beside=message):
             return copies
         full = self._put_when_due(session, message, now)
         if full is not None:
-            self._queues.forget_if_idle(copies, now)
+            self.queues.forget_if_idle(copies, now)
             return full
         send = copies.send_once if copy.head.is_once else copies.send
         self._account.judged = copy
         if send(copy, now) is not _ACCEPTED:
-            self._queues.bury(copy, copies.name, "full", 0, was_kept=True)
-            self._queues.forget_if_idle(copies, now)
+            self.queues.bury(copy, copies.name, "full", 0, was_kept=True)
+            self.queues.forget_if_idle(copies, now)
         self._account.judged = None
         return None
 
     def _put_when_due(self, session: Session, message: Message, now: float) -> Queue | None:
         head = message.head
         wishes = head.wishes or _NO_WISHES
-        if head.kind is Kind.LAST_VALUE:
+        if head.kind.holds_value:
             self._publish(session, message, now)
             return None
         if wishes.expires_at is not None:
@@ -133,14 +133,14 @@ class Placing:
         due = wishes.due(now)
         if message.has_expired(now):
             self._expire_at_once(message)
-        elif head.kind is _TOPIC:
+        elif head.kind.fans_out:
             self._publish(session, message, now)
         elif due > now:
             if not self.delayed.has_room_for(message):
-                return self._queues.ensure(head.destination, head.usage)
+                return self.queues.ensure(head.destination, head.usage)
             self.delayed.add(message, due)
         else:
-            queue = self._queues.ensure(head.destination, head.usage)
+            queue = self.queues.ensure(head.destination, head.usage)
             send = queue.send_once if head.is_once else queue.send
             return None if send(message, now) is _ACCEPTED else queue
         return None
@@ -148,12 +148,12 @@ class Placing:
     def _expire_at_once(self, message: Message, *, is_moved: bool = False) -> None:
         if (
             message.is_request
-            or message.head.kind is not _QUEUE
+            or not message.head.kind.holds_messages
             or message.head.destination.startswith(INBOX_PREFIX)
         ):
             self._account.drop(message.head, "expired")
         else:
-            self._queues.bury(message, message.head.destination, "expired", 0, is_moved=is_moved)
+            self.queues.bury(message, message.head.destination, "expired", 0, is_moved=is_moved)
 
     def _copy_of(self, message: Message, now: float) -> Message | None:
         """What a recorder gets of it (PROTOCOL G, "Copies")."""
@@ -164,7 +164,7 @@ class Placing:
             passed_on = tuple(pair for pair in head.headers[2:] if pair[0] not in (EXPIRES, TIMEOUT))
             about = (ORIGINAL_DESTINATION, head.destination)
             head.copy = Head(
-                _QUEUE,
+                QUEUE_KIND,
                 head.copy_to,
                 head.sender,
                 (about, *passed_on),
@@ -192,15 +192,15 @@ class Placing:
         return True
 
     def _dedup_window(self, destination: str) -> float:
-        policy = self._policies.lookup(destination)
+        policy = self._context.policies.lookup(destination)
         window = None if policy is None else policy.dedup_window
-        return self._limits.dedup_seconds if window is None else window
+        return self._context.limits.dedup_seconds if window is None else window
 
     def advance(self, now: float) -> None:
         """Let time pass: put what is due into its queue, as the newest there."""
         self.duplicates.advance(now)
         moved: dict[Head, Head] = {}
-        for message in islice(self.delayed.take_due(now), _DUE_AT_ONCE):
+        for message in islice(self.delayed.take_due(now), DUE_AT_ONCE):
             name = message.head.destination
             message.number = self._next_number()
             if self._account.is_disk_low or message.head.usage.is_disk_full:
@@ -209,30 +209,30 @@ class Placing:
                 message.head = moved.get(head) or moved.setdefault(head, head.as_moved())
             if message.has_expired(now):
                 self._expire_at_once(message, is_moved=True)
-            elif name.startswith(INBOX_PREFIX) and self._queues.get(name) is None:
+            elif name.startswith(INBOX_PREFIX) and self.queues.get(name) is None:
                 self._account.drop(message.head, Verdict.NO_CONSUMER.value)
             elif not self._takes_due(message, now):
-                self._queues.bury(message, name, "full", 0, is_moved=True)
+                self.queues.bury(message, name, "full", 0, is_moved=True)
 
     def _takes_due(self, message: Message, now: float) -> bool:
         """Put a message that is due into its queue; False: there is no room for it, or for the queue."""
         name, usage = message.head.destination, message.head.usage
-        queue = self._queues.get(name)
+        queue = self.queues.get(name)
         if queue is None:
             # When it was sent there was: but many may wait for queues that are not there.
             if not self._account.has_room(Resource.DESTINATIONS, usage):
                 self._account.exceed(Resource.DESTINATIONS, usage)
                 return False
-            queue = self._queues.create(name, usage)
+            queue = self.queues.create(name, usage)
         # A crash before this is committed leaves it among the delayed ones.
         is_taken = queue.send_once(message, now) is _ACCEPTED
         if not is_taken:
-            self._queues.forget_if_idle(queue, now)
+            self.queues.forget_if_idle(queue, now)
         return is_taken
 
-    def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[PutDuplicate]) -> None:
+    def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[DuplicateRow]) -> None:
         """Take up what an earlier run has left. Times are those of the wall clock."""
-        offset = 0.0 if self._journal is None else self._journal.wall_offset
+        offset = self._context.wall_offset
         for message, deliver_at in delayed:
             self.delayed.restore(message, deliver_at - offset)
         for row in duplicates:
@@ -242,21 +242,28 @@ class Placing:
 
     def _publish(self, session: Session, message: Message, now: float) -> None:
         head = message.head
-        if head.kind is not _TOPIC:
-            body = message.body
-            deletes = not body or (head.check is not None and head.check(body) is Content.TOMBSTONE)
-            owner = session if head.is_ephemeral and not deletes else None
-            self._values.send(message, owner, deletes=deletes)
+        if head.kind.fans_out:
+            self.drop_unroomed(self.topics.send(message, now), message)
             return
-        for queue in self._topics.send(message, now):
+        body = message.body
+        deletes = not body or (head.check is not None and head.check(body) is Content.TOMBSTONE)
+        owner = session if head.is_ephemeral and not deletes else None
+        self.values.send(message, owner, deletes=deletes)
+
+    def drop_unroomed(self, full: Sequence[Queue], message: Message) -> None:
+        """A topic's message found no room in these bound queues.
+
+        A connected subscriber that is too slow is ended. For a durable one the message becomes a dead letter,
+        unless its principal's share is used up.
+        """
+        for queue in full:
             if queue.auto_delete:
-                # Its subscriber is there, and too slow to stay.
                 for subscription in queue.subscriptions:
                     subscription.session.mark_too_slow()
             elif queue.owner.is_disk_full or not self._account.has_room_for(message.size_bytes, queue.owner):
                 # Not dead-lettered: dead letters of others would have to make room.
                 resource = Resource.DISK if queue.owner.is_disk_full else Resource.MEMORY
                 self._account.exceed(resource, queue.owner)
-                self._account.drop(head, SHARE)
+                self._account.drop(message.head, SHARE)
             else:
-                self._queues.bury(message, head.destination, "full", 0, was_kept=True)
+                self.queues.bury(message, message.head.destination, "full", 0, was_kept=True)

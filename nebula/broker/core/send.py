@@ -1,129 +1,87 @@
-"""SENDs: who may, what becomes of them, who has to wait, and many at once at a COMMIT."""
+"""The judgement of SENDs: who may send what where, what waits for room, and a COMMIT's SENDs together.
+
+`Broker.send` takes the short way of most messages by itself. All others come here: the sender's rights are
+looked at (once for all messages of a head, until the rights change), then the reply right where a grant is
+missing, the body, the form of what is asked for, and the room. A publisher for whose message there is no room
+is held back for a while if that promises anything, and refused otherwise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import count
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
 
-from nebula.broker.core.access import AccessPolicy
-from nebula.broker.core.account import Account, Refusal
+from nebula.broker.core.account import Refusal
 from nebula.broker.core.capacity import Rooms
-from nebula.broker.core.destinations.last_value import LastValues
+from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.destinations.registry import Queues
-from nebula.broker.core.destinations.topic import Topics
-from nebula.broker.core.limits import Limits
+from nebula.broker.core.fixed_limits import MAX_OWN_REQUEST_BYTES
 from nebula.broker.core.messages import (
     HEAD_COST_BYTES,
     MESSAGE_COST_BYTES,
     PRIORITIES,
     Content,
     ContentCheck,
+    DestinationKind,
     Head,
-    Kind,
     Message,
     Verdict,
 )
 from nebula.broker.core.notes import MESSAGES_DROPPED, PUBLISHERS_PAUSED
-from nebula.broker.core.routing import Placing
+from nebula.broker.core.reply_rights import ReplyRight
+from nebula.broker.core.routing import Routing
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
-from nebula.broker.core.transaction import HeldSend, Outcome
 from nebula.headers import BROKER_QUEUE, IN_REPLY_TO, INBOX_PREFIX, RESERVED_QUEUE_PREFIX
 
 # Looked up once: members of an enum are found by their class's attributes.
 _ACCEPTED: Final = Verdict.ACCEPTED
-_QUEUE: Final = Kind.QUEUE
-_TOPIC: Final = Kind.TOPIC
 
-# Levels of the broker's own queue: of who may call its verbs, and of all others.
+# Levels of the broker's own queue: of callers of its verbs, and of all others.
 _OPERATORS: Final = PRIORITIES - 1
 _OTHERS: Final = 0
-_MOST_OWN_BYTES: Final = 1024 * 1024
 
 
-class Sending:
-    """What happens to messages until their destination has them.
+@dataclass(frozen=True, slots=True)
+class HeldSend:
+    """A SEND of a transaction. The receipt is kept, to be named if the SEND is refused."""
 
-    Args:
-        account: what all destinations hold together.
-        limits: what peers may use.
-        access: who may do what.
-        numbers: gives messages their numbers.
-        queues, topics, values: where messages go.
-        placing: puts them there.
-        kind_of: what a destination is, by its name.
+    head: Head
+    body: bytes
+    exchange: tuple[str, str] | None
+    receipt: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a COMMIT: the verdict, and the receipt of the first SEND that was refused."""
+
+    verdict: Verdict
+    failed_receipt: str | None = None
+
+
+class Sends:
+    """Judges SENDs, and knows the publishers that wait for room.
 
     Attributes:
-        epoch: of the access policy; whoever reloads that sets it.
         paused: sessions that are held back until there is room: the queue, the bytes wanted, how long they
             wait at most, and whether the same SEND has waited before.
     """
 
-    def __init__(
-        self,
-        account: Account,
-        limits: Limits,
-        access: AccessPolicy,
-        numbers: count[int],
-        queues: Queues,
-        topics: Topics,
-        values: LastValues,
-        placing: Placing,
-        kind_of: Callable[[str], Kind],
-    ) -> None:
-        self._account = account
-        self._limits = limits
-        self._placing = placing
-        self._kind_of = kind_of
-        self._access = access
-        self.epoch = access.epoch
-        self._next_number = numbers.__next__
-        self._find_queue = queues.get
-        self._queues = queues
-        self._topics = topics
-        self._values = values
+    def __init__(self, context: CoreContext, routing: Routing) -> None:
+        self._context = context
+        self._account = context.account
+        self._limits = context.limits
+        self._access = context.access
+        self._next_number = context.numbers.__next__
+        self._routing = routing
+        self._queues = routing.queues
+        self._find_queue = routing.queues.get
         self.paused: dict[Session, tuple[Queue, int, float, bool]] = {}
         self._stalled: set[Usage] = set()
 
-    @property
-    def delayed_count(self) -> int:
-        """Messages that wait for their time."""
-        return len(self._placing.delayed)
-
     def send(
-        self,
-        session: Session,
-        head: Head,
-        body: bytes,
-        now: float,
-        *,
-        exchange: tuple[str, str] | None = None,
-        may_wait: bool = True,
-    ) -> Verdict:
-        """Hand a message to its destination.
-
-        Args:
-            exchange: a header of this message that others with its head do not share.
-            may_wait: the session can be held back when there is no room. Then nothing has
-                happened, and the session turns up among those `resumed` when it may try again.
-
-        Returns:
-            The verdict. Any other than ACCEPTED means that nothing happened.
-        """
-        if head.free_in == self.epoch:
-            # As most are: all with this head may go to their queue, as was found before.
-            queue = self._find_queue(head.destination)
-            if queue is not None and (queue.subscriptions or not head.requires_consumers):
-                message = Message(head, body, self._next_number(), now, exchange)
-                if queue.send(message, now) is _ACCEPTED:
-                    return _ACCEPTED
-                return self._wait_or_refuse(session, queue, message.size_bytes, now, may_wait=may_wait)
-        return self._send_with_care(session, head, body, now, exchange, may_wait=may_wait)
-
-    def _send_with_care(
         self,
         session: Session,
         head: Head,
@@ -133,47 +91,46 @@ class Sending:
         *,
         may_wait: bool,
     ) -> Verdict:
-        queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
-        if head.judged_in != self.epoch or head.kind is not _TOPIC or not head.is_permitted or head.check:
-            verdict = self._judge(session, head, body, queue, exchange, now)
-            if verdict is not _ACCEPTED:
-                return self.refuse(verdict, session, head.destination)
-        if head.wishes is not None and self._placing.is_duplicate(head, now):
+        """Judge a message and hand it to its destination; see `Broker.send`."""
+        queue = self._find_queue(head.destination) if head.kind.holds_messages else None
+        verdict, right = self._judge(session, head, body, queue, exchange, now)
+        if verdict is not _ACCEPTED:
+            return self.refuse(verdict, session, head.destination)
+        if head.wishes is not None and self._routing.is_duplicate(head, now):
             return Verdict.DUPLICATE
         message = Message(head, body, self._next_number(), now, exchange)
-        full = self._placing.put(session, message, now)
+        full = self._routing.put(session, message, now)
         if full is not None:
             # A copy takes as much again.
             size_bytes = (
                 message.size_bytes if head.copy_to is None else 2 * (message.size_bytes + HEAD_COST_BYTES)
             )
-            may_wait = may_wait and len(self._placing.delayed) < self._limits.max_delayed_messages
-            verdict = self._wait_or_refuse(session, full, size_bytes, now, may_wait=may_wait)
-            if verdict is Verdict.FULL and session.usage is self._account.own:
-                # The broker's own service does not repeat an answer to a peer that reads none.
-                session.reply_rights.spend(now)
+            may_wait = may_wait and len(self._routing.delayed) < self._limits.max_delayed_messages
+            verdict = self.wait_or_refuse(session, full, size_bytes, now, may_wait=may_wait)
+            if right is not None and verdict is Verdict.FULL and session.usage is self._account.own:
+                # The broker's own service does not repeat a reply to a peer that reads none.
+                session.reply_rights.spend(right, now)
             return verdict
-        if not head.is_permitted:
-            session.reply_rights.spend(now, goes_on=head.is_stream)
+        if right is not None:
+            session.reply_rights.spend(right, now, goes_on=head.is_stream)
         if queue is not None and head.destination == BROKER_QUEUE:
             session.own_requests.append((message.number, message.size_bytes))
         return _ACCEPTED
 
-    def judge_held(
-        self, session: Session, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float
-    ) -> Verdict:
+    def judge_held(self, session: Session, send: HeldSend, now: float) -> Verdict:
         """Judge a SEND of a transaction on arrival: what would be refused now is not held.
 
         It reserves nothing and counts nothing; the COMMIT judges it again, together with the others. Only the
         COMMIT judges whether there are consumers (D.24).
         """
-        queue = self._find_queue(head.destination) if head.kind is _QUEUE else None
-        if head.free_in == self.epoch and queue is not None and not self._account.is_disk_low:
+        head, body, exchange = send.head, send.body, send.exchange
+        queue = self._find_queue(head.destination) if head.kind.holds_messages else None
+        if head.free_in == self._access.epoch and queue is not None and not self._account.is_disk_low:
             size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
-            if exchange is None and queue.has_room_for(size_bytes, session.usage):
+            if exchange is None and queue.store.is_ready_for(size_bytes, session.usage):
                 return _ACCEPTED  # the common case: there is room enough
-        verdict = self._judge(session, head, body, queue, exchange, now, is_held=True)
-        if verdict is not _ACCEPTED or self._placing.knows(head, now):
+        verdict, _ = self._judge(session, head, body, queue, exchange, now, is_held=True)
+        if verdict is not _ACCEPTED or self._routing.knows(head, now):
             return verdict
         cost_bytes, uses = head.cost_bytes, head.uses
         message = Message(head, body, 0, now, exchange)
@@ -181,9 +138,10 @@ class Sending:
         return _ACCEPTED if self._rooms(session, now).take(message) else Verdict.FULL
 
     def _rooms(self, session: Session, now: float) -> Rooms:
-        return Rooms(self._account, self._queues, self._values, self._placing.delayed, session.usage, now)
+        routing = self._routing
+        return Rooms(self._account, routing.queues, routing.values, routing.delayed, session.usage, now)
 
-    def commit(self, session: Session, sends: list[HeldSend], now: float) -> Outcome | list[Message]:
+    def judge_together(self, session: Session, sends: list[HeldSend], now: float) -> Outcome | list[Message]:
         """Judge the SENDs of a transaction together: what refuses the first one refuses all (D.24).
 
         Returns:
@@ -195,44 +153,44 @@ class Sending:
         rooms = self._rooms(session, now)
         for send in sends:
             head = send.head
-            queue = self._queues.get(head.destination) if head.kind is Kind.QUEUE else None
-            verdict = self._judge(session, head, send.body, queue, send.exchange, now, is_checked=True)
+            queue = self._find_queue(head.destination) if head.kind.holds_messages else None
+            verdict, right = self._judge(session, head, send.body, queue, send.exchange, now, is_checked=True)
             if verdict is not Verdict.ACCEPTED:
                 break
             message = Message(head, send.body, self._next_number(), now, send.exchange)
             messages.append(message)
-            if self._placing.knows(head, now) or _is_repeated(head, ids):
+            if self._routing.knows(head, now) or _is_repeated(head, ids):
                 continue  # it has no effect, so it needs neither right nor room
-            if not head.is_permitted:
-                spent.append(session.reply_rights.spend(now, goes_on=head.is_stream))
+            if right is not None:
+                spent.append(session.reply_rights.spend(right, now, goes_on=head.is_stream))
             if not rooms.take(message):
                 verdict = Verdict.FULL
                 break
         else:
             return messages
-        for right in filter(None, reversed(spent)):
-            session.reply_rights.give_back(right)
+        for taken in filter(None, reversed(spent)):
+            session.reply_rights.give_back(taken)
         return Outcome(self.refuse(verdict, session, head.destination), send.receipt)
 
     def deliver(self, session: Session, message: Message, now: float) -> None:
-        """Hand over what `commit` has judged. There is room for it."""
+        """Hand over a message of `judge_together`. There is room for it."""
         head = message.head
-        if self._placing.is_duplicate(head, now):
+        if self._routing.is_duplicate(head, now):
             return
         # Others may have got numbers since it was judged, and each line must rise.
         message.number = self._next_number()
-        if head.kind is _QUEUE:
+        if head.kind.holds_messages:
             self._account.judged = message
-        full = self._placing.put(session, message, now)
+        full = self._routing.put(session, message, now)
         self._account.judged = None
         if full is not None:
             # What the transaction itself has caused elsewhere took the room.
             self._queues.bury(message, head.destination, "full", 0)
             self._queues.forget_if_idle(full, now)
 
-    def bury(self, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float) -> None:
-        """A message had no room, and nobody is told: it is kept as a dead letter, if it was for a queue."""
-        if head.kind is _QUEUE and not head.destination.startswith(RESERVED_QUEUE_PREFIX):
+    def dead_letter(self, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float) -> None:
+        """Keep a message that had no room as a dead letter, if it was for a queue: its sender is not told."""
+        if head.kind.holds_messages and not head.destination.startswith(RESERVED_QUEUE_PREFIX):
             message = Message(head, body, self._next_number(), now, exchange)
             self._queues.bury(message, head.destination, "full", 0)
 
@@ -241,7 +199,7 @@ class Sending:
         found."""
         resumed = []
         for session, (queue, size_bytes, until, is_again) in self.paused.items():
-            if queue.has_room_for(size_bytes, session.usage):
+            if queue.store.is_ready_for(size_bytes, session.usage):
                 resumed.append((until, session, False))
             elif until <= now:
                 # If it has waited before, there was room meanwhile, and others took it.
@@ -283,39 +241,49 @@ class Sending:
         *,
         is_held: bool = False,
         is_checked: bool = False,
-    ) -> Verdict:
+    ) -> tuple[Verdict, ReplyRight | None]:
         """Judge a SEND by everything except the room for it.
 
         Args:
             is_held: a transaction is to hold it, so consumers may still subscribe.
             is_checked: its body was judged before.
+
+        Returns:
+            The verdict, and the right to `spend` when the message is taken: the sender has no grant, but
+            replies to a request.
         """
-        if head.judged_in != self.epoch and not self._review(session, head):
-            return Verdict.UNAUTHORISED
+        right = None
+        if head.judged_in != self._access.epoch and not self._review(session, head):
+            return Verdict.UNAUTHORISED, None
         if not head.is_permitted:
             if queue is None and head.destination.startswith(INBOX_PREFIX):
-                return Verdict.NO_CONSUMER  # D.48: only its SUBSCRIBE creates it
-            if not self._may_answer(session, head, queue, exchange, now):
-                return Verdict.UNAUTHORISED
+                return Verdict.NO_CONSUMER, None  # D.48: only its SUBSCRIBE creates it
+            owner = None if queue is None or not queue.is_inbox else queue.exclusive_subscription
+            # A connection may always send to its own inbox.
+            if owner is None or owner.session is not session:
+                right = self._right_to_reply(session, head, queue, exchange, now)
+                if right is None:
+                    return Verdict.UNAUTHORISED, None
         if head.check is not None and not is_checked and self._is_invalid(head.check, head.kind, body):
-            return Verdict.INVALID
+            return Verdict.INVALID, None
         if head.wishes is not None and self._is_too_late(head.destination, head.wishes.due(now) - now):
-            return Verdict.INVALID
-        if head.kind is Kind.LAST_VALUE:
-            return self._judge_value(session, head, body)
-        if head.kind is not Kind.QUEUE:
-            return Verdict.ACCEPTED
+            return Verdict.INVALID, None
+        if head.kind.holds_value:
+            return self._judge_value(session, head, body), right
+        if head.kind.holds_messages:
+            return self._judge_for_queue(session, head, body, queue, now, is_held=is_held), right
+        return _ACCEPTED, right
+
+    def _judge_for_queue(
+        self, session: Session, head: Head, body: bytes, queue: Queue | None, now: float, *, is_held: bool
+    ) -> Verdict:
         if head.requires_consumers and not is_held and (queue is None or not queue.consumer_count):
             return Verdict.NO_CONSUMER
-        if queue is None:
-            return self._judge_new_queue(session)
-        if head.destination == BROKER_QUEUE:
-            return self._judge_own(session, head, body, queue, now)
-        return Verdict.ACCEPTED
-
-    def _judge_new_queue(self, session: Session) -> Verdict:
+        if queue is not None:
+            is_own = head.destination == BROKER_QUEUE
+            return self._judge_own(session, head, body, queue, now) if is_own else _ACCEPTED
         if self._account.has_room(Resource.DESTINATIONS, session.usage):
-            return Verdict.ACCEPTED
+            return _ACCEPTED
         self._account.exceed(Resource.DESTINATIONS, session.usage, session.id)
         return Verdict.FULL
 
@@ -323,10 +291,10 @@ class Sending:
         """Whether it is delayed too long, or at all to an inbox, which ends with its connection."""
         return delay > self._limits.max_delay_seconds or (delay > 0 and destination.startswith(INBOX_PREFIX))
 
-    def _is_invalid(self, check: ContentCheck, kind: Kind, body: bytes) -> bool:
+    def _is_invalid(self, check: ContentCheck, kind: DestinationKind, body: bytes) -> bool:
         """Whether the content check of a destination refuses the body."""
         # An empty body deletes a last value. Elsewhere it is a body like any other.
-        is_judged = bool(body) or kind is not Kind.LAST_VALUE
+        is_judged = bool(body) or not kind.holds_value
         return is_judged and check(body) is Content.INVALID
 
     def _review(self, session: Session, head: Head) -> bool:
@@ -338,9 +306,9 @@ class Sending:
         if head.addresses and not self._may_name(session, head):
             head.judged_in = head.free_in = -1  # the inbox may exist the next time
             return False
-        head.judged_in = self.epoch
+        head.judged_in = self._access.epoch
         rights = session.rights
-        # The requester chose where an answer goes, so the grants of its sender must not count.
+        # The requester chose where a reply goes, so the grants of its sender must not count.
         is_borne = not head.is_answer or rights.is_open
         head.is_permitted = is_borne and rights.may_publish(head.destination)
         is_own = head.destination == BROKER_QUEUE
@@ -348,7 +316,7 @@ class Sending:
             head.priority = _OPERATORS if session.rights.may_call_any else _OTHERS
         is_plain = head.check is None and head.wishes is None and head.copy_to is None
         is_free = head.is_permitted and is_plain and not is_own
-        head.free_in = self.epoch if is_free and head.kind is _QUEUE else -1
+        head.free_in = head.judged_in if is_free and not head.kind.holds_value else -1
         return True
 
     def _may_name(self, session: Session, head: Head) -> bool:
@@ -367,7 +335,7 @@ class Sending:
                 may_name = True
             elif name.startswith(RESERVED_QUEUE_PREFIX):
                 may_name = False
-            elif self._kind_of(name) is Kind.LAST_VALUE:
+            elif self._context.kind_of(name).holds_value:
                 # A message there replaces the value that others read.
                 may_name = is_notify and rights.may_publish(name)
             else:
@@ -380,14 +348,16 @@ class Sending:
         """A request of the broker itself: everybody may send one, so nobody may have too many waiting."""
         if head.transaction is not None or (head.wishes is not None and head.wishes.due(now) > now):
             return Verdict.INVALID  # many could come there at once, past what is looked at here
-        line, asked, limits = queue.lines[head.priority], session.own_requests, self._limits
+        line, asked, limits = queue.store.line.lines[head.priority], session.own_requests, self._limits
         # Numbers rise along a line: what is below the first that waits is being answered, or was.
-        while asked and line.depot is None and (not line.front or asked[0][0] < line.front[0].number):
+        while asked and line.paged is None and (not line.front or asked[0][0] < line.front[0].number):
             asked.popleft()
         has_share = len(asked) < limits.max_own_requests_per_session and (
-            not asked or sum(size_bytes for _, size_bytes in asked) + len(body) <= _MOST_OWN_BYTES
+            not asked or sum(size_bytes for _, size_bytes in asked) + len(body) <= MAX_OWN_REQUEST_BYTES
         )
-        leaves_room = head.priority == _OPERATORS or queue.stored_bytes * 2 <= queue.rules.max_memory_bytes
+        leaves_room = (
+            head.priority == _OPERATORS or queue.store.stored_bytes * 2 <= queue.store.rules.max_memory_bytes
+        )
         has_room = len(line) < limits.max_own_requests and leaves_room
         return Verdict.ACCEPTED if has_share and has_room else Verdict.FULL
 
@@ -397,7 +367,7 @@ class Sending:
         is_disk_full = self._account.is_disk_low or session.usage.is_disk_full
         if body and is_disk_full and not head.is_ephemeral:
             return Verdict.FULL  # values are always kept on disk
-        topic = self._values.topics.get(head.destination)
+        topic = self._routing.values.topics.get(head.destination)
         more = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
         if topic is None:
             # Also a deletion of nothing is kept, while somebody slow has to be told of it.
@@ -409,39 +379,41 @@ class Sending:
             has_room = not body or self._account.has_room_for(more - released, session.usage)
         return Verdict.ACCEPTED if has_room else Verdict.FULL
 
-    def _may_answer(
+    def _right_to_reply(
         self, session: Session, head: Head, queue: Queue | None, exchange: tuple[str, str] | None, now: float
-    ) -> bool:
-        """Without a grant: to one's own inbox, or as the answer to a request that was received.
+    ) -> ReplyRight | None:
+        """The right by which it may be sent as the reply to a request that was received; None: it may not.
 
-        The requester has to be one who could receive it there, and never on last-value
-        destinations, whose value would be replaced (DESIGN 4).
+        The requester has to be able to receive it there, and never on last-value destinations, whose value
+        would be replaced (DESIGN 4).
         """
+        if head.kind.holds_value:
+            return None
+        right = session.reply_rights.find(head.destination, _reply_id(head, exchange), now)
+        if right is None:
+            return None
+        requester, origin = right[1]
         owner = None if queue is None or not queue.is_inbox else queue.exclusive_subscription
-        if owner is not None and owner.session is session:
-            session.reply_rights.find_none()
-            return True
-        if head.kind is Kind.LAST_VALUE:
-            return False
-        asker = session.reply_rights.find(head.destination, _reply_id(head, exchange), now)
-        if asker is None:
-            return False
-        requester, origin = asker
-        if owner is not None:
-            if not isinstance(origin, int):
-                return owner.session.origin is origin
+        if owner is None:
+            is_theirs = self._access.rights_of(requester).may_subscribe(head.destination)
+        elif isinstance(origin, int):
             # An inbox that existed when the request came has had the same owner since.
-            return owner.session.principal == requester and owner.began_at < origin
-        return self._access.rights_of(requester).may_subscribe(head.destination)
+            is_theirs = owner.session.principal == requester and owner.began_at < origin
+        else:
+            is_theirs = owner.session.origin is origin
+        return right if is_theirs else None
 
-    def _wait_or_refuse(
+    def wait_or_refuse(
         self, session: Session, queue: Queue, size_bytes: int, now: float, *, may_wait: bool
     ) -> Verdict:
-        usage = queue.payer or session.usage
+        """There is no room in a queue: WAIT if the session is held back until there is, else FULL."""
+        usage = queue.store.payer or session.usage
         is_memory_full = not self._account.has_room_for(size_bytes, usage)
         self._queues.forget_if_idle(queue, now)
         # Who consumes is never held back: its ACKs come by the same stream (DESIGN 4).
-        may_wait = may_wait and not (session.subscriptions or session.parted) and queue.could_hold(size_bytes)
+        may_wait = (
+            may_wait and not (session.subscriptions or session.parted) and queue.store.could_hold(size_bytes)
+        )
         waits_for_memory = is_memory_full and not usage.is_stalled
         if may_wait and (queue.is_consumed or waits_for_memory):
             self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds, False)

@@ -1,36 +1,230 @@
-"""Sessions: one peer as the core sees it, with what is to be written to it."""
+"""Sessions and their subscriptions: one peer as the core sees it, and what is on its way to it.
+
+A subscription belongs to one session, and puts what it is given straight into the session's outbox. How
+much that is has two bounds: the subscription's credit (un-ACKed messages up to its `prefetch`), and the
+session's high-water mark. At the mark the session is choked: nothing is dispatched to it until the shell
+has written its outbox. A peer that is far above the mark all the same reads too slowly, and is ended.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from dataclasses import KW_ONLY, InitVar, dataclass, field
+from enum import Enum
+from typing import Any, Final, Protocol
 
+from nebula.broker.core.access import Rights
+from nebula.broker.core.account import Account
+from nebula.broker.core.journal import Batch
+from nebula.broker.core.known_heads import KnownHeads
+from nebula.broker.core.messages import Message
+from nebula.broker.core.profiles import Profile
 from nebula.broker.core.reply_rights import ReplyRights
-from nebula.broker.core.shared_heads import SharedHeads
+from nebula.broker.core.shares import Usage
 
-if TYPE_CHECKING:
-    from nebula.broker.core.access import Rights
-    from nebula.broker.core.account import Account
-    from nebula.broker.core.destinations.value_feed import ValueFeed
-    from nebula.broker.core.messages import Message
-    from nebula.broker.core.profiles import Profile
-    from nebula.broker.core.shares import Usage
-    from nebula.broker.core.subscription import Subscription
-    from nebula.broker.core.transaction import Transaction
 
-Delivery = tuple["Subscription", "Message", int | None]
+class AckMode(Enum):
+    """STOMP 1.2, "SUBSCRIBE ack Header"."""
+
+    AUTO = "auto"
+    CLIENT = "client"
+    INDIVIDUAL = "client-individual"
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """What a NACK asks for.
+
+    Attributes:
+        requeue: the messages go back to their queue; False: to the dead-letter queue.
+        delay: seconds until they are delivered again; 0: as soon as may be.
+        failure: headers that say why, for the dead letter that may come of it.
+    """
+
+    requeue: bool = True
+    delay: float = 0.0
+    failure: tuple[tuple[str, str], ...] = ()
+
+
+PLAIN_NACK: Final = Nack()
+
+
+class Source(Protocol):
+    """What feeds a subscription and takes back what it does not settle: a queue, topics, or last values.
+
+    No method raises for anything a peer may do, and none waits.
+
+    Attributes:
+        takes_globs: what is subscribed to may be a glob.
+        subscriber_cost_bytes: memory that it costs for each of its subscriptions, which pay for it.
+    """
+
+    @property
+    def takes_globs(self) -> bool: ...
+
+    @property
+    def subscriber_cost_bytes(self) -> int: ...
+
+    def attach(self, subscription: Subscription, now: float) -> None:
+        """Feed `subscription` from now on."""
+        ...
+
+    def detach(
+        self,
+        subscription: Subscription,
+        now: float,
+        *,
+        lost: bool,
+        kept: Collection[int] = (),
+        removes: bool = False,
+    ) -> bool:
+        """Stop feeding it and take back what it did not settle.
+
+        Args:
+            lost: its connection broke, so that each delivery counts as an attempt.
+            kept: numbers of un-ACKed messages that open transactions have settled. Where messages outlive the
+                subscription, these stay with it.
+            removes: a durable subscription goes for good.
+
+        Returns:
+            Whether some messages stay with it. Call it again when their transactions have ended.
+        """
+        ...
+
+    def drain(self, subscription: Subscription) -> bool:
+        """Stop feeding it, and leave with it what is un-ACKed, until that is settled. Idempotent.
+
+        Returns:
+            False, and nothing done: nothing would stay with it. `detach` it.
+        """
+        ...
+
+    def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:
+        """An ACK: the messages that it covers are consumed. False: none is un-ACKed."""
+        ...
+
+    def give_back(self, subscription: Subscription, number: int, now: float, nack: Nack) -> bool:
+        """A NACK. False, and nothing done: no message is un-ACKed, or a NACK means nothing here (D.23)."""
+        ...
+
+    def resume(self, subscription: Subscription, now: float) -> None:
+        """Its session can take deliveries again."""
+        ...
+
+    def review(self, subscription: Subscription, now: float) -> None:
+        """The rights of its principal have changed: what it gets from now on is judged by the new ones."""
+        ...
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Subscription:
+    """One subscription of one session.
+
+    Attributes:
+        id: unique in its session.
+        session: whose it is.
+        pattern: the destination or glob that it asked for.
+        destination: feeds it, and takes back what it does not settle.
+        ack_mode: how its messages are settled.
+        prefetch: how many of them may be un-ACKed; 0 while its principal may not receive them, and
+            `window` otherwise.
+        began_at: for an inbox, a message number: messages that were sent later have higher ones.
+        exclusive: its queue has no other subscription.
+        feed: for last-value destinations, which alone look into it: a `ValueFeed`, the values it has not had.
+        in_turn: for its queue: whether it is among the consumers with credit.
+        is_drained: it gets nothing any more, and ends when its last message is settled.
+        unacked: delivered and not settled, by number, in the order of delivery. Empty in the
+            mode auto.
+        label: for the protocol: the bytes that all its MESSAGEs begin with.
+    """
+
+    id: str
+    session: Session
+    pattern: str
+    destination: Source
+    ack_mode: AckMode
+    prefetch: int
+    exclusive: bool = False
+    began_at: int = 0
+    feed: Any = None
+    in_turn: bool = False
+    is_drained: bool = False
+    unacked: dict[int, Message] = field(default_factory=dict)
+    label: Any = None
+    window: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.window = self.prefetch
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether one more message may be delivered now."""
+        return len(self.unacked) < self.prefetch and not self.session.is_choked
+
+    def deliver(self, message: Message, attempts: int | None = None) -> None:
+        """Put `message` into the session's outbox. The caller has looked at the credit.
+
+        Args:
+            attempts: None for a first delivery, else how many ended by NACK or a lost
+                connection.
+        """
+        session = self.session
+        outbox = session.outbox
+        if not outbox:
+            session.dirty.append(session)
+        outbox.append((self, message, attempts))
+        session.outbox_bytes += message.size_bytes
+        if session.outbox_bytes >= session.high_water_bytes:
+            session.choke()
+
+    def scope(self, numbers: Collection[int]) -> set[int]:
+        """The un-ACKed messages that ACKs or NACKs of these numbers cover; see `settle`."""
+        if self.ack_mode is AckMode.INDIVIDUAL:
+            return {number for number in numbers if number in self.unacked}
+        found: list[int] = []
+        end = 0
+        for number in self.unacked:
+            found.append(number)
+            if number in numbers:
+                end = len(found)
+        return set(found[:end])
+
+    def settle(self, number: int) -> list[Message]:
+        """Take out what an ACK or NACK of `number` speaks of; empty when it is not known.
+
+        STOMP 1.2, "ACK": cumulative in the mode client, one message in client-individual.
+        """
+        unacked = self.unacked
+        if number not in unacked:
+            return []
+        if self.ack_mode is AckMode.INDIVIDUAL:
+            return [unacked.pop(number)]
+        # Only as far as the ACK goes: a window may be wide, and each of its messages ACKed alone.
+        settled = []
+        for message in unacked.values():
+            settled.append(message)
+            if message.number == number:
+                break
+        for message in settled:
+            del unacked[message.number]
+        return settled
+
+
+Delivery = tuple[Subscription, Message, int | None]
 """On its way: to whom, what, and its earlier attempts (None: this is the first; SNAPSHOT_END: it
 is the last of a snapshot). A plain tuple, since one is made for every message."""
 
 SNAPSHOT_END = -1
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Session:
     """What the broker knows of one connected peer.
 
     Attributes:
         id: unique among the connected; what a durable subscription is found by later.
-        rights: who it is, and what it may do.
+        rights: its principal, and what that may do.
         place: the address of the peer, or empty.
         usage: of its principal, which pays for what the session holds.
         inbox_count: the number of its inboxes.
@@ -39,19 +233,17 @@ class Session:
         subscriptions: by id.
         origin: identifies this connection among all others, even of the same principal.
         parted: ended subscriptions of which open transactions have ACKed or NACKed messages.
-        transactions: those that were begun and not ended, by name.
-        reply_rights: what it may answer.
-        heads: that messages of it share.
+        reply_rights: the requests that it may reply to.
+        heads: header blocks that its messages may share.
         ephemerals: last-value destinations whose present value goes with this session.
-        value_feeds: its last-value subscriptions that have something to be sent, next one first.
+        value_feeds: feeds of its last-value subscriptions with something to send, next one first.
         value_credit: how many more last values may be un-ACKed (D.8).
-        outbox: what is to be written, in order: deliveries, and octets that the protocol has
-            said itself in between.
+        outbox: to be written, in order: deliveries, and bytes of the protocol's own frames.
         outbox_bytes: what the outbox counts for.
-        own_requests: what it asked of the broker itself and may not be taken up yet: numbers and sizes.
-        held: RECEIPTs that wait for the store, each with the batch that it waits for; and
-            subscriptions to last values that wait for theirs (D.43). The last may be the ERROR for a faulty
-            frame.
+        own_requests: requests to the broker itself that may still wait: numbers and sizes.
+        held: RECEIPTs that wait for the store, each with the batch that it waits for; and last-value
+            subscriptions whose RECEIPT waits (D.43). The last may be the ERROR for a faulty frame. See
+            `receipts`.
         held_bytes: what the RECEIPTs in `held` count for.
         high_water_bytes: from here on queues stop dispatching to this session.
         max_outbox_bytes: from here on it is too slow and is ended.
@@ -59,86 +251,44 @@ class Session:
         waited_until: the deadline of the SEND with which it was last held back.
         is_choked: queues may not dispatch to it until its outbox has been written.
         ending: why the broker ends it, or None.
-        dirty: the broker's list of sessions whose outbox is not empty, or who are to be ended.
-        connection: for the shell: who writes the outbox.
+        dirty: the broker's list of sessions whose outbox is not empty, or that are to be ended.
+        connection: for the shell, which writes the outbox; the core does not look at it.
     """
 
-    __slots__ = (
-        "connection",
-        "dirty",
-        "ending",
-        "ephemerals",
-        "has_entered",
-        "heads",
-        "held",
-        "held_bytes",
-        "high_water_bytes",
-        "id",
-        "inbox_count",
-        "is_backlogged",
-        "is_choked",
-        "max_outbox_bytes",
-        "origin",
-        "outbox",
-        "outbox_bytes",
-        "own_requests",
-        "parted",
-        "place",
-        "profile",
-        "reply_rights",
-        "rights",
-        "subscriptions",
-        "transactions",
-        "usage",
-        "value_credit",
-        "value_feeds",
-        "waited_until",
-    )
+    id: str
+    rights: Rights
+    profile: Profile
+    dirty: list[Session]
+    _: KW_ONLY
+    high_water_bytes: int
+    max_outbox_bytes: int
+    value_credit: int
+    account: InitVar[Account]
+    usage: Usage
+    place: str = ""
+    connection: Any = None
+    inbox_count: int = 0
+    has_entered: bool = False
+    origin: object = field(default_factory=object)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    parted: dict[Subscription, None] = field(default_factory=dict)
+    reply_rights: ReplyRights = field(init=False)
+    heads: KnownHeads = field(init=False)
+    ephemerals: dict[str, None] = field(default_factory=dict)
+    value_feeds: deque[Any] = field(default_factory=deque)
+    outbox: list[Delivery | bytes] = field(default_factory=list)
+    outbox_bytes: int = 0
+    own_requests: deque[tuple[int, int]] = field(default_factory=deque)
+    held: deque[tuple[Batch, bytes | Subscription]] = field(default_factory=deque)
+    held_bytes: int = 0
+    waited_until: float = 0.0
+    is_choked: bool = False
+    is_backlogged: bool = False
+    ending: str | None = None
 
-    def __init__(
-        self,
-        id: str,  # noqa: A002
-        rights: Rights,
-        profile: Profile,
-        dirty: list[Session],
-        *,
-        high_water_bytes: int,
-        max_outbox_bytes: int,
-        value_credit: int,
-        account: Account,
-        usage: Usage,
-        place: str = "",
-        connection: Any = None,
-    ) -> None:
-        self.id = id
-        self.rights = rights
-        self.place = place
-        self.usage = usage
-        self.inbox_count = 0
-        self.has_entered = False
-        self.profile = profile
-        self.origin = object()
-        self.subscriptions: dict[str, Subscription] = {}
-        self.parted: dict[Subscription, None] = {}
-        self.transactions: dict[str, Transaction] = {}
-        self.reply_rights = ReplyRights(account, usage)
-        self.heads = SharedHeads(account, usage)
-        self.ephemerals: dict[str, None] = {}
-        self.value_feeds: deque[ValueFeed] = deque()
-        self.value_credit = value_credit
-        self.outbox: list[Delivery | bytes] = []
-        self.outbox_bytes = 0
-        self.own_requests: deque[tuple[int, int]] = deque()
-        self.held: deque[tuple[int, bytes | Subscription]] = deque()
-        self.held_bytes = 0
-        self.high_water_bytes = high_water_bytes
-        self.max_outbox_bytes = max_outbox_bytes
-        self.waited_until = 0.0
-        self.is_choked = False
-        self.is_backlogged = False
-        self.ending: str | None = None
-        self.dirty = dirty
-        self.connection = connection
+    def __post_init__(self, account: Account) -> None:
+        self.reply_rights = ReplyRights(account, self.usage)
+        self.heads = KnownHeads(account, self.usage)
 
     @property
     def principal(self) -> str:
@@ -152,11 +302,11 @@ class Session:
 
     @property
     def is_ahead_of_store(self) -> bool:
-        """So much of it waits for the store that it is to be read no further (DESIGN 4).
+        """Whether too much of it waits for the store to read it further (DESIGN 4).
 
-        Not who consumes: its ACKs come by the same stream.
+        A consumer is always read: its ACKs come by the same stream.
         """
-        return (self.held_bytes >= self.high_water_bytes and not self.subscriptions) or self.is_backlogged
+        return (self.held_bytes >= self.high_water_bytes or self.is_backlogged) and not self.subscriptions
 
     def choke(self) -> None:
         """The high-water mark is reached: no more from queues, and an end to what is far above it."""
@@ -175,19 +325,12 @@ class Session:
             self.dirty.append(self)
 
     def say(self, octets: bytes) -> None:
-        """Put what the protocol says between the deliveries."""
+        """Put a frame of the protocol's own behind the deliveries so far."""
         if not self.outbox:
             self.dirty.append(self)
         self.outbox.append(octets)
         self.outbox_bytes += len(octets)
         if self.outbox_bytes > self.max_outbox_bytes:
-            self.mark_too_slow()
-
-    def hold(self, octets: bytes, batch: int) -> None:
-        """Put a RECEIPT behind those that wait for the store."""
-        self.held.append((batch, octets))
-        self.held_bytes += len(octets)
-        if self.held_bytes > self.max_outbox_bytes:
             self.mark_too_slow()
 
     def take_outbox(self) -> list[Delivery | bytes]:

@@ -1,4 +1,9 @@
-"""SUBSCRIBEs: what they may have, what feeds them, and what goes on when they end."""
+"""SUBSCRIBE and UNSUBSCRIBE: what a subscription may have, what feeds it, and what stays when it ends.
+
+A subscription that goes with its connection is fed by a queue, by its topic, by a queue of its own that is
+bound to its topics, or by a value feed. A durable one (D.3, D.32) has a bound queue or a feed that outlives
+it and its connection.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +12,18 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.last_value import LastValues
-from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.destinations.registry import QUEUE_COST_BYTES, Queues
-from nebula.broker.core.destinations.topic import Topics
+from nebula.broker.core.context import CoreContext
+from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
 from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES, ValueFeed
 from nebula.broker.core.durable import Durable, StandingSession, StandingSessions
 from nebula.broker.core.globs import compile_glob, is_glob
-from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import QUEUE_PREFIX, Kind
+from nebula.broker.core.messages import QUEUE_PREFIX, DestinationKind
 from nebula.broker.core.notes import SESSIONS_EXPIRED
-from nebula.broker.core.policies import PolicyTable, SlowSubscriber, WhenFull
-from nebula.broker.core.session import Session
+from nebula.broker.core.policies import SlowSubscriber, WhenFull
+from nebula.broker.core.routing import Routing
+from nebula.broker.core.session import AckMode, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
-from nebula.broker.core.storage import PutSubscription
-from nebula.broker.core.subscription import AckMode, Subscription
+from nebula.broker.core.tables import SubscriptionRow
 from nebula.errors import Refused
 from nebula.headers import INBOX_PREFIX, PAUSED, REMOVED
 
@@ -36,14 +37,14 @@ class SubscribeRequest:
 
     Attributes:
         kind: of its destination.
-        durable: it is to outlive its connection (not on queues, which keep anyway; D.10).
-        eager: it wants all present values first.
-        tells_end: and to be told when it has had them.
+        durable: outlives its connection (not on queues, which keep their messages anyway; D.10).
+        eager: begins with all present values.
+        tells_end: marks the last of these.
     """
 
     id: str
     destination: str
-    kind: Kind = Kind.QUEUE
+    kind: DestinationKind = QUEUE_KIND
     ack_mode: AckMode = AckMode.AUTO
     prefetch: int | None = None
     exclusive: bool = False
@@ -53,45 +54,32 @@ class SubscribeRequest:
     tells_end: bool = False
 
 
-class Subscribing:
+class Subscriptions:
     """The subscriptions of all sessions.
 
-    Args:
-        limits: what peers may use.
-        account: what all principals use.
-        queues, topics, values: what feeds them.
-        standing: the durable ones.
-        policies: what differs for single destinations.
+    Attributes:
+        standing: the durable ones, by session.
     """
 
-    def __init__(
-        self,
-        limits: Limits,
-        account: Account,
-        queues: Queues,
-        topics: Topics,
-        values: LastValues,
-        standing: StandingSessions,
-        policies: PolicyTable,
-    ) -> None:
-        self._policies = policies
-        self._limits = limits
-        self._account = account
+    def __init__(self, context: CoreContext, routing: Routing) -> None:
+        self._context = context
+        self._limits = context.limits
+        self._account = context.account
+        self._queues = routing.queues
+        self._topics = routing.topics
+        self._values = routing.values
+        self.standing = StandingSessions(context.limits, context.account, context.journal)
         # The first to use a glob, of those who still do: they pay for it.
         self._glob_owners: dict[str, Usage] = {}
-        self._queues = queues
-        self._topics = topics
-        self._values = values
-        self._standing = standing
 
     def may_subscribe(self, session: Session, request: SubscribeRequest, now: float) -> bool:
-        """Whether the request is to be heard at all; False: it is ignored, as D.5 and D.48 say."""
+        """Whether the request is permitted; False: it is ignored, as D.5 and D.48 say."""
         name = request.destination
-        if request.durable and request.kind is not Kind.QUEUE and not session.rights.may_keep(name):
+        if request.durable and not request.kind.holds_messages and not session.rights.may_keep(name):
             return False
-        if request.kind is not Kind.QUEUE and is_glob(name):
+        if not request.kind.holds_messages and is_glob(name):
             return True  # it gets what its principal may receive
-        is_bare = request.kind is Kind.QUEUE and not name.startswith(QUEUE_PREFIX)
+        is_bare = request.kind.holds_messages and not name.startswith(QUEUE_PREFIX)
         if is_bare and not session.profile.bare_names_are_queues:
             return False  # D.10: there is no such resource
         if name.startswith(INBOX_PREFIX):
@@ -107,18 +95,17 @@ class Subscribing:
         self._need(Resource.SUBSCRIPTIONS, session, "too-many-subscriptions", "subscriptions")
         self._need_memory(session)
         durable = None
-        source: Queue | ValueFeed | None
-        if request.kind is not Kind.QUEUE and (request.durable or self._is_paused(session, request)):
+        if not request.kind.holds_messages and (request.durable or self._is_paused(session, request)):
             self._need_glob(session, request)
             durable = self._durable_for(session, request)
-            source = durable.source
+            queue, feed = durable.queue, durable.feed
         else:
             # D.32: this id means something else from now on.
             self.remove_paused(session, request.id)
-            source = self._source_for(session, request)
-        if request.eager and isinstance(source, ValueFeed):
-            self._take_snapshot(source, request)
-        subscription = self._make(session, request, source)
+            queue, feed = self._source_for(session, request)
+        if request.eager and feed is not None:
+            self._take_snapshot(feed, request)
+        subscription = self._make(session, request, queue, feed)
         if durable is not None:
             durable.subscription = subscription
         session.subscriptions[request.id] = subscription
@@ -129,7 +116,7 @@ class Subscribing:
         usage, pattern = subscription.session.usage, subscription.pattern
         self._account.take(Resource.SUBSCRIPTIONS, usage)
         self._account.hold(subscription_cost_bytes(subscription), usage)
-        if is_glob(pattern) and pattern not in self._glob_owners and not _is_of_queue(subscription):
+        if is_glob(pattern) and pattern not in self._glob_owners and subscription.destination.takes_globs:
             self._glob_owners[pattern] = usage
             self._account.take(Resource.GLOBS, usage)
 
@@ -139,7 +126,7 @@ class Subscribing:
         self._account.release(subscription_cost_bytes(subscription), usage)
 
     def _let_go_of_glob(self, pattern: str, leaver: Usage) -> None:
-        """A subscription of this principal has ended: another one pays for its glob, or nobody has to."""
+        """A subscription of this principal has ended: another principal that uses its glob pays for it."""
         owner = self._glob_owners.get(pattern)
         heir = next(self._users_of_glob(pattern), None)
         if owner is None or (heir and (owner is not leaver or owner in self._users_of_glob(pattern))):
@@ -175,98 +162,69 @@ class Subscribing:
         """End a subscription; what it did not settle goes back to the front (D.12).
 
         Args:
-            removes: a durable one is to go for good; otherwise it is paused (D.3).
+            removes: a durable one ends for good; otherwise it is paused (D.3).
             kept: un-ACKed messages that open transactions have ACKed or NACKed. They stay until these end;
                 `part` then gives back what is left.
 
         Returns:
-            What became of a durable one, PAUSED or REMOVED; None: it was none.
+            What became of a durable one, PAUSED or REMOVED; None: it was not durable.
         """
         session = subscription.session
         if subscription in session.parted:
             self.part(subscription, frozenset(), now, lost=lost)
             return None
         del session.subscriptions[subscription.id]
-        queue = destination = subscription.destination
-        if kept and isinstance(queue, Queue) and _outlives_subscription(queue, removes=removes):
+        if subscription.destination.detach(subscription, now, lost=lost, kept=kept, removes=removes):
             session.parted[subscription] = None
-            queue.part(subscription, kept, now, lost=lost)
         else:
             self._count_out(subscription)
-            destination.detach(subscription, now, lost=lost)
-        if isinstance(destination, Queue) and destination.is_inbox:
+        if subscription.pattern.startswith(INBOX_PREFIX):
             session.inbox_count -= 1
-        standing = self._standing.by_id.get(session.id)
-        durable = None if standing is None else standing.durables.get(subscription.id)
-        if standing is not None and durable is not None and durable.subscription is subscription:
-            durable.subscription = None
+        found = self._find_durable(session, subscription.id)
+        if found is not None and found[1].subscription is subscription:
+            found[1].subscription = None
             if removes:
-                self.remove(standing, durable)
+                self.remove(*found)
             return REMOVED if removes else PAUSED
-        if isinstance(destination, Queue):
-            if destination.rights is not None:
-                self._topics.release(subscription.pattern, destination)
-            else:
-                self._queues.forget_if_idle(destination, now)
         self._let_go_of_glob(subscription.pattern, session.usage)
         return None
 
     def part(self, subscription: Subscription, kept: Collection[int], now: float, *, lost: bool) -> None:
         """A transaction has ended: give back messages of an ended subscription that no other transaction has
         settled."""
-        queue = subscription.destination
-        assert isinstance(queue, Queue)
-        if kept:
-            queue.part(subscription, kept, now, lost=lost)
-            return
-        del subscription.session.parted[subscription]
-        self._count_out(subscription)
-        queue.detach(subscription, now, lost=lost)
-        self._queues.forget_if_idle(queue, now)
+        if not subscription.destination.detach(subscription, now, lost=lost, kept=kept):
+            del subscription.session.parted[subscription]
+            self._count_out(subscription)
 
-    def drain(self, subscription: Subscription) -> bool:
-        """End its deliveries; what is un-ACKed stays with it until ACK, NACK or the end of its connection.
-
-        With the last of these it ends by itself. Idempotent. False, and nothing done: nothing of it is
-        un-ACKed, or it is not one of a queue that others may read. `unsubscribe` it then.
-        """
-        queue = subscription.destination
-        if not isinstance(queue, Queue) or queue.rights is not None or queue.is_inbox:
-            return False
-        if subscription.is_drained:
-            return True
-        if not subscription.unacked:
-            return False
-        queue.drain(subscription)
-        return True
+    def _find_durable(self, session: Session, id: str) -> tuple[StandingSession, Durable] | None:  # noqa: A002
+        standing = self.standing.by_id.get(session.id)
+        if standing is None or id not in standing.durables:
+            return None
+        return standing, standing.durables[id]
 
     def _is_paused(self, session: Session, request: SubscribeRequest) -> bool:
-        """D.32: the same id and destination go on where a durable one was left, also if it is not said."""
-        standing = self._standing.by_id.get(session.id)
-        durable = None if standing is None else standing.durables.get(request.id)
-        return durable is not None and durable.pattern == request.destination
+        """D.32: the same id and destination go on where a durable one was left, even without `durable`."""
+        found = self._find_durable(session, request.id)
+        return found is not None and found[1].pattern == request.destination
 
     def remove_paused(self, session: Session, id: str) -> bool:  # noqa: A002
         """Remove a durable subscription that is not served at present; False: there is none."""
-        standing = self._standing.by_id.get(session.id)
-        durable = None if standing is None else standing.durables.get(id)
-        if standing is None or durable is None:
-            return False
-        self.remove(standing, durable)
-        return True
+        found = self._find_durable(session, id)
+        if found is not None:
+            self.remove(*found)
+        return found is not None
 
     def remove(self, standing: StandingSession, durable: Durable) -> None:
         """Forget a durable subscription that is not served, with what it keeps."""
-        if isinstance(durable.source, ValueFeed):
-            self._values.remove(durable.source)
-        else:
-            for subscription in durable.source.drained:
+        if durable.feed is not None:
+            self._values.remove(durable.feed)
+        if durable.queue is not None:
+            for subscription in durable.queue.remove_drained():
                 del subscription.session.parted[subscription]
                 self._count_out(subscription)
-            durable.source.drop_drained()
-            durable.source.clear("deleted")
-            self._topics.release(durable.pattern, durable.source)
-        self._standing.remove(standing, durable)
+            durable.queue.store.clear("deleted")
+            self._topics.release(durable.queue, durable.pattern)
+        self.standing.remove(standing, durable)
         self._let_go_of_glob(durable.pattern, standing.usage)
 
     def end_session(self, standing: StandingSession) -> None:
@@ -278,10 +236,10 @@ class Subscribing:
         """Drop everything that waits for a session; its subscriptions stay. Returns how much there was."""
         count = 0
         for durable in standing.durables.values():
-            if isinstance(durable.source, ValueFeed):
-                count += self._values.drop_waiting(durable.source)
-            else:
-                count += durable.source.clear("purged")
+            if durable.feed is not None:
+                count += self._values.drop_waiting(durable.feed)
+            if durable.queue is not None:
+                count += durable.queue.store.clear("purged")
         return count
 
     def relieve(self, sessions: Collection[Session]) -> None:
@@ -305,12 +263,12 @@ class Subscribing:
         for session in sessions:
             feeds = [each.feed for each in session.subscriptions.values() if each.feed is not None]
             held.append((sum(feed.pending_count for feed in feeds), session))
-        for standing in self._standing.by_id.values():
+        for standing in self.standing.by_id.values():
             if standing.usage is owner:
                 held += [
-                    (durable.source.pending_count, (standing, durable))
+                    (durable.feed.pending_count, (standing, durable))
                     for durable in standing.durables.values()
-                    if isinstance(durable.source, ValueFeed) and durable.subscription is None
+                    if durable.feed is not None and durable.subscription is None
                 ]
         held.sort(key=lambda each: each[0])
         # If most of it is messages, those are refused instead, and the subscriptions stay.
@@ -328,77 +286,75 @@ class Subscribing:
 
     def expire(self, now: float) -> None:
         """Forget the sessions that were abandoned for too long."""
-        for standing in self._standing.expired(now):
-            self._values.account.notes.add(
+        for standing in self.standing.expired(now):
+            self._account.notes.add(
                 SESSIONS_EXPIRED, "away too long", principal=standing.rights.principal, session=standing.id
             )
             self.end_session(standing)
 
-    def restore(self, row: PutSubscription, kind: Kind, pending: tuple[str, ...] | None) -> None:
+    def restore(self, row: SubscriptionRow, kind: DestinationKind, pending: tuple[str, ...] | None) -> None:
         """Take up a durable subscription of an earlier run.
 
         Args:
-            pending: what it has still to be told of; None: that is not known, so all that changed.
+            pending: destinations of which it has not had the last value; None: that is not known, so it
+                gets all that changed.
         """
-        standing = self._standing.by_id[row.session]
-        source = self._add_source(kind, row.id, standing, row.destination)
-        durable = Durable(row.id, row.destination, AckMode(row.ack), row.prefetch, source, row.seen_number)
-        self._standing.take_in(standing, durable)
+        standing = self.standing.by_id[row.session]
+        queue, feed = self._add_source(kind, row.id, standing, row.destination)
+        durable = Durable(
+            row.id, row.destination, AckMode(row.ack), row.prefetch, row.seen_number, queue=queue, feed=feed
+        )
+        self.standing.take_in(standing, durable)
         if is_glob(row.destination) and row.destination not in self._glob_owners:
             self._glob_owners[row.destination] = standing.usage
             self._account.take(Resource.GLOBS, standing.usage)
-        if isinstance(source, ValueFeed):
-            self._values.owe(source, pending, row.seen_number)
+        if feed is not None:
+            self._values.owe(feed, pending, row.seen_number)
 
     def queue_of(self, name: str) -> Queue | None:
         """The bound queue of a durable subscription, by its own name."""
         if not name.startswith("\0"):
             return None
         _, session, id_ = name.split("\0", 2)
-        standing = self._standing.by_id.get(session)
+        standing = self.standing.by_id.get(session)
         durable = None if standing is None else standing.durables.get(id_)
-        return durable.source if durable is not None and isinstance(durable.source, Queue) else None
+        return None if durable is None else durable.queue
 
     def _add_source(
         self,
-        kind: Kind,
+        kind: DestinationKind,
         id: str,  # noqa: A002
         standing: StandingSession,
         pattern: str,
-    ) -> Queue | ValueFeed:
-        """What keeps the messages of a new durable subscription."""
-        if kind is Kind.LAST_VALUE:
+    ) -> tuple[Queue | None, ValueFeed | None]:
+        """What keeps the messages of a new durable subscription: a bound queue, or a feed."""
+        if kind.holds_value:
             feed = ValueFeed(self._account, pattern, standing.rights, standing.usage, is_durable=True)
             self._values.add(feed)
-            return feed
+            return None, feed
         # Apart from all that a peer can name.
         name = f"\0{standing.id}\0{id}"
         queue = self._queues.make_bound(name, standing.rights, standing.usage, is_durable=True)
         self._topics.bind(pattern, queue)
-        return queue
+        return queue, None
 
     def _make(
-        self, session: Session, request: SubscribeRequest, source: Queue | ValueFeed | None
+        self, session: Session, request: SubscribeRequest, queue: Queue | None, feed: ValueFeed | None
     ) -> Subscription:
         ack_mode = request.ack_mode
-        if request.kind is Kind.LAST_VALUE and session.profile.acks_alone and ack_mode is AckMode.CLIENT:
+        if request.kind.holds_value and session.profile.acks_alone and ack_mode is AckMode.CLIENT:
             ack_mode = AckMode.INDIVIDUAL  # D.7
-        if isinstance(source, Queue):
-            destination: Queue | Topics | LastValues = source
-        else:
-            destination = self._topics if source is None else self._values
         subscription = Subscription(
             request.id,
             session,
             request.destination,
-            destination,
+            queue or (self._topics if feed is None else self._values),
             ack_mode,
             prefetch=min(request.prefetch or self._limits.default_prefetch, self._limits.max_prefetch),
-            exclusive=request.exclusive and request.kind is Kind.QUEUE,
+            exclusive=request.exclusive and request.kind.holds_messages,
         )
-        if isinstance(source, ValueFeed):
-            subscription.feed = source
-        elif isinstance(source, Queue) and source.is_inbox:
+        subscription.feed = feed
+        if queue is not None and queue.is_inbox:
             subscription.began_at = self._values.next_number()
         return subscription
 
@@ -406,7 +362,7 @@ class Subscribing:
         name = request.destination
         queue = self._queues.get(name)
         if queue is None:
-            self._need_place(session)
+            self._need(Resource.DESTINATIONS, session, "too-many-destinations", "destinations")
             if name.startswith(INBOX_PREFIX):
                 if session.inbox_count >= self._limits.max_inboxes:
                     raise Refused("too-many-inboxes", f"more than {self._limits.max_inboxes} inboxes")
@@ -418,60 +374,66 @@ class Subscribing:
             raise Refused("exclusive", f"{name} has a subscription, so there can be no exclusive one")
         return queue
 
-    def _source_for(self, session: Session, request: SubscribeRequest) -> Queue | ValueFeed | None:
-        """What feeds a subscription that goes with its connection; None: its topic itself."""
-        if request.kind is Kind.QUEUE:
-            return self._queue_for(session, request)
+    def _source_for(
+        self, session: Session, request: SubscribeRequest
+    ) -> tuple[Queue | None, ValueFeed | None]:
+        """What feeds a subscription that goes with its connection; neither: its topic itself."""
+        if request.kind.holds_messages:
+            return self._queue_for(session, request), None
         self._need_glob(session, request)
         pattern = request.destination
-        if request.kind is Kind.LAST_VALUE:
+        if request.kind.holds_value:
             feed = ValueFeed(self._account, pattern, session.rights, session.usage, is_durable=False)
             self._values.add(feed)
-            return feed
+            return None, feed
         self._need_topic(session, pattern)
-        policy = self._policies.lookup(pattern)
+        policy = self._context.policies.lookup(pattern)
         drops = policy is not None and policy.slow_subscriber is SlowSubscriber.DROP_OLDEST
         if request.ack_mode is AckMode.AUTO and not drops:
-            return None
+            return None, None
         when_full = WhenFull.DROP_OLDEST if drops else WhenFull.REJECT
         queue = self._queues.make_bound(
-            pattern, session.rights, session.usage, is_durable=False, when_full=when_full
+            pattern,
+            session.rights,
+            session.usage,
+            is_durable=False,
+            when_full=when_full,
+            on_left=lambda queue, _: self._topics.release(queue, pattern),
         )
         self._topics.bind(pattern, queue)
-        return queue
+        return queue, None
 
     def _durable_for(self, session: Session, request: SubscribeRequest) -> Durable:
         """D.32: the one of this id goes on where its destination is the same, and is replaced otherwise."""
-        standing = self._standing.by_id.get(session.id)
-        durable = None if standing is None else standing.durables.get(request.id)
-        if standing is not None and durable is not None and durable.pattern != request.destination:
-            self.remove(standing, durable)
-            durable = None
+        found = self._find_durable(session, request.id)
+        if found is not None and found[1].pattern != request.destination:
+            self.remove(*found)
+            found = None
         prefetch = request.prefetch or self._limits.default_prefetch
-        if durable is None:
-            if request.kind is Kind.TOPIC:
+        if found is not None:
+            standing, durable = found
+        else:
+            if request.kind.fans_out:
                 self._need_topic(session, request.destination)
-            self._standing.check_room(session.usage)
-            standing = self._standing.open(session.id, session.rights, session.usage)
+            self.standing.check_room(session.usage)
+            standing = self.standing.open(session.id, session.rights, session.usage)
             if len(standing.durables) >= self._limits.max_subscriptions:
                 raise Refused("too-many-subscriptions", f"the session has {len(standing.durables)}")
-            source = self._add_source(request.kind, request.id, standing, request.destination)
+            queue, feed = self._add_source(request.kind, request.id, standing, request.destination)
             since = self._values.next_number()
-            durable = Durable(request.id, request.destination, request.ack_mode, prefetch, source, since)
-        assert standing is not None
+            durable = Durable(
+                request.id, request.destination, request.ack_mode, prefetch, since, queue=queue, feed=feed
+            )
         durable.ack_mode = request.ack_mode
         durable.prefetch = prefetch
         if request.eager:
             durable.since = 0  # what of the snapshot a crash leaves untold is to be told too
-        self._standing.add(standing, durable)
+        self.standing.add(standing, durable)
         return durable
-
-    def _need_place(self, session: Session) -> None:
-        self._need(Resource.DESTINATIONS, session, "too-many-destinations", "destinations")
 
     def _need_topic(self, session: Session, pattern: str) -> None:
         if pattern not in self._topics.topics:
-            self._need_place(session)
+            self._need(Resource.DESTINATIONS, session, "too-many-destinations", "destinations")
 
     def _need(self, resource: Resource, session: Session, code: str, what: str) -> None:
         if not self._account.has_room(resource, session.usage):
@@ -503,20 +465,5 @@ class Subscribing:
 
 def subscription_cost_bytes(subscription: Subscription) -> int:
     """Memory that a connected subscription costs, without its messages."""
-    destination = subscription.destination
-    is_bound = isinstance(destination, Queue) and destination.rights is not None and destination.auto_delete
-    bound_bytes = QUEUE_COST_BYTES if is_bound else 0
-    return SUBSCRIPTION_COST_BYTES + bound_bytes + text_cost_bytes(subscription.id, subscription.pattern)
-
-
-def _is_of_queue(subscription: Subscription) -> bool:
-    destination = subscription.destination
-    return isinstance(destination, Queue) and destination.rights is None
-
-
-def _outlives_subscription(queue: Queue, *, removes: bool) -> bool:
-    """Whether messages that a transaction has settled are still there after an UNSUBSCRIBE."""
-    if queue.rights is None:
-        return not queue.is_inbox
-    # Bound to topics: the queue of a durable subscription stays until this is removed.
-    return not (queue.auto_delete or removes)
+    source_bytes = subscription.destination.subscriber_cost_bytes
+    return SUBSCRIPTION_COST_BYTES + source_bytes + text_cost_bytes(subscription.id, subscription.pattern)

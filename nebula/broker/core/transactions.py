@@ -1,68 +1,129 @@
-"""Transactions of all sessions: begun, filled, and done or dropped as a whole (D.24)."""
+"""Transactions: what a peer's frames hold back until its COMMIT (STOMP 1.2, "BEGIN"; D.24).
+
+A transaction is a list of SENDs, ACKs and NACKs. A SEND that could not be done now fails the whole
+transaction at once, so that its actions need not be kept. The COMMIT judges all SENDs together, with the
+room that they take from each other, before the first one has any effect; then it does all actions in order,
+or none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from nebula.broker.core.account import Account
-from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Verdict
-from nebula.broker.core.send import Sending
-from nebula.broker.core.session import Session
+from nebula.broker.core.context import CoreContext
+from nebula.broker.core.messages import Head, Verdict
+from nebula.broker.core.send import HeldSend, Outcome, Sends
+from nebula.broker.core.session import Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, text_cost_bytes
-from nebula.broker.core.subscribe import Subscribing
-from nebula.broker.core.subscription import Subscription
-from nebula.broker.core.transaction import (
-    HELD_COST_BYTES,
-    Action,
-    HeldSend,
-    HeldSettlement,
-    Outcome,
-    Transaction,
-)
+from nebula.broker.core.subscribe import Subscriptions
 from nebula.errors import Refused
 
+# What an action costs besides its texts and its head: the objects of CPython around them.
+HELD_COST_BYTES = 500
 
-class Committing:
-    """What BEGIN, ABORT and COMMIT do, and the frames between them.
+
+@dataclass(frozen=True, slots=True)
+class HeldSettlement:
+    """An ACK, or a NACK (`nack` is what it says; None: an ACK). The target of an unknown message is None."""
+
+    target: tuple[Subscription, int] | None
+    nack: Nack | None
+
+
+Action: TypeAlias = HeldSend | HeldSettlement
+
+
+class Transaction:
+    """The actions of one transaction, in order.
+
+    Attributes:
+        size_bytes: what holding them costs.
+        failure: the result of its COMMIT, because a SEND was refused; None: none was. A failed transaction
+            holds no actions.
+    """
+
+    __slots__ = ("_heads", "actions", "failure", "size_bytes")
+
+    def __init__(self) -> None:
+        self.actions: list[Action] = []
+        self.size_bytes = 0
+        self.failure: Outcome | None = None
+        # Headers are held once for all SENDs that have the same.
+        self._heads: set[Head] = set()
+
+    def cost_bytes(self, action: Action) -> int:
+        """What holding one more would cost."""
+        if not isinstance(action, HeldSend):
+            failure = () if action.nack is None else action.nack.failure
+            return HELD_COST_BYTES + sum(len(value) for _, value in failure)
+        cost = HELD_COST_BYTES + len(action.body) + len(action.receipt or "")
+        if action.exchange is not None:
+            cost += len(action.exchange[1])
+        if action.head not in self._heads:
+            cost += action.head.cost_bytes
+        return cost
+
+    def add(self, action: Action) -> None:
+        """Hold one more."""
+        self.size_bytes += self.cost_bytes(action)
+        self.actions.append(action)
+        if isinstance(action, HeldSend):
+            self._heads.add(action.head)
+
+    def fail(self, failure: Outcome) -> None:
+        """Drop the actions and keep the reason."""
+        self.failure = failure
+        self.actions = []
+        self._heads.clear()
+        self.size_bytes = HELD_COST_BYTES + len(failure.failed_receipt or "")
+
+
+class Transactions:
+    """The open transactions of all sessions.
 
     Args:
-        limits: what peers may use.
-        account: what all destinations and transactions hold together.
-        sending: judges and delivers.
-        subscribing: keeps what transactions have settled on subscriptions that have ended.
+        context: what all parts of the core share.
+        sends: judges SENDs.
+        subscriptions: keeps messages that transactions have settled on subscriptions that have ended.
         settle: does an ACK or NACK.
     """
 
     def __init__(
         self,
-        limits: Limits,
-        account: Account,
-        sending: Sending,
-        subscribing: Subscribing,
-        settle: Callable[[HeldSettlement, float], None],
+        context: CoreContext,
+        sends: Sends,
+        subscriptions: Subscriptions,
+        settle: Callable[[Subscription, int, float, Nack | None], object],
     ) -> None:
-        self.limits = limits
-        self.account = account
-        self._sending = sending
-        self._subscribing = subscribing
+        self._limits = context.limits
+        self._account = context.account
+        self._sends = sends
+        self._subscriptions = subscriptions
         self._settle = settle
+        self._open: dict[Session, dict[str, Transaction]] = {}
 
-    def begin_transaction(self, session: Session, name: str) -> None:
+    def of(self, session: Session) -> Mapping[str, Transaction]:
+        """The open transactions of a session, by name."""
+        return self._open.get(session, {})
+
+    def begin(self, session: Session, name: str) -> None:
         """BEGIN.
 
         Raises:
             Refused: the name is taken, there are too many, or there is no room for one more.
         """
-        if name in session.transactions:
+        others = self.of(session)
+        if name in others:
             raise Refused("transaction", f"the transaction {name[:40]!r} has begun already")
-        if len(session.transactions) >= self.limits.max_transactions:
-            raise Refused("transaction", f"more than {self.limits.max_transactions} transactions")
+        if len(others) >= self._limits.max_transactions:
+            raise Refused("transaction", f"more than {self._limits.max_transactions} transactions")
         size_bytes = HELD_COST_BYTES + text_cost_bytes(name)
         # One at a time may always begin: its COMMIT says that there is no room.
-        if session.transactions and not self._has_room(session, size_bytes):
+        if others and not self._has_room(session, size_bytes):
             raise Refused("transaction", "the broker has no room for one more transaction")
-        session.transactions[name] = Transaction()
+        self._open.setdefault(session, {})[name] = Transaction()
         self._count_bytes(session, size_bytes)
 
     def hold_send(self, session: Session, name: str, send: HeldSend, now: float) -> None:
@@ -74,7 +135,7 @@ class Committing:
         """
         transaction = self._find(session, name)
         if transaction.failure is None:
-            verdict = self._sending.judge_held(session, send.head, send.body, send.exchange, now)
+            verdict = self._sends.judge_held(session, send, now)
             if verdict is Verdict.ACCEPTED and not self._has_room(session, transaction.cost_bytes(send)):
                 verdict = Verdict.FULL
             if verdict is Verdict.ACCEPTED:
@@ -83,7 +144,7 @@ class Committing:
                 self._fail(session, transaction, Outcome(verdict, send.receipt), send.head.destination, now)
 
     def refuse_send(self, session: Session, name: str, why: Outcome, destination: str, now: float) -> None:
-        """Have the transaction fail, because one of its SENDs is refused.
+        """Fail the transaction, because one of its SENDs is refused.
 
         Raises:
             Refused: there is no such transaction.
@@ -104,56 +165,6 @@ class Committing:
                 raise Refused("transaction", "the broker has no room for it")
             self._hold(session, transaction, settlement)
 
-    def _find(self, session: Session, name: str) -> Transaction:
-        transaction = session.transactions.get(name)
-        if transaction is None:
-            raise Refused("transaction", f"there is no transaction {name[:40]!r}")
-        return transaction
-
-    def _hold(self, session: Session, transaction: Transaction, action: Action) -> None:
-        limits = self.limits
-        if len(transaction.actions) >= limits.max_transaction_frames:
-            raise Refused("transaction", f"more than {limits.max_transaction_frames} frames in a transaction")
-        held_bytes = sum(each.size_bytes for each in session.transactions.values())
-        if held_bytes + transaction.cost_bytes(action) > limits.max_transaction_bytes:
-            raise Refused("transaction", f"more than {limits.max_transaction_bytes} bytes in transactions")
-        before_bytes = transaction.size_bytes
-        transaction.add(action)
-        self._count_bytes(session, transaction.size_bytes - before_bytes)
-
-    def _fail(
-        self, session: Session, transaction: Transaction, why: Outcome, destination: str, now: float
-    ) -> None:
-        """D.24: what refuses one SEND refuses all, so the others need not be held."""
-        self._sending.refuse(why.verdict, session, destination)
-        before_bytes, actions = transaction.size_bytes, transaction.actions
-        transaction.fail(why)
-        self._count_bytes(session, transaction.size_bytes - before_bytes)
-        self._let_go(session, actions, now)
-
-    def _has_room(self, session: Session, size_bytes: int) -> bool:
-        has_room = self.account.has_room_for(size_bytes, session.usage)
-        if not has_room:
-            self.account.exceed(Resource.MEMORY, session.usage, session.id)
-        return has_room
-
-    def _count_bytes(self, session: Session, size_bytes: int) -> None:
-        """Charge what a session's transactions hold. The only place that does."""
-        self.account.hold(size_bytes, session.usage)
-
-    def claimed(self, *subscriptions: Subscription) -> Mapping[Subscription, Collection[int]]:
-        """What open transactions have ACKed or NACKed on each of these subscriptions of one session.
-
-        Returns:
-            The numbers of the messages; all of them are still un-ACKed.
-        """
-        numbers: dict[Subscription, set[int]] = {each: set() for each in subscriptions}
-        for transaction in subscriptions[0].session.transactions.values():
-            for action in transaction.actions:
-                if isinstance(action, HeldSettlement) and action.target and action.target[0] in numbers:
-                    numbers[action.target[0]].add(action.target[1])
-        return {each: each.scope(theirs) if theirs else theirs for each, theirs in numbers.items()}
-
     def abort(self, session: Session, name: str, now: float) -> None:
         """ABORT: nothing of it happens.
 
@@ -168,28 +179,10 @@ class Committing:
         Args:
             lost: the connection broke, so that each delivery counts as an attempt.
         """
-        for name in list(session.transactions):
+        for name in list(self.of(session)):
             self._take(session, name)
         for subscription in list(session.parted):
-            self._subscribing.part(subscription, frozenset(), now, lost=lost)
-
-    def _take(self, session: Session, name: str) -> Transaction:
-        transaction = self._find(session, name)
-        del session.transactions[name]
-        self._count_bytes(session, -(transaction.size_bytes + HELD_COST_BYTES + text_cost_bytes(name)))
-        return transaction
-
-    def _let_go(self, session: Session, actions: Sequence[Action], now: float) -> None:
-        """These transactions have ended. What they did not settle on ended subscriptions is requeued
-        (D.12)."""
-        if not session.parted:
-            return
-        settlements = (action for action in actions if isinstance(action, HeldSettlement))
-        # Settling may have ended some of them.
-        theirs = [each.target[0] for each in settlements if each.target and each.target[0] in session.parted]
-        if theirs:
-            for subscription, kept in self.claimed(*theirs).items():
-                self._subscribing.part(subscription, kept, now, lost=False)
+            self._subscriptions.part(subscription, frozenset(), now, lost=lost)
 
     def commit(self, session: Session, name: str, now: float) -> Outcome:
         """COMMIT: all of it in order, or nothing. It ends the transaction in both cases.
@@ -201,15 +194,86 @@ class Committing:
         if transaction.failure is not None:
             return transaction.failure
         sends = [action for action in transaction.actions if isinstance(action, HeldSend)]
-        judged = self._sending.commit(session, sends, now)
+        judged = self._sends.judge_together(session, sends, now)
         if isinstance(judged, Outcome):
             self._let_go(session, transaction.actions, now)
             return judged
         messages = iter(judged)
         for action in transaction.actions:
             if isinstance(action, HeldSend):
-                self._sending.deliver(session, next(messages), now)
-            else:
-                self._settle(action, now)
+                self._sends.deliver(session, next(messages), now)
+            elif action.target is not None:
+                self._settle(*action.target, now, action.nack)
         self._let_go(session, transaction.actions, now)
         return Outcome(Verdict.ACCEPTED)
+
+    def claimed(self, *subscriptions: Subscription) -> Mapping[Subscription, Collection[int]]:
+        """What open transactions have ACKed or NACKed on each of these subscriptions of one session.
+
+        Returns:
+            The numbers of the messages; all of them are still un-ACKed.
+        """
+        numbers: dict[Subscription, set[int]] = {each: set() for each in subscriptions}
+        for transaction in self.of(subscriptions[0].session).values():
+            for action in transaction.actions:
+                if isinstance(action, HeldSettlement) and action.target and action.target[0] in numbers:
+                    numbers[action.target[0]].add(action.target[1])
+        return {each: each.scope(theirs) if theirs else theirs for each, theirs in numbers.items()}
+
+    def _find(self, session: Session, name: str) -> Transaction:
+        transaction = self.of(session).get(name)
+        if transaction is None:
+            raise Refused("transaction", f"there is no transaction {name[:40]!r}")
+        return transaction
+
+    def _take(self, session: Session, name: str) -> Transaction:
+        transaction = self._find(session, name)
+        theirs = self._open[session]
+        del theirs[name]
+        if not theirs:
+            del self._open[session]
+        self._count_bytes(session, -(transaction.size_bytes + HELD_COST_BYTES + text_cost_bytes(name)))
+        return transaction
+
+    def _hold(self, session: Session, transaction: Transaction, action: Action) -> None:
+        limits = self._limits
+        if len(transaction.actions) >= limits.max_transaction_frames:
+            raise Refused("transaction", f"more than {limits.max_transaction_frames} frames in a transaction")
+        held_bytes = sum(each.size_bytes for each in self.of(session).values())
+        if held_bytes + transaction.cost_bytes(action) > limits.max_transaction_bytes:
+            raise Refused("transaction", f"more than {limits.max_transaction_bytes} bytes in transactions")
+        before_bytes = transaction.size_bytes
+        transaction.add(action)
+        self._count_bytes(session, transaction.size_bytes - before_bytes)
+
+    def _fail(
+        self, session: Session, transaction: Transaction, why: Outcome, destination: str, now: float
+    ) -> None:
+        """D.24: what refuses one SEND refuses all, so the others need not be held."""
+        self._sends.refuse(why.verdict, session, destination)
+        before_bytes, actions = transaction.size_bytes, transaction.actions
+        transaction.fail(why)
+        self._count_bytes(session, transaction.size_bytes - before_bytes)
+        self._let_go(session, actions, now)
+
+    def _has_room(self, session: Session, size_bytes: int) -> bool:
+        has_room = self._account.has_room_for(size_bytes, session.usage)
+        if not has_room:
+            self._account.exceed(Resource.MEMORY, session.usage, session.id)
+        return has_room
+
+    def _count_bytes(self, session: Session, size_bytes: int) -> None:
+        """Charge what a session's transactions hold. The only place that does."""
+        self._account.hold(size_bytes, session.usage)
+
+    def _let_go(self, session: Session, actions: Sequence[Action], now: float) -> None:
+        """The transaction with these actions has ended. Messages of ended subscriptions that it did not
+        settle are requeued (D.12)."""
+        if not session.parted:
+            return
+        settlements = (action for action in actions if isinstance(action, HeldSettlement))
+        # Settling may have ended some of them.
+        theirs = [each.target[0] for each in settlements if each.target and each.target[0] in session.parted]
+        if theirs:
+            for subscription, kept in self.claimed(*theirs).items():
+                self._subscriptions.part(subscription, kept, now, lost=False)

@@ -1,7 +1,7 @@
-"""What an operator may do on the core: look at its parts, and interfere.
+"""Operators' actions on the core: looking at its parts, ending sessions, deleting and purging destinations.
 
-What looks at all destinations pauses after so many of them, for a broker with a hundred thousand goes on
-serving in between: see `Steps`.
+A walk over all destinations is a generator of `Steps`: it pauses from time to time, so that a broker with a
+hundred thousand destinations goes on serving in between.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.destinations.topic import Topic
-from nebula.broker.core.destinations.value_feed import LastValueTopic
+from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
+from nebula.broker.core.destinations.topic import TOPIC_KIND, Topic
+from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND, LastValueTopic
 from nebula.broker.core.durable import StandingSession
 from nebula.broker.core.globs import compile_glob
-from nebula.broker.core.messages import Kind, Message
+from nebula.broker.core.messages import DestinationKind, Message
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.operations.views import (
@@ -37,7 +37,6 @@ from nebula.broker.operations.views import (
     connection_details,
     connection_row,
     delayed_row,
-    paged_out,
     principal_row,
     queue_details,
     queue_row,
@@ -135,8 +134,8 @@ class KindTotals:
 
 # What queues can be ordered by, beside their names.
 QUEUE_RANKS: Final[Mapping[str, Callable[[Queue], float]]] = {
-    "depth": lambda queue: queue.depth,
-    "bytes": lambda queue: queue.stored_bytes,
+    "depth": lambda queue: queue.store.depth,
+    "bytes": lambda queue: queue.store.stored_bytes,
     "taken": lambda queue: queue.taken_count,
 }
 
@@ -208,16 +207,18 @@ class Administration:
             lambda _, queue: queue_row(queue, self.arrivals, now),
         )
 
-    def topics(self, selection: Selection, kind: Kind | None, now: float) -> Steps[Listing[TopicRow]]:
+    def topics(
+        self, selection: Selection, kind: DestinationKind | None, now: float
+    ) -> Steps[Listing[TopicRow]]:
         """Topics that are subscribed to, and last-value destinations; or those of one kind.
 
         Raises:
             Refused: a malformed glob.
         """
         topics: dict[str, Topic | LastValueTopic] = {}
-        if kind is not Kind.LAST_VALUE:
+        if kind is None or kind.fans_out:
             topics.update(self._broker.topics.topics)
-        if kind is not Kind.TOPIC:
+        if kind is None or kind.holds_value:
             topics.update(self._broker.values.topics)
         return choose(topics, selection, None, lambda name, topic: topic_row(name, topic, self.arrivals, now))
 
@@ -253,7 +254,8 @@ class Administration:
         Raises:
             Refused: nobody is connected by this name.
         """
-        return connection_details(self._find_session(name), now)
+        session = self._find_session(name)
+        return connection_details(session, len(self._broker.transactions.of(session)), now)
 
     def queue(self, name: str, now: float) -> QueueDetails:
         """One queue.
@@ -318,7 +320,7 @@ class Administration:
             Refused: a malformed glob.
         """
         numbers = {message.number for _, message in self._delayed(wanted)}
-        count = self._broker.placing.delayed.remove(numbers)
+        count = self._broker.routing.delayed.remove(numbers)
         self._broker.account.dropped["purged"] += count
         return count
 
@@ -326,7 +328,7 @@ class Administration:
         matches = _matcher(wanted.pattern)
         return [
             (due, message)
-            for due, message in self._broker.placing.delayed.waiting()
+            for due, message in self._broker.routing.delayed.waiting()
             if (wanted.principal is None or message.head.sender == wanted.principal)
             and (matches is None or matches(message.head.destination))
         ]
@@ -342,12 +344,12 @@ class Administration:
             raise Refused("not-found", f"no queue {name[:200]!r}: nothing waits, and nobody is subscribed")
         return queue
 
-    def totals(self) -> Steps[dict[Kind, KindTotals]]:
+    def totals(self) -> Steps[dict[DestinationKind, KindTotals]]:
         """What there is of each kind: few numbers, however many destinations there are."""
         queues = yield from _add_up(self._broker.queues.by_name, _queue_counts)
         topics = yield from _add_up(self._broker.topics.topics, _topic_counts)
         values = yield from _add_up(self._broker.values.topics, _value_counts)
-        return {Kind.QUEUE: queues, Kind.TOPIC: topics, Kind.LAST_VALUE: values}
+        return {QUEUE_KIND: queues, TOPIC_KIND: topics, LAST_VALUE_KIND: values}
 
     # --- interfering ---
 
@@ -362,12 +364,12 @@ class Administration:
         """
         queue = self.find_queue(name)
         # Out of the queue at once: what is still to be dropped must not be paged out or delivered meanwhile.
-        purged = queue.doom("purged")
+        purged = queue.store.doom("purged")
         try:
-            while queue.forget_doomed("purged", _AT_ONCE):
+            while queue.store.forget_doomed("purged", _AT_ONCE):
                 yield
         finally:
-            queue.forget_doomed("purged", len(queue.doomed))
+            queue.store.forget_doomed("purged", len(queue.store.doomed))
             self._broker.queues.forget_if_idle(queue, now)
         return purged
 
@@ -390,7 +392,7 @@ class Administration:
         Raises:
             Refused: there is none of this name.
         """
-        return self._broker.drop_backlog(self._find_standing(name))
+        return self._broker.subscriptions.drop_backlog(self._find_standing(name))
 
     def end_session(self, name: str) -> None:
         """End the connection that a session has at present, with an ERROR that says so.
@@ -491,10 +493,10 @@ def _add_up(things: Mapping[str, T], counts_of: Callable[[T], _Counts]) -> Steps
 
 def _queue_counts(queue: Queue) -> _Counts:
     return (
-        queue.depth,
-        queue.unacked_count,
-        paged_out(queue),
-        queue.stored_bytes,
+        queue.store.depth,
+        queue.store.unacked_count,
+        queue.store.paging.paged_count,
+        queue.store.stored_bytes,
         queue.consumer_count,
     )
 

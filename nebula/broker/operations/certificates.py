@@ -1,4 +1,4 @@
-"""Makes certificates: a CA for a site, and the brokers and clients that it vouches for.
+"""Certificates: a CA for a site, and its brokers and clients.
 
     authority = make_authority("example site", days=3650)
     authority.certificate.write(folder, "ca")

@@ -1,4 +1,4 @@
-"""Looking at messages without consuming them; and the dead letters: to see why, to put back, to drop."""
+"""Dead letters: looking at messages without consuming them, putting them back, dropping them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Final, Literal
 
 from nebula import headers as names
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.messages import Head, Kind, Message, Verdict, wanted_priority
+from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
+from nebula.broker.core.messages import Head, Message, Verdict, wanted_priority
 from nebula.broker.operations.administration import Steps
-from nebula.broker.operations.views import Arrivals, at_hand, paged_out
+from nebula.broker.operations.views import Arrivals, at_hand
 from nebula.errors import Refused
 
 # Put back, or looked at, in one piece of work: some milliseconds.
@@ -162,9 +162,10 @@ def peek(
     """
     # Numbers rise along a line, so its first ones are enough: a queue may hold half a million in memory.
     firsts = (
-        islice((each for each in line.in_memory() if each.number > after), limit) for line in queue.lines
+        islice((each for each in line.in_memory() if each.number > after), limit)
+        for line in queue.store.line.lines
     )
-    in_memory = ((each, queue.attempts_of(each)) for each in chain.from_iterable(firsts))
+    in_memory = ((each, queue.store.attempts.get(each.number, 0)) for each in chain.from_iterable(firsts))
     known = (each for each in chain(in_memory, from_disk) if each[0].number <= up_to)
     # What came from the disk since it was read is there twice, and once here.
     found = {each[0].number: each for each in nsmallest(2 * limit, known, key=lambda each: each[0].number)}
@@ -232,10 +233,12 @@ class DeadLetters:
             Refused: there is none of this number.
         """
         queue = self._queue
-        for message in () if queue is None else queue.waiting:
+        for message in () if queue is None else queue.store.waiting():
             if message.number == number:
                 assert queue is not None
-                return view(message, queue.attempts_of(message), self._arrivals, now, max_bytes)
+                return view(
+                    message, queue.store.attempts.get(message.number, 0), self._arrivals, now, max_bytes
+                )
         raise Refused("not-found", f"no dead letter {number} is in memory")
 
     def drop(self, wanted: Filter, limit: int, now: float) -> Steps[Purged]:
@@ -284,7 +287,7 @@ class DeadLetters:
 
     @property
     def _on_disk(self) -> int:
-        return 0 if self._queue is None else paged_out(self._queue)
+        return 0 if self._queue is None else self._queue.store.paging.paged_count
 
     def _next(self, wanted: Filter, after: int, count: int) -> Steps[tuple[list[Message], int]]:
         """The next of those that are wanted; nothing happens between this and what is done to them.
@@ -299,7 +302,7 @@ class DeadLetters:
                 return found, found[-1].number
             if looked_at:
                 after = looked_at[-1].number
-            elif not _awaits_page(queue):
+            elif not queue.store.paging.is_awaited:
                 break
             yield
         return [], after
@@ -307,18 +310,18 @@ class DeadLetters:
     def _take_out(self, letters: Collection[Message], now: float) -> None:
         queue = self._queue
         if letters and queue is not None:
-            queue.withdraw(letters)
+            queue.store.withdraw(letters)
             self._broker.queues.forget_if_idle(queue, now)
 
     def _check_target(self, to: str) -> None:
-        is_queue = self._broker.kind_of(to) is Kind.QUEUE and not to.startswith(names.RESERVED_QUEUE_PREFIX)
+        is_queue = self._broker.kind_of(to).holds_messages and not to.startswith(names.RESERVED_QUEUE_PREFIX)
         if not is_queue or to == self._broker.queues.dead_letter:
             raise Refused("bad-target", f"{to[:200]!r} is not a queue that dead letters can be put into")
 
     def _put_back(self, letter: Message, to: str | None, now: float) -> str:
         broker = self._broker
         target = to or letter.header(names.DEAD_LETTER_FROM) or ""
-        if not target or broker.kind_of(target) is not Kind.QUEUE:
+        if not target or not broker.kind_of(target).holds_messages:
             return "without_queue"
         if to is None and not broker.access.rights_of(letter.head.sender).may_publish(target):
             return "not_permitted"
@@ -330,17 +333,13 @@ class DeadLetters:
         return "full"
 
 
-def _awaits_page(queue: Queue) -> bool:
-    return any(line.depot is not None and line.depot.asked is not None for line in queue.lines)
-
-
 def _head_again(letter: Message, target: str) -> Head:
     """The head of a dead letter as it was before it died."""
     passed_on = tuple(each for each in letter.head.headers[2:] if not each[0].startswith(_DEAD_LETTER_PREFIX))
     # Who consumes it now may answer, judged by who it was that asked, as after a restart.
     reply_to = next((value for name, value in passed_on if name == names.REPLY_TO), None)
     return Head(
-        Kind.QUEUE,
+        QUEUE_KIND,
         target,
         letter.head.sender,
         passed_on,

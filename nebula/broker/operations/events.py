@@ -1,12 +1,16 @@
-"""The operator's log of what peers cause: each event with its facts, and few lines whatever they do.
+"""The operator's log of what peers cause: rate-limited events with facts.
 
-Never a body, a passcode or a key; of what a peer has chosen, names and ids alone, cut.
+The end of a connection is one event with the whole story, `ConnectionEnd`. A flood of one event makes few
+lines, so peers cannot fill a disk. Facts never hold a body, a passcode or a key; names and ids that a peer
+has chosen are cut.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 from nebula.broker.core.account import Account
@@ -16,56 +20,160 @@ from nebula.logs import get_logger
 
 _log = get_logger("nebula.broker")
 
-# Of one kind so many in a second are told whole; the others are counted. Ten thousand connects a second
+# This many of one kind in a second are logged whole; the others are counted. Ten thousand connects a second
 # would take longer to log than to serve.
 _INTERVAL_SECONDS = 1.0
 _MOST_OF_ONE = 5
 
-# What a peer has chosen: a name of a destination may be as long as a header line.
+# A name that a peer has chosen may be as long as a header line.
 _MOST_CHARACTERS = 200
 
 _QUOTE: Final = re.compile("[\"']")
 
-# Each of them is a refusal too, and told as that.
+# Each of them is a refusal too, and logged as that.
 _TOLD_ELSEWHERE: Final = frozenset({Verdict.INVALID.value, Verdict.UNAUTHORISED.value})
 
 
+class EndReason(StrEnum):
+    """Why a connection was closed, as the log says it. docs/reference/running.md explains each."""
+
+    DISCONNECTED = "disconnected"
+    LOST = "lost"
+    PROTOCOL_ERROR = "protocol error"
+    TIMED_OUT = "timed out"
+    NOT_ADMITTED = "not admitted"
+    TOO_MANY = "too many connections"
+    EVICTED = "evicted"
+    EXPIRED = "identity expired"
+    TOO_OLD = "maximum age"
+    TAKEN_OVER = "session taken over"
+    TOO_SLOW = "too slow"
+    NO_ROOM = "no memory"
+    OPERATOR = "operator"
+    SHUTDOWN = "shutdown"
+    STORE_FAILED = "store failed"
+    BUG = "internal error"
+
+
+# Clients come and go. An ERROR may point to a bug in a client; the other reasons may need an operator.
+_ORDINARY: Final = frozenset({EndReason.DISCONNECTED, EndReason.LOST})
+_NO_TROUBLE: Final = frozenset(
+    {
+        EndReason.PROTOCOL_ERROR,
+        EndReason.TIMED_OUT,
+        EndReason.EVICTED,
+        EndReason.SHUTDOWN,
+        EndReason.STORE_FAILED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEnd:
+    """The whole story of a connection that was closed.
+
+    Attributes:
+        reason: why.
+        detail: more about that, or empty. Nothing that the peer has sent.
+        principal: who the peer was.
+        session: its id.
+        address: of the peer, host and port, or `in process`.
+        listener: the URL at which it arrived, or `in process`.
+        version: of STOMP; None: it has not connected.
+        duration_seconds: since it was accepted.
+        read_frames, sent_frames: frames from and to the peer. Those read do not count heart-beats.
+        read_bytes, written_bytes: bytes from and to the peer; with TLS, of what is inside.
+        unsent_bytes: what the broker dropped because it ended the connection.
+    """
+
+    reason: EndReason
+    detail: str
+    principal: str
+    session: str
+    address: str
+    listener: str
+    version: str | None
+    duration_seconds: float
+    read_frames: int
+    sent_frames: int
+    read_bytes: int
+    written_bytes: int
+    unsent_bytes: int
+
+
 class EventLog:
-    """Tells what happens, at a pace that a disk and a reader can keep up with.
+    """The log of events, at a pace that a disk and a reader can keep up with.
 
     Args:
         account: where the core notes what happened.
 
     Attributes:
-        counts: how often each event happened that is told at once, told or not.
+        counts: how often each event happened that is logged at once, logged or not.
     """
 
     def __init__(self, account: Account) -> None:
         self._account = account
         self.counts: Counter[str] = Counter()
-        self._told: Counter[tuple[str, bool]] = Counter()
+        # By event, detail (of a closed set) and whether it is ordinary.
+        self._told: Counter[tuple[str, str, bool]] = Counter()
         self._dropped: Counter[str] = Counter()
         self._next_look = 0.0
 
     def debug(self, event: str, **facts: object) -> None:
         """A frequent event, such as a client that connects or disconnects."""
+        self.counts[event] += 1
         if self._has_room_for(event, is_ordinary=True):
             _log.debug(event, **_cut(facts))
 
     def info(self, event: str, **facts: object) -> None:
         """Something that is no trouble, by itself."""
+        self.counts[event] += 1
         if self._has_room_for(event):
             _log.info(event, **_cut(facts))
 
     def warning(self, event: str, **facts: object) -> None:
         """Something that an operator may have to look after."""
+        self.counts[event] += 1
         if self._has_room_for(event):
             _log.warning(event, **_cut(facts))
 
     def exception(self, event: str, **facts: object) -> None:
         """A bug of ours, with the traceback of the exception at hand."""
+        self.counts[event] += 1
         if self._has_room_for(event):
             _log.exception(event, **_cut(facts))
+
+    def count(self, event: str) -> None:
+        """Count an event that is part of the story of a connection's end, and has no line of its own."""
+        self.counts[event] += 1
+
+    def connection_closed(self, end: ConnectionEnd, *, is_open: bool) -> None:
+        """The end of a connection. The lines of each reason are limited by themselves.
+
+        Args:
+            is_open: it had connected; strangers that did not are ordinary.
+        """
+        is_ordinary = end.reason in _ORDINARY or (end.reason in _NO_TROUBLE and not is_open)
+        if not self._has_room_for("connection closed", end.reason, is_ordinary=is_ordinary):
+            return
+        quiet = _log.info if end.reason in _NO_TROUBLE else _log.warning
+        tell = _log.debug if is_ordinary else quiet
+        facts: dict[str, Any] = {
+            "reason": end.reason.value,
+            "detail": end.detail,
+            "principal": end.principal,
+            "session": end.session,
+            "address": end.address,
+            "listener": end.listener,
+            "version": end.version,
+            "duration_seconds": round(end.duration_seconds, 3),
+            "read_frames": end.read_frames,
+            "sent_frames": end.sent_frames,
+            "read_bytes": end.read_bytes,
+            "written_bytes": end.written_bytes,
+            "unsent_bytes": end.unsent_bytes,
+        }
+        tell("connection closed", **_cut(facts))
 
     def advance(self, now: float) -> None:
         """Once a second, tell what was noted and counted since. Call it more often than that."""
@@ -78,16 +186,17 @@ class EventLog:
         self._tell_refusals()
         self._tell_unheard()
         self._tell_notes()
-        for (event, is_ordinary), count in self._told.items():
+        for (event, reason, is_ordinary), count in self._told.items():
             if count > _MOST_OF_ONE:
                 tell = _log.debug if is_ordinary else _log.warning
-                tell("further events", what=event, count=count - _MOST_OF_ONE)
+                facts = {"reason": reason} if reason else {}
+                tell("further events", what=event, count=count - _MOST_OF_ONE, **facts)
         self._told.clear()
 
-    def _has_room_for(self, event: str, *, is_ordinary: bool = False) -> bool:
-        self.counts[event] += 1
-        self._told[event, is_ordinary] += 1
-        return self._told[event, is_ordinary] <= _MOST_OF_ONE
+    def _has_room_for(self, event: str, reason: str = "", *, is_ordinary: bool = False) -> bool:
+        key = (event, reason, is_ordinary)
+        self._told[key] += 1
+        return self._told[key] <= _MOST_OF_ONE
 
     def _tell_refusals(self) -> None:
         """What the peers themselves were not told (D.5)."""

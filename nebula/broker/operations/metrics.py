@@ -1,4 +1,4 @@
-"""The broker's metrics, as Prometheus scrapes them.
+"""Prometheus metrics of the broker.
 
 All of it is read off when somebody asks; nothing is counted for it on a message's way. No name of a
 destination, session or principal is a label: whatever peers do, there are as many series.
@@ -20,9 +20,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from nebula.broker.core.counts import BOUNDS, Commits
 from nebula.broker.operations.administration import KindTotals
 from nebula.broker.operations.status import BrokerStatus, StoreStatus
+from nebula.broker.store.commits import BOUNDS, Commits
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -46,7 +46,7 @@ REASONS: Final = (
 )
 
 
-# What happens to connections, in the words of the log.
+# What happens to connections.
 EVENTS: Final = (
     "connection failed",
     "connection refused",

@@ -1,23 +1,21 @@
-"""How a broker is: the few numbers that `broker.status`, `/readyz` and `/metrics` tell in their ways."""
+"""The status of a broker: the numbers behind `broker.status`, `/readyz` and `/metrics`.
+
+The server hands in what only it knows as `ServerFacts`; nothing here imports it.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.counts import Commits
+from nebula.broker.core.messages import DestinationKind
 from nebula.broker.core.shares import Pool, Resource
-from nebula.broker.operations.administration import KindTotals, Steps
+from nebula.broker.operations.administration import Administration, KindTotals
+from nebula.broker.operations.traffic import Traffic
+from nebula.broker.store.commits import Commits
 from nebula.version import __version__
-
-if TYPE_CHECKING:
-    from nebula.broker.server.server import Server
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,7 @@ class StoreStatus:
     """What the store has done since the start.
 
     Attributes:
-        commits: batches, of `rows` together, which took so many `seconds` together.
+        commits: batches; `rows` and `seconds` are totals of all of them.
         backlog: rows that wait for the next batch.
         waiting: sessions whose RECEIPTs wait for it.
     """
@@ -104,35 +102,63 @@ class BrokerStatus:
     store: StoreStatus | None
 
 
-def status_of(server: Server) -> Steps[BrokerStatus]:
-    """The status of a broker that has started. Destinations are counted in steps."""
-    totals = yield from server.administration.totals()
-    broker, account, traffic = server.broker, server.broker.account, server.traffic
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What only the server knows of itself. The fields are those of `BrokerStatus`.
+
+    Attributes:
+        traffic: of all connections since the start.
+        commits: what the store has taken; None: there is no store.
+    """
+
+    uptime_seconds: float
+    not_ready: str | None
+    connections: int
+    traffic: Traffic
+    outbox_bytes: int
+    events: Mapping[str, int]
+    ended: Mapping[str, int]
+    commits: Commits | None
+
+
+def broker_status(
+    broker: Broker,
+    administration: Administration,
+    totals: Mapping[DestinationKind, KindTotals],
+    facts: ServerFacts,
+) -> BrokerStatus:
+    """The status of a broker.
+
+    Args:
+        totals: of its destinations, by kind, counted just now.
+        facts: of its server.
+    """
+    account, traffic = broker.account, facts.traffic
     dead_letters = broker.queues.get(broker.queues.dead_letter)
     return BrokerStatus(
         __version__,
-        server.time() - server.started_at,
-        server.not_ready,
-        server.connection_count,
-        server.limits.max_connections,
+        facts.uptime_seconds,
+        facts.not_ready,
+        facts.connections,
+        broker.limits.max_connections,
         len(broker.standing.by_id),
-        server.administration.received_count,
+        administration.received_count,
         traffic.sent_frames,
         traffic.read_bytes,
         traffic.written_bytes,
         account.stored_bytes,
         account.max_bytes,
-        server.outbox_bytes,
+        facts.outbox_bytes,
         broker.held_back_count,
         broker.delayed_count,
-        0 if dead_letters is None else dead_letters.depth,
+        0 if dead_letters is None else dead_letters.store.depth,
         dict(account.dropped),
-        dict(server.events.counts),
-        dict(server.ended),
-        {kind.value: each for kind, each in totals.items()},
+        dict(facts.events),
+        dict(facts.ended),
+        {kind.name: each for kind, each in totals.items()},
         len(account.usages.all),
         _pools(account),
-        _store_status(server.commits, broker),
+        _store_status(facts.commits, broker),
     )
 
 
@@ -155,22 +181,4 @@ def _store_status(commits: Commits | None, broker: Broker) -> StoreStatus | None
     if commits is None or broker.journal is None:
         return None
     backlog = broker.journal.pending_count
-    return StoreStatus(commits.count, commits.rows, commits.seconds, backlog, len(broker.waiting))
-
-
-async def finish(server: Server, steps: Steps[T]) -> T:
-    """Do all steps of a walk, on the server's loop. Between them it does what else there is to do.
-
-    Walks wait for each other: a thousand at once would take a second's worth of steps at each turn.
-    """
-    async with server.one_walk:
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            finally:
-                # A step may have changed something.
-                server.work(server.time())
-            await asyncio.sleep(0)
+    return StoreStatus(commits.count, commits.rows, commits.seconds, backlog, len(broker.receipts.waiting))

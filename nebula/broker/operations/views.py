@@ -1,10 +1,10 @@
-"""What an operator is shown of the core: plain values, of which nothing leads back into it."""
+"""Views of the core for operators: plain values that hold no reference into it."""
 
 from __future__ import annotations
 
 from bisect import bisect, bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Final
 
@@ -13,10 +13,9 @@ from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.topic import Topic
 from nebula.broker.core.destinations.value_feed import LastValueTopic
 from nebula.broker.core.durable import Durable, StandingSession
-from nebula.broker.core.messages import Kind, Message
-from nebula.broker.core.session import Session
+from nebula.broker.core.messages import Message
+from nebula.broker.core.session import Session, Subscription
 from nebula.broker.core.shares import Resource, Usage
-from nebula.broker.core.subscription import Subscription
 
 # Of one queue, topic or session so many subscriptions are shown: an answer stays far below `max_body_bytes`.
 MOST_SUBSCRIPTIONS: Final = 1_000
@@ -192,7 +191,7 @@ class DelayedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkFacts:
+class ConnectionFacts:
     """What a connection's shell knows of it.
 
     Attributes:
@@ -234,7 +233,7 @@ class ConnectionRow:
     subscriptions: int
     unacked: int
     outbox_bytes: int
-    link: LinkFacts
+    link: ConnectionFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,15 +289,15 @@ def queue_row(queue: Queue, arrivals: Arrivals, now: float) -> QueueRow:
     first = next(at_hand(queue), None)
     return QueueRow(
         queue.name,
-        queue.depth,
-        queue.unacked_count,
-        paged_out(queue),
-        queue.stored_bytes,
-        queue.paged_bytes,
+        queue.store.depth,
+        queue.store.unacked_count,
+        queue.store.paging.paged_count,
+        queue.store.stored_bytes,
+        queue.store.paging.paged_bytes,
         queue.consumer_count,
         queue.taken_count,
         None if first is None else arrivals.age_of(first.number, now),
-        queue.postponed_count,
+        queue.store.postponed_count,
     )
 
 
@@ -308,7 +307,7 @@ def at_hand(queue: Queue, after: int = 0) -> Iterator[Message]:
     Args:
         after: of each level only what has a higher number.
     """
-    fronts = (line.front for line in reversed(queue.lines))
+    fronts = (line.front for line in reversed(queue.store.line.lines))
     # Numbers rise along each: what comes before is skipped, not looked at.
     return chain.from_iterable(islice(front, bisect(front, after, key=_by_number), None) for front in fronts)
 
@@ -317,17 +316,12 @@ def _by_number(message: Message) -> int:
     return message.number
 
 
-def paged_out(queue: Queue) -> int:
-    """Messages of a queue that lie on disk alone."""
-    return sum(line.depot.count for line in queue.lines if line.depot is not None)
-
-
 def queue_details(queue: Queue, arrivals: Arrivals, now: float) -> QueueDetails:
     """A queue with who consumes."""
     return QueueDetails(
         queue_row(queue, arrivals, now),
-        queue.max_messages,
-        queue.max_bytes,
+        queue.store.max_messages,
+        queue.store.max_bytes,
         queue.exclusive_subscription is not None,
         queue.auto_delete,
         subscription_rows(queue.subscriptions),
@@ -396,30 +390,22 @@ def delayed_row(due: float, message: Message, now: float) -> DelayedRow:
 
 def topic_row(name: str, topic: Topic | LastValueTopic, arrivals: Arrivals, now: float) -> TopicRow:
     """A topic or a last value as a row."""
-    if isinstance(topic, Topic):
-        waiting = sum(queue.depth for queue in topic.queues)
-        stored_bytes = sum(queue.stored_bytes for queue in topic.queues)
-        return TopicRow(name, Kind.TOPIC.value, topic.consumer_count, waiting, stored_bytes)
-    value = topic.value
-    return TopicRow(
-        name,
-        Kind.LAST_VALUE.value,
-        None,
-        topic.users,
-        value.size_bytes,
-        has_value=topic.is_live,
-        changed_seconds=arrivals.age_of(value.number, now),
-        sender=value.head.sender,
-        owner=None if topic.owner is None else topic.owner.id,
+    seen = topic.view()
+    row = TopicRow(name, seen.kind.name, seen.consumers, seen.waiting, seen.stored_bytes)
+    if seen.value is None:
+        return row
+    return replace(
+        row,
+        has_value=seen.is_live,
+        changed_seconds=arrivals.age_of(seen.value.number, now),
+        sender=seen.value.head.sender,
+        owner=seen.owner,
     )
 
 
 def topic_details(name: str, topic: Topic | LastValueTopic, arrivals: Arrivals, now: float) -> TopicDetails:
     """A topic with who is subscribed, or a last value."""
-    subscriptions: list[SubscriptionRow] = []
-    if isinstance(topic, Topic):
-        bound = (each for queue in topic.queues for each in queue.subscriptions)
-        subscriptions = subscription_rows([*topic.direct[:MOST_SUBSCRIPTIONS], *bound])
+    subscriptions = subscription_rows(list(islice(topic.view().subscriptions, MOST_SUBSCRIPTIONS)))
     return TopicDetails(topic_row(name, topic, arrivals, now), subscriptions)
 
 
@@ -444,19 +430,14 @@ def session_details(session: StandingSession, now: float) -> SessionDetails:
 
 
 def _durable_row(durable: Durable) -> DurableRow:
-    source = durable.source
-    if isinstance(source, Queue):
-        waiting, stored_bytes = source.depth, source.stored_bytes
-    else:
-        waiting, stored_bytes = source.pending_count, 0
     return DurableRow(
         durable.id,
         durable.pattern,
         durable.ack_mode.value,
         durable.prefetch,
         durable.subscription is not None,
-        waiting,
-        stored_bytes,
+        durable.waiting_count,
+        0 if durable.queue is None else durable.queue.store.stored_bytes,
     )
 
 
@@ -477,10 +458,10 @@ def unacked_of(session: Session) -> int:
     return sum(len(each.unacked) for each in session.subscriptions.values())
 
 
-def connection_details(session: Session, now: float) -> ConnectionDetails:
+def connection_details(session: Session, transactions: int, now: float) -> ConnectionDetails:
     """The connection of a session with its subscriptions."""
     return ConnectionDetails(
         connection_row(session, now),
-        len(session.transactions),
+        transactions,
         subscription_rows(session.subscriptions.values()),
     )

@@ -1,7 +1,12 @@
-"""What the frames of an open session do: from frames to the core, and from its answers to RECEIPTs.
+"""Handlers of the frames of clients: from frames to the core, and from its verdicts to RECEIPTs.
 
-A fault of the peer's is a `RemoteProtocolError` (or the core's `Refused`) and ends the connection; a
-request that policy turns down is answered with a RECEIPT that says so.
+One method for each row of `nebula.broker.protocol.states.TABLE`, of the name that the row gives. By the time
+it is called the frame is legal and has the headers that it must have. All methods have one shape: the frame
+and the time. `Journal.told` is None before each of them; the RECEIPT of a frame waits for the batch that is
+there afterwards.
+
+A fault of the peer's is a `RemoteProtocolError` (or the core's `Refused`) and ends the connection; a request
+that policy turns down gets a RECEIPT that says so.
 """
 
 from __future__ import annotations
@@ -13,24 +18,26 @@ from nebula import headers as names
 from nebula.broker.core.account import Refusal
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.globs import is_glob
-from nebula.broker.core.messages import Head, Kind, Verdict
-from nebula.broker.core.session import Session
-from nebula.broker.core.subscription import Subscription
-from nebula.broker.core.transaction import HeldSend, HeldSettlement, Outcome
-from nebula.broker.protocol.encoding import Encoder
+from nebula.broker.core.messages import Head, Verdict
+from nebula.broker.core.send import HeldSend, Outcome
+from nebula.broker.core.session import Session, Subscription
+from nebula.broker.core.transactions import HeldSettlement
+from nebula.broker.protocol.encoding import Encoder, to_client
 from nebula.broker.protocol.requests import (
+    ConnectRequest,
+    agree_on_version,
     check_identifier,
+    read_connect,
     read_keeps,
     read_nack,
     read_removes,
     read_send,
     read_settled,
     read_subscribe,
-    required,
     subscription_id,
 )
 from nebula.errors import RemoteProtocolError
-from nebula.stomp.dialects import Dialect
+from nebula.stomp.dialects import V1_2, Dialect
 from nebula.stomp.frames import Frame, Headers
 
 _ACCEPTED: Final = Verdict.ACCEPTED  # looked up once
@@ -40,49 +47,86 @@ _MUCH: Final = 100
 
 
 class Then(Enum):
-    """What is to be done after a frame, unless it is the next one."""
+    """What comes after a frame, unless it is the next one."""
 
+    ADMIT = auto()
+    """It is known who the peer is: the session begins."""
     HOLD_BACK = auto()
-    """The frame waits: the peer is to be read no further until there is room."""
+    """The frame waits: the peer is read no further until there is room."""
     REST = auto()
     """It was much work: the others have their turn before the next one."""
-    FINISH = auto()
-    """It was the last one."""
 
 
-class Dialogue:
-    """One open session's side of the talk. Call `begin_frame` before each of the others.
+class Handlers:
+    """One connection's handlers of frames.
 
     Args:
         broker: what the requests go to.
-        session: whose they are.
-        encoder: writes what the session is told.
-        dialect: what was negotiated.
+        session: the connection's.
+        server: how we name ourselves in CONNECTED.
+        authenticates: who the peer is has to be found out from what its CONNECT says.
 
     Attributes:
-        now: when the frames at hand came.
+        dialect: of what is written to the peer; before its CONNECT one that every client can read.
+        encoder: writes what the session is told.
+        credentials: login and passcode of a CONNECT that waits for the verdict on them; else None.
+        version: what was negotiated; None: no session has begun.
     """
 
-    def __init__(
-        self, broker: Broker, session: Session, encoder: Encoder, dialect: Dialect, now: float
-    ) -> None:
-        self.now = now
+    def __init__(self, broker: Broker, session: Session, server: str, *, authenticates: bool = False) -> None:
+        self.dialect: Dialect = V1_2
+        self.encoder = Encoder(V1_2, broker.incarnation, session.profile)
+        self.credentials: tuple[str | None, str | None] | None = None
+        self.version: str | None = None
         self._broker = broker
         self._session = session
-        self._encoder = encoder
-        self._dialect = dialect
+        self._server = server
+        self._authenticates = authenticates
+        self._connect: ConnectRequest | None = None
         self._max_identifier = broker.limits.max_identifier_characters
         # Whose snapshot is too large for one turn.
         self._unfinished: Subscription | None = None
         # The reasons for rejected SENDs without a receipt that were logged for this connection.
         self._unheard: set[Verdict] = set()
-        # How far the journal was before the frame at hand.
-        self._journal_count = 0
+        self._receipts = broker.receipts
 
-    def begin_frame(self) -> None:
-        """Note what the store was told before: a RECEIPT waits for what its frame adds."""
-        if self._broker.journal is not None:
-            self._journal_count = self._broker.journal.count
+    # CONNECT, STOMP
+
+    def connect(self, frame: Frame, now: float) -> Then | None:  # noqa: ARG002
+        """CONNECT or STOMP. Without `Then.ADMIT` somebody has to judge the `credentials`."""
+        profile = self._session.profile
+        # An ERROR from here on is in the version that both know.
+        self.dialect = agree_on_version(frame, profile)
+        self._connect = request = read_connect(frame, self.dialect, profile, self._broker.limits)
+        if self._authenticates:
+            self.credentials = request.login, request.passcode
+            return None
+        return Then.ADMIT
+
+    def enter(self, now: float) -> tuple[int, int]:
+        """Begin the session and say CONNECTED.
+
+        Returns:
+            The `heart-beat` of the CONNECT.
+
+        Raises:
+            Refused: by the core; the connection ends.
+        """
+        request, self._connect = self._connect, None
+        assert request is not None, "there was a CONNECT"
+        self.credentials = None
+        self._broker.enter(self._session, request.client_id, now)
+        self.version = self.dialect.version
+        self.encoder = Encoder(self.dialect, self._broker.incarnation, self._session.profile)
+        profile = self._session.profile
+        fields = {"session": self._session.id}
+        if self.dialect.announces_version:
+            fields = {"version": self.version, **fields}
+            if profile.names_server:
+                fields["server"] = self._server
+            fields["heart-beat"] = "{},{}".format(*profile.heart_beat)  # D.2: also to clients that sent none
+        self._session.say(to_client(Frame("CONNECTED", fields), self.dialect))
+        return request.heart_beat
 
     def go_on(self) -> bool:
         """After a `REST`: go on with the frame before it; True: rest once more.
@@ -98,31 +142,28 @@ class Dialogue:
         self._unfinished = None
         return False
 
-    def say_receipt(self, frame: Frame, result: str | None = None) -> None:
+    def _confirm(self, frame: Frame, result: str | None = None) -> None:
         if frame.receipt is not None:
-            self._answer(self._encoder.receipt(frame.receipt, result))
-
-    def _answer(self, octets: bytes) -> None:
-        """Say a RECEIPT: when the store has what the frame left there, and behind those before it."""
-        journal = self._broker.journal
-        if journal is None or (journal.count == self._journal_count and not self._session.held):
-            self._session.say(octets)
-        else:
-            self._broker.hold_receipt(self._session, octets, journal.batch)
+            receipt = self.encoder.receipt(frame.receipt, result)
+            self._receipts.say(self._session, receipt, self._receipts.told)
 
     def _ignore(self, frame: Frame) -> None:
         """Turn down what is not permitted, without a word of why (D.5): that is the operator's."""
-        session, destination = self._session, frame.headers.get("destination", "")
+        session, destination = self._session, frame.headers["destination"]
         self._broker.account.refuse(
             Refusal(session.principal, session.id, frame.command, destination, names.IGNORED)
         )
-        if not self._session.profile.ignores_silently:
-            self.say_receipt(frame, names.IGNORED)
+        if not session.profile.ignores_silently:
+            self._confirm(frame, names.IGNORED)
 
     # SEND
 
-    def send(self, frame: Frame, *, may_wait: bool = True) -> Then | None:
-        """SEND. HOLD_BACK: nothing has happened; it is to come again when there is room."""
+    def send(self, frame: Frame, now: float, *, may_wait: bool = True) -> Then | None:
+        """SEND. HOLD_BACK: nothing has happened, and it comes again when there is room.
+
+        Args:
+            may_wait: False: where there is no room, it is refused.
+        """
         fields: Headers = frame.headers  # type: ignore[assignment]  # the parser makes Headers
         plan = fields.memo
         if plan is None:
@@ -132,9 +173,9 @@ class Dialogue:
             plan = Verdict.INVALID
         if type(plan) is Head:
             if plan.transaction is not None:
-                return self._hold_send(frame, plan)
+                return self._hold_send(frame, plan, now)
             verdict = self._broker.send(
-                self._session, plan, frame.body, self.now, exchange=exchange, may_wait=may_wait
+                self._session, plan, frame.body, now, exchange=exchange, may_wait=may_wait
             )
             if verdict is not _ACCEPTED:
                 if verdict is Verdict.WAIT:
@@ -143,15 +184,15 @@ class Dialogue:
                     self._note_unheard(verdict, plan.destination)
                     if verdict is Verdict.FULL:
                         # Its sender would not hear of it (DESIGN 4).
-                        self._broker.bury(plan, frame.body, exchange, self.now)
+                        self._broker.sends.dead_letter(plan, frame.body, exchange, now)
         elif "transaction" in fields:
-            return self._hold_send(frame, plan)
+            return self._hold_send(frame, plan, now)
         else:
-            verdict = self._broker.refuse(plan, self._session, fields["destination"])
+            verdict = self._broker.sends.refuse(plan, self._session, fields["destination"])
             if frame.receipt is None:
                 self._note_unheard(verdict, fields["destination"])
         if frame.receipt is not None and not (verdict is _ACCEPTED and type(plan) is Head and plan.is_quiet):
-            self._answer_send(frame.receipt, plan, verdict)
+            self._confirm_send(frame.receipt, plan, verdict)
         return None
 
     def _note_unheard(self, verdict: Verdict, destination: str) -> None:
@@ -163,25 +204,25 @@ class Dialogue:
         if self._broker.account.note_unheard(refusal):
             self._unheard.add(verdict)
 
-    def _answer_send(self, receipt: str, plan: Head | Verdict, verdict: Verdict) -> None:
+    def _confirm_send(self, receipt: str, plan: Head | Verdict, verdict: Verdict) -> None:
         consumers = None
         # Who may not send learns nothing of who listens.
-        if type(plan) is Head and plan.kind is Kind.QUEUE and verdict is not Verdict.UNAUTHORISED:
-            consumers = self._broker.consumer_count(plan.destination)
+        if type(plan) is Head and plan.kind.holds_messages and verdict is not Verdict.UNAUTHORISED:
+            queue = self._broker.queues.get(plan.destination)
+            consumers = 0 if queue is None else queue.consumer_count
         journal = self._broker.journal
-        if journal is None:
-            self._session.say(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=False))
-        else:
-            # Else the store hears only of what this one has replaced, or of its copy.
-            is_written = journal.count != self._journal_count
-            is_kept = is_written and type(plan) is Head and self._broker.may_be_kept(plan)
-            self._answer(self._encoder.send_receipt(receipt, verdict, consumers, is_kept=is_kept))
+        told = None if journal is None else journal.told
+        # A head that is never kept may still have told the store what it replaced, or of its copy.
+        is_kept = told is not None and type(plan) is Head and self._broker.may_be_kept(plan)
+        self._receipts.say(
+            self._session, self.encoder.send_receipt(receipt, verdict, consumers, is_kept=is_kept), told
+        )
 
     # SUBSCRIBE, UNSUBSCRIBE
 
-    def subscribe(self, frame: Frame) -> Then | None:
+    def subscribe(self, frame: Frame, now: float) -> Then | None:
         """SUBSCRIBE. Its RECEIPT comes before its first MESSAGE (D.43)."""
-        request = read_subscribe(frame, self._dialect, self._broker, self._session.profile)
+        request = read_subscribe(frame, self.dialect, self._broker, self._session.profile)
         session = self._session
         if request.id in session.subscriptions:
             # STOMP 1.2, "SUBSCRIBE id Header"; D.32. In 1.0 two without an id could not be told apart.
@@ -190,95 +231,95 @@ class Dialogue:
         if len(session.subscriptions) + len(session.parted) >= self._broker.limits.max_subscriptions:
             limit = self._broker.limits.max_subscriptions
             raise RemoteProtocolError(f"more than {limit} subscriptions", receipt=frame.receipt)
-        if not self._broker.may_subscribe(session, request, self.now):
+        if not self._broker.subscriptions.may_subscribe(session, request, now):
             self._ignore(frame)
             return None
-        subscription = self._broker.subscribe(session, request)
-        subscription.label = self._encoder.label(subscription, names_subscription="id" in frame.headers)
-        self.say_receipt(frame)
-        self._broker.begin(subscription, self.now)
+        subscription = self._broker.subscriptions.subscribe(session, request)
+        subscription.label = self.encoder.label(subscription, names_subscription="id" in frame.headers)
+        self._confirm(frame)
+        self._broker.begin(subscription, now)
         if subscription.feed is not None and subscription.feed.is_walking:
             self._unfinished = subscription
         # A glob takes a millisecond to compile, and is tried on all last values where they are wanted.
-        return Then.REST if request.kind is not Kind.QUEUE and is_glob(request.destination) else None
+        return Then.REST if not request.kind.holds_messages and is_glob(request.destination) else None
 
-    def unsubscribe(self, frame: Frame) -> Then | None:
+    def unsubscribe(self, frame: Frame, now: float) -> Then | None:
         """UNSUBSCRIBE: a durable one is paused, or removed (D.3); that of a queue may be a drain."""
         profile = self._session.profile
         removes, keeps = read_removes(frame, profile), read_keeps(frame, profile)
         subscription = self._named_subscription(frame)
-        if subscription is not None and keeps and self._broker.drain(subscription):
-            self.say_receipt(frame)
+        if subscription is not None and keeps and subscription.destination.drain(subscription):
+            self._confirm(frame)
             return None
-        is_much = subscription is not None and (_holds_much(subscription) or _has_much_open(self._session))
+        is_much = subscription is not None and (_holds_much(subscription) or self._has_much_open())
         if subscription is not None:
-            result = self._broker.unsubscribe(subscription, self.now, removes=removes)
-        elif removes and self._broker.remove_paused(self._session, self._named_id(frame)):
+            result = self._broker.unsubscribe(subscription, now, removes=removes)
+        elif removes and self._broker.subscriptions.remove_paused(self._session, self._named_id(frame)):
             result = names.REMOVED
         else:
             result = names.IGNORED
-        self.say_receipt(frame, result)
+        self._confirm(frame, result)
         return Then.REST if is_much else None
 
     def _named_id(self, frame: Frame) -> str:
-        return subscription_id(frame, frame.headers.get("destination", ""), self._dialect)
+        return subscription_id(frame, frame.headers.get("destination", ""), self.dialect)
 
     def _named_subscription(self, frame: Frame) -> Subscription | None:
-        subscriptions = self._session.subscriptions
-        if self._dialect.needs_subscription_id or "id" in frame.headers:
-            return subscriptions.get(required(frame, "id"))
-        destination = required(frame, "destination")
-        for subscription in subscriptions.values():
-            if subscription.pattern == destination:
-                return subscription
-        return None
+        subscriptions, fields = self._session.subscriptions, frame.headers
+        if "id" in fields:
+            return subscriptions.get(fields["id"])
+        destination = fields["destination"]
+        return next((each for each in subscriptions.values() if each.pattern == destination), None)
 
     # ACK, NACK
 
-    def ack(self, frame: Frame) -> Then | None:
+    def ack(self, frame: Frame, now: float) -> Then | None:
         """ACK, in any version's form."""
-        subscription, message, transaction = read_settled(frame, self._dialect, self._session.profile)
+        subscription, message, transaction = read_settled(frame, self.dialect)
         target = self._target(frame, subscription, message)
         if transaction is not None:
             self._hold_settlement(frame, HeldSettlement(target, nack=None))
         else:
-            is_known = target is not None and self._broker.acknowledge(*target, self.now)
-            # D.22: races are normal, an unknown one is no fault.
-            self.say_receipt(frame, None if is_known else names.IGNORED)
-        return Then.REST if self._searches_much(subscription) else None
+            is_known = target is not None and self._broker.settle(*target, now)
+            if frame.receipt is not None:
+                # D.22: races are normal, an unknown one is no fault.
+                self._confirm(frame, None if is_known else names.IGNORED)
+        # Looked at first: nearly all sessions have few.
+        is_much = len(self._session.subscriptions) > _MUCH and self._searches_much(subscription)
+        return Then.REST if is_much else None
 
-    def nack(self, frame: Frame) -> Then | None:
+    def nack(self, frame: Frame, now: float) -> Then | None:
         """NACK, in any version's form."""
-        subscription, message, transaction = read_settled(frame, self._dialect, self._session.profile)
+        subscription, message, transaction = read_settled(frame, self.dialect)
         target = self._target(frame, subscription, message)
         nack = read_nack(frame, self._session.profile, self._broker.limits)
         if transaction is not None:
             self._hold_settlement(frame, HeldSettlement(target, nack))
             is_known = False
         else:
-            is_known = target is not None and self._broker.negative_acknowledge(*target, self.now, nack)
-            self.say_receipt(frame, None if is_known else names.IGNORED)
+            is_known = target is not None and self._broker.settle(*target, now, nack)
+            self._confirm(frame, None if is_known else names.IGNORED)
         # What comes back finds its place among all that waits, and goes out again at once.
         return Then.REST if is_known or self._searches_much(subscription) else None
 
     def _searches_much(self, subscription_id: str | None) -> bool:
         """Whether an ACK or NACK that names this subscription has `_target` search through many."""
-        names_one = subscription_id is not None and self._dialect.needs_subscription_id
+        names_one = subscription_id is not None and self.dialect.needs_subscription_id
         return not names_one and len(self._session.subscriptions) > _MUCH
 
     def _target(
         self, frame: Frame, subscription_id: str | None, message_id: str
     ) -> tuple[Subscription, int] | None:
         """The subscription and number that an ACK or NACK names; None when there is none such."""
-        number = self._encoder.message_number(message_id)
+        number = self.encoder.message_number(message_id)
         if number is None:
             return None
         subscriptions = self._session.subscriptions
         subscription = None if subscription_id is None else subscriptions.get(subscription_id)
-        if subscription is None and (subscription_id is None or not self._dialect.needs_subscription_id):
+        if subscription is None and (subscription_id is None or not self.dialect.needs_subscription_id):
             # It names only the message. Linear, but such a peer has few subscriptions.
             holders = [each for each in subscriptions.values() if number in each.unacked]
-            if len(holders) > 1 and self._dialect.needs_subscription_id:
+            if len(holders) > 1 and self.dialect.needs_subscription_id:
                 # A message of a topic has the same number on each subscription. STOMP 1.0 cannot name the
                 # subscription, so the first one counts there.
                 what = f"{frame.command} needs the header subscription"
@@ -290,7 +331,7 @@ class Dialogue:
 
     # BEGIN, COMMIT, ABORT
 
-    def _hold_send(self, frame: Frame, plan: Head | Verdict) -> Then | None:
+    def _hold_send(self, frame: Frame, plan: Head | Verdict, now: float) -> Then | None:
         """Hold it until the COMMIT. Its RECEIPT means only that it is held; the COMMIT's has the verdict
         (D.24)."""
         is_much = self._is_much_to_part()
@@ -301,44 +342,45 @@ class Dialogue:
             plan, receipt = Verdict.INVALID, None
         if isinstance(plan, Head):
             send = HeldSend(plan, frame.body, frame.exchange, receipt)
-            self._broker.hold_send(self._session, name, send, self.now)
+            self._broker.transactions.hold_send(self._session, name, send, now)
         else:
             why, destination = Outcome(plan, receipt), frame.headers["destination"]
-            self._broker.refuse_send(self._session, name, why, destination, self.now)
-        self.say_receipt(frame)
+            self._broker.transactions.refuse_send(self._session, name, why, destination, now)
+        self._confirm(frame)
         return Then.REST if is_much else None
 
     def _hold_settlement(self, frame: Frame, settlement: HeldSettlement) -> None:
         """Hold it until the COMMIT. Its RECEIPT means that it is held (D.24)."""
         self._need_transactions(frame)
-        self._broker.hold_settlement(self._session, frame.headers["transaction"], settlement)
-        self.say_receipt(frame)
+        self._broker.transactions.hold_settlement(self._session, frame.headers["transaction"], settlement)
+        self._confirm(frame)
 
-    def begin(self, frame: Frame) -> None:
+    def begin(self, frame: Frame, now: float) -> None:  # noqa: ARG002
         """BEGIN (D.24)."""
         self._need_transactions(frame)
         check_identifier(frame, "transaction", self._broker.limits)
-        self._broker.begin_transaction(self._session, required(frame, "transaction"))
-        self.say_receipt(frame)
+        self._broker.transactions.begin(self._session, frame.headers["transaction"])
+        self._confirm(frame)
 
-    def abort(self, frame: Frame) -> Then | None:
+    def abort(self, frame: Frame, now: float) -> Then | None:
         """ABORT."""
         self._need_transactions(frame)
         is_much = self._is_much_to_part()
-        self._broker.abort(self._session, required(frame, "transaction"), self.now)
-        self.say_receipt(frame)
+        self._broker.transactions.abort(self._session, frame.headers["transaction"], now)
+        self._confirm(frame)
         return Then.REST if is_much else None
 
-    def commit(self, frame: Frame) -> Then | None:
+    def commit(self, frame: Frame, now: float) -> Then | None:
         """COMMIT. Refused without a receipt to say so, it ends the connection."""
         self._need_transactions(frame)
-        name = required(frame, "transaction")
-        transaction = self._session.transactions.get(name)
+        name = frame.headers["transaction"]
+        transaction = self._broker.transactions.of(self._session).get(name)
         is_large = transaction is not None and len(transaction.actions) > _MUCH
         is_much = is_large or self._is_much_to_part()
-        outcome = self._broker.commit(self._session, name, self.now)
+        outcome = self._broker.transactions.commit(self._session, name, now)
         if frame.receipt is not None:
-            self._answer(self._encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt))
+            receipt = self.encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt)
+            self._receipts.say(self._session, receipt, self._receipts.told)
         elif outcome.verdict is not Verdict.ACCEPTED:
             raise RemoteProtocolError(f"the transaction is refused: {outcome.verdict.value}")
         return Then.REST if is_much else None
@@ -346,7 +388,11 @@ class Dialogue:
     def _is_much_to_part(self) -> bool:
         """Whether at the end of a transaction much is looked through for what others have of the
         subscriptions that have ended."""
-        return bool(self._session.parted) and _has_much_open(self._session)
+        return bool(self._session.parted) and self._has_much_open()
+
+    def _has_much_open(self) -> bool:
+        transactions = self._broker.transactions.of(self._session)
+        return sum(len(transaction.actions) for transaction in transactions.values()) > _MUCH
 
     def _need_transactions(self, frame: Frame) -> None:
         if not self._session.profile.has_transactions:
@@ -354,15 +400,10 @@ class Dialogue:
 
     # DISCONNECT
 
-    def disconnect(self, frame: Frame) -> Then:
+    def disconnect(self, frame: Frame, now: float) -> None:
         """DISCONNECT. D.25: no more messages, then what was written, the RECEIPT, the end."""
-        self._broker.close_session(self._session, self.now, lost=False, is_told=True)
-        self.say_receipt(frame)
-        return Then.FINISH
-
-
-def _has_much_open(session: Session) -> bool:
-    return sum(len(transaction.actions) for transaction in session.transactions.values()) > _MUCH
+        self._broker.close_session(self._session, now, lost=False, is_told=True)
+        self._confirm(frame)
 
 
 def _holds_much(subscription: Subscription) -> bool:

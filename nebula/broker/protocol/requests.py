@@ -1,32 +1,33 @@
 """What SENDs, SUBSCRIBEs, ACKs and NACKs ask for: from headers to the core's words.
 
-Functions of a frame and nothing else. What a peer wrote wrong is a `RemoteProtocolError` with the
-frame's receipt, save on SEND, where a value outside its form is a verdict (PROTOCOL G).
+Functions of a frame that has the headers which its row in `nebula.broker.protocol.states` names. What a peer
+wrote wrong is a `RemoteProtocolError` with the frame's receipt, save on SEND, where a value outside its form
+is a verdict (PROTOCOL G).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from nebula import headers as names
-from nebula.broker.core.broker import Broker, SubscribeRequest
+from nebula.broker.core.broker import Broker
 from nebula.broker.core.globs import is_glob
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import (
     DEFAULT_PRIORITY,
     PRIORITIES,
     QUEUE_PREFIX,
+    DestinationKind,
     Head,
-    Kind,
     Verdict,
     Wishes,
 )
 from nebula.broker.core.profiles import Profile
-from nebula.broker.core.session import Session
-from nebula.broker.core.subscription import PLAIN_NACK, AckMode, Nack
+from nebula.broker.core.session import PLAIN_NACK, AckMode, Nack, Session
+from nebula.broker.core.subscribe import SubscribeRequest
 from nebula.errors import RemoteProtocolError
-from nebula.stomp.dialects import Dialect
+from nebula.stomp.dialects import Dialect, negotiate
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import parse_heart_beat
 
@@ -110,7 +111,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     most = broker.limits.max_identifier_characters
     if None in given.values() or any(len(fields[name]) > most for name in _SEND_IDENTIFIERS & fields.keys()):
         return Verdict.INVALID
-    is_queue = kind is Kind.QUEUE
+    is_queue = kind.holds_messages
     # What is in the dead-letter queue waits until somebody takes it (DESIGN 4).
     may_expire = destination != broker.queues.dead_letter
     policy = broker.policies.lookup(destination)
@@ -132,7 +133,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         passed_on,
         requires_consumers=is_queue and given.get(names.REQUIRE_CONSUMERS, False),
         is_persistent=given.get(names.PERSISTENT, False),
-        is_ephemeral=kind is Kind.LAST_VALUE and given.get(names.EPHEMERAL, False),
+        is_ephemeral=kind.holds_value and given.get(names.EPHEMERAL, False),
         is_quiet=given.get(names.RECEIPT_ON_REJECTION, False),
         time_to_live=given.get(names.TIMEOUT) if is_queue and may_expire else None,
         transaction=fields.get("transaction"),
@@ -160,7 +161,7 @@ def _wishes(
     fields: Mapping[str, str],
     given: Mapping[str, Any],
     destination: str,
-    kind: Kind,
+    kind: DestinationKind,
     wall_offset: float,
     *,
     may_expire: bool,
@@ -172,8 +173,8 @@ def _wishes(
     """
     if not _WISHES & fields.keys():
         return None
-    expires_at = given.get(names.EXPIRES) if kind is not Kind.LAST_VALUE else None
-    is_queue = kind is Kind.QUEUE
+    expires_at = given.get(names.EXPIRES) if not kind.holds_value else None
+    is_queue = kind.holds_messages
     deliver_at = given.get(names.DELIVER_AT) if is_queue else None
     return Wishes(
         expires_at=expires_at - wall_offset if expires_at is not None and may_expire else None,
@@ -228,7 +229,7 @@ def read_keeps(frame: Frame, profile: Profile) -> bool:
     return _flag(frame, names.KEEP_UNACKED, profile)
 
 
-def read_settled(frame: Frame, dialect: Dialect, profile: Profile) -> tuple[str | None, str, str | None]:
+def read_settled(frame: Frame, dialect: Dialect) -> tuple[str | None, str, str | None]:
     """What an ACK or NACK names, in any version's form: the ids of subscription and message, and the
     transaction that it belongs to, or None.
 
@@ -241,13 +242,11 @@ def read_settled(frame: Frame, dialect: Dialect, profile: Profile) -> tuple[str 
         # D.20. A message-id has no space, a subscription's id may have some.
         subscription, _, message = ack_id.rpartition(" ")
         return subscription, message, transaction
-    if dialect.ack_by_id:
-        required(frame, "id")
-    message = required(frame, "message-id")
-    subscription_id = fields.get("subscription")
-    if dialect.needs_subscription_id and (subscription_id is not None or not profile.acks_by_message_id):
-        return required(frame, "subscription"), message, transaction
-    return subscription_id, message, transaction
+    named = fields.get("subscription")
+    if named == "" and dialect.needs_subscription_id:
+        # Where the profile lets it be left out, an empty one is still a mistake.
+        raise RemoteProtocolError(f"{frame.command} has an empty header subscription", receipt=frame.receipt)
+    return named, fields["message-id"], transaction
 
 
 def read_nack(frame: Frame, profile: Profile, limits: Limits) -> Nack:
@@ -263,22 +262,53 @@ def read_nack(frame: Frame, profile: Profile, limits: Limits) -> Nack:
     return Nack(requeue, delay, failure)
 
 
-def check_connect(fields: Mapping[str, str], profile: Profile, limits: Limits) -> None:
-    """What a profile wants of a CONNECT beside what STOMP does (D.2, D.17)."""
+class NoCommonVersion(RemoteProtocolError):
+    """The peer speaks no version of STOMP that we speak; its ERROR names those."""
+
+
+class ConnectRequest(NamedTuple):
+    """What a CONNECT or STOMP says, in its version's form; `heart_beat` in milliseconds."""
+
+    login: str | None
+    passcode: str | None
+    client_id: str | None
+    heart_beat: tuple[int, int]
+
+
+def agree_on_version(frame: Frame, profile: Profile) -> Dialect:
+    """The highest version in common.
+
+    Raises:
+        NoCommonVersion: there is none.
+    """
+    dialect = negotiate(frame.headers.get("accept-version"), profile.dialects)
+    if dialect is None:
+        raise NoCommonVersion("no protocol version in common")
+    return dialect
+
+
+def read_connect(frame: Frame, dialect: Dialect, profile: Profile, limits: Limits) -> ConnectRequest:
+    """What a CONNECT or STOMP says; its profile may want more of it than STOMP does (D.2, D.17)."""
+    fields = frame.headers
+    if "accept-version" not in fields:
+        # D.45: by the rules of 1.0, which trims.
+        fields = {name.strip(" "): value.strip(" ") for name, value in fields.items()}
     if profile.virtual_host is not None and fields.get("host") != profile.virtual_host:
         raise RemoteProtocolError(f"host must be {profile.virtual_host}")
+    text = fields.get("heart-beat")
     most = profile.max_client_heart_beat
-    if most is not None:
-        text = fields.get("heart-beat")
-        if text is None or max(parse_heart_beat(text)) > most:
-            raise RemoteProtocolError(f"heart-beat must be sent, with both numbers at most {most}")
-    if len(fields.get(names.CLIENT_ID, "")) > limits.max_identifier_characters:
+    if most is not None and (text is None or max(parse_heart_beat(text)) > most):
+        raise RemoteProtocolError(f"heart-beat must be sent, with both numbers at most {most}")
+    client_id = fields.get(names.CLIENT_ID)
+    if client_id is not None and len(client_id) > limits.max_identifier_characters:
         raise RemoteProtocolError(f"client-id exceeds {limits.max_identifier_characters} characters")
+    heart_beat = parse_heart_beat(text if dialect.announces_version else None)
+    return ConnectRequest(fields.get("login"), fields.get("passcode"), client_id, heart_beat)
 
 
 def read_destination(frame: Frame, limits: Limits) -> str:
     """The name that a frame is for."""
-    destination = required(frame, "destination")
+    destination = frame.headers["destination"]
     if len(destination) > limits.max_destination_characters:
         most = limits.max_destination_characters
         raise RemoteProtocolError(f"destination exceeds {most} characters", receipt=frame.receipt)
@@ -296,17 +326,8 @@ def check_identifier(frame: Frame, name: str, limits: Limits) -> None:
         raise RemoteProtocolError(f"{name} exceeds {most} characters", receipt=frame.receipt)
 
 
-def required(frame: Frame, name: str) -> str:
-    """The value of a header that the frame must have."""
-    value = frame.headers.get(name)
-    if not value:
-        what = "needs the header" if value is None else "has an empty header"
-        raise RemoteProtocolError(f"{frame.command} {what} {name}", receipt=frame.receipt)
-    return value
-
-
-def _may_be_sent_to(destination: str, kind: Kind, session: Session) -> bool:
-    if kind is Kind.QUEUE:
+def _may_be_sent_to(destination: str, kind: DestinationKind, session: Session) -> bool:
+    if kind.holds_messages:
         return session.profile.bare_names_are_queues or destination.startswith(QUEUE_PREFIX)
     return not is_glob(destination)
 
@@ -314,7 +335,7 @@ def _may_be_sent_to(destination: str, kind: Kind, session: Session) -> bool:
 def subscription_id(frame: Frame, destination: str, dialect: Dialect) -> str:
     """The id of a subscription, in any version's form."""
     if dialect.needs_subscription_id:
-        return required(frame, "id")
+        return frame.headers["id"]
     # STOMP 1.0: one without an id is named by its destination. NUL keeps such names apart
     # from all that a peer can send.
     return frame.headers.get("id", f"\0{destination}")

@@ -1,62 +1,64 @@
-"""The server's side of one connection: from frames to requests, and from verdicts to frames.
+"""The server's side of one connection: bytes to frames, frames to their handlers, faults to an ERROR.
 
-How to think about it. A connection is OPENING until its CONNECT, then OPEN, then CLOSED. One
-table says which frames are legal in each state and who takes them; no other code asks for the
-state. A fault of the peer's is answered with one ERROR and the end of the connection; a request
-that policy turns down is answered with a RECEIPT that says so, and the connection goes on.
+How to think about it. `receive_data` cuts what has come into frames, looks each one up in the table of states
+(`nebula.broker.protocol.states`) and calls its handler; the state changes as the table says. A fault of the
+peer's gets one ERROR and ends the connection; a request that policy turns down gets a RECEIPT that says so,
+and the connection goes on.
+
+A connection can be held back: for want of room for a message, or because it has had its share of work and the
+others come first. Frames that were read by then are parked, and so is the rest of the bytes; `go_on` takes up
+both in their order.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from enum import Enum, auto
-from typing import Any, Final
+from functools import cache
+from typing import Final
 
-from nebula import headers as names
 from nebula.broker.core.broker import Broker
+from nebula.broker.core.fixed_limits import (
+    ERROR_WAIT_SECONDS,
+    FRAMES_AT_ONCE,
+    FRAMES_BETWEEN_LOOKS,
+    SLICE_BYTES,
+    SLICES_AT_ONCE,
+)
 from nebula.broker.core.session import Session
-from nebula.broker.protocol.encoding import Encoder, error_frame, to_client, version_error
-from nebula.broker.protocol.frame_clock import FrameClock
-from nebula.broker.protocol.handlers import Dialogue, Then
-from nebula.broker.protocol.requests import check_connect
+from nebula.broker.protocol.encoding import error_frame, version_error
+from nebula.broker.protocol.handlers import Handlers, Then
+from nebula.broker.protocol.requests import NoCommonVersion
+from nebula.broker.protocol.states import ADMITTED, ENDED, TABLE, State, is_open, rules
 from nebula.errors import Refused, RemoteProtocolError
 from nebula.stomp.codec import FrameParser
-from nebula.stomp.dialects import V1_2, Dialect, negotiate
-from nebula.stomp.frames import CLIENT_COMMANDS, Frame
-from nebula.stomp.heartbeat import BEAT, Heartbeat, negotiate_intervals, parse_heart_beat
+from nebula.stomp.dialects import Dialect
+from nebula.stomp.frames import CLIENT_COMMANDS, Frame, Headers
+from nebula.stomp.heartbeat import BEAT, Heartbeat, negotiate_intervals
+from nebula.stomp.state_table import Rule
 
 __all__ = ["ServerProtocol"]
-
-# Frames cost many times their octets, and those behind one that has to wait are kept: so few at a time.
-_SLICE_BYTES: Final = 32 * 1024
 
 # What CPython takes for a frame that waits, beside its body; and for its headers, which several may share.
 _FRAME_COST_BYTES: Final = 120
 _HEADERS_COST_BYTES: Final = 500
 _FRAMES_LOOKED_AT: Final = 16
 
-# After so many frames, some milliseconds of work, the others have their turn.
-_MANY_FRAMES: Final = 1500
 
-# While others are at work, after so many frames the clock is looked at.
-_FEW_FRAMES: Final = 8
-
-# Or after so many slices with frames in them, as heads may be large: so much is read from a socket at once,
-# but a message of a WebSocket may be some megabytes.
-_MANY_SLICES: Final = 8
-
-# An ERROR is sent after the RECEIPTs that wait for the store, but waits no longer than this: a disk that
-# hangs must not keep a faulty peer connected.
-MOST_FAULT_SECONDS: Final = 5.0
+_Handler = Callable[[Handlers, Frame, float], Then | None]
+# A tuple, as it is taken apart for each frame: the handler, what its frame must have, the next state, and the
+# rule.
+_Bound = tuple[_Handler, tuple[str, ...], State | None, Rule[State]]
 
 
-class State(Enum):
-    """Where a connection is in its life."""
-
-    OPENING = auto()
-    OPEN = auto()
-    CLOSED = auto()
+@cache
+def _handled(state: State, dialect: Dialect, *, acks_by_message_id: bool) -> Mapping[str, _Bound]:
+    """What is legal, with the functions that handle it. Shared by all connections."""
+    found = rules(state, dialect, acks_by_message_id=acks_by_message_id)
+    return {
+        command: (getattr(Handlers, rule.handler), rule.required, rule.next_state, rule)
+        for command, rule in found.items()
+    }
 
 
 class ServerProtocol:
@@ -72,11 +74,12 @@ class ServerProtocol:
         authenticates: who the peer is has to be found out from what its CONNECT says.
 
     Attributes:
-        credentials: login and passcode of a CONNECT that waits for `admit` or `fail`; else None.
         is_held_back: do not read the peer until `go_on`: there is no room for more, or it `is_resting`.
         is_resting: it gave us much to do, and there is more: call `go_on` when the others had their turn.
-        is_finished: nothing more is to be read. Write what there is, then close.
+        is_finished: nothing more is read. Write what there is, then close.
         fault: the text of the ERROR that ended the connection, if one did.
+        received_frames: the number of frames that were read, heart-beats not counted.
+        heartbeat: timers, running from CONNECTED on.
         is_turn_over: asked after some frames, to rest where others are at work; None: nobody else is.
     """
 
@@ -84,32 +87,37 @@ class ServerProtocol:
         self, broker: Broker, session: Session, *, server: str, now: float, authenticates: bool = False
     ) -> None:
         self.session = session
-        self.credentials: tuple[str | None, str | None] | None = None
         self.is_held_back = False
         self.is_resting = False
-        self.is_finished = False
         self.is_turn_over: Callable[[], bool] | None = None
         self.fault: str | None = None
-        self.version: str | None = None
+        self.received_frames = 0
         self.heartbeat = Heartbeat(0.0, 0.0, now=now)
         self._broker = broker
         self._now = now
-        self._server = server
-        self._authenticates = authenticates
-        self._connect_fields: Mapping[str, str] = {}
         self._parser = FrameParser(CLIENT_COMMANDS, broker.limits.frames)
-        self._dialect: Dialect = V1_2  # until CONNECT: an ERROR in it is legible to everyone
-        self._dialogue = self._begin_dialogue()
-        self._handlers = _LEGAL[State.OPENING]
-        self._taker: ServerProtocol | Dialogue = self
+        self._handlers = Handlers(broker, session, server, authenticates=authenticates)
+        self._change_state(TABLE.initial)
         # Deadline of an ERROR that waits behind RECEIPTs; None: no ERROR waits.
         self._error_before: float | None = None
         self._connect_before = now + broker.limits.connect_timeout
-        self._frame_clock = FrameClock(broker.limits.frame_timeout)
-        # Frames and octets that came before we knew that we have to hold the peer back.
+        # When the frame began of which a part has come. A byte now and then is as good as a heart-beat:
+        # without a deadline for frames a peer could keep what it holds of our memory for ever.
+        self._frame_began_at: float | None = None
+        # Frames and bytes that came before we knew that we have to hold the peer back.
         self._parked: list[Frame] = []
         self._parked_bytes = 0
         self._unread = b""
+
+    @property
+    def credentials(self) -> tuple[str | None, str | None] | None:
+        """Login and passcode of a CONNECT that waits for `admit` or `fail`; else None."""
+        return self._handlers.credentials
+
+    @property
+    def version(self) -> str | None:
+        """The version of the session; None where none has begun."""
+        return self._handlers.version
 
     @property
     def may_close(self) -> bool:
@@ -119,16 +127,37 @@ class ServerProtocol:
     @property
     def unread_bytes(self) -> int:
         """What has come and was not handled yet; frames that wait at what they cost."""
-        return self._parser.held_bytes + len(self._unread) + self._parked_bytes
+        return len(self._parser.held) + len(self._unread) + self._parked_bytes
 
     def receive_data(self, data: bytes, now: float) -> None:
-        """Take octets as they come. Never raises for what a peer does."""
+        """Take bytes as they come. Never raises for what a peer does."""
         self.heartbeat.last_received = now
-        if self.is_held_back:
-            self._unread += data
-        elif not self.is_finished:
-            self._now = now
-            self._receive(data)
+        self._now = now
+        parser = self._parser
+        count = slices = 0
+        try:
+            for begin in range(0, len(data), SLICE_BYTES) or (0,):
+                if self.is_held_back:
+                    self._unread += data[begin:]
+                    return
+                if self.is_finished:
+                    return
+                end = begin + SLICE_BYTES
+                frames = parser.feed(data[begin:end])
+                if frames:
+                    self._frame_began_at = None
+                    count += len(frames)
+                    self.received_frames += len(frames)
+                    self._handle(frames)
+                    slices += 1
+                if parser.failure is not None:
+                    self._fail_unless_over(parser.failure)
+                if (count >= FRAMES_AT_ONCE or slices >= SLICES_AT_ONCE) and end < len(data):
+                    self._rest([])
+        except (RemoteProtocolError, Refused) as error:
+            self._fail(error)
+        if parser.held or self._frame_began_at is not None:
+            self._time_frame(now, is_within_frame=bool(parser.held) and not self.is_held_back)
 
     def go_on(self, now: float, *, in_vain: bool) -> None:
         """Read on after having been held back.
@@ -147,14 +176,13 @@ class ServerProtocol:
         first = None if was_resting or in_vain or not frames else frames[0]
         data, self._unread = self._unread, b""
         try:
-            if self._dialogue.go_on():
+            if self._handlers.go_on():
                 self._unread = data
                 self._rest(frames)
                 return
             if in_vain:
-                self._dialogue.now = now
-                self._dialogue.begin_frame()
-                self._dialogue.send(frames.pop(0), may_wait=False)
+                self._begin_frame()
+                self._handlers.send(frames.pop(0), now, may_wait=False)
             self._handle(frames)
         except (RemoteProtocolError, Refused) as error:
             self._fail(error)
@@ -162,23 +190,29 @@ class ServerProtocol:
             self._unread = data
             if not self.is_resting and first is not None and self._parked[0] is first:
                 # Others took the room. This frame has waited before.
-                self._broker.wait_on(self.session, self.session.waited_until)
-        elif not self.is_finished:
-            self._receive(data)
+                self._broker.sends.wait_on(self.session, self.session.waited_until)
+        else:
+            self.receive_data(data, now)
 
     def pause(self) -> None:
         """The peer is not read for a while: what it does not say meanwhile proves nothing."""
         self.heartbeat.pause()
-        self._frame_clock.stop()
+        self._frame_began_at = None
 
     def resume(self, now: float) -> None:
         """It is read again; its time starts anew."""
         self.heartbeat.resume(now)
-        self._frame_clock.note(now, is_within_frame=self._parser.is_within_frame)
+        self._time_frame(now, is_within_frame=bool(self._parser.held))
 
     def note_partial(self, now: float, *, is_partial: bool) -> None:
-        """Octets have come that stand outside of STOMP's frames for now, or have become some."""
-        self._frame_clock.note(now, is_within_frame=is_partial or self._parser.is_within_frame)
+        """Bytes have come that stand outside of STOMP's frames for now, or have become some."""
+        self._time_frame(now, is_within_frame=is_partial or bool(self._parser.held))
+
+    def _time_frame(self, now: float, *, is_within_frame: bool) -> None:
+        if not is_within_frame:
+            self._frame_began_at = None
+        elif self._frame_began_at is None:
+            self._frame_began_at = now
 
     def receive_eof(self, now: float) -> None:
         """The connection is gone. Settle what it leaves behind."""
@@ -198,20 +232,23 @@ class ServerProtocol:
         """Look at the clock: beat, or find the peer silent. Returns when to look again."""
         if self.is_finished:
             return self._wait_with_error(now)
-        if self.version is None:
+        if not is_open(self._state):
             if now >= self._connect_before:
                 self.fail("no CONNECT came in time", now)
             return self._connect_before
+        # A frame that begins after this is late then, or later.
+        began_at = now if self._frame_began_at is None else self._frame_began_at
+        frame_before = began_at + self._broker.limits.frame_timeout
         if self.heartbeat.is_dead(now):
             self.fail("no heart-beat came in time", now)
-        elif self._frame_clock.is_overdue(now):
+        elif now >= frame_before and self._frame_began_at is not None:
             self.fail("a frame took too long", now)
         elif self.heartbeat.beat_due(now):
             # Also where a slow peer's outbox waits: what it has not read yet is as good as a beat.
             self.heartbeat.last_sent = now
             if not self.session.outbox:
                 self.session.say(BEAT)
-        return min(self.heartbeat.next_deadline(now), self._frame_clock.deadline(now))
+        return min(self.heartbeat.next_deadline(now), frame_before)
 
     def fail(self, message: str, now: float) -> None:
         """End the connection with an ERROR, for a reason that lies outside its frames.
@@ -225,80 +262,62 @@ class ServerProtocol:
             self._wait_with_error(float("inf"))
 
     def take_output(self, now: float) -> list[bytes]:
-        """The octets to be written now, in order; see `Encoder.outbox`."""
+        """The bytes to be written now, in order; see `Encoder.outbox`."""
         self.heartbeat.last_sent = now
-        return self._encoder.outbox(self.session.take_outbox(), now)
-
-    def _receive(self, data: bytes) -> None:
-        count = slices = 0
-        for begin in range(0, len(data), _SLICE_BYTES) or (0,):
-            if self.is_finished:
-                return
-            if self.is_held_back:
-                self._unread = data[begin:]
-                return
-            end = begin + _SLICE_BYTES
-            frames = self._receive_slice(data[begin:end])
-            count += frames
-            slices += frames > 0
-            if (count >= _MANY_FRAMES or slices >= _MANY_SLICES) and end < len(data):
-                self._rest([])
-        if not self.is_held_back:
-            self._frame_clock.note(self._now, is_within_frame=self._parser.is_within_frame)
-
-    def _receive_slice(self, data: bytes) -> int:
-        """Do what so many octets say; returns how many frames that were."""
-        parser = self._parser
-        count = 0
-        try:
-            while frames := parser.feed(data):
-                count += len(frames)
-                self._frame_clock.stop()
-                was_opening = self.version is None
-                self._handle(frames)
-                if not was_opening or self.is_finished:
-                    break
-                data = b""  # what came behind CONNECT is to be read in the negotiated version
-            if parser.failure is not None and not self.is_held_back and not self.is_finished:
-                raise parser.failure
-        except (RemoteProtocolError, Refused) as error:
-            self._fail(error)
-        return count
+        return self._handlers.encoder.outbox(self.session.take_outbox(), now)
 
     def _handle(self, frames: list[Frame]) -> None:
-        handlers, taker, dialogue = self._handlers, self._taker, self._dialogue
-        dialogue.now = self._now
-        has_journal = self._broker.journal is not None
-        is_over, left = self.is_turn_over, _FEW_FRAMES
+        """Handle frames in their order, until one of them is followed by something else than the next.
+
+        Raises:
+            RemoteProtocolError: a frame is not legal, or its handler found a fault.
+        """
+        handled, handlers, now = self._handled, self._handlers, self._now
+        journal = self._broker.journal
+        is_over, left = self.is_turn_over, FRAMES_BETWEEN_LOOKS
         rest = iter(frames)
         for frame in rest:
-            handler = handlers.get(frame.command)
-            if handler is None:
-                raise RemoteProtocolError(self._why_illegal(frame), receipt=frame.receipt)
-            if has_journal:
-                dialogue.begin_frame()
             try:
-                then = handler(taker, frame)
+                handler, required, next_state, rule = handled[frame.command]
+            except KeyError:
+                refusal = TABLE.refusal(self._state, frame.command)
+                raise RemoteProtocolError(refusal, receipt=frame.receipt) from None
+            fields: Headers = frame.headers  # type: ignore[assignment]  # the parser makes Headers
+            if fields.memo is None:  # else they were checked when the first frame with them came
+                for name in required:
+                    if not fields.get(name):
+                        rule.check(frame)
+            if journal is not None:
+                journal.told = None  # this frame has told the store nothing yet
+            try:
+                then = handler(handlers, frame, now)
             except Refused as error:
                 raise RemoteProtocolError(error.detail, receipt=frame.receipt) from error
-            if then is None:
-                if is_over is not None:
-                    left -= 1
-                    if not left:
-                        left = _FEW_FRAMES
-                        if is_over():
-                            self._rest([*rest])
-                            return
-                continue
-            if then is Then.HOLD_BACK:
-                self.is_held_back = True
-                self._park([frame, *rest])
-                self.pause()
-            elif then is Then.REST:
-                self._rest([*rest])
-            else:
-                self._finish(lost=False)
-            return
+            if then is not None or next_state is not None:
+                self._follow(then, next_state, frame, [*rest])
+                return
+            if is_over is not None:
+                left -= 1
+                if not left:
+                    left = FRAMES_BETWEEN_LOOKS
+                    if is_over():
+                        self._rest([*rest])
+                        return
+
+    def _follow(self, then: Then | None, next_state: State | None, frame: Frame, rest: list[Frame]) -> None:
+        """Do what comes after `frame`, unless it is the next one. `rest` are the frames behind it."""
+        if next_state is not None:
+            self._change_state(next_state)
+        if self.is_finished:
+            self._finish(lost=False)
+        elif then is Then.ADMIT:
+            self._enter()
+        elif then is Then.REST:
+            self._rest(rest)
+        elif then is Then.HOLD_BACK:
+            self.is_held_back = True
+            self._park([frame, *rest])
+            self.pause()
 
     def _rest(self, frames: list[Frame]) -> None:
         """The others have their turn before these frames, and before what is unread."""
@@ -314,24 +333,34 @@ class ServerProtocol:
 
     def _finish_parked(self) -> None:
         """STOMP 1.2, "RECEIPT": what was received should still be processed."""
-        dialogue = self._dialogue
-        dialogue.now = self._now
+        handlers, now = self._handlers, self._now
         for frame in (*self._parked, *self._parser.feed(self._unread)):
-            dialogue.begin_frame()
+            bound = self._handled.get(frame.command)
+            if bound is None:
+                return  # nothing counts behind it
+            handler, _, next_state, rule = bound
+            rule.check(frame)
+            self._begin_frame()
             if frame.command == "SEND":
-                dialogue.send(frame, may_wait=False)
-            elif frame.command == "DISCONNECT":
+                handlers.send(frame, now, may_wait=False)
+            elif frame.command != "SUBSCRIBE":  # nobody is left to be served
+                handler(handlers, frame, now)
+            if next_state is not None:
                 self._finish(lost=False)
                 return
-            elif frame.command not in self._handlers:
-                return  # nothing counts behind it
-            elif frame.command != "SUBSCRIBE":  # nobody is left to be served
-                self._handlers[frame.command](dialogue, frame)
 
-    def _why_illegal(self, frame: Frame) -> str:
-        if self.version is None:
-            return f"{frame.command} came before CONNECT"
-        return f"{frame.command} is not legal in an open session"
+    def _begin_frame(self) -> None:
+        if self._broker.journal is not None:
+            self._broker.journal.told = None
+
+    def _change_state(self, state: State) -> None:
+        self._state = state
+        self.is_finished = TABLE.is_final(state)
+        self._handled = _handled(
+            state,
+            self._handlers.dialect,
+            acks_by_message_id=self.session.profile.acks_by_message_id,
+        )
 
     def _fail(self, error: RemoteProtocolError | Refused, *, waits: bool = True) -> None:
         """Send an ERROR and finish.
@@ -344,17 +373,24 @@ class ServerProtocol:
         message = error.detail if isinstance(error, Refused) else str(error)
         receipt = error.receipt if isinstance(error, RemoteProtocolError) else None
         self.fault = message
-        octets = error_frame(message, receipt, self._dialect)
+        if isinstance(error, NoCommonVersion):
+            octets = version_error(message, self.session.profile.dialects)
+        else:
+            octets = error_frame(message, receipt, self._handlers.dialect)
         held = self.session.held
         if waits and held:
-            self._error_before = self._now + MOST_FAULT_SECONDS
-            self._broker.hold_receipt(self.session, octets, held[-1][0])
+            self._error_before = self._now + ERROR_WAIT_SECONDS
+            self._broker.receipts.say_last(self.session, octets)
             self._finish(lost=True, is_told=True)
         else:
             self.session.say(octets)
             self._finish(lost=True)
         # The parser keeps it, and by its traceback it would keep us: only the collector frees such rings.
         error.__traceback__ = error.__context__ = None
+
+    def _fail_unless_over(self, fault: RemoteProtocolError) -> None:
+        if not (self.is_held_back or self.is_finished):
+            self._fail(fault)
 
     def _wait_with_error(self, now: float) -> float:
         """Send an ERROR that waits behind RECEIPTs, if its deadline is over. Returns when to call again."""
@@ -371,11 +407,10 @@ class ServerProtocol:
         return float("inf")
 
     def _finish(self, *, lost: bool, is_told: bool = False) -> None:
-        self.is_finished = True
+        self._change_state(TABLE.after(self._state, ENDED))
         self.is_held_back = self.is_resting = False
         self._park([])
         self._unread = b""
-        self._handlers = _LEGAL[State.CLOSED]
         self._parser.forget_heads()
         is_told = is_told or not lost
         self._broker.close_session(self.session, self._now, lost=lost, is_told=is_told)
@@ -384,98 +419,27 @@ class ServerProtocol:
         # Also who has nothing more to be told is to be closed by the shell.
         self.session.dirty.append(self.session)
 
-    # CONNECT, STOMP
-
-    def _connect(self, frame: Frame) -> None:
-        fields: Mapping[str, str] = frame.headers
-        offered = fields.get("accept-version")
-        if offered is None:
-            # D.45: by the rules of 1.0, which trims.
-            fields = {name.strip(" "): value.strip(" ") for name, value in fields.items()}
-        dialect = negotiate(offered, self.session.profile.dialects)
-        if dialect is None:
-            self._refuse_version()
-            return
-        # An ERROR from here on is in the version that both know.
-        self._dialect = dialect
-        check_connect(fields, self.session.profile, self._broker.limits)
-        self._connect_fields = fields
-        if self._authenticates:
-            # The parser reads on after `admit`.
-            self.credentials = (fields.get("login"), fields.get("passcode"))
-            self._handlers = _LEGAL[State.CLOSED]
-        else:
-            self._enter()
-
     def admit(self, principal: str, now: float) -> None:
         """The `credentials` are good: the peer is `principal`."""
         if self.is_finished or self.credentials is None:
             return
-        self.credentials = None
         self._now = now
         self._broker.identify(self.session, principal)
         try:
             self._enter()
         except (RemoteProtocolError, Refused) as error:
             self._fail(error)
-            return
-        self._receive_slice(b"")
 
     def _enter(self) -> None:
         """It is known who the peer is: the session begins."""
-        fields, self._connect_fields = self._connect_fields, {}
-        # A fault in it is found before anybody else's session is taken over.
-        heart_beat = parse_heart_beat(fields.get("heart-beat") if self._dialect.announces_version else None)
-        self._broker.enter(self.session, fields.get(names.CLIENT_ID), self._now)
-        self._dialogue = self._taker = self._begin_dialogue()
-        self.version = self._dialect.version
-        self._handlers = _LEGAL[State.OPEN]
-        self._parser.begin(self._dialect)
-        self._say_connected(heart_beat)
-
-    def _begin_dialogue(self) -> Dialogue:
-        self._encoder = Encoder(self._dialect, self._broker.incarnation, self.session.profile)
-        return Dialogue(self._broker, self.session, self._encoder, self._dialect, self._now)
-
-    def _say_connected(self, theirs: tuple[int, int]) -> None:
-        profile = self.session.profile
-        ours = profile.heart_beat
-        reply = {"session": self.session.id}
-        if self._dialect.announces_version:
+        theirs = self._handlers.enter(self._now)
+        self._change_state(TABLE.after(self._state, ADMITTED))
+        ours = self.session.profile.heart_beat
+        if self._handlers.dialect.announces_version:
             self.heartbeat = Heartbeat(*negotiate_intervals(ours, theirs), now=self._now)
-            reply = {"version": self._dialect.version, **reply}
-            if profile.names_server:
-                reply["server"] = self._server
-            reply["heart-beat"] = f"{ours[0]},{ours[1]}"  # D.2: also to clients that sent none
-        self.session.say(to_client(Frame("CONNECTED", reply), self._dialect))
-
-    def _refuse_version(self) -> None:
-        self.fault = "no protocol version in common"
-        self.session.say(version_error(self.fault, self.session.profile.dialects))
-        self._finish(lost=True)
-
-
-_Handler = Callable[[Any, Frame], Then | None]
-
-# What is legal when, and who takes it. The only place that compares states.
-_LEGAL: Final[Mapping[State, Mapping[str, _Handler]]] = {
-    State.OPENING: {
-        "CONNECT": ServerProtocol._connect,
-        "STOMP": ServerProtocol._connect,
-    },
-    State.OPEN: {
-        "SEND": Dialogue.send,
-        "ACK": Dialogue.ack,
-        "NACK": Dialogue.nack,
-        "SUBSCRIBE": Dialogue.subscribe,
-        "UNSUBSCRIBE": Dialogue.unsubscribe,
-        "BEGIN": Dialogue.begin,
-        "COMMIT": Dialogue.commit,
-        "ABORT": Dialogue.abort,
-        "DISCONNECT": Dialogue.disconnect,
-    },
-    State.CLOSED: {},
-}
+        self._parser.begin(self._handlers.dialect)
+        # What came behind CONNECT is read in the negotiated version.
+        self.receive_data(b"", self._now)
 
 
 def _cost_bytes(frames: list[Frame]) -> int:

@@ -1,4 +1,19 @@
-"""Who is at the door: how many may be there at once, and how many of them from one place."""
+"""Admission: a cap on the connections of the whole broker, and of one network address.
+
+The cap protects memory and file descriptors, so it has to hold before a peer has authenticated, when all that
+is known of it is its address. Two dangers follow:
+
+- One machine opens connections until the cap is reached and locks all others out. So an address may have a
+  part of the cap only. An owner of an IPv6 address owns its whole /64 subnet: the subnet counts as one
+  address. Peers whose principal has a share of its own stop counting here once they have authenticated:
+  thousands of them may stand behind one NAT.
+- Many machines hold connections open that never authenticate. So a full house makes room: a new connection
+  takes the place of one that is already closing, or else of the oldest unauthenticated one of the address
+  with most of them. An attacker therefore displaces its own connections first, and a peer that logs in at
+  once is out of danger. Authenticated connections are never displaced.
+
+A guest is any hashable object: a connection, or a TLS handshake that is not a connection yet.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +23,18 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 
-# Whoever has one address of IPv6 has its whole subnet (RFC 4291, 2.5.4).
-_SUBNET_BITS = 64
-
-# A packet or three may get lost on the way.
-_KEEPALIVE_PROBES = 4
+from nebula.broker.core.fixed_limits import KEEPALIVE_PROBES, SUBNET_BITS
 
 
-class Doorway:
-    """Counts those who are there, by where they come from.
+class Admission:
+    """The guests that were admitted, by address.
 
     Args:
-        most: how many there may be.
-        most_of_one: how many of them may come from one address (IPv6: from one subnet), so that one
-            machine cannot keep all others out. Peers whose principal has its own share do not count.
-        evict: closes the connection of a guest that was ended or has not authenticated, to make room for a
-            new one; None: no connection makes room.
+        most: the cap of all guests together.
+        most_of_one: the cap of one address (IPv6: of one /64 subnet). Guests whose principal has a share of
+            its own do not count.
+        evict: closes the connection of a guest that is closing or has not authenticated, to make room for a
+            new one; None: no guest makes room.
     """
 
     def __init__(self, most: int, most_of_one: int, evict: Callable[[object], None] | None = None) -> None:
@@ -34,21 +45,21 @@ class Doorway:
         self._counts: Counter[str] = Counter()
         # Guests that have not authenticated, by address, oldest first.
         self._unknown: dict[str, dict[object, None]] = {}
-        # Those that were ended and are not gone yet, longest first.
-        self._parting: dict[object, None] = {}
+        # Guests that are closing, longest first.
+        self._lingering: dict[object, None] = {}
 
     def __len__(self) -> int:
-        """Those who are there."""
+        """The number of guests."""
         return len(self._places)
 
     def enter(self, guest: object, address: str | None) -> str | None:
-        """Count one in; who is in already stays, counted once.
+        """Admit a guest. One that is in already is counted once.
 
         Args:
-            address: where it comes from; None: this process, which there is only one of.
+            address: of its peer; None: this process.
 
         Returns:
-            Why it may not come in, to be told to it; None: it may, and is to `leave`.
+            Why it is refused, as the peer is told; None: it is in, until `leave`.
         """
         if guest in self._places:
             return None
@@ -76,11 +87,11 @@ class Doorway:
             self._places[guest] = None
             self._count_out(place)
 
-    def part(self, guest: object) -> None:
-        """It was ended, and may take seconds to go: before all others it makes room for a new one."""
+    def linger(self, guest: object) -> None:
+        """The guest is closing, which may take seconds: it is the first to make room for a new one."""
         if guest in self._places and self._evict is not None:
             self._forget_unknown(guest)
-            self._parting[guest] = None
+            self._lingering[guest] = None
 
     def _forget_unknown(self, guest: object) -> None:
         place = self._places.get(guest)
@@ -93,15 +104,15 @@ class Doorway:
     def _make_room(self) -> bool:
         """End a guest that is leaving, or else the oldest unauthenticated one of the address with the most of
         them; False: there is none."""
-        if self._parting:
-            return self._end(next(iter(self._parting)))
+        if self._lingering:
+            return self._end(next(iter(self._lingering)))
         return bool(self._unknown) and self._make_room_at(
             max(self._unknown, key=lambda each: len(self._unknown[each]))
         )
 
     def _make_room_at(self, place: str) -> bool:
         """The same for guests of one address."""
-        for guest in self._parting:
+        for guest in self._lingering:
             if self._places[guest] == place:
                 return self._end(guest)
         return place in self._unknown and self._end(next(iter(self._unknown[place])))
@@ -114,9 +125,9 @@ class Doorway:
         return True
 
     def leave(self, guest: object) -> None:
-        """Count it out, if it was in."""
+        """Count a guest out. Does nothing if it is not in."""
         self._forget_unknown(guest)
-        self._parting.pop(guest, None)
+        self._lingering.pop(guest, None)
         place = self._places.pop(guest, None)
         if place is not None:
             self._count_out(place)
@@ -128,10 +139,10 @@ class Doorway:
 
 
 def keep_alive(transport: asyncio.BaseTransport, seconds: float) -> str | None:
-    """Have the system ask a peer that was silent for so long whether it is still there.
+    """Turn TCP keepalive on, with probes after this many seconds of silence.
 
     Returns:
-        Its address; None: there is no socket.
+        The peer's address; None: there is no socket.
     """
     found = transport.get_extra_info("socket")
     if found is None or found.family not in (socket.AF_INET, socket.AF_INET6):
@@ -140,17 +151,17 @@ def keep_alive(transport: asyncio.BaseTransport, seconds: float) -> str | None:
     # Not all systems let it be chosen; theirs is two hours then.
     if hasattr(socket, "TCP_KEEPIDLE"):
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(seconds)))
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(seconds / _KEEPALIVE_PROBES)))
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(seconds / KEEPALIVE_PROBES)))
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
     peer = transport.get_extra_info("peername")
     return str(peer[0]) if peer else None
 
 
 def place_of(address: str) -> str:
-    """What counts as one place: an address, or a subnet of IPv6."""
+    """The key under which an address is counted: itself, or its /64 subnet for IPv6."""
     if ":" not in address:
         return address
     whole = ipaddress.IPv6Address(address.partition("%")[0])
     if whole.ipv4_mapped is not None:
         return str(whole.ipv4_mapped)  # a peer of IPv4 at a listener on `::`
-    return str(ipaddress.IPv6Network((whole, _SUBNET_BITS), strict=False))
+    return str(ipaddress.IPv6Network((whole, SUBNET_BITS), strict=False))

@@ -8,10 +8,8 @@ from http import HTTPStatus
 
 import h11
 
+from nebula.broker.core.fixed_limits import HTTP_PORTION_BYTES
 from nebula.broker.server.http_posts import Streamed
-
-# The part of a piece that is handed to the transport at once, and has to be read within the time limit.
-_PORTION_BYTES = 64 * 1024
 
 
 class BodyWriter:
@@ -83,7 +81,7 @@ class BodyWriter:
             TimeoutError: the peer does not read.
         """
         while self._written_bytes < len(self._octets):
-            begin, self._written_bytes = self._written_bytes, self._written_bytes + _PORTION_BYTES
+            begin, self._written_bytes = self._written_bytes, self._written_bytes + HTTP_PORTION_BYTES
             self._transport.write(self._octets[begin : self._written_bytes])
             if self.is_blocked:
                 self._on_wait()

@@ -1,4 +1,4 @@
-"""What binds a destination to a schema: Avro's findings in the core's words."""
+"""Content checks of destinations that are bound to an Avro schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,23 @@
-"""Whose turn it is to be read, and to be written: nobody's much holds up everybody else's little."""
+"""Fair scheduling of reads and writes between connections.
+
+Everything happens on one loop, so a connection is served at the expense of all others. Three rules keep the
+delay of a small request short while others transfer much:
+
+1. Long reads take turns. A connection that sent much in one read (128 KiB) stops reading and joins a line.
+   uvloop would otherwise go on reading it, 8 MB or so, before it looks at another socket. At each turn of the
+   loop a few connections are taken from the line. There is one line for each principal and the lines rotate,
+   so that a thousand connections of one principal get no more turns than one connection of another.
+2. A turn is short where others are at work. Reads bring frames, and handling them is what takes time, so the
+   protocol asks from time to time whether its turn is over. The limit is a time and not a number of frames
+   because some frames cost a hundred times as much as others. A connection that is alone (no other was read
+   for 0.1 s) is not interrupted, since to stop and go on costs throughput.
+3. Large writes are spread over turns of the loop. A body of 8 MB to a thousand subscribers is one message and
+   8 GB of copying in the kernel. After 4 MB, connections with large outboxes are flushed in later turns.
+   Meanwhile reads have to wait: a good reader's outbox would otherwise grow faster than its turn to be
+   written comes, and it would be ended as too slow.
+
+The caller pauses the transport before `line_up`, and resumes it in `take_turn`.
+"""
 
 from __future__ import annotations
 
@@ -6,49 +25,52 @@ import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from nebula.broker.server.connection import Connection
-
-# Who sent so much at once has more to say. uvloop would go on reading it, 8 MB or so, before it
-# looks at anybody else.
-_LONG_READ_BYTES = 128 * 1024
-
-# And so much, while large bodies wait to be written to their receivers.
-_READ_BEHIND_BYTES = 4 * 1024
-
-# Connections with much to say are read so many at a time, for at most a read each: with 256 KB a
-# read the others, timers and signals wait for one MB at most, however many such peers there are.
-_LONG_READS_AT_ONCE = 4
-
-# Some of them were read already, and go on with what that brought. It is work: no more of it in a turn.
-_TURN_SECONDS = 0.004
-
-# While others are at work too, a turn ends after this time: a request waits for such a turn at each of its
-# four steps. It is a time and no number of frames because some frames cost a hundred times as much as others.
-# A connection that is alone is not interrupted so often.
-_SHORT_TURN_SECONDS = 0.0005
-_AT_WORK_SECONDS = 0.1
-
-# Who is to be written much waits for the next turn of the loop once so much was written in this one: a
-# large body that a thousand receive would hold the others up for seconds. The kernel takes a GB/s or less.
-_LONG_WRITES_BYTES = 4 * 1024 * 1024
+from nebula.broker.core.fixed_limits import (
+    AT_WORK_SECONDS,
+    LONG_READ_BYTES,
+    LONG_READS_AT_ONCE,
+    LONG_WRITES_BYTES,
+    READ_BEHIND_BYTES,
+    SHORT_TURN_SECONDS,
+    TURN_SECONDS,
+)
 
 
-class Turns:
-    """The connections that wait for their turn.
+class Scheduled(Protocol):
+    """A connection, as the scheduler sees it."""
+
+    @property
+    def payer(self) -> str:
+        """The principal or address whose connections share turns."""
+        ...
+
+    @property
+    def outbox_bytes(self) -> int:
+        """What it has been told and was not handed to the transport yet."""
+        ...
+
+    def take_turn(self) -> None:
+        """It is the connection's turn: read again, or go on with frames that wait."""
+
+
+_C = TypeVar("_C", bound=Scheduled)
+
+
+class FairScheduler(Generic[_C]):
+    """The connections that wait for their turn to be read or written.
 
     Args:
-        loop: whose turns they are.
-        flush: writes to a connection what it was told.
-        work: called when that was done for some.
+        loop: the loop whose turns are shared.
+        flush: writes what a connection was told.
+        work: called after some were flushed.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        flush: Callable[[Connection, float], None],
+        flush: Callable[[_C, float], None],
         work: Callable[[], None],
     ) -> None:
         self._loop = loop
@@ -56,11 +78,11 @@ class Turns:
         self._work = work
         # By principal, so that a thousand connections of one get as many turns as a single connection of
         # another.
-        self._lines: OrderedDict[str, deque[Connection]] = OrderedDict()
+        self._lines: OrderedDict[str, deque[_C]] = OrderedDict()
         self._waiting = 0
         self._reads_on_soon = False
-        self._unwritten: deque[Connection] = deque()
-        # Who was read last (its id: itself it would live on by this), and when that was another than before.
+        self._unwritten: deque[_C] = deque()
+        # The connection that was read last (its id: a reference would keep it alive), and when it changed.
         self._reader = 0
         self._changed_at = float("-inf")
         self._over_at = 0.0
@@ -68,39 +90,37 @@ class Turns:
         self._payer = ""
         self._payer_changed_at = float("-inf")
 
-    def begin(self, connection: Connection, now: float) -> Callable[[], bool] | None:
-        """A connection is read now.
+    def begin(self, connection: _C, now: float) -> Callable[[], bool] | None:
+        """Begin a connection's turn: it was read just now.
 
         Returns:
-            What tells whether its turn is over; None: nobody else is at work.
+            A function that tells whether the turn is over; None: no other connection is at work.
         """
         if id(connection) != self._reader:
             self._reader, self._changed_at = id(connection), now
             if connection.payer != self._payer:
                 self._payer, self._payer_changed_at = connection.payer, now
-        if now - self._changed_at >= _AT_WORK_SECONDS:
+        if now - self._changed_at >= AT_WORK_SECONDS:
             return None
-        self._over_at = time.perf_counter() + _SHORT_TURN_SECONDS
+        self._over_at = time.perf_counter() + SHORT_TURN_SECONDS
         return self._is_over
 
     def has_other_principals(self, now: float) -> bool:
         """Whether connections of several principals were read a moment ago."""
-        return now - self._payer_changed_at < _AT_WORK_SECONDS
+        return now - self._payer_changed_at < AT_WORK_SECONDS
 
     def _is_over(self) -> bool:
         return time.perf_counter() >= self._over_at
 
     def is_long_read(self, size: int) -> bool:
-        """Whether who has sent so much is to line up before it is read again.
+        """Whether a connection that sent this much has to line up before it is read again.
 
-        Where connections wait to be written, already who sends more than a little: else a good reader's
-        outbox would fill before its turn, and it would be ended as too slow.
+        The threshold is lower while connections wait to be written.
         """
-        return size >= _LONG_READ_BYTES or (size >= _READ_BEHIND_BYTES and bool(self._unwritten))
+        return size >= LONG_READ_BYTES or (size >= READ_BEHIND_BYTES and bool(self._unwritten))
 
-    def line_up(self, connection: Connection) -> None:
-        """Queue a connection that has stopped reading, so that its `take_turn` is called after those before
-        it.
+    def line_up(self, connection: _C) -> None:
+        """Queue a connection that has stopped reading. Its `take_turn` is called once.
 
         Principals take turns in rotation, and so do the connections of each.
         """
@@ -108,13 +128,13 @@ class Turns:
         self._waiting += 1
         self._read_on_soon()
 
-    def defers(self, connection: Connection, written_bytes: int) -> bool:
-        """Whether it is to be written in a later turn, as it will be: ask for who is to be written much.
+    def defers(self, connection: _C, written_bytes: int) -> bool:
+        """Whether a connection with a large outbox is flushed in a later turn. If so, it is queued for that.
 
         Args:
-            written_bytes: what was written in this turn to those of whom was asked.
+            written_bytes: what was written in this turn to connections with large outboxes.
         """
-        if written_bytes < _LONG_WRITES_BYTES and not self._unwritten:
+        if written_bytes < LONG_WRITES_BYTES and not self._unwritten:
             return False
         if not self._unwritten:
             self._loop.call_soon(self._write_on)
@@ -131,15 +151,15 @@ class Turns:
         if self._unwritten:
             return
         # Not the loop's time, which stands still within a turn.
-        until = time.perf_counter() + _TURN_SECONDS
+        until = time.perf_counter() + TURN_SECONDS
         # Those that line up again meanwhile wait for the next turn.
-        for _ in range(min(_LONG_READS_AT_ONCE, self._waiting)):
+        for _ in range(min(LONG_READS_AT_ONCE, self._waiting)):
             self._take_next().take_turn()
             if time.perf_counter() >= until:
                 break
         self._read_on_soon()
 
-    def _take_next(self) -> Connection:
+    def _take_next(self) -> _C:
         payer, line = self._lines.popitem(last=False)
         connection = line.popleft()
         self._waiting -= 1
@@ -150,7 +170,7 @@ class Turns:
     def _write_on(self) -> None:
         now = self._loop.time()
         written_bytes = 0
-        while self._unwritten and written_bytes < _LONG_WRITES_BYTES:
+        while self._unwritten and written_bytes < LONG_WRITES_BYTES:
             connection = self._unwritten.popleft()
             written_bytes += connection.outbox_bytes
             self._flush(connection, now)

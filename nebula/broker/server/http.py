@@ -1,36 +1,52 @@
-"""The broker's HTTP listener: paths, allowed origins, and the limits on what requests may hold.
+"""The HTTP listener of the broker: paths, allowed origins, and limits on what requests may hold.
 
 `http_connection` reads each connection. On `/stomp` a request for a WebSocket turns it into one
-(`websocket`); elsewhere it is answered with a page (`pages`), or the posted body is handed on (`http_posts`).
+(`websocket`); elsewhere the reply is a page (`pages`), or the posted body is handed on (`http_posts`).
 
-    listener = HttpListener(lambda: Connection(server), origins=["https://shop.example"])
-    await loop.create_server(listener, "127.0.0.1", 61680)
+    listener = HttpListener(lambda: Connection(runtime), origins=["https://shop.example"])
+    await loop.create_server(lambda: HttpConnection(listener), "127.0.0.1", 61680)
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
+from nebula.broker.core.fixed_limits import HTTP_BODIES
 from nebula.broker.core.limits import Limits
-from nebula.broker.server.admission import Doorway
+from nebula.broker.server.admission import Admission
 from nebula.broker.server.connection import Connection
-from nebula.broker.server.http_connection import HttpConnection
-from nebula.broker.server.http_posts import Answer, Asked, Page, Post
+from nebula.broker.server.http_posts import Page, Post
 from nebula.broker.server.lifetimes import Lifetimes
 from nebula.broker.server.listener import Listener, host_name, is_loopback
 from nebula.logs import PacedLog
 
-# Of what is posted and not answered yet, all bodies of a listener together: so many of the largest.
-_LARGEST_BODIES = 64
-
 _NO_RULES = Listener(http=True)
 
-__all__ = ["Answer", "Asked", "HttpListener", "Page"]
+
+class HttpPeer(Protocol):
+    """A connection of an HTTP listener, as the listener sees it."""
+
+    @property
+    def payer(self) -> str:
+        """The principal where that is proved, else the address."""
+        ...
+
+    @property
+    def unread_bytes(self) -> int:
+        """What it holds of its reply until the peer has read all of it."""
+        ...
+
+    def abort(self) -> None:
+        """Close at once."""
+
+    def end_for(self, reason: str) -> None:
+        """End the request, because the sender's identity is no longer valid."""
 
 
 class HttpListener:
-    """Makes the protocol of each connection that an HTTP listener accepts: for `loop.create_server`.
+    """What the connections of an HTTP listener share: its rules, pages and limits.
 
     Args:
         make_connection: makes the broker's end of a new WebSocket; None: there are no WebSockets here.
@@ -44,10 +60,10 @@ class HttpListener:
         lifetimes: ends a request in progress when its sender is no longer valid.
 
     Attributes:
-        doorway: where those are counted who were not upgraded yet, and wait for no call; over TLS, from
+        admission: where those are counted who were not upgraded yet, and wait for no call; over TLS, from
             before their handshake.
         calling: where those are counted who wait for a call.
-        is_stopping: nobody may have a WebSocket any more, or post; pages are still answered.
+        is_stopping: WebSockets and posts are refused; pages are still served.
         posted_bytes: of bodies that are not answered yet.
     """
 
@@ -76,37 +92,33 @@ class HttpListener:
         self.log = PacedLog("nebula.broker")
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self.is_stopping = False
-        self._asking: set[HttpConnection] = set()
-        # Who has not been upgraded yet is no connection that the broker counts, but holds a file of ours.
-        self.doorway = _doorway(self.limits.max_http_requests)
-        self.calling = _doorway(self.limits.max_http_calls)
-        self._callers: dict[HttpConnection, str] = {}
+        self._asking: set[HttpPeer] = set()
+        # A request is no connection that the broker counts, but holds a file descriptor.
+        self.admission = _admission(self.limits.max_http_requests)
+        self.calling = _admission(self.limits.max_http_calls)
+        self._callers: dict[HttpPeer, str] = {}
         self._calls_by: Counter[str] = Counter()
-
-    def __call__(self) -> HttpConnection:
-        """The protocol of one more connection."""
-        return HttpConnection(self)
 
     def close(self) -> None:
         """End all who are not upgraded; those who are belong to the broker."""
         for connection in list(self._asking):
             connection.abort()
 
-    def admit(self, connection: HttpConnection, address: str | None) -> bool:
+    def admit(self, connection: HttpPeer, address: str | None) -> bool:
         """Count one in until it is upgraded or gone; False when there are too many, or of one address."""
         self._asking.add(connection)
-        return self.doorway.enter(connection, address) is None
+        return self.admission.enter(connection, address) is None
 
-    def dismiss(self, connection: HttpConnection) -> None:
+    def dismiss(self, connection: HttpPeer) -> None:
         """Count it out."""
         self._asking.discard(connection)
         self.lifetimes.end(connection)
-        self.doorway.leave(connection)
+        self.admission.leave(connection)
         self.calling.leave(connection)
         if (payer := self._callers.pop(connection, None)) is not None:
             self._calls_by -= Counter([payer])
 
-    def begin_call(self, connection: HttpConnection, address: str | None) -> bool:
+    def begin_call(self, connection: HttpPeer, address: str | None) -> bool:
         """Count it among those who wait for a call, no more at the door: slow calls keep no probe out.
 
         Returns:
@@ -120,7 +132,7 @@ class HttpListener:
             return False
         self._callers[connection] = payer
         self._calls_by[payer] += 1
-        self.doorway.leave(connection)
+        self.admission.leave(connection)
         return True
 
     @property
@@ -141,7 +153,7 @@ class HttpListener:
             theirs = [connection for connection in self._asking if connection.payer == payer]
             slowest = max(theirs, key=lambda connection: connection.unread_bytes)
             if slowest.unread_bytes == unread_bytes:
-                break  # nobody is in its way
+                break  # it is the only one
             slowest.abort()
             self.log.warning("answer cut off", reason="too much waits to be read")
 
@@ -154,8 +166,8 @@ class HttpListener:
         return next((read for prefix, read in self.reads.items() if path.startswith(prefix)), None)
 
     def take_posted(self, size: int, payer: str) -> bool:
-        """Take so many bytes of a body in, if there is room: half of it is for others."""
-        most = _LARGEST_BODIES * self.max_posted_bytes
+        """Reserve room for the bytes of a body, if there is some. One payer may have half of it."""
+        most = HTTP_BODIES * self.max_posted_bytes
         if self.posted_bytes + size > most or self._posted_by[payer] + size > most // 2:
             return False
         self.posted_bytes += size
@@ -163,7 +175,7 @@ class HttpListener:
         return True
 
     def give_back_posted(self, size: int, payer: str) -> None:
-        """So many bytes of a body are gone."""
+        """Give reserved room back."""
         self.posted_bytes -= size
         self._posted_by[payer] -= size
         if not self._posted_by[payer]:
@@ -182,6 +194,6 @@ class HttpListener:
         return is_loopback(page) and page == host_name(f"//{host}")
 
 
-def _doorway(most: int) -> Doorway:
-    # Half of them from one address, so that nobody keeps all others out.
-    return Doorway(most, max(1, most // 2))
+def _admission(most: int) -> Admission:
+    # Half of them from one address, so that it cannot keep all others out.
+    return Admission(most, max(1, most // 2))

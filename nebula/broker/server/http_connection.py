@@ -1,4 +1,4 @@
-"""One connection of an HTTP listener: its request is read, and answered, or it becomes a WebSocket.
+"""A connection of an HTTP listener: reads one request and replies to it, or becomes a WebSocket.
 
 h11 reads the request and does no I/O.
 """
@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import h11
 
 from nebula.broker.core.access import ANONYMOUS
+from nebula.broker.core.fixed_limits import HTTP_CHUNKS_AT_ONCE, MAX_HTTP_HEAD_BYTES
 from nebula.broker.server.admission import keep_alive, place_of
 from nebula.broker.server.body_writer import BodyWriter
+from nebula.broker.server.http import HttpListener
 from nebula.broker.server.http_posts import (
     NOT_ADMITTED,
     TOO_BUSY,
@@ -34,23 +36,14 @@ from nebula.broker.server.http_posts import (
     too_large,
     value_of,
 )
-from nebula.broker.server.linger import Farewell
+from nebula.broker.server.linger import LingeringClose
 from nebula.broker.server.websocket import WebSocketTransport, shake_hands
 from nebula.headers import TIMEOUT
 
-if TYPE_CHECKING:
-    from nebula.broker.server.http import HttpListener
-
 WEBSOCKET_PATH: Final = "/stomp"
 
-# A browser's cookies for this host fit.
-_MAX_REQUEST_BYTES = 16 * 1024
 
 _INTERNAL: Final = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the log says why")
-
-# A chunk is six octets and eight microseconds at least: one read may hold 43,000. After so many the others
-# have their turn.
-_PIECES_AT_ONCE = 400
 
 
 class HttpConnection(asyncio.Protocol):
@@ -64,7 +57,7 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_REQUEST_BYTES)
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HTTP_HEAD_BYTES)
         self._octets = bytearray()  # of the request's head, as they came
         self._transport: asyncio.Transport
         self._address: str | None = None
@@ -76,7 +69,7 @@ class HttpConnection(asyncio.Protocol):
         self._has_all = False
         self._streamed: Streamed | None = None
         self._body_writer: BodyWriter | None = None
-        self._farewell: Farewell | None = None
+        self._farewell: LingeringClose | None = None
 
     # --- asyncio.Protocol ---
 
@@ -161,7 +154,7 @@ class HttpConnection(asyncio.Protocol):
         self._timer.cancel()
         self._listener.lifetimes.end(self)
         self._transport.resume_reading()
-        self._farewell = Farewell(self._transport, octets, self._listener.limits.connect_timeout)
+        self._farewell = LingeringClose(self._transport, octets, self._listener.limits.connect_timeout)
         if self._body_writer is not None and self._body_writer.is_blocked:
             self._farewell.pause()
         self._farewell.begin()
@@ -346,7 +339,7 @@ class HttpConnection(asyncio.Protocol):
     def _read_body(self, body: Body) -> None:
         """Take in what has come of it, or so much as is one turn's work."""
         try:
-            for _ in range(_PIECES_AT_ONCE):
+            for _ in range(HTTP_CHUNKS_AT_ONCE):
                 if not self._read_piece(body):
                     return
         except h11.RemoteProtocolError as error:

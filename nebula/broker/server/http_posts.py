@@ -1,4 +1,4 @@
-"""What is posted to an HTTP listener: whether it may be, who its sender is, and its body.
+"""POST requests of an HTTP listener: their checks, the identity of the sender, and the body.
 
 A browser sends what any page of the web asks it to, from inside a network and with its user's certificate.
 So a request has to name a host that is ours, no page's origin but a trusted one, and a content type that no
@@ -19,8 +19,9 @@ from typing import Final, Protocol, TypeAlias
 
 import h11
 
-from nebula.broker.server.listener import Identity, Listener, host_name
-from nebula.broker.server.peer import Link
+from nebula.broker.server.identity import Identity
+from nebula.broker.server.listener import Listener, host_name
+from nebula.broker.server.peer import Peer
 from nebula.errors import Refused
 
 JSON_TYPE: Final = "application/json"
@@ -219,7 +220,7 @@ def is_admitted(transport: asyncio.Transport, listener: Listener, wall: float) -
         wall: seconds since 1970.
     """
     try:
-        Link(transport, listener, 0.0).identify(wall)
+        Peer(transport, listener, 0.0).identify(wall)
     except Refused:
         return False
     return True
@@ -289,15 +290,15 @@ async def identify(
     Args:
         wall: seconds since 1970.
     """
-    link = Link(transport, listener, 0.0)
+    peer = Peer(transport, listener, 0.0)
     authenticator = listener.authenticator
     try:
-        identity = link.identify(wall)
+        identity = peer.identify(wall)
     except Refused:
         return None
     if authorization and authenticator is not None:
         login, passcode = credentials_of(authorization) or (None, None)
-        return await authenticator.verify(login, passcode, link.place, is_strict=True)
+        return await authenticator.verify(login, passcode, peer.place, is_strict=True)
     if identity is None and authenticator is not None:
         return authenticator.admit_at_once(None)
     return identity

@@ -1,8 +1,25 @@
-"""What is on its way between the broker and all its peers together, and who gives way to the others.
+"""A global cap on in-flight bytes. Ends the largest connections when it is exceeded.
 
-Each connection has limits of its own; ten thousand connections a little below theirs would still fill
-any memory. Most of what is on its way to many is there once (a message that a thousand are to receive), so
-that a plain sum counts too much: it only says when to look closely.
+In flight is what waits between the broker and its peers: outboxes, write buffers of transports, and input
+that is incomplete or waits its turn. Each connection has limits of its own, but ten thousand connections a
+little below theirs would still fill any memory.
+
+Theory. The exact number is expensive, because a message that a thousand peers receive is in memory once: its
+bytes have to be counted once, whoever refers to them. So there are two measures:
+
+1. The plain sum counts shared bytes for each peer. It is an upper bound and cheap: one addition for each
+   connection that was read or written since the last look, or that still has something in flight. Idle
+   connections cost nothing. As long as this sum is below the cap, nothing else happens.
+2. The exact sum visits each delivery of each outbox and finds shared bodies by identity. Its cost grows with
+   the number of deliveries, so it is repeated after a pause in proportion to that number (a twentieth of the
+   time at most), or earlier if half the cap was added meanwhile.
+
+If the exact sum is above the cap, connections are ended until a quarter of the cap is free, so that the next
+message does not end the next connection. The choice is fair between principals, not connections: the
+principal with the largest burden loses its largest connection, again and again. The burden of a shared body
+is split evenly between the connections that refer to it, and its bytes are free when the last one is gone.
+
+The caller looks a few times a second. A burst between two looks announces itself through `grows_too_fast`.
 """
 
 from __future__ import annotations
@@ -13,27 +30,27 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from nebula.broker.protocol.encoding import LARGE_BYTES
+from nebula.broker.core.fixed_limits import LARGE_BODY_BYTES
 
 if TYPE_CHECKING:
     from nebula.broker.core.session import Delivery
 
-# A delivery in an outbox: a tuple, its place in the list, numbers.
+# The cost of a delivery in an outbox: a tuple, its place in the list, numbers.
 _DELIVERY_COST_BYTES = 100
 
-# Looking closely goes over each delivery: this long per delivery at least until it is done again, so
-# that it takes a twentieth of the time at most.
+# The exact sum visits each delivery. It waits at least this long per delivery until the next one, so that
+# it takes a twentieth of the time at most.
 _SECONDS_PER_DELIVERY = 2e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is on its way to and from one peer.
+    """The in-flight bytes of one connection.
 
     Attributes:
-        own_bytes: held for it alone.
-        shared: what others may be told too, by its identity: octets.
-        deliveries: how many there were to look at.
+        own_bytes: held for this connection alone.
+        shared: bytes that other connections may refer to as well, by the identity of the object.
+        deliveries: the number of deliveries that were visited.
     """
 
     own_bytes: int
@@ -42,11 +59,11 @@ class Load:
 
 
 def load_of(own_bytes: int, large: Iterable[bytes], outbox: Sequence[Delivery | bytes]) -> Load:
-    """What is on its way to a peer.
+    """The load of a connection.
 
     Args:
-        own_bytes: held for it alone, beside its outbox.
-        large: bodies that were handed to its transport as they are.
+        own_bytes: held for this connection alone, without its outbox.
+        large: bodies that its transport holds without a copy.
         outbox: of its session.
     """
     shared = {id(body): len(body) for body in large}
@@ -60,46 +77,46 @@ def load_of(own_bytes: int, large: Iterable[bytes], outbox: Sequence[Delivery | 
             own_bytes += message.size_bytes
         else:
             # Small bodies may be the same object by chance.
-            what = message.body if message.size_bytes >= LARGE_BYTES else message
+            what = message.body if message.size_bytes >= LARGE_BODY_BYTES else message
             shared[id(what)] = message.size_bytes
     return Load(own_bytes, shared, len(outbox))
 
 
-class LoadedLink(Protocol):
-    """The way to a peer, as far as a `Transit` asks."""
+class MeasuredPeer(Protocol):
+    """The far end of a connection, as `InFlightBytes` measures it."""
 
     @property
-    def most_transit_bytes(self) -> int:
-        """What is on its way to and from it, what it shares with others counted as its own. Cheap."""
+    def most_in_flight_bytes(self) -> int:
+        """An upper bound, with shared bytes counted as its own. Cheap."""
         ...
 
     def load(self) -> Load:
-        """The same, told apart."""
+        """The exact numbers."""
         ...
 
 
-class Loaded(Protocol):
-    """What a `Transit` knows of a connection."""
+class Measured(Protocol):
+    """A connection, as `InFlightBytes` sees it."""
 
     @property
     def payer(self) -> str:
-        """Who pays: all connections of one payer are judged together."""
+        """The principal or address whose connections are judged together."""
         ...
 
     @property
-    def link(self) -> LoadedLink:
-        """The way to its peer."""
+    def peer(self) -> MeasuredPeer:
+        """The far end."""
         ...
 
 
-_L = TypeVar("_L", bound=Loaded)
+_L = TypeVar("_L", bound=Measured)
 
 
-class Transit(Generic[_L]):
-    """Keeps what is on its way to and from all connections together below a limit.
+class InFlightBytes(Generic[_L]):
+    """The in-flight bytes of all connections together, and their cap.
 
     Args:
-        max_bytes: the limit.
+        max_bytes: the cap.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -109,24 +126,23 @@ class Transit(Generic[_L]):
         self._added_bytes = 0
         self._touched: set[_L] = set()
         self.touch: Callable[[_L], None] = self._touched.add
-        """To be called when a connection was read or written."""
+        """Call it when a connection was read or written."""
         self.bytes = 0
-        """What it was at the last look: the plain sum."""
+        """The plain sum at the last look."""
 
     def grows_too_fast(self, added_bytes: int) -> bool:
-        """So much was added that the next look should not be waited for. May count too much."""
+        """Whether so much was added that `excess` should be called now. May count too much."""
         self._added_bytes += added_bytes
         return self._added_bytes >= self._max_bytes // 8
 
     def excess(self, now: float) -> list[_L]:
-        """The connections to end so that the others can go on: the largest ones of the principals that hold
-        most in total, until a quarter is free.
+        """The connections to end: the largest ones of the principals with the largest burden, until a
+        quarter of the cap is free.
 
-        Call it some times a second, or when much has been added. Mostly it only sums up, and only those
-        who were touched since the last look or have something: the idle cost nothing.
+        Call it a few times a second, and when `grows_too_fast` says so.
         """
         self._added_bytes = 0
-        sizes = {each: each.link.most_transit_bytes for each in self._touched}
+        sizes = {each: each.peer.most_in_flight_bytes for each in self._touched}
         self.bytes = sum(sizes.values())
         self._touched.difference_update([each for each, size in sizes.items() if not size])
         if self.bytes <= self._max_bytes:
@@ -134,12 +150,12 @@ class Transit(Generic[_L]):
         # Or else half the limit was added since.
         if now < self._not_before and self.bytes < self._looked_at_bytes + self._max_bytes // 2:
             return []
-        loads = [(each, each.link.load()) for each in self._touched]
+        loads = [(each, each.peer.load()) for each in self._touched]
         self._looked_at_bytes = self.bytes
         self._not_before = now + _SECONDS_PER_DELIVERY * sum(load.deliveries for _, load in loads)
-        return self._who_gives_way(loads)
+        return self._choose(loads)
 
-    def _who_gives_way(self, loads: list[tuple[_L, Load]]) -> list[_L]:
+    def _choose(self, loads: list[tuple[_L, Load]]) -> list[_L]:
         users: Counter[int] = Counter()
         sizes: dict[int, int] = {}
         for _, load in loads:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, Protocol
 
-from nebula.broker.server.listener import Identity, Listener
+from nebula.broker.server.identity import Identity
+from nebula.broker.server.listener import Listener
 
 NOT_ADMITTED: Final = "not admitted"
 """What a refused peer is told. The log has the reason."""
@@ -24,7 +25,7 @@ TOO_OLD: Final = "the connection has reached its greatest age"
 _SPREAD: Final = 0.1
 
 
-class Mortal(Protocol):
+class Expiring(Protocol):
     """A connection that can be ended."""
 
     def end_for(self, reason: str) -> None:
@@ -62,7 +63,7 @@ class Lifetimes:
         self._max_seconds = max_seconds
         self._chance = chance
         self.wall_clock = wall_clock
-        self._lives: dict[Mortal, _Life] = {}
+        self._lives: dict[Expiring, _Life] = {}
         # Lower bounds: no connection ends before these. So most calls of `advance` cost nothing.
         self._next_expiry = inf
         self._next_age = inf
@@ -71,7 +72,9 @@ class Lifetimes:
         """The number of connections that are kept here; one that never has to end is not."""
         return len(self._lives)
 
-    def begin(self, mortal: Mortal, listener: Listener, identity: Identity, now: float | None = None) -> None:
+    def begin(
+        self, connection: Expiring, listener: Listener, identity: Identity, now: float | None = None
+    ) -> None:
         """A connection has authenticated.
 
         Args:
@@ -82,19 +85,19 @@ class Lifetimes:
         if self._max_seconds is not None and now is not None:
             life.too_old_at = now + self._max_seconds * (1 - _SPREAD * self._chance())
         if identity.is_proved or life.too_old_at < inf:
-            self._lives[mortal] = life
+            self._lives[connection] = life
             self._note(life)
 
-    def end(self, mortal: Mortal) -> None:
+    def end(self, connection: Expiring) -> None:
         """The connection is closed."""
-        self._lives.pop(mortal, None)
+        self._lives.pop(connection, None)
 
     def review(self, now: float) -> None:
         """Files were read again: end denied connections now, and those of removed users after the grace."""
         wall = self.wall_clock()
-        for mortal, life in list(self._lives.items()):
+        for connection, life in list(self._lives.items()):
             if life.listener.denies(life.identity):
-                self._end(mortal, NOT_ADMITTED)
+                self._end(connection, NOT_ADMITTED)
             elif life.listener.still_knows(life.identity):
                 life.unknown_since = inf
             else:
@@ -108,12 +111,12 @@ class Lifetimes:
         if wall < self._next_expiry and now < self._next_age:
             return
         self._next_expiry = self._next_age = inf
-        for mortal, life in list(self._lives.items()):
+        for connection, life in list(self._lives.items()):
             reason = self._reason_to_end(life, wall, now)
             if reason is None:
                 self._note(life)
             else:
-                self._end(mortal, reason)
+                self._end(connection, reason)
 
     def _reason_to_end(self, life: _Life, wall: float, now: float) -> str | None:
         before = wall - self._grace_seconds
@@ -128,6 +131,6 @@ class Lifetimes:
         self._next_expiry = min(self._next_expiry, expiry)
         self._next_age = min(self._next_age, life.too_old_at)
 
-    def _end(self, mortal: Mortal, reason: str) -> None:
-        self._lives.pop(mortal, None)
-        mortal.end_for(reason)
+    def _end(self, connection: Expiring, reason: str) -> None:
+        self._lives.pop(connection, None)
+        connection.end_for(reason)

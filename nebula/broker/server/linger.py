@@ -1,31 +1,26 @@
-"""How a connection ends that has nothing more to say: the peer reads what was written, then it is closed."""
+"""Lingering close: the peer reads the last bytes, then the connection is closed.
+
+To close a socket at once could reset the connection and lose what the peer has not read yet.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 
-# So long do we wait for the peer's own end after our last word: closing at once could reset the
-# connection under it.
-_LINGER_SECONDS = 1.0
-
-# TLS has no end of ours alone, and a transport below that we do not see: it may still hold two portions.
-_TLS_LINGER_SECONDS = 5.0
-
-# Of an answer, what is handed to the transport at once, and has to be read in its time.
-_PORTION_BYTES = 64 * 1024
+from nebula.broker.core.fixed_limits import HTTP_PORTION_BYTES, LINGER_SECONDS, TLS_LINGER_SECONDS
 
 
-class Farewell:
-    """The last octets for a peer, written as fast as it reads them; then the connection is closed.
+class LingeringClose:
+    """The last bytes for a peer, written as fast as it reads them; then the connection is closed.
 
-    Who reads nothing for too long is cut off.
+    A peer that reads nothing for too long is cut off.
 
     Args:
         transport: of a protocol that hands its `pause_writing` and `resume_writing` on to `pause` and
             `resume`, and calls `cancel` when it is lost.
-        octets: not written yet.
-        seconds: the peer may take for each 64 KiB.
+        octets: the bytes, not written yet.
+        seconds: time limit for the peer to read 64 KiB.
     """
 
     def __init__(self, transport: asyncio.Transport, octets: bytes, seconds: float) -> None:
@@ -39,13 +34,13 @@ class Farewell:
 
     def begin(self) -> None:
         """Write what can be written now."""
-        # To be told of each octet that waits: closing loses what the system has not taken yet.
+        # Notify for each byte that waits: closing loses what the system has not taken yet.
         self._transport.set_write_buffer_limits(1)
         self._write()
 
     @property
     def unread_bytes(self) -> int:
-        """The size of what the peer has not read to its end: all of it is held until then."""
+        """The size of all of it until the peer has read it to its end: it is held until then."""
         return len(self._octets)
 
     def pause(self) -> None:
@@ -59,7 +54,7 @@ class Farewell:
         asyncio.get_running_loop().call_soon(self._write)
 
     def cancel(self) -> None:
-        """The connection is lost: nobody reads any more."""
+        """The connection is lost."""
         self._is_over = True
         self._octets = b""
         if self._timer is not None:
@@ -69,7 +64,7 @@ class Farewell:
         if self._is_over:
             return
         while self._has_more and not (self._is_blocked or self._transport.is_closing()):
-            begin, self._written_bytes = self._written_bytes, self._written_bytes + _PORTION_BYTES
+            begin, self._written_bytes = self._written_bytes, self._written_bytes + HTTP_PORTION_BYTES
             self._transport.write(self._octets[begin : self._written_bytes])
         if self._timer is not None:
             self._timer.cancel()
@@ -78,21 +73,21 @@ class Farewell:
             self._timer = loop.call_later(self._seconds, self._transport.abort)
         else:
             self._octets = b""
-            self._timer = part_from(self._transport)
+            self._timer = close_lingering(self._transport)
 
     @property
     def _has_more(self) -> bool:
         return self._written_bytes < len(self._octets)
 
 
-def part_from(transport: asyncio.Transport) -> asyncio.TimerHandle:
+def close_lingering(transport: asyncio.Transport) -> asyncio.TimerHandle:
     """Let the peer read what was written, and close when it does, or a moment later."""
-    seconds = _LINGER_SECONDS
+    seconds = LINGER_SECONDS
     if transport.can_write_eof():
         # asyncio's own transport says so where the peer has reset the connection, uvloop's does not.
         with contextlib.suppress(OSError):
             transport.write_eof()
     else:
         transport.close()
-        seconds = _TLS_LINGER_SECONDS
+        seconds = TLS_LINGER_SECONDS
     return asyncio.get_running_loop().call_later(seconds, transport.abort)

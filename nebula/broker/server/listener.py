@@ -1,58 +1,23 @@
-"""Listeners: addresses, rules for connections, and the identities of peers."""
+"""A listener: an address, and the rules for connections that arrive there.
+
+It is a value: `open_listeners` opens its socket.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import StrEnum
-from math import inf
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from nebula.broker.core.access import ANONYMOUS
 from nebula.broker.core.profiles import STANDARD, Profile
+from nebula.broker.server.identity import Identity, Proof
 from nebula.errors import SettingsError
 
 if TYPE_CHECKING:
-    from nebula.broker.server.identity import Authenticator
+    from nebula.broker.server.authenticator import Authenticator
     from nebula.broker.server.tls import ServerTls
-
-
-class Proof(StrEnum):
-    """How a peer has authenticated."""
-
-    NONE = "none"
-    CERTIFICATE = "certificate"
-    PASSCODE = "passcode"
-    TOKEN = "token"  # noqa: S105
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The identity of a peer, and its proof.
-
-    Attributes:
-        principal: its name in rights, logs and `sender`.
-        proof: how it has authenticated.
-        expires_at: when the proof expires, in seconds since 1970.
-        checked_by: what the proof was checked against: the hash of a passcode, or the fingerprint of the key
-            that signed a token. It must still be there after a reload.
-    """
-
-    principal: str
-    proof: Proof = Proof.NONE
-    expires_at: float = inf
-    checked_by: str = field(default="", repr=False)
-
-    @property
-    def is_proved(self) -> bool:
-        """Whether it has a proof, which may become invalid."""
-        return self.proof is not Proof.NONE
-
-
-NOBODY: Final = Identity(ANONYMOUS)
-"""A peer without a proof of identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +32,7 @@ class Listener:
         http: it speaks HTTP, and STOMP over WebSocket at /stomp.
         origins: whose pages may connect, for an HTTP listener.
         calls: it answers `POST /call/SERVICE/VERB` too, for an HTTP listener.
-        hosts: names by which requests of that kind may ask for it, beside its own and those of `origins`.
+        hosts: names by which such requests may ask for it, in addition to its own and those of `origins`.
         authenticator: finds out who peers without a client certificate are; None: they are anonymous,
             and may be so on loopback only.
 

@@ -1,4 +1,4 @@
-"""What the HTTP listener tells of the broker: `/healthz`, `/readyz` and `/metrics`."""
+"""The HTTP pages of a broker: `/healthz`, `/readyz` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,16 @@ import hmac
 from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from nebula.broker.core.fixed_limits import METRICS_SECONDS
 from nebula.broker.operations.metrics import CONTENT_TYPE, metrics_text
-from nebula.broker.operations.status import finish, status_of
-from nebula.broker.server.http import Answer, Asked, Page
-from nebula.broker.server.http_posts import WRONG_HOST
+from nebula.broker.server.http_posts import WRONG_HOST, Answer, Asked, Page
+from nebula.broker.server.server import Server
 from nebula.errors import SettingsError
-
-if TYPE_CHECKING:
-    from nebula.broker.server.server import Server
 
 # Whoever guesses a token of this length has more than the age of the universe to do it.
 _FEWEST_CHARACTERS: Final = 16
-
-# Who scrapes in a loop has all destinations walked over once in so long, however many do.
-METRICS_SECONDS: Final = 1.0
 
 
 class Token:
@@ -91,7 +85,7 @@ class Shared:
         loop = asyncio.get_running_loop()
         if self._making is None or (self._making.done() and loop.time() >= self._fresh_until):
             self._making = loop.create_task(self._make_fresh())
-        # Who leaves must not take it from the others.
+        # A request that is cancelled must not take it from the others.
         return await asyncio.shield(self._making)
 
 
@@ -106,12 +100,12 @@ def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
     """
 
     async def read_metrics() -> bytes:
-        return metrics_text(await finish(server, status_of(server)), server.commits)
+        return metrics_text(await server.runtime.walk(server.status()), server.runtime.commits)
 
     text = Shared(read_metrics, METRICS_SECONDS)
 
     async def health(_asked: Asked) -> Answer:
-        # That it is answered at all says that the loop turns.
+        # A reply at all says that the loop runs.
         return Answer(HTTPStatus.OK, b"ok\n")
 
     async def readiness(_asked: Asked) -> Answer:

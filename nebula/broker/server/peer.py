@@ -1,33 +1,35 @@
-"""The way to a peer: whence it comes, who it is by its certificate, and what goes over it."""
+"""The far end of a connection: its address, its identity by certificate, and the bytes to and from it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nebula.broker.core.counts import Traffic
-from nebula.broker.operations.views import LinkFacts
+from nebula.broker.operations.traffic import Traffic
+from nebula.broker.operations.views import ConnectionFacts
 from nebula.broker.protocol.server_protocol import ServerProtocol
 from nebula.broker.server.admission import keep_alive, place_of
+from nebula.broker.server.identity import ANONYMOUS_IDENTITY, Identity
 from nebula.broker.server.inflight import Load, load_of
-from nebula.broker.server.listener import NOBODY, Identity, Listener
+from nebula.broker.server.listener import Listener
 
 IN_PROCESS: Final = Listener()
 """The listener of what runs in this process: there is nothing to be listened to."""
 
 
-class Link:
+class Peer:
     """A transport, and what is known of its far end.
 
     Args:
         transport: open.
-        listener: by whose rules the peer is treated.
+        listener: whose rules apply.
         now: when it was accepted.
 
     Attributes:
-        traffic: counts its octets.
+        address: host and port; None: in this process.
+        traffic: counts bytes.
         held_before_bytes: what the transport has read and cannot hand on yet.
-        protocol: the broker's side of the connection.
+        protocol: the broker's side of the connection; set by its owner before bytes flow.
     """
 
     def __init__(self, transport: Any, listener: Listener, now: float) -> None:
@@ -35,11 +37,18 @@ class Link:
         self._transport = transport
         self._listener = listener
         self._since = now
-        # Of what the transport has not written: what others are told too; octets of this peer's alone.
+        # Of what the transport has not written: bodies that other peers share, and bytes of this peer alone.
         self._large: Sequence[bytes] = ()
         self._own_unwritten_bytes = 0
         self.held_before_bytes = 0
-        self.protocol: ServerProtocol = None  # type: ignore[assignment]  # until it was made
+        self.protocol: ServerProtocol
+        # Asked for now: a transport that is closed may not know its addresses any more. What runs in this
+        # process has none.
+        is_remote = listener is not IN_PROCESS
+        peername = transport.get_extra_info("peername") if is_remote else None
+        self._host = peername[0] if peername else None
+        self.address = f"{peername[0]}:{peername[1]}" if peername else None
+        self._sockname = transport.get_extra_info("sockname") if is_remote else None
 
     def part(self) -> None:
         """The transport is closed: let it go, as it knows who knows us."""
@@ -50,33 +59,28 @@ class Link:
         return None if self._listener is IN_PROCESS else keep_alive(self._transport, seconds)
 
     @property
-    def _peer(self) -> tuple[str, int] | None:
-        # What runs in this process comes from nowhere.
-        if self._listener is IN_PROCESS:
-            return None
-        found = self._transport.get_extra_info("peername")
-        return (found[0], found[1]) if found else None
+    def local_address(self) -> str | None:
+        """The listener's end, as a URL; None: in this process."""
+        name = self._sockname
+        return f"{self._listener.scheme}://{name[0]}:{name[1]}" if name else None
 
-    @property
-    def address(self) -> str | None:
-        """Where the peer is, with its port; None: in this process."""
-        peer = self._peer
-        return None if peer is None else f"{peer[0]}:{peer[1]}"
+    def age_seconds(self, now: float) -> float:
+        """How long ago it was accepted."""
+        return now - self._since
 
     @property
     def place(self) -> str:
-        """What all who come from there have in common; see `place_of`."""
-        peer = self._peer
-        return "" if peer is None else place_of(peer[0])
+        """The key of its address, see `place_of`."""
+        return "" if self._host is None else place_of(self._host)
 
     @property
     def who(self) -> dict[str, str]:
-        """Who the peer is, for the log."""
+        """The peer's identity, for the log."""
         session = self.protocol.session
         return {"principal": session.principal, "session": session.id}
 
     def identify(self, wall: float) -> Identity | None:
-        """Who the peer is; None: it cannot be known before it speaks.
+        """The peer's identity; None: it cannot be known before it speaks.
 
         Args:
             wall: seconds since 1970.
@@ -88,7 +92,7 @@ class Link:
         ssl_object = None if tls is None else self._transport.get_extra_info("ssl_object")
         identity = None if tls is None or ssl_object is None else tls.identify(ssl_object, wall)
         if identity is None and self._listener.authenticator is None:
-            return NOBODY
+            return ANONYMOUS_IDENTITY
         return identity
 
     def write(self, pieces: Sequence[bytes]) -> None:
@@ -115,7 +119,7 @@ class Link:
         return size
 
     @property
-    def most_transit_bytes(self) -> int:
+    def most_in_flight_bytes(self) -> int:
         """What is on its way to and from the peer; what it shares with others counts as its own. Cheap.
 
         Also of one that was ended: it may take seconds to read what was written to it.
@@ -136,10 +140,10 @@ class Link:
             own_bytes = min(own_bytes, self._own_unwritten_bytes)
         return load_of(own_bytes + self._held_bytes, self._large, self.protocol.session.outbox)
 
-    def facts(self, now: float, *, waits_for_store: bool) -> LinkFacts:
+    def facts(self, now: float, *, waits_for_store: bool) -> ConnectionFacts:
         """What an operator is told of it."""
         traffic = self.traffic
-        return LinkFacts(
+        return ConnectionFacts(
             self.address or "in process",
             self._listener.scheme,
             self._listener.profile.name,

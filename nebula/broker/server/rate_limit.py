@@ -1,4 +1,8 @@
-"""Turns at what costs much and anybody may ask for: so many per second, and fair to each place."""
+"""A rate limit for expensive work that strangers can ask for, fair to each network address.
+
+The work is a passcode's hash: 64 MiB and a core each. Requests wait in one line per address, and the lines
+take turns, so that an address which asks without end waits behind itself.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +14,19 @@ from contextlib import asynccontextmanager
 from nebula.errors import SettingsError
 
 
-class Crowded(Exception):
-    """Too many wait for their turn already, most of them from the same place."""
+class TooManyWaiting(Exception):
+    """Too many wait for a turn already, most of them from the same address."""
 
 
-class FairLine:
-    """Lets through so many per second, evenly, and so many at once.
+class RateLimiter:
+    """A limit of turns per second, evenly spaced, and of turns at the same time.
 
-    Places have their turns in rotation, and where too many wait, one of the place with most of them goes:
-    so who asks without end waits behind himself.
+    Addresses take turns. Where too many wait, the last one of the address with most of them is refused.
 
     Args:
         per_second: how many turns there are.
         at_once: how many may be had at the same time.
-        longest_wait: seconds; so many wait at most as have their turn by then.
+        longest_wait: seconds; the lines together are as long as the turns of this time.
 
     Raises:
         SettingsError: `per_second` is no rate.
@@ -42,10 +45,10 @@ class FairLine:
 
     @asynccontextmanager
     async def take(self, place: str = "") -> AsyncGenerator[None]:
-        """Wait for a turn, and have it for the block. Who is cancelled while it waits takes nobody's room.
+        """Wait for a turn, and have it for the block. A waiter that is cancelled leaves its line.
 
         Raises:
-            Crowded: too many wait.
+            TooManyWaiting: too many wait.
         """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._make_room(place)
@@ -74,10 +77,10 @@ class FairLine:
         longest = max(self._lines, key=lambda each: len(self._lines[each]))
         # One more of the same place, or of one that has as many, has the worse claim.
         if len(self._lines[longest]) <= len(self._lines.get(place, ())) + 1:
-            raise Crowded
+            raise TooManyWaiting
         last = self._lines[longest][-1]
         self._leave(longest, last)
-        last.set_exception(Crowded())
+        last.set_exception(TooManyWaiting())
 
     def _leave(self, place: str, turn: asyncio.Future[None]) -> None:
         line = self._lines.get(place)

@@ -1,4 +1,4 @@
-"""Reads capabilities, and who has them, from TOML files that are merged."""
+"""Rights files: capabilities and principals in TOML, merged from several files."""
 
 from __future__ import annotations
 

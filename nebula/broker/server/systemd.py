@@ -1,4 +1,4 @@
-"""Telling systemd how the program is: sd_notify(3), a datagram for each word."""
+"""Notifications to systemd: sd_notify(3), a datagram for each state."""
 
 from __future__ import annotations
 

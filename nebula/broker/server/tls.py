@@ -1,4 +1,4 @@
-"""A listener's TLS: its certificate, whose clients it knows, and how both change while it runs."""
+"""TLS of a listener: its certificate, the CAs of its clients, and their change at run time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-from nebula.broker.server.listener import Identity, Proof
+from nebula.broker.server.identity import Identity, Proof
 from nebula.errors import Refused, SettingsError
 from nebula.logs import get_logger
 

@@ -1,4 +1,4 @@
-"""A WebSocket in the place of a socket, so that a `Connection` cannot tell it from TCP.
+"""A WebSocket as an asyncio transport: a `Connection` cannot tell it from TCP.
 
 `websockets` reads and writes the frames and does no I/O.
 """
@@ -18,13 +18,11 @@ from websockets.protocol import SEND_EOF, State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from nebula.broker.core.fixed_limits import WEBSOCKET_FRAMES_AT_ONCE, WEBSOCKET_OPENING_BYTES
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.connection import Connection
-from nebula.broker.server.linger import part_from
-from nebula.logs import get_logger
+from nebula.broker.server.linger import close_lingering
 from nebula.stomp.dialects import DIALECTS
-
-_log = get_logger("nebula.broker")
 
 # The best first. They only say that it is STOMP: which version counts is settled by CONNECT.
 _SUBPROTOCOLS = [Subprotocol(f"v{version.replace('.', '')}.stomp") for version in reversed(DIALECTS)]
@@ -33,13 +31,8 @@ _SUBPROTOCOLS = [Subprotocol(f"v{version.replace('.', '')}.stomp") for version i
 # anywhere.
 _MESSAGE_BYTES = 1024 * 1024
 
-# What uvloop reads at once: so much may come together with a CONNECT that is being looked at.
-_READ_BYTES = 256 * 1024
 
-# A frame of a WebSocket is six octets and ten microseconds at least, also where it says nothing (a ping, an
-# empty fragment): one read may hold 43,000. After so many frames the others have their turn, and to know it
-# in time the codec is given so few octets at a time.
-_FRAMES_AT_ONCE = 400
+# Given to the codec at once, so that a turn can end after `WEBSOCKET_FRAMES_AT_ONCE`.
 _PORTION_BYTES = 4 * 1024
 
 # For what h11 takes for a request and `websockets` does not.
@@ -88,7 +81,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         self._connection = connection
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
-        self._opening_bytes_left = limits.max_opening_frame_bytes + _READ_BYTES
+        self._opening_bytes_left = limits.max_opening_frame_bytes + WEBSOCKET_OPENING_BYTES
         self._has_spoken = False
         self._sends_text: bool | None = None  # until the peer has shown what it likes
         self._receives_text = False
@@ -193,7 +186,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         """The next frames, and how many octets they and the beginning of the next one were."""
         frames: list[Frame] = []
         octets = 0
-        while self._unread and len(frames) < _FRAMES_AT_ONCE:
+        while self._unread and len(frames) < WEBSOCKET_FRAMES_AT_ONCE:
             portion = self._unread.popleft()
             octets += len(portion)
             self._websocket.receive_data(portion)
@@ -292,11 +285,9 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             return
         self._is_over = True
         self._unread.clear()
-        sent = self._websocket.close_sent
-        _log.debug("websocket closed", code=None if sent is None else int(sent.code))
         self._connection.eof_received()
         self._transport.resume_reading()
-        self._timer = part_from(self._transport)
+        self._timer = close_lingering(self._transport)
 
 
 def _select_subprotocol(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:

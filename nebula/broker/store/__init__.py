@@ -1,1 +1,1 @@
-"""The store on disk: SQLite, its writer thread, backup and offline tools. Everything here may block."""
+"""Store on disk: SQLite, its writer threads, backup and offline tools. Everything here may block."""

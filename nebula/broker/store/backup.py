@@ -1,4 +1,9 @@
-"""A copy of a store on disk, made while a broker may be running on it."""
+"""Backup of a store, also while a broker runs on it, by SQLite's backup interface.
+
+SQLite copies the pages. What is ours is around that: one read transaction, so that the copy is of one moment
+although the broker writes on; a check of the copy; a name only when it is complete; and the mark that it is a
+copy. (`VACUUM INTO` would do the first two, but tells no progress and cannot be ended when the broker stops.)
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ from nebula.broker.store.folder import (
     store_error,
     sync_folder,
 )
-from nebula.broker.store.sqlite_tables import VERSION
+from nebula.broker.store.sqlite_schema import VERSION
 from nebula.errors import StoreError
 
 __all__ = ["OnFraction", "back_up", "check_pages"]
@@ -25,7 +30,7 @@ __all__ = ["OnFraction", "back_up", "check_pages"]
 OnFraction: TypeAlias = Callable[[float], None]
 """Called with how much is done, of 1.0. If it raises, the work is given up."""
 
-# A megabyte a step. The interpreter is free meanwhile, and a stop waits for no longer.
+# A megabyte a step, during which the interpreter is free. A stop waits for one step at most.
 _STEP_PAGES: Final = 256
 
 
@@ -38,7 +43,7 @@ def back_up(
 ) -> Path:
     """Copy a store's file as it is at this moment, whole and checked.
 
-    Whoever writes to it goes on meanwhile. The copy has its name only when it is complete and on the disk.
+    The broker writes on meanwhile. The copy has its name only when it is complete and on the disk.
     A broker that starts on it begins a new incarnation: it gives no message-id that the other one gave or
     will give (D.20).
 
@@ -85,7 +90,7 @@ def check_pages(db: sqlite3.Connection, file: Path) -> None:
 
 
 def _check_free(target: Path) -> None:
-    # What a broker has left beside it, SQLite would take for the new file's.
+    # SQLite would take a log that is left next to it for the new file's.
     left = [target.with_name(target.name + end) for end in ("-wal", "-journal")]
     if not (target.exists() or any(each.exists() for each in left)):
         return
@@ -118,7 +123,7 @@ def _copy(
             # One file, complete without companions.
             copy.execute("PRAGMA journal_mode = DELETE")
             check_pages(copy, source)
-            # Whoever starts on it checks it once more: it may have come a long way.
+            # The broker that starts on it checks it once more: it may have been copied a long way.
             copy.execute("UPDATE broker SET is_clean = 0, is_copy = 1")
         except sqlite3.Error as error:
             raise store_error(source, f"copied to {part.parent}", error) from error
@@ -145,7 +150,7 @@ def _opened(file: Path, connect: Callable[..., sqlite3.Connection], verb: str) -
 
 
 def _new_part(target: Path) -> Path:
-    """An empty file beside it, for this user alone. Two who copy to one place do not share it."""
+    """An empty file next to it, for this user alone. Two backups to one target do not share it."""
     descriptor, name = tempfile.mkstemp(prefix=f"{target.name}.", suffix=".part", dir=target.parent)
     os.fchmod(descriptor, 0o600)  # the umask may have removed our own permissions
     os.close(descriptor)

@@ -1,4 +1,7 @@
-"""Room on the store's disk, looked at now and then: what is nearly full says so before it is full."""
+"""Free space on the store's disk, checked once a second.
+
+The broker refuses persistent messages while space is low, before the disk is full and a batch fails.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ _log = get_logger("nebula.broker")
 
 _LOOK_SECONDS = 1.0
 
-# So much more than the least makes it good again: who deletes a file or two does not make it flicker.
+# Space is low until it is this much above the minimum, so that a deleted file or two do not make it flicker.
 _ENOUGH = 1.25
 
 
@@ -19,7 +22,7 @@ class DiskWatch:
 
     Args:
         free_bytes: what it has; may raise OSError.
-        min_free_bytes: what it is to have at least.
+        min_free_bytes: below this it is low.
     """
 
     def __init__(self, free_bytes: Callable[[], int], min_free_bytes: int) -> None:

@@ -1,15 +1,14 @@
-"""Rows of a store as lines of JSON: what an export is made of."""
+"""Rows of a store as lines of JSON, for export and import."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
-from nebula.broker.store.sqlite_tables import TABLES, Table, encode_json
+from nebula.broker.core.tables import TABLES, Column, ColumnType, Table
+from nebula.broker.store.sqlite_schema import SQL_TYPES, encode_json
 
 __all__ = ["TABLES_BY_NAME", "line_of", "object_of", "row_of"]
 
@@ -19,11 +18,7 @@ _TABLE: Final = "table"
 _BODY: Final = "body"
 _BASE64: Final = "body_base64"
 
-# Columns that hold JSON: of pairs of texts, and of texts.
-_PAIRS: Final = "headers"
-_TEXTS: Final = "destinations"
-
-_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+_PYTHON_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "TEXT": (str,),
     "INTEGER": (int,),
     "REAL": (float, int),
@@ -38,15 +33,15 @@ def object_of(table: Table, row: Sequence[Any]) -> dict[str, Any]:
         ValueError: a column holds what cannot be there. The text names the column and quotes nothing.
     """
     fields: dict[str, Any] = {_TABLE: table.name}
-    for column, value in zip(_columns(table), row, strict=True):
-        name = column.name
-        column.check(value)
-        if name in (_PAIRS, _TEXTS):
-            fields[name] = _listed(name, _parsed(name, value))
-        elif name == _BODY:
-            fields |= _body(value)
-        else:
-            fields[name] = value
+    for column, value in zip(table.columns, row, strict=True):
+        _check(column, value)
+        match column.type:
+            case ColumnType.PAIRS | ColumnType.TEXTS:
+                fields[column.name] = _listed(column, _parsed(column, value))
+            case ColumnType.BLOB:
+                fields |= _body(value)
+            case _:
+                fields[column.name] = value
     return fields
 
 
@@ -61,17 +56,16 @@ def row_of(fields: Mapping[str, Any]) -> tuple[Table, tuple[Any, ...]]:
         raise ValueError("it names none of our tables")
     given = {name: value for name, value in fields.items() if name != _TABLE}
     row = []
-    for column in _columns(table):
-        name = column.name
-        if name == _BODY:
-            value: Any = _octets(given)
-        elif name in given:
-            value = given.pop(name)
+    for column in table.columns:
+        if column.type is ColumnType.BLOB:
+            value: Any = _bytes(given)
+        elif column.name in given:
+            value = given.pop(column.name)
         else:
-            raise ValueError(f"it has no {name}")
-        if name in (_PAIRS, _TEXTS):
-            value = encode_json(_listed(name, value))
-        column.check(value)
+            raise ValueError(f"it has no {column.name}")
+        if column.type in (ColumnType.PAIRS, ColumnType.TEXTS):
+            value = encode_json(_listed(column, value))
+        _check(column, value)
         row.append(value)
     if given:
         raise ValueError("it has a field that its table has not")
@@ -83,54 +77,46 @@ def line_of(fields: Mapping[str, Any]) -> str:
     return encode_json(fields) + "\n"
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    name: str
-    kind: str
-    types: tuple[type, ...]
-    may_miss: bool
-
-    def check(self, value: Any) -> None:
-        # SQLite takes values of any type in any column.
-        if value is None:
-            if not self.may_miss:
-                raise ValueError(f"{self.name} is missing")
-        elif not isinstance(value, self.types) or isinstance(value, bool):
-            raise ValueError(f"{self.name} is no {self.kind}")
+def _check(column: Column, value: Any) -> None:
+    # SQLite takes values of any type in any column.
+    sql_type = SQL_TYPES[column.type]
+    if value is None:
+        if not column.is_optional:
+            raise ValueError(f"{column.name} is missing")
+    elif not isinstance(value, _PYTHON_TYPES[sql_type]) or isinstance(value, bool):
+        raise ValueError(f"{column.name} is no {sql_type}")
 
 
-@cache
-def _columns(table: Table) -> tuple[_Column, ...]:
-    declared = [declaration.split() for declaration in (*table.key, *table.others)]
-    return tuple(_Column(name, kind, _TYPES[kind], not words) for name, kind, *words in declared)
-
-
-def _parsed(name: str, text: str) -> Any:
+def _parsed(column: Column, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        raise ValueError(f"{name} holds no JSON") from None
+        raise ValueError(f"{column.name} holds no JSON") from None
 
 
-def _listed(name: str, value: Any) -> Any:
-    is_right = isinstance(value, list) and (
-        all(isinstance(each, str) for each in value)
-        if name == _TEXTS
-        else all(isinstance(each, list) and list(map(type, each)) == [str, str] for each in value)
-    )
+def _listed(column: Column, value: Any) -> Any:
+    if column.type is ColumnType.TEXTS:
+        is_right, what = _is_texts(value), "texts"
+    else:
+        is_right = isinstance(value, list) and all(_is_texts(pair) and len(pair) == 2 for pair in value)
+        what = "pairs of texts"
     if not is_right:
-        raise ValueError(f"{name} is no list of {'texts' if name == _TEXTS else 'pairs of texts'}")
+        raise ValueError(f"{column.name} is no list of {what}")
     return value
 
 
-def _body(octets: bytes) -> dict[str, str]:
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _body(body: bytes) -> dict[str, str]:
     try:
-        return {_BODY: octets.decode()}
+        return {_BODY: body.decode()}
     except UnicodeDecodeError:
-        return {_BASE64: b64encode(octets).decode()}
+        return {_BASE64: b64encode(body).decode()}
 
 
-def _octets(given: dict[str, Any]) -> bytes:
+def _bytes(given: dict[str, Any]) -> bytes:
     """Take the body out of the fields."""
     text, packed = given.pop(_BODY, None), given.pop(_BASE64, None)
     if isinstance(text, str) and packed is None:

@@ -1,4 +1,7 @@
-"""The folder of a store: one broker at a time, this user alone; and what to say when it cannot be used."""
+"""Folder of a store: lock, file permissions, and errors that say what to do.
+
+One broker at a time uses the folder, and this user alone can read it.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,19 @@ import fcntl
 import json
 import os
 import sqlite3
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from nebula.errors import StoreError
+from nebula.private import make_private_database, open_private
 
 __all__ = [
     "STORE_FILE",
-    "free_bytes",
     "keep_others_out",
     "lock_folder",
     "make_file",
-    "make_private",
     "refuse_foreign_log",
     "store_error",
     "sync_folder",
@@ -34,8 +35,7 @@ _LOCK: Final = "lock"
 # The holder's note in a lock file is short; anything longer is not ours.
 _HOLDER_BYTES: Final = 4096
 
-# Suffixes of files that SQLite makes next to a database. The log has changes that the file lacks.
-_COMPANIONS: Final = ("-wal", "-shm", "-journal")
+# Suffix of SQLite's write-ahead log, which has changes that the file lacks.
 _LOG: Final = "-wal"
 
 # The field of the header with the write version, and its value for no log
@@ -83,8 +83,7 @@ def lock_folder(folder: Path) -> int:
     """
     _make(folder)
     # The lock belongs to the open file: it ends with the process, however that ends.
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    make_private(folder / _LOCK)
+    lock = open_private(folder / _LOCK, os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -133,22 +132,13 @@ def keep_others_out(folder: Path) -> Iterator[None]:
 
 
 def make_file(file: Path) -> None:
-    """Make a file for this user alone, before SQLite makes it, which would let others read it.
+    """Make a store's file, unless it is there, and make it accessible to this user alone.
 
-    SQLite gives the files that it makes beside one the same mode.
+    Raises:
+        OSError: it cannot be made.
     """
-    os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    make_private(file)
-
-
-def make_private(file: Path) -> None:
-    """Make a file, and those that SQLite has left next to it, accessible to its owner alone, whatever the
-    umask."""
-    for each in (file, *(file.with_name(file.name + end) for end in _COMPANIONS)):
-        # A file of another user that we may write to keeps its mode.
-        with suppress(FileNotFoundError, PermissionError):
-            if stat.S_IMODE(each.stat().st_mode) != 0o600:
-                each.chmod(0o600)
+    os.close(open_private(file, os.O_RDWR))
+    make_private_database(file)
 
 
 def refuse_foreign_log(file: Path) -> None:
@@ -180,18 +170,12 @@ def refuse_foreign_log(file: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """See to it that a power cut does not take away what was named or made in a folder."""
+    """Write a folder's entries to the disk, so that a power cut does not undo a new name in it."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(opened)
     finally:
         os.close(opened)
-
-
-def free_bytes(folder: Path) -> int:
-    """What this user may still write on the folder's file system."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
 
 
 def _make(folder: Path) -> None:
@@ -200,5 +184,5 @@ def _make(folder: Path) -> None:
     _make(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)  # the umask may have removed our own permissions
-    # (For its files, SQLite sees to that.)
+    # SQLite does so for the files that it makes.
     sync_folder(folder.parent)

@@ -1,4 +1,8 @@
-"""The store on disk: one SQLite file, in a folder that one broker at a time may use."""
+"""Store in an SQLite file, in a folder that one broker at a time may use.
+
+What is SQLite's own is used as it is: WAL mode for batches that survive a power cut, `quick_check` after a
+crash, the backup interface for copies. Statements are in `sqlite_writes` and `sqlite_reads`.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,11 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage, Write
+from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
+from nebula.broker.core.tables import Write
 from nebula.broker.store.backup import OnFraction, back_up, check_pages
 from nebula.broker.store.folder import (
     STORE_FILE,
-    free_bytes,
     lock_folder,
     make_file,
     refuse_foreign_log,
@@ -23,8 +27,10 @@ from nebula.broker.store.folder import (
     tell_holder,
 )
 from nebula.broker.store.sqlite_reads import read_into, read_page
-from nebula.broker.store.sqlite_tables import MIGRATIONS, VERSION, Batch
+from nebula.broker.store.sqlite_schema import MIGRATIONS, VERSION
+from nebula.broker.store.sqlite_writes import Batch
 from nebula.errors import StoreError
+from nebula.private import free_bytes_at
 
 __all__ = ["STORE_FILE", "OnProgress", "SqliteStore"]
 
@@ -47,7 +53,7 @@ class SqliteStore:
         folder: where; made for this user alone, with its parents, if it is not there.
         connect: opens the file: for what is written, for pages, and for each backup.
         on_progress: of `load`, on its thread.
-        most_first_bytes: of what waits in lines, `load` brings about so much at most.
+        most_first_bytes: the most that `load` reads of all lines together, about.
     """
 
     def __init__(
@@ -146,7 +152,7 @@ class SqliteStore:
         Raises:
             OSError: it cannot be asked.
         """
-        return free_bytes(self.folder)
+        return free_bytes_at(self.folder)
 
     def tell_urls(self, urls: Sequence[str]) -> None:
         """Note the broker's addresses in the folder, for brokers that find it locked."""

@@ -1,4 +1,9 @@
-"""What the rows of the store on disk were: everything at a start, and pages of deep lines later."""
+"""SQL reads of the store: everything at a start, and pages of deep lines later.
+
+A page is packed into one row, since a thread lets go of the interpreter at each row that it fetches
+(docs/decisions/0014 has the figures). At a start nothing runs next to it, and shallow lines are read row by
+row.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +16,22 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import accumulate, groupby
 from operator import attrgetter, itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from nebula.broker.core.storage import (
     PAGE_BYTES,
     PAGE_MESSAGES,
     KeptLine,
     PageRequest,
-    PutDelayed,
-    PutDuplicate,
-    PutPostponed,
-    PutSession,
-    PutSubscription,
     Snapshot,
     StoredMessage,
+)
+from nebula.broker.core.tables import (
+    DuplicateRow,
+    Headers,
+    PostponedRow,
+    SessionRow,
+    SubscriptionRow,
     may_share,
 )
 
@@ -33,9 +40,7 @@ __all__ = ["read_into", "read_page"]
 # Of the messages that wait, many have the same headers: read once, they are one object in memory.
 _DECODED: Final = 256
 
-_Headers: TypeAlias = tuple[tuple[str, str], ...]
-
-# What a message of a first page costs beside its body.
+# What a message of a first page costs in memory in addition to its body.
 _ROW_BYTES: Final = 320
 
 # What the lines hold, without a look at the bodies: LENGTH reads the heads of rows only.
@@ -85,9 +90,8 @@ _BODIES: Final = "GROUP_CONCAT(number), GROUP_CONCAT(LENGTH(body)), CAST(GROUP_C
 # Rows that differ in nothing else, as one.
 _ALIKE: Final = f"SELECT {_BODIES}"
 
-# All rows as one, a column of them as one text. Row by row, this thread would let go of the interpreter for
-# each, and wait for up to 5 ms to have it back from a busy loop (docs/decisions/0010). JSON has no bare line
-# feed; QUOTE gives all digits of a number; and a BLOB that is taken for text stays as it is in UTF-8.
+# All rows as one, a column of them as one text. JSON has no bare line feed; QUOTE gives all digits of a
+# number; and a BLOB that is taken for text stays as it is in UTF-8.
 _PACKED: Final = f"""
 SELECT {_BODIES}, GROUP_CONCAT(JSON_QUOTE(destination), CHAR(10)), GROUP_CONCAT(headers, CHAR(10)),
     GROUP_CONCAT(QUOTE(expires_at)), GROUP_CONCAT(attempts), GROUP_CONCAT(is_request)
@@ -160,16 +164,16 @@ def read_into(
     # The order of columns is that of the declarations, which is that of the rows' own fields.
     delayed = db.execute("SELECT * FROM delayed ORDER BY deliver_at, number")
     for number, destination, deliver_at, *content in delayed:
-        snapshot.delayed.append(PutDelayed(_message(number, destination, *content), deliver_at))
-    snapshot.postponed = [PutPostponed(*row) for row in db.execute("SELECT * FROM postponed")]
+        snapshot.delayed.append((_message(number, destination, *content), deliver_at))
+    snapshot.postponed = [PostponedRow(*row) for row in db.execute("SELECT * FROM postponed")]
     snapshot.duplicates = [
-        PutDuplicate(*row) for row in db.execute("SELECT * FROM duplicates ORDER BY until")
+        DuplicateRow(*row) for row in db.execute("SELECT * FROM duplicates ORDER BY until")
     ]
     for destination, number, *content in db.execute("SELECT * FROM last_values"):
         snapshot.values.append(_message(number, destination, *content))
     snapshot.values.sort(key=attrgetter("number"))
-    snapshot.sessions = [PutSession(*row) for row in db.execute("SELECT * FROM sessions")]
-    snapshot.subscriptions = [PutSubscription(*row) for row in db.execute("SELECT * FROM subscriptions")]
+    snapshot.sessions = [SessionRow(*row) for row in db.execute("SELECT * FROM sessions")]
+    snapshot.subscriptions = [SubscriptionRow(*row) for row in db.execute("SELECT * FROM subscriptions")]
     for session, subscription, destinations in db.execute("SELECT * FROM pending"):
         snapshot.pending[session, subscription] = tuple(json.loads(destinations))
 
@@ -322,7 +326,7 @@ def _cut(bodies: bytes | None, sizes: str | None) -> Iterator[bytes]:
         yield bodies[begin : begin + size]
         begin += size
     if begin != len(bodies):
-        raise ValueError("a body is no octets")
+        raise ValueError("a body is no bytes")
 
 
 def _time(quoted: str) -> float | None:
@@ -368,7 +372,7 @@ def _shared_message(
 
 
 @lru_cache(_DECODED)
-def _headers(text: str) -> _Headers:
+def _headers(text: str) -> Headers:
     return tuple((name, value) for name, value in json.loads(text))
 
 

@@ -1,4 +1,10 @@
-"""What an operator does with a store that no broker runs on; and a copy of one on which one may."""
+"""Operator's tools for a store: check, compact, export, import and backup.
+
+All but the backup need a store that no broker runs on.
+
+An export is lines of JSON and not SQLite's own dump, which is SQL to be executed: an import checks each value
+and the sums before there is a store.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +17,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from nebula.broker.core.storage import Snapshot
+from nebula.broker.core.tables import TABLES, Table
 from nebula.broker.store.backup import OnFraction, back_up
 from nebula.broker.store.export import line_of, object_of, row_of
 from nebula.broker.store.folder import (
     STORE_FILE,
     keep_others_out,
     make_file,
-    make_private,
     refuse_foreign_log,
     store_error,
 )
-from nebula.broker.store.sqlite_tables import MIGRATIONS, TABLES, VERSION, Table
+from nebula.broker.store.sqlite_schema import MIGRATIONS, VERSION
 from nebula.errors import StoreError
+from nebula.private import make_private_database
 
 __all__ = ["ClosedStore", "back_up_store", "import_lines", "open_store"]
 
@@ -80,7 +87,7 @@ def back_up_store(folder: Path, target: Path, on_fraction: OnFraction) -> Path:
     file = _file_in(folder)
     with _in_our_words(file):
         refuse_foreign_log(file)
-        make_private(file)
+        make_private_database(file)
     return back_up(file, target, on_fraction)
 
 
@@ -126,9 +133,9 @@ class ClosedStore:
         }
 
     def check(self) -> Iterator[str | None]:
-        """Look at everything: None for each row that is as it should be, a sentence for what is not.
+        """Check pages, rows and sums: None for each sound row, a sentence for each fault.
 
-        It gives up after a hundred findings.
+        It ends after a hundred findings.
         """
         findings = 0
         for finding in chain(self._page_findings(), self._row_findings(), self.check_sums()):
@@ -138,7 +145,7 @@ class ClosedStore:
                 return
 
     def check_sums(self) -> Iterator[str]:
-        """A sentence for what is wrong with all rows together, though each may be as it should be."""
+        """A sentence for each fault of all rows together, each of which may be sound by itself."""
         try:
             runs = self._head()["runs"]
         except StoreError as error:
@@ -155,7 +162,7 @@ class ClosedStore:
                 yield f"{count} {what}"
 
     def compact(self) -> tuple[int, int]:
-        """Give the room of what is gone back to the file system. It takes as much again meanwhile.
+        """Give free pages back to the file system. While it runs, it needs as much space again.
 
         Returns:
             The file's size before and after, in bytes.
@@ -194,7 +201,7 @@ class ClosedStore:
 
     def _rows(self, table: Table) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Each with its number in the file, in order of the key."""
-        key = ", ".join(each.partition(" ")[0] for each in table.key)
+        key = ", ".join(column.name for column in table.key)
         for number, *row in self._db.execute(f"SELECT rowid, * FROM {table.name} ORDER BY {key}"):  # noqa: S608
             yield number, tuple(row)
 
@@ -318,7 +325,7 @@ def _file_in(folder: Path) -> Path:
 @contextmanager
 def _opened(file: Path) -> Iterator[sqlite3.Connection]:
     refuse_foreign_log(file)
-    make_private(file)
+    make_private_database(file)
     with closing(_connected(file)) as db:
         yield db
 

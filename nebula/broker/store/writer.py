@@ -1,4 +1,18 @@
-"""The store's threads, while the loop goes on: one batch at a time is written, beside it one page read."""
+"""Writer of batches and reader of pages, on threads next to the loop.
+
+Group commit. A commit waits for the disk, for a millisecond or for a second, and waits no longer for a
+thousand rows than for one. So there is one batch on its way at a time, and everything that happens meanwhile
+is gathered by the journal (`nebula.broker.core.journal`) and makes the next one. Nothing is delayed to make
+batches larger: an idle broker writes each change at once, a busy one shares each commit among all changes
+that waited for it.
+
+Two threads, since a page must not wait for the disk to sync, nor a RECEIPT for a page. The store has no
+queue of its own: the loop never hands over a second batch before the first is done, so that memory is bounded
+by what the journal holds (`backlog_bytes`).
+
+A failure ends all of it. What a failed batch promised cannot be known to hold, so nothing is written or read
+after it, and the shell stops the broker.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +22,20 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from nebula.broker.core.counts import Commits
 from nebula.broker.core.journal import Journal
-from nebula.broker.core.storage import PageRequest, Snapshot, Store, StoredMessage, Write
+from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
+from nebula.broker.core.tables import Write
+from nebula.broker.store.commits import Commits
+from nebula.broker.store.store import Store
 from nebula.errors import StoreError
 
 
 class StoreStuck(StoreError):
-    """The disk hangs. A thread that waits for it cannot be ended, so that the process has to be."""
+    """The disk hangs. A thread that waits for it cannot be ended, so the process has to be killed."""
 
 
 class Writer:
-    """Hands batches to a store, off the loop. What comes meanwhile is the next batch (group commit).
+    """Hands batches to a store, off the loop.
 
     Args:
         store: belongs to the writer from `start` to `close`.
@@ -42,7 +58,6 @@ class Writer:
         self._on_committed = on_committed
         self._on_failed = on_failed
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
-        # A page must not wait for the disk to sync, nor a RECEIPT for a page.
         self._page_thread = ThreadPoolExecutor(1, thread_name_prefix="store-pages")
         self.commits = Commits()
         self._journal: Journal | None = None
@@ -52,7 +67,7 @@ class Writer:
         self._is_closed = False
 
     async def start(self) -> Snapshot:
-        """Everything that was kept.
+        """Load everything that was stored.
 
         Raises:
             StoreError: it cannot be had.
@@ -64,7 +79,7 @@ class Writer:
             raise
 
     def write(self, journal: Journal) -> None:
-        """Write what the journal has, be it nothing, now or as soon as the batch at hand is done."""
+        """Write what the journal has, even if that is nothing, now or when the batch at hand is done."""
         self._journal = journal
         if self._writing is not None or self.has_failed or self._is_closed:
             return
@@ -87,7 +102,7 @@ class Writer:
         reading.add_done_callback(partial(self._on_read, request, on_page))
 
     async def close(self, last: Sequence[Write], seconds: float | None = None) -> None:
-        """Write what there still is, and end the store's run: well, unless it has failed. Idempotent.
+        """Write the rest, and end the store's run: well, unless it has failed. Idempotent.
 
         Nothing else is written once it has been called.
 
@@ -96,7 +111,7 @@ class Writer:
 
         Raises:
             StoreStuck: it was not done by then. Its threads go on for as long as the disk hangs.
-            StoreError: what there was could not be written.
+            StoreError: the rest could not be written.
         """
         if self._is_closed:
             return

@@ -11,8 +11,9 @@ import socket
 from collections.abc import Sequence
 
 from nebula.errors import SettingsError
-from nebula.stomp.addresses import Address, parse_address
-from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.addresses import Address
+from nebula.stomp.client.ambient import broker_address
+from nebula.stomp.client.tls import TlsOptions
 
 __all__ = ["cache_partition_of"]
 
@@ -24,13 +25,13 @@ def cache_partition_of(urls: Sequence[str | None], tls: TlsOptions | None) -> st
     It says nothing of passcodes.
 
     Args:
-        urls: as for `parse_address`, in whatever order.
+        urls: as for `broker_address`, in whatever order.
         tls: with the client's certificate; None is what the environment says.
 
     Raises:
         SettingsError: an address, or the certificate, cannot be used.
     """
-    addresses = [parse_address(url) for url in urls]
+    addresses = [broker_address(url) for url in urls]
     certificate = _certificate(tls) if any(one.is_tls for one in addresses) else ""
     known = sorted([_place(one), one.virtual_host, *_identity(one), certificate] for one in addresses)
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]

@@ -70,10 +70,10 @@ from nebula.rpc.streams.reading import DEFAULT_CREDIT, Stream
 from nebula.rpc.wire.envelope import JSON_TYPE, request_body
 from nebula.rpc.wire.replies import reader_of
 from nebula.stomp.client import StompClient
-from nebula.stomp.client_tls import TlsOptions
-from nebula.stomp.link import Link
-from nebula.stomp.messages import SubscribeOptions
-from nebula.stomp.subscription import Subscription
+from nebula.stomp.client.link import Link
+from nebula.stomp.client.messages import SubscribeOptions
+from nebula.stomp.client.subscription import Subscription
+from nebula.stomp.client.tls import TlsOptions
 
 if TYPE_CHECKING:
     from nebula.avro import Schema

@@ -26,7 +26,7 @@ from nebula.rpc.client.resubscribe import Subscriptions
 from nebula.rpc.client.retry import ClientClosed
 from nebula.rpc.wire.brokers import Brand
 from nebula.stomp.client import StompClient
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.waiter import Waiter, new_waiter
 
 __all__ = ["Connection"]
 

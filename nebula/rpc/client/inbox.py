@@ -45,7 +45,7 @@ from nebula.rpc.wire.brokers import brand_of, whole_milliseconds
 from nebula.rpc.wire.cancel import cancel_topic
 from nebula.rpc.wire.envelope import AVRO_TYPE, JSON_TYPE, dump_json
 from nebula.stomp.client import AckMode, Message, Receipt, StompClient
-from nebula.stomp.waiter import Waiter, new_waiter, waiter_maker
+from nebula.waiter import Waiter, new_waiter, waiter_maker
 
 __all__ = ["Inbox", "publish_cancel"]
 

@@ -19,8 +19,8 @@ from nebula.rpc.middleware.chain import Call
 from nebula.rpc.wire.brokers import whole_milliseconds
 from nebula.rpc.wire.envelope import JSON_TYPE, encode_free, request_body
 from nebula.rpc.wire.replies import reader_of
-from nebula.stomp.messages import SubscribeOptions
-from nebula.stomp.subscription import Subscription
+from nebula.stomp.client.messages import SubscribeOptions
+from nebula.stomp.client.subscription import Subscription
 
 if TYPE_CHECKING:
     from nebula.avro import Schema

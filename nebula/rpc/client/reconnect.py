@@ -15,8 +15,8 @@ from nebula.errors import ConnectFailed, NebulaError, OtherContract, OutsideBrok
 from nebula.logs import get_logger
 from nebula.rpc.client.retry import Sleep
 from nebula.rpc.contract.retry import Retry
-from nebula.stomp.addresses import parse_address
 from nebula.stomp.client import StompClient
+from nebula.stomp.client.ambient import broker_address
 
 __all__ = ["BACKOFF", "Addresses", "ConnectionState", "Connections", "OnState", "urls_of"]
 
@@ -282,5 +282,5 @@ def urls_of(url: str | Sequence[str] | None) -> Sequence[str | None]:
     if not urls:
         raise SettingsError("broker: the list of addresses is empty; None takes the usual one")
     for one in urls:
-        parse_address(one)
+        broker_address(one)
     return urls

@@ -11,9 +11,9 @@ from nebula.errors import ConnectionLost, NebulaError, ServerError, fresh
 from nebula.logs import get_logger
 from nebula.rpc.wire.brokers import Brand, brand_of
 from nebula.stomp.client import AckMode, StompClient
-from nebula.stomp.messages import SubscribeOptions
-from nebula.stomp.subscription import Subscription
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.stomp.client.messages import SubscribeOptions
+from nebula.stomp.client.subscription import Subscription
+from nebula.waiter import Waiter, new_waiter
 
 __all__ = ["LastingSubscription", "Subscriptions", "options_for"]
 

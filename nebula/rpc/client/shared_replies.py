@@ -10,7 +10,7 @@ import anyio
 from nebula.rpc.wire.brokers import brand_of
 from nebula.rpc.wire.envelope import BOO
 from nebula.stomp.client import AckMode, Listener, Message, StompClient
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.waiter import Waiter, new_waiter
 
 # A stranger's answer is held so long at most, so that its owner loses a tenth of a second, not more.
 # The jitter keeps two requesters from passing it to and fro in step.

@@ -17,8 +17,8 @@ from nebula.rpc.discovery.registration import WHO
 from nebula.rpc.wire.brokers import Brand, brand_of, instance_queue, whole_milliseconds
 from nebula.rpc.wire.envelope import JSON_TYPE, content_type_of, dump_json, encode, parse
 from nebula.stomp.client import StompClient
-from nebula.stomp.messages import Message
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.stomp.client.messages import Message
+from nebula.waiter import Waiter, new_waiter
 
 __all__ = ["Change", "Presence", "present", "watching"]
 

@@ -16,7 +16,7 @@ from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.wire.brokers import LONGEST_HEADER, Brand
 from nebula.rpc.wire.envelope import JSON_TYPE, Envelope, ascii_json, content_type_of, encode, parse
 from nebula.stomp.client import AckMode, StompClient
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 
 __all__ = ["WHO", "Registration"]
 

@@ -17,7 +17,7 @@ import anyio
 from nebula.rpc.contract.context import Ending, Request
 from nebula.rpc.service.worker_pool import WorkerPool
 from nebula.rpc.wire.cancel import Cancel
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.waiter import Waiter, new_waiter
 
 __all__ = ["Cancellation"]
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from nebula.rpc.contract.verbs import Endpoint
 from nebula.rpc.service.worker_pool import WorkerPool
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 
 __all__ = ["MAX_SET_ASIDE", "ConcurrencyLimit", "ConcurrencyLimits"]
 

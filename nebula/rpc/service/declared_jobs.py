@@ -25,7 +25,7 @@ from nebula.rpc.jobs.service.service import JobService
 from nebula.rpc.jobs.service.verb import JobVerb
 from nebula.rpc.wire.envelope import dump_json
 from nebula.rpc.wire.reply_body import ReplyBody, success
-from nebula.stomp.ambient import ambient_broker
+from nebula.stomp.client.ambient import ambient_broker
 
 DEFAULT_ENGINE: Final = "default"
 

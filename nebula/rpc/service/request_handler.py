@@ -33,7 +33,7 @@ from nebula.rpc.streams.serving import ServedStreams
 from nebula.rpc.wire.brokers import Brand
 from nebula.rpc.wire.cancel import Cancel
 from nebula.rpc.wire.reply_body import ReplyBody, failure
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 
 __all__ = ["RequestHandler", "RequestRules"]
 

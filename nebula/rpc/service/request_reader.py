@@ -16,7 +16,7 @@ from nebula.rpc.contract.context import Request, Surroundings
 from nebula.rpc.wire.cancel import Cancel, PendingCancels
 from nebula.rpc.wire.deadlines import deadline_of
 from nebula.rpc.wire.envelope import BOO, ERROR, SUCCESS, content_type_of, parse
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 
 __all__ = ["RequestReader", "Unhandled", "wants_reply"]
 

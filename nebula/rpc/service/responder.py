@@ -46,8 +46,8 @@ from nebula.rpc.service.shared_client import SharedClient, call_middleware
 from nebula.rpc.service.statistics import Statistics
 from nebula.rpc.service.subscribers import HasSubscribers
 from nebula.stomp.client import StompClient
-from nebula.stomp.client_tls import TlsOptions
-from nebula.stomp.link import Link
+from nebula.stomp.client.link import Link
+from nebula.stomp.client.tls import TlsOptions
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

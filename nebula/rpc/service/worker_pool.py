@@ -24,8 +24,8 @@ from anyio.abc import TaskGroup
 from nebula.errors import ConnectionLost
 from nebula.rpc.contract.context import Request
 from nebula.rpc.middleware.providers import Provided
-from nebula.stomp.messages import Message
-from nebula.stomp.waiter import Waiter, new_waiter, waiter_maker
+from nebula.stomp.client.messages import Message
+from nebula.waiter import Waiter, new_waiter, waiter_maker
 
 __all__ = ["GiveBack", "Handle", "Refuse", "Worker", "WorkerPool", "give_back"]
 

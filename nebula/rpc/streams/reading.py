@@ -19,8 +19,8 @@ from nebula.rpc.wire.brokers import NEBULA, Brand
 from nebula.rpc.wire.digits import whole_number
 from nebula.rpc.wire.envelope import JSON_TYPE, content_type_of, parse
 from nebula.rpc.wire.replies import read_checked, read_value
-from nebula.stomp.messages import Message
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.stomp.client.messages import Message
+from nebula.waiter import Waiter, new_waiter
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -21,8 +21,8 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.streams.credit import Outflow, Part
 from nebula.rpc.streams.threads import ThreadedItems
 from nebula.rpc.wire.envelope import encode
-from nebula.stomp.messages import Receipt
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.stomp.client.messages import Receipt
+from nebula.waiter import Waiter, new_waiter
 
 _log = get_logger(__name__)
 

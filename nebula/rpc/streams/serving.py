@@ -19,7 +19,7 @@ from nebula.rpc.streams.credit import MOST_BYTES, MOST_ITEMS, Outflow
 from nebula.rpc.streams.sending import Letters, PostWithReceipt, ServedStream
 from nebula.rpc.wire.digits import whole_number
 from nebula.rpc.wire.envelope import content_type_of, media_of
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 
 if TYPE_CHECKING:
     from nebula.rpc.contract.signature import Arguments, Signature

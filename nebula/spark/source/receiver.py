@@ -23,10 +23,10 @@ from nebula.record.spool import Spool, Synced
 from nebula.rpc.client.reconnect import Connections
 from nebula.rpc.wire.brokers import NEBULA, brand_of
 from nebula.spark.source.options import StreamOptions
-from nebula.stomp.addresses import parse_address
 from nebula.stomp.client import AckMode, StompClient
-from nebula.stomp.messages import Message, Receipt
-from nebula.stomp.subscription import Subscription
+from nebula.stomp.client.ambient import broker_address
+from nebula.stomp.client.messages import Message, Receipt
+from nebula.stomp.client.subscription import Subscription
 
 _log = get_logger(__name__)
 
@@ -103,7 +103,7 @@ class Receiver:
         # Not at once: a broker that has not seen yet that a killed query has gone may refuse its successor.
         is_patient = self._was_connected or self._now() - self._began < broker.timeout
         if failure is not None and _is_refusal(failure) and not is_patient:
-            why = f"{parse_address(broker.url).place} refuses {self._options.read.destination} ({failure})"
+            why = f"{broker_address(broker.url).place} refuses {self._options.read.destination} ({failure})"
             raise Refused("refused", f"{why}: check the destination, the clientId, and the login's rights")
 
     def commit(self, position: int) -> None:
@@ -141,7 +141,7 @@ class Receiver:
                 if now >= until or (not self._is_busy and now - self._last_arrival >= seconds):
                     return
             elif now - away_since > patience:
-                place = parse_address(self._options.read.broker.url).place
+                place = broker_address(self._options.read.broker.url).place
                 failure = self._connections.last_failure
                 raise ConnectionLost(f"no broker at {place} for {patience:g} s: {failure}")
             sleep(min(0.05, seconds / 4))

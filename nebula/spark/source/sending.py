@@ -14,9 +14,9 @@ from nebula.errors import ConnectionLost, NebulaError
 from nebula.headers import ACCEPTED
 from nebula.rpc.client.reconnect import Connections
 from nebula.spark.source.options import BrokerOptions
-from nebula.stomp.addresses import parse_address
 from nebula.stomp.client import StompClient
-from nebula.stomp.messages import Receipt
+from nebula.stomp.client.ambient import broker_address
+from nebula.stomp.client.messages import Receipt
 
 
 class Outgoing(NamedTuple):
@@ -117,7 +117,7 @@ class Sender:
             self._check()
 
     def _silence(self) -> ConnectionLost:
-        place = parse_address(self._broker.url).place
+        place = broker_address(self._broker.url).place
         failure = self._connections.last_failure
         why = "" if failure is None else f" ({failure})"
         return ConnectionLost(

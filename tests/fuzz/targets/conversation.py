@@ -174,5 +174,5 @@ class _Talk:
         for peer in self._peers.values():
             kinds = [frame[0] for frame in self._heard[peer.name]]
             assert "ERROR" not in kinds[:-1], "something is said after an ERROR"
-        assert not self._broker.broker.waiting or self._disk is not None
+        assert not self._broker.broker.receipts.waiting or self._disk is not None
         assert set(self._broker.broker.sessions) == {self._witness.session.id}

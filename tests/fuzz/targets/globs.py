@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nebula.broker.core.globs import MAX_STARS, compile_glob
+from nebula.broker.core.fixed_limits import MAX_GLOB_STARS
+from nebula.broker.core.globs import compile_glob
 
 # The other matcher takes time in proportion to both lengths multiplied.
 _MOST_CHARACTERS = 400
@@ -69,7 +70,7 @@ def _matches(tokens: list[_Token], name: str) -> bool:
             places = _after_star(places, name, crosses=token == "**")
         else:
             places = {at + 1 for at in places if at < len(name) and _fits(token, name[at])}
-    assert stars <= MAX_STARS
+    assert stars <= MAX_GLOB_STARS
     return len(name) in places
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nebula.stomp.client_protocol import ClientProtocol, State
+from nebula.stomp.client_protocol import ClientProtocol
+from nebula.stomp.client_states import State
 from nebula.stomp.codec import FrameLimits, FrameParser
 from nebula.stomp.dialects import DIALECTS, OPENING, Dialect
 from nebula.stomp.frames import CLIENT_COMMANDS, COMMANDS_WITH_BODY, SERVER_COMMANDS, Frame
@@ -49,7 +50,7 @@ def _parse(pieces: list[bytes], dialect: Dialect, commands: frozenset[str], limi
     frames: list[Frame] = []
     for piece in pieces:
         frames += parser.feed(piece)
-        assert parser.failure is None or not parser._held, "octets are held that nobody will read"
+        assert parser.failure is None or not parser.held, "octets are held that nobody will read"
     for frame in frames:
         _check_frame(frame, commands, limits)
     return frames, parser.failure is None

@@ -112,7 +112,7 @@ class _Listener:
         make_connection = cast("Callable[[], Connection]", lambda: self.receiver)
         self.listener = HttpListener(make_connection, origins=[_ORIGIN], limits=_SMALL)
         self.socket = _Socket()
-        self.socket.set_protocol(self.listener())
+        self.socket.set_protocol(HttpConnection(self.listener))
         self.socket.protocol.connection_made(self.socket)
 
     async def feed(self, pieces: Iterable[bytes]) -> None:

@@ -12,7 +12,7 @@ from nebula.errors import CallTimeout, NebulaError, NoResponder
 from nebula.rpc.errors import StreamBroken
 from nebula.rpc.streams.reading import Incoming
 from nebula.rpc.wire.brokers import RABBITMQ
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 
 SERVICE = "/queue/prices"
 INSTANCE = "/queue/prices.one"

@@ -13,7 +13,7 @@ import pytest
 from nebula.rpc.client.client import Client
 from nebula.rpc.errors import StreamBroken
 from nebula.stomp.client import AckMode, StompClient
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 from tests.rpc.conftest import Serving
 from tests.rpc.streams.market import impatient, read, wait, watch
 

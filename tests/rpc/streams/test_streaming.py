@@ -20,7 +20,7 @@ from nebula.rpc.contract.verbs import verb
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import AckMode, StompClient
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 from tests.rpc.conftest import RunningBroker, Serving
 from tests.rpc.streams.market import (
     SoldOut,

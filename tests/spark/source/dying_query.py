@@ -23,7 +23,7 @@ from nebula import logs
 from nebula.record.spool import Spool
 from nebula.spark.source.options import stream_options
 from nebula.spark.source.stream import StreamReader
-from nebula.stomp.messages import Message
+from nebula.stomp.client.messages import Message
 from tests.dying import calls_of_os, has_died, start
 
 ROWS_PER_BATCH = 4

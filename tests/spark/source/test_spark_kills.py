@@ -17,7 +17,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no type
 import pytest
 
 from nebula import sync
-from nebula.stomp.messages import AckMode
+from nebula.stomp.client.messages import AckMode
 from tests.cli.programs import broker_process
 from tests.spark.source.killed_query import FORWARDED, QUEUE
 

@@ -1,48 +1,46 @@
-"""What the broker asks of every kind of destination."""
+"""The interface of a destination: what the broker asks of queues, topics and last values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
-from nebula.broker.core.messages import Message
-from nebula.broker.core.subscription import Nack, Subscription
+from nebula.broker.core.messages import DestinationKind, Message, Verdict
+from nebula.broker.core.session import Source, Subscription
 
 
-class Destination(Protocol):
-    """What feeds a subscription, and takes back what it does not settle.
+class Destination(Source, Protocol):
+    """Takes messages and feeds subscriptions with them: one queue, all topics, or all last values.
 
-    No method raises for anything a peer may do, and none waits. Messages handed over belong to
-    the destination until it has delivered, dropped or refused them.
+    Topics and last values are one destination each, since a subscription to them may be a glob. Messages
+    handed over belong to the destination until it has delivered, dropped or refused them.
     """
 
-    @property
-    def takes_nacks(self) -> bool:
-        """Whether a NACK means anything here (D.23)."""
+    def send(self, message: Message, now: float) -> Verdict:
+        """Take a message that was judged. Not ACCEPTED: there is no room for it, and nothing has happened."""
         ...
 
-    def attach(self, subscription: Subscription, now: float) -> None:
-        """Feed `subscription` from now on."""
-        ...
 
-    def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:
-        """Stop feeding it and take back what it did not settle.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What an operator sees of a topic or of a last value.
 
-        Args:
-            lost: its connection broke, so that each delivery counts as an attempt.
-        """
-        ...
+    Attributes:
+        consumers: subscriptions, those that are away too; None for a last value, which a glob may reach.
+        waiting: messages that its subscribers have still to get, or subscribers that have to be told of it.
+        stored_bytes: what those messages, or the value, count for in memory.
+        subscriptions: those that are fed by it alone.
+        value: the last one, also that of a deletion; None: it is a topic.
+        is_live: there is a value.
+        owner: the session that the value goes with, if there is one.
+    """
 
-    def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
-        """These are consumed: they were un-ACKed on `subscription`."""
-        ...
-
-    def give_back(
-        self, subscription: Subscription, messages: Sequence[Message], now: float, nack: Nack
-    ) -> None:
-        """These were NACKed."""
-        ...
-
-    def resume(self, subscription: Subscription, now: float) -> None:
-        """Its session can take deliveries again, or its rights have changed."""
-        ...
+    kind: DestinationKind
+    consumers: int | None
+    waiting: int
+    stored_bytes: int
+    subscriptions: Iterable[Subscription] = ()
+    value: Message | None = None
+    is_live: bool = False
+    owner: str | None = None

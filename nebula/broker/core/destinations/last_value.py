@@ -13,18 +13,22 @@ Invariants, checked after each step of the tests:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import count
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.snapshots import Departed, Snapshots
-from nebula.broker.core.destinations.value_feed import TOPIC_COST_BYTES, LastValueTopic, ValueFeed
+from nebula.broker.core.destinations.value_feed import (
+    LAST_VALUE_KIND,
+    TOPIC_COST_BYTES,
+    LastValueTopic,
+    ValueFeed,
+)
 from nebula.broker.core.journal import Journal
-from nebula.broker.core.messages import Head, Kind, Message
+from nebula.broker.core.messages import Head, Message
 from nebula.broker.core.patterns import PatternTable
-from nebula.broker.core.session import SNAPSHOT_END, Session
+from nebula.broker.core.session import SNAPSHOT_END, AckMode, Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
-from nebula.broker.core.subscription import AckMode, Nack, Subscription
 from nebula.headers import RESERVED_VALUE_PREFIX
 
 
@@ -38,7 +42,8 @@ class LastValues:
         key_of: what a destination's value is kept under, where two destinations may share it (D.30).
     """
 
-    takes_nacks = False  # D.23: it stays in flight
+    takes_globs = True
+    subscriber_cost_bytes = 0
 
     def __init__(
         self,
@@ -155,7 +160,7 @@ class LastValues:
     def _delete(self, destination: str, sender: str, usage: Usage) -> None:
         topic = self._topics.get(destination)
         if topic is not None and topic.is_live:
-            head = Head(Kind.LAST_VALUE, destination, sender, (), usage=usage)
+            head = Head(LAST_VALUE_KIND, destination, sender, (), usage=usage)
             # Not by `send`: its key may be another destination's by now.
             key_of, self._key_of = self._key_of, None
             try:
@@ -267,8 +272,7 @@ class LastValues:
 
     def attach(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Feed it from now on, and with what its feed has to tell already."""
-        feed = subscription.feed
-        assert feed is not None
+        feed: ValueFeed = subscription.feed
         feed.subscription = subscription
         self._begin_to_tell(feed, subscription)
 
@@ -277,10 +281,9 @@ class LastValues:
             self._mark_end(feed)
         self._line_up(feed, subscription.session)
 
-    def review(self, subscription: Subscription) -> None:
+    def review(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Rights have changed: what is no longer permitted is struck off its snapshot."""
-        feed = subscription.feed
-        assert feed is not None
+        feed: ValueFeed = subscription.feed
         for topic in list(feed.snapshot or ()):
             if not self._may(feed, topic):
                 self._strike_silently(feed, topic)
@@ -288,16 +291,22 @@ class LastValues:
 
     def release(self, subscription: Subscription) -> None:
         """Its RECEIPT was said: send what waits for that."""
-        feed = subscription.feed
-        assert feed is not None
+        feed: ValueFeed = subscription.feed
         if feed.subscription is subscription:
             feed.is_held = False
             self._line_up(feed, subscription.session)
 
-    def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:  # noqa: ARG002
-        """Feed it no more. That of a durable one remembers what was in flight."""
-        feed = subscription.feed
-        assert feed is not None
+    def detach(
+        self,
+        subscription: Subscription,
+        now: float,  # noqa: ARG002
+        *,
+        lost: bool,  # noqa: ARG002
+        kept: Collection[int] = (),  # noqa: ARG002
+        removes: bool = False,  # noqa: ARG002
+    ) -> bool:
+        """Feed it no more. The feed of a durable one remembers what was in flight."""
+        feed: ValueFeed = subscription.feed
         session = subscription.session
         session.value_credit += feed.in_flight_count
         subscription.unacked.clear()
@@ -314,27 +323,28 @@ class LastValues:
             self.remove(feed)
         feed.snapshot = None
         self._pump(session)
+        return False
 
-    def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:  # noqa: ARG002
+    def drain(self, subscription: Subscription) -> bool:  # noqa: ARG002
+        """A value that was not ACKed is told anew to whoever subscribes again: none stays."""
+        return False
+
+    def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:  # noqa: ARG002
         """These were told; what has changed since goes to the end of the line."""
-        feed = subscription.feed
-        assert feed is not None
+        messages = subscription.settle(number)
+        feed: ValueFeed = subscription.feed
         for message in messages:
             topic = feed.settle(message.number)
             if topic is not None and topic is not feed.marker:
                 self._forget_if_idle(topic)
-        subscription.session.value_credit += len(messages)
-        self._line_up(feed, subscription.session)
+        if messages:
+            subscription.session.value_credit += len(messages)
+            self._line_up(feed, subscription.session)
+        return bool(messages)
 
-    def give_back(
-        self,
-        subscription: Subscription,  # noqa: ARG002
-        messages: Sequence[Message],  # noqa: ARG002
-        now: float,  # noqa: ARG002
-        nack: Nack,  # noqa: ARG002
-    ) -> None:
-        """Never asked for: a NACK is ignored here."""
-        raise AssertionError
+    def give_back(self, subscription: Subscription, number: int, now: float, nack: Nack) -> bool:  # noqa: ARG002
+        """D.23: a NACK means nothing here. The value stays in flight until an ACK."""
+        return False
 
     def resume(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Tell on."""
@@ -438,7 +448,7 @@ class LastValues:
     def _mark_end(self, feed: ValueFeed) -> None:
         """PROTOCOL G, "Snapshot": no value can tell of its end, so that an empty message does."""
         feed.snapshot = None
-        head = Head(Kind.LAST_VALUE, feed.pattern, "", ())
+        head = Head(LAST_VALUE_KIND, feed.pattern, "", ())
         head.headers = (("destination", feed.pattern),)  # nobody sent it
         feed.marker = LastValueTopic(feed.pattern, Message(head, b"", next(self._numbers), 0.0))
         feed.notify(feed.marker)

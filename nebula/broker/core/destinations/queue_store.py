@@ -1,69 +1,152 @@
-"""What a queue holds: in which order, in how much room, for how long, and what of it is on disk."""
+"""The messages of one queue: in which order, in how much room, for how long, and what of them is on disk.
+
+A message is held from `admit` (or `restore`) until `release`, `forget` or a dead letter. While it is held it
+is in one of these places:
+
+- waiting in `line`, in memory or on disk alone (see `paging`);
+- out: un-ACKed on a subscription, which has the reference, or postponed;
+- doomed: taken out by an operator, and still to be dropped.
+
+Invariants, checked after each step of the tests:
+
+- `stored_bytes` is the sum over the messages in memory, wherever they are;
+- each message in memory is charged to one payer: the queue's, or else its sender;
+- the journal was told of exactly those messages that are kept on disk.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Final, TypeAlias
+from heapq import heappop, heappush
+from typing import Protocol, TypeAlias
 
 from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.paging import Line, PriorityLine, paged_bytes
-from nebula.broker.core.destinations.postponed import Postponed
+from nebula.broker.core.destinations.line import Line, PriorityLine
+from nebula.broker.core.destinations.paging import Paging
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.messages import Message
-from nebula.broker.core.policies import QueueRules
+from nebula.broker.core.policies import QueueRules, WhenFull
+from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import KeptLine, PageRequest
-from nebula.broker.core.subscription import PLAIN_NACK, Nack
 
-Bury: TypeAlias = Callable[[Message, str, str, int, Nack], None]
+DeadLetter: TypeAlias = Callable[[Message, str, str, int, Nack], None]
 """Takes a message that nobody consumed: from where, why, how often delivered, and the last NACK."""
 
-# Where memory is scarce, a window is so much smaller.
-SCARCE: Final = 16
+
+class Waiting(Protocol):
+    """A queue that goes on at a commit, or when a message is due."""
+
+    def committed(self, batch: int, now: float) -> None:
+        """This batch is durable."""
+        ...
+
+    def put_back_due(self, now: float, most: int) -> int:
+        """Put back postponed messages that are due. Returns how many."""
+        ...
 
 
-class Holding:
-    """The messages of a queue, waiting and un-ACKed.
+class QueueWork:
+    """Which queues of a broker have something to do, so that the others cost nothing.
+
+    The dictionaries are ordered sets.
+
+    Attributes:
+        large: those that hold much in memory; what is stored can be paged out.
+        expiring: those with messages that will expire.
+        pages: of deep queues, to be read now.
+        postponed: those that had postponed messages at the last look.
+        uncommitted: those with messages that are not delivered until their batch is committed.
+    """
+
+    def __init__(self) -> None:
+        self.large: dict[QueueStore, None] = {}
+        self.expiring: dict[QueueStore, None] = {}
+        self.pages: list[PageRequest] = []
+        self.postponed: dict[Waiting, None] = {}
+        self.uncommitted: dict[Waiting, None] = {}
+
+
+class Postponed:
+    """Messages of one queue that are not to be delivered again before their time (`redelivery-delay`).
+
+    A postponed message counts against the same limits as an un-ACKed one, its payer is the same, and it is in
+    no line. When it is due it goes back to its place there, before all that came later.
+
+    What an earlier run has postponed begins in its line, or on disk alone, and is put apart when its turn
+    comes
+    before its time: so what is apart was always at the front once, and no page brings it a second time.
+
+    Attributes:
+        apart: the messages, by number.
+        due: of these, and of those that are still in their line: when, and the name of the line.
+    """
+
+    __slots__ = ("_heap", "apart", "due")
+
+    def __init__(self) -> None:
+        self.apart: dict[int, Message] = {}
+        self.due: dict[int, tuple[float, str]] = {}
+        # What is forgotten stays here until its time.
+        self._heap: list[tuple[float, int]] = []
+
+    def put_apart(self, message: Message) -> None:
+        """Put a message apart whose time is in `due`."""
+        self.apart[message.number] = message
+        heappush(self._heap, (self.due[message.number][0], message.number))
+
+    def take_due(self, now: float, most: int) -> list[Message]:
+        """Take at most so many that are apart and due, in the order of their times."""
+        taken: list[Message] = []
+        while self._heap and self._heap[0][0] <= now and len(taken) < most:
+            due, number = heappop(self._heap)
+            # It may have been forgotten, and postponed anew.
+            if number in self.apart and self.due[number][0] == due:
+                taken.append(self.apart.pop(number))
+        return taken
+
+
+class QueueStore:
+    """What one queue holds.
 
     Args:
         name: of the queue.
-        account: what all queues hold together.
-        rules: what it may hold, and what happens at that.
-        bury: takes what is dead; None: that is dropped.
-        journal: is told of what is to be kept on disk; None: nothing is.
+        account: what all destinations hold together.
+        work: where the store says that it has something to do.
+        rules: what it may hold, and what happens when it is full.
+        dead_letter: takes what is dead; None: that is dropped.
+        journal: is told of what is kept on disk; None: nothing is.
         keeps_all: all messages are persistent here, whatever their SENDs said.
         has_levels: it has priorities, whatever its rules say: messages were kept so.
         payer: who pays for all messages here; None: each sender pays for its own.
 
     Attributes:
         stored_bytes: what its messages in memory count for.
-        paged_bytes: what those on disk alone count for.
-        is_deep: some are on disk alone.
-        doomed: in memory, but in no line any more: what is still to be dropped.
+        out_count: messages that are un-ACKed or postponed.
+        attempts: failed deliveries by number, of messages that came back: few, so not on every message.
+        postponed: messages that wait for their time; None where there are none.
+        doomed: what is still to be dropped.
     """
 
     # A plain object with more than 29 attributes is slower in CPython 3.11.
     __slots__ = (
         "_account",
-        "_attempts",
-        "_bury",
+        "_dead_letter",
         "_journal",
         "_keeps_all",
-        "_line",
         "_next_expiry",
-        "_paged_by",
-        "_pages_at",
-        "_small_window_bytes",
         "_sweep_at",
-        "_unacked_count",
+        "_work",
+        "attempts",
         "doomed",
-        "is_deep",
+        "line",
         "max_bytes",
         "max_messages",
         "name",
-        "paged_bytes",
+        "out_count",
+        "paging",
         "payer",
+        "postponed",
         "rules",
         "stored_bytes",
     )
@@ -72,9 +155,10 @@ class Holding:
         self,
         name: str,
         account: Account,
+        work: QueueWork,
         rules: QueueRules,
         *,
-        bury: Bury | None = None,
+        dead_letter: DeadLetter | None = None,
         journal: Journal | None = None,
         keeps_all: bool = False,
         has_levels: bool = False,
@@ -85,78 +169,78 @@ class Holding:
         self.rules = rules
         self.max_messages = rules.max_messages
         self.max_bytes = rules.max_bytes
-        self.is_deep = False
-        self.doomed: deque[Message] = deque()
         self.stored_bytes = 0
-        self.paged_bytes = 0
+        self.out_count = 0
+        self.attempts: dict[int, int] = {}
+        self.postponed: Postponed | None = None
+        self.doomed: list[Message] = []
+        has_levels = has_levels or rules.has_priorities
+        self.line: Line | PriorityLine = PriorityLine(name) if has_levels else Line(name)
+        self.paging = Paging(self.line.lines, rules.window_bytes)
         self._account = account
-        self._bury = bury
+        self._work = work
+        self._dead_letter = dead_letter
         self._journal = journal
         self._keeps_all = keeps_all
-        has_levels = has_levels or rules.has_priorities
-        self._line: Line | PriorityLine = PriorityLine(name) if has_levels else Line(name)
-        self._unacked_count = 0
-        # Of messages that came back: how many attempts failed. Few, so not on every message.
-        self._attempts: dict[int, int] = {}
         self._next_expiry: float | None = None
         # How far a sweep for what has expired has come; None: there is none under way.
         self._sweep_at: int | None = None
-        self._small_window_bytes = rules.window_bytes // SCARCE
-        # With more in memory it is looked at what may go.
-        self._pages_at = 0
-        # Who pays how much for messages that are only on disk. Those of an earlier run are counted once they
-        # have been in memory.
-        self._paged_by: Counter[Usage] = Counter()
 
     @property
     def depth(self) -> int:
-        """Messages held, waiting and un-ACKed."""
-        return len(self._line) + self._unacked_count
+        """Messages held, waiting and out."""
+        return len(self.line) + self.out_count
+
+    @property
+    def unacked_count(self) -> int:
+        """Messages that were delivered and not settled."""
+        return self.out_count - self.postponed_count
+
+    @property
+    def postponed_count(self) -> int:
+        """Messages that were NACKed and wait for their time."""
+        return 0 if self.postponed is None else len(self.postponed.apart)
+
+    @property
+    def is_empty(self) -> bool:
+        """It holds nothing."""
+        return not (len(self.line) or self.doomed or self.out_count)
 
     @property
     def may_keep(self) -> bool:
         """Whether its messages may be on disk."""
         return self._journal is not None
 
-    @property
-    def lines(self) -> Sequence[Line]:
-        """What waits, by level."""
-        return self._line.lines
+    def keeps(self, message: Message) -> bool:
+        """Whether this message is kept on disk."""
+        return self._journal is not None and (self._keeps_all or message.head.is_persistent)
 
-    @property
-    def unacked_count(self) -> int:
-        """Messages that were delivered and not settled."""
-        return self._unacked_count - self.postponed_count
+    # --- taking messages in ---
 
-    @property
-    def postponed_count(self) -> int:
-        """Messages that were NACKed and wait for their time."""
-        postponed = self._account.postponed.get(self)
-        return 0 if postponed is None else len(postponed.apart)
+    def admit(self, message: Message, now: float) -> bool:
+        """Hold a new message. False, and nothing done: there is no room for it, and none could be made."""
+        if self._is_full(message) and not self._make_room(message, now):
+            return False
+        payer = self.payer or message.head.usage
+        if self._journal is not None and self.keeps(message):
+            self._journal.put_message(self.line.name_of(message), message, payer)
+        # `Account.hold` written out: every message passes here.
+        size_bytes = message.size_bytes
+        self.stored_bytes += size_bytes
+        self._account.stored_bytes += size_bytes
+        payer.memory_bytes += size_bytes
+        return True
 
-    @property
-    def waiting(self) -> Iterator[Message]:
-        """What waits in memory, in the order of delivery. To be looked at before anything changes."""
-        return self._line.in_memory()
-
-    def attempts_of(self, message: Message) -> int:
-        """How many deliveries of a message that it holds have failed."""
-        return self._attempts.get(message.number, 0)
-
-    def withdraw(self, messages: Collection[Message]) -> None:
-        """Forget these, uncounted: they wait in memory, and somebody else has them from now on."""
-        gone = {message.number for message in messages}
-        # Of a hundred thousand some hundreds go at a time: the others must not be looked at each time.
-        taken = [message for line in self.lines for message in line.take_out(gone)] if gone else []
-        self._line.refresh()
-        if len(taken) < len(gone):
-            taken += self._line.remove(lambda message: message.number in gone)
-        for message in taken:
-            self._forget(message)
-        if self.is_deep:
-            self._refill()
-
-    # --- what is held ---
+    def append(self, message: Message, now: float) -> bool:
+        """Hold a new message at the end of the line; as `admit`."""
+        if not self.admit(message, now):
+            return False
+        self.line.append(message)
+        if self.stored_bytes >= self.paging.small_window_bytes and self._journal is not None:
+            self._work.large[self] = None
+        if message.expires_at is not None:
+            self._note_expiry(message)
+        return True
 
     def restore(self, kept: KeptLine, name: str, messages: Sequence[tuple[Message, int]]) -> None:
         """Take what was kept by an earlier run, in order of arrival, before anything else happens.
@@ -166,15 +250,251 @@ class Holding:
             name: of that line.
             messages: the first of them, each with its deliveries that failed.
         """
-        line = next(each for each in self.lines if each.name == name)
-        line.restore(kept, [message for message, _ in messages])
-        self._line.refresh()
-        for message, _ in messages:
-            self._find_payer(message)
+        line = next(each for each in self.line.lines if each.name == name)
+        self.paging.restore(line, kept, [message for message, _ in messages])
         self._arrive(messages)
-        if line.depot is not None:
-            self.is_deep = True
-            self.paged_bytes += line.depot.size_bytes
+
+    def _arrive(self, messages: Iterable[tuple[Message, int]]) -> None:
+        """Hold what has come from the disk."""
+        for message, attempts in messages:
+            payer = self.payer or message.head.usage
+            self.paging.recharge(payer, message)
+            self.stored_bytes += message.size_bytes
+            self._account.hold(message.size_bytes, payer)
+            self._note_expiry(message)
+            if attempts:
+                self.attempts[message.number] = attempts
+        if self.stored_bytes >= self.paging.small_window_bytes and self._journal is not None:
+            self._work.large[self] = None
+        self.line.refresh()
+
+    # --- room ---
+
+    @property
+    def loses_oldest(self) -> bool:
+        """Whether the oldest message makes room for a new one."""
+        return self.rules.when_full is not WhenFull.REJECT
+
+    def could_hold(self, size_bytes: int) -> bool:
+        """Whether there would be room for it if nothing else were held."""
+        return size_bytes <= min(self.max_bytes, self.rules.max_memory_bytes, self._account.max_bytes)
+
+    def could_keep(self, message: Message) -> bool:
+        """Whether it may be written to the disk, if it is kept there."""
+        account, payer = self._account, self.payer or message.head.usage
+        if not (account.is_disk_low or payer.is_disk_full) or not self.keeps(message):
+            return True
+        # A message that becomes a dead letter frees its sender's share: without this the sender could fill
+        # the disk.
+        return message.head.is_moved and (account.is_disk_low or payer is not account.dead)
+
+    def could_take(self, messages: int, size_bytes: int) -> bool:
+        """Whether so many more would find room, or make some."""
+        more_bytes = size_bytes + self.stored_bytes - self.rules.max_memory_bytes
+        over_bytes = size_bytes + self.stored_bytes + self.paging.paged_bytes - self.max_bytes
+        over = messages + self.depth - self.max_messages
+        if over <= 0 and over_bytes <= 0 and more_bytes <= 0:
+            return True
+        if not self.loses_oldest:
+            return False
+        if self.paging.is_deep:
+            # It is dropped when it comes from the disk.
+            return not self._account.is_disk_low
+        # Un-ACKed messages stay. Mostly the first one or two that wait are enough.
+        for message in self.line.in_memory():
+            over -= 1
+            over_bytes -= message.size_bytes
+            more_bytes -= message.size_bytes
+            if over <= 0 and over_bytes <= 0 and more_bytes <= 0:
+                return True
+        return False
+
+    def could_accept(self, message: Message, beside: Message) -> bool:
+        """Whether `message` would find room here when `beside` has taken some elsewhere."""
+        return (
+            self.could_take(1, message.size_bytes)
+            and self.could_hold(message.size_bytes)
+            and self.could_keep(message)
+            and self._account.has_room_for(message.size_bytes + beside.size_bytes, message.head.usage)
+        )
+
+    def is_ready_for(self, size_bytes: int, sender: Usage) -> bool:
+        """Whether a sender that waits for room may go on: with a margin, so that senders do not flutter."""
+        account, payer = self._account, self.payer or sender
+        return (
+            (self.stored_bytes + self.paging.paged_bytes) * 8 < self.max_bytes * 7
+            and self.stored_bytes * 8 < self.rules.max_memory_bytes * 7
+            and self.depth * 8 < self.max_messages * 7
+            and not account.is_nearly_full(payer)
+            # A message may be larger than the margin. What else could go to make room has gone already.
+            and self.stored_bytes + self.paging.paged_bytes + size_bytes <= self.max_bytes
+            and self.stored_bytes + size_bytes <= self.rules.max_memory_bytes
+            and self.depth < self.max_messages
+            and not account.is_disk_low
+            and account.has_room_for(size_bytes, payer)
+        )
+
+    def _is_full(self, message: Message) -> bool:
+        stored_bytes = self.stored_bytes + message.size_bytes
+        account, payer = self._account, self.payer or message.head.usage
+        return (
+            stored_bytes + self.paging.paged_bytes > self.max_bytes
+            or stored_bytes > self.rules.max_memory_bytes
+            or (
+                account.stored_bytes + message.size_bytes > account.watermark_bytes
+                and not self._has_memory_for(message)
+            )
+            or len(self.line) + self.out_count >= self.max_messages
+            # `Usage.is_disk_full` written out, as all that is sent passes here.
+            or (
+                (account.is_disk_low or payer.disk_bytes >= payer.most_disk_bytes)
+                and not self.could_keep(message)
+            )
+        )
+
+    def _make_room(self, message: Message, now: float) -> bool:
+        """Lose what waits longest, where that is the way of this queue, and helps."""
+        rules, line = self.rules, self.line
+        # What is dead is still held, by another queue.
+        freed_bytes = self.stored_bytes if rules.when_full is WhenFull.DROP_OLDEST else 0
+        if (
+            not self.loses_oldest
+            or not self.could_hold(message.size_bytes)
+            or not self.could_keep(message)
+            or not self._has_memory_for(message, freed_bytes)
+        ):
+            return False
+        payer = self.payer or message.head.usage
+        while line.front and self._is_full(message):
+            # A sender whose share is used up replaces only its own.
+            if not self._has_memory_for(message) and (self.payer or line.front[0].head.usage) is not payer:
+                break
+            self._lose_oldest(now)
+        if not self.paging.is_deep:
+            return not self._is_full(message)
+        self.refill()
+        # What waits longest may be on disk: it is lost when it comes from there.
+        return not self._is_full(message) or (self._has_memory_for(message) and not self._account.is_disk_low)
+
+    def _has_memory_for(self, message: Message, freed_bytes: int = 0) -> bool:
+        """Whether its payer has room for it in the broker's memory; it has if that was said before."""
+        account = self._account
+        return message is account.judged or account.has_room_for(
+            message.size_bytes - freed_bytes, self.payer or message.head.usage
+        )
+
+    def _trim(self, now: float) -> None:
+        """Lose what was kept beyond the limits while it was on disk, where that is the way of this queue.
+
+        Any other keeps what it has promised: it may take more room in memory than it did on disk, and its
+        limits may be lower than they were.
+        """
+        if not self.loses_oldest:
+            return
+        while self.line.front and (
+            self.stored_bytes + self.paging.paged_bytes > self.max_bytes or self.depth > self.max_messages
+        ):
+            self._lose_oldest(now)
+
+    def _lose_oldest(self, now: float) -> None:
+        message = self.line.shed()
+        if self.rules.when_full is WhenFull.DEAD_LETTER:
+            self.let_die(message, "full", now)
+        else:
+            self.drop([message], "full")
+
+    # --- letting messages go ---
+
+    def release(self, messages: Sequence[Message]) -> None:
+        """Forget un-ACKed messages: they are consumed."""
+        self.out_count -= len(messages)
+        attempts, payer, journal = self.attempts, self.payer, self._journal
+        released_bytes = 0
+        for message in messages:
+            size_bytes = message.size_bytes
+            released_bytes += size_bytes
+            who = payer or message.head.usage
+            who.memory_bytes -= size_bytes
+            if attempts:
+                attempts.pop(message.number, None)
+            if journal is not None and self.keeps(message):
+                journal.drop_message(self.line.name_of(message), message, who)
+        self.stored_bytes -= released_bytes
+        self._account.stored_bytes -= released_bytes
+
+    def forget(self, message: Message) -> None:
+        """Forget a message that is in no place any more, wherever it was."""
+        payer = self.payer or message.head.usage
+        self.stored_bytes -= message.size_bytes
+        self._account.release(message.size_bytes, payer)
+        self.attempts.pop(message.number, None)
+        if self.postponed is not None:
+            self._forget_time(self.postponed, message)
+        if self._journal is not None and self.keeps(message):
+            self._journal.drop_message(self.line.name_of(message), message, payer)
+
+    def drop(self, messages: Iterable[Message], reason: str) -> None:
+        """Forget messages, and count them as lost."""
+        for message in messages:
+            self.forget(message)
+            self._account.drop(message.head, reason)
+
+    def let_die(
+        self, message: Message, reason: str, now: float, nack: Nack = PLAIN_NACK, *, more_attempts: int = 0
+    ) -> None:
+        """Forget a message and make a dead letter of it. A request that is over by now is dropped: nobody
+        waits for its reply."""
+        if message.has_expired(now):
+            reason = "expired"
+        if self._dead_letter is None or (reason == "expired" and message.is_request):
+            self.drop([message], reason)
+            return
+        deliveries = self.attempts.get(message.number, 0) + more_attempts
+        self.forget(message)
+        # Not our name: that of a queue which is bound to topics is no destination.
+        self._dead_letter(message, message.head.destination, reason, deliveries, nack)
+
+    def reject(self, messages: Sequence[Message], now: float, nack: Nack) -> None:
+        """Make dead letters of un-ACKed messages: their consumer wants nobody to have them."""
+        self.out_count -= len(messages)
+        for message in messages:
+            self.let_die(message, "rejected", now, nack, more_attempts=1)
+
+    def take_back(
+        self, messages: Iterable[Message], now: float, *, counted: bool, nack: Nack = PLAIN_NACK
+    ) -> None:
+        """Requeue un-ACKed messages, at the front and in order of arrival, or postpone them as the NACK says.
+
+        Args:
+            counted: it was an attempt. After too many of them a message is dead.
+        """
+        returned = []
+        max_deliveries = self.rules.max_deliveries
+        for message in messages:
+            self.out_count -= 1
+            attempts = self.attempts.get(message.number, 0) + counted
+            if max_deliveries is not None and attempts >= max_deliveries:
+                self.let_die(message, "exhausted", now, nack, more_attempts=counted)
+                continue
+            self.attempts[message.number] = attempts
+            if nack.delay:
+                self._postpone(message, now + nack.delay)
+            else:
+                returned.append(message)
+                self._note_expiry(message)
+            if counted and self._journal is not None and self.keeps(message):
+                self._journal.put_again(self.line.name_of(message), message, attempts)
+        if returned:
+            self.line.put_back(returned)
+
+    def withdraw(self, messages: Collection[Message]) -> None:
+        """Forget these, uncounted: they wait in memory, and somebody else has them from now on."""
+        gone = {message.number for message in messages}
+        # Of a hundred thousand some hundreds go at a time: the others must not be looked at each time.
+        for message in [each for line in self.line.lines for each in line.take_out(gone)] if gone else []:
+            self.forget(message)
+        self.line.refresh()
+        self.refill()
 
     def clear(self, reason: str) -> int:
         """Drop and count all that waits. Returns how many that were."""
@@ -190,20 +510,23 @@ class Holding:
         Returns:
             How many that were.
         """
-        count = len(self._line) + self._doom_postponed()
-        self.clear_paged(reason)
-        for line in self.lines:
+        count = len(self.line) + self._doom_postponed()
+        for name, paged in self.paging.forget():
+            assert self._journal is not None
+            self._account.dropped[reason] += paged.count
+            self._journal.drop_messages(name, paged.after, paged.up_to)
+        for line in self.line.lines:
             self.doomed.extend(line.front)
             line.front.clear()
-        self._line.refresh()
+        self.line.refresh()
         return count
 
     def _doom_postponed(self) -> int:
-        postponed = self._account.postponed.pop(self, None)
+        postponed, self.postponed = self.postponed, None
         if postponed is None:
             return 0
         self.doomed.extend(postponed.apart.values())
-        self._unacked_count -= len(postponed.apart)
+        self.out_count -= len(postponed.apart)
         if self._journal is not None:
             for number, (_, line) in postponed.due.items():
                 self._journal.drop_postponed(line, number)
@@ -211,24 +534,12 @@ class Holding:
 
     def forget_doomed(self, reason: str, most: int) -> bool:
         """Drop and count so many of what was taken out. Returns whether some are left."""
-        doomed = self.doomed
-        self._drop([doomed.popleft() for _ in range(min(most, len(doomed)))], reason)
-        return bool(doomed)
+        gone = self.doomed[:most]
+        del self.doomed[:most]
+        self.drop(gone, reason)
+        return bool(self.doomed)
 
-    def clear_paged(self, reason: str) -> int:
-        """Drop and count what is on disk alone. Returns how many that were."""
-        count = 0
-        for line in self.lines:
-            depot = line.forget_paged()
-            if depot is not None:
-                assert self._journal is not None
-                self.paged_bytes -= depot.size_bytes
-                self._account.dropped[reason] += depot.count
-                self._journal.drop_messages(line.name, depot.after, depot.up_to)
-                count += depot.count
-        self._line.refresh()
-        self._find_depth()
-        return count
+    # --- time ---
 
     def expire(self, now: float, most: int) -> int:
         """Let die what has expired and is in memory; what is on disk alone, when it comes from there.
@@ -249,7 +560,7 @@ class Holding:
             self._sweep_at, self._next_expiry = 0, None
         count = 0
         while count < most:
-            kept, expired = self._line.sweep(self._sweep_at, most - count, lambda each: each.has_expired(now))
+            kept, expired = self.line.sweep(self._sweep_at, most - count, lambda each: each.has_expired(now))
             if not kept and not expired:
                 self._sweep_at = None
                 break
@@ -259,283 +570,137 @@ class Holding:
             for message in kept:
                 self._note_expiry(message)
             for message in expired:
-                self._let_die(message, "expired", self._attempts.get(message.number, 0), now)
+                self.let_die(message, "expired", now)
         if self._sweep_at is None and self._next_expiry is None:
-            self._account.expiring.pop(self, None)
-        if self.is_deep:
-            self._refill()
+            self._work.expiring.pop(self, None)
+        self.refill()
         return count
 
-    # --- paging: see `line` ---
+    def _note_expiry(self, message: Message) -> None:
+        at = message.expires_at
+        if at is not None and (self._next_expiry is None or at < self._next_expiry):
+            self._next_expiry = at
+            self._work.expiring[self] = None
 
-    def page_out(self, up_to: int, *, is_scarce: bool) -> None:
+    def restore_postponed(self, number: int, line: str, due: float) -> None:
+        """A message of this line, in memory or on disk, was postponed until then by an earlier run."""
+        self._postponements().due[number] = due, line
+
+    def _postpone(self, message: Message, due: float) -> None:
+        """Put a message apart. It still counts as out, though nobody has it."""
+        self.out_count += 1
+        line, postponed = self.line.name_of(message), self._postponements()
+        # A dead letter or a drop has its time too.
+        at = due if message.expires_at is None else min(due, message.expires_at)
+        postponed.due[message.number] = at, line
+        postponed.put_apart(message)
+        if self._journal is not None and self.keeps(message):
+            self._journal.put_postponed(line, message.number, at)
+
+    def _postponements(self) -> Postponed:
+        if self.postponed is None:
+            self.postponed = Postponed()
+        return self.postponed
+
+    def put_back_due(self, now: float, most: int) -> int:
+        """Put back what is due, each in its place. Returns how many."""
+        if self.postponed is None:
+            return 0
+        postponed = self.postponed
+        returned = postponed.take_due(now, most)
+        for message in returned:
+            self.out_count -= 1
+            self._note_expiry(message)
+            self._forget_time(postponed, message)
+        if returned:
+            self.line.put_back(returned)
+        return len(returned)
+
+    def waits_for_its_time(self, message: Message, now: float) -> bool:
+        """Whether a message whose turn has come was postponed by an earlier run: then it is put apart."""
+        postponed = self.postponed
+        time = None if postponed is None else postponed.due.get(message.number)
+        if postponed is None or time is None:
+            return False
+        if time[0] <= now:
+            self._forget_time(postponed, message)
+            return False
+        self.out_count += 1
+        # It has left its place, and its row may not be paged from now on.
+        self.attempts.setdefault(message.number, 0)
+        postponed.put_apart(message)
+        return True
+
+    def _forget_time(self, postponed: Postponed, message: Message) -> None:
+        """It may be delivered at any time, or is gone."""
+        time = postponed.due.pop(message.number, None)
+        if time is None:
+            return
+        if not postponed.due:
+            self.postponed = None
+        if self._journal is not None and self.keeps(message):
+            self._journal.drop_postponed(time[1], message.number)
+
+    # --- paging ---
+
+    def page_out(self, up_to: int) -> None:
         """Let go what the store has, beyond the window. Costs nothing until the queue has grown by a part.
 
         Args:
             up_to: the highest number that the store has.
-            is_scarce: the broker's memory is used up by half, so that the window is a small one.
         """
-        window_bytes = self._small_window_bytes if is_scarce else self.rules.window_bytes
-        self._pages_at = min(self._pages_at, self.stored_bytes + window_bytes // 4)
-        if self.stored_bytes <= max(window_bytes, self._pages_at):
-            if not self.is_deep and self.stored_bytes < self._small_window_bytes:
-                self._account.large.pop(self, None)
+        paging = self.paging
+        gone = paging.page_out(up_to, self.stored_bytes, self._may_go, is_scarce=self._is_scarce)
+        if gone is None:
+            if not paging.is_deep and self.stored_bytes < paging.small_window_bytes:
+                self._work.large.pop(self, None)
             return
-        for line in self.lines:
-            gone = line.page_out(up_to, window_bytes // 2, self._may_go)
-            released_bytes = 0
-            for message in gone:
-                size_bytes, head = message.size_bytes, message.head
-                payer = self.payer or head.usage
-                payer.memory_bytes -= size_bytes
-                self._paged_by[payer] += size_bytes + head.text_characters
-                released_bytes += size_bytes
-            self.stored_bytes -= released_bytes
-            self._account.stored_bytes -= released_bytes
-            self.paged_bytes += paged_bytes(len(gone), sum(len(message.body) for message in gone))
-        self._line.refresh()
-        self._pages_at = self.stored_bytes + max(window_bytes // 4, self.stored_bytes // 8)
-        self.is_deep = any(line.depot is not None for line in self.lines)
+        for message in gone:
+            payer = self.payer or message.head.usage
+            self.stored_bytes -= message.size_bytes
+            self._account.release(message.size_bytes, payer)
+            paging.charge(payer, message)
+        self.line.refresh()
 
-    def _refill(self) -> None:
+    def _may_go(self, message: Message) -> bool:
+        # What came back has a count that its row may not have yet.
+        return self.keeps(message) and message.number not in self.attempts
+
+    def refill(self) -> None:
         """Ask for the pages that are wanted now, so that what waits can go on.
 
         Not while what is un-ACKed takes all the memory it may: they are asked for when it is settled.
         """
-        # A page has bodies for half a window; small ones cost some times that to keep.
-        most_bytes = self._most_from_disk_bytes
-        margin_bytes = min(4 * self.rules.window_bytes, most_bytes // 2)
-        if self._unacked_count and self.stored_bytes > most_bytes - margin_bytes:
+        if not self.paging.is_deep:
             return
-        is_scarce = self._is_scarce
-        window_bytes = self._small_window_bytes if is_scarce else self.rules.window_bytes
-        for line in self.lines:
-            page = None if is_scarce and line.front else line.wanted_page(self, window_bytes)
-            if page is not None:
-                self._account.pages.append(page)
+        account = self._account
+        # Consumers that ACK in groups must go on where the broker's memory is used up by others.
+        most_bytes = self.rules.max_memory_bytes // (4 if account.stored_bytes >= account.max_bytes else 1)
+        # A page has bodies for half a window; small ones cost some times that to keep.
+        margin_bytes = min(4 * self.rules.window_bytes, most_bytes // 2)
+        if not self.out_count or self.stored_bytes <= most_bytes - margin_bytes:
+            self._work.pages.extend(self.paging.wanted_pages(self, is_scarce=self._is_scarce))
 
     def page_after(self, request: PageRequest, last: int) -> PageRequest | None:
-        """Ask for the page behind one that was just read, before it is put here; see `Line.page_after`."""
-        # Where nobody drinks them as they come, two might be too much for the memory.
-        if self._unacked_count or self._is_scarce:
-            return None
-        line = next(each for each in self.lines if each.name == request.line)
-        return line.page_after(request, last)
+        """Ask for the page behind one that was just read, before it is put here; see `Paging.page_after`."""
+        # Where nobody takes them as they come, two might be too much for the memory.
+        return None if self.out_count or self._is_scarce else self.paging.page_after(request, last)
+
+    def take_page(self, request: PageRequest, page: Sequence[tuple[Message, int]], now: float) -> None:
+        """Put a page that was asked for behind what waits in memory; see `Paging.take_page`."""
+        arrived = self.paging.take_page(request, page)
+        if arrived is not None:
+            self._arrive(arrived)
+            self.paging.settle()
+            self.refill()
+        self._trim(now)
+        self.refill()
 
     @property
     def _is_scarce(self) -> bool:
         # Many queues that are read at once must not fill the broker's memory with pages.
         return self._account.stored_bytes > self._account.max_bytes // 2
 
-    @property
-    def _most_from_disk_bytes(self) -> int:
-        # Consumers that ACK in groups must go on where the broker's memory is used up by others.
-        is_scarce = self._account.stored_bytes >= self._account.max_bytes
-        return self.rules.max_memory_bytes // (4 if is_scarce else 1)
-
-    def put_page(self, request: PageRequest, page: Sequence[tuple[Message, int]]) -> None:
-        """Put a page that was asked for behind what waits in memory.
-
-        Args:
-            page: its messages, each with its deliveries that failed.
-        """
-        line = next(each for each in self.lines if each.name == request.line)
-        found = line.take_page(request, [message for message, _ in page])
-        if found is None:
-            return
-        fresh, size_bytes = found
-        self.paged_bytes -= size_bytes
-        arrived = [each for each in page if each[0].number in fresh]
-        for message, _ in arrived:
-            self._find_payer(message)
-        self._arrive(arrived)
-        self._line.refresh()
-        self._find_depth()
-        self._refill()
-
-    def _find_depth(self) -> None:
-        self.is_deep = any(line.depot is not None for line in self.lines)
-        if not self.is_deep:
-            # Not all payers of an earlier run's messages are known.
-            for payer, size_bytes in self._paged_by.items():
-                payer.disk_bytes -= size_bytes
-            self._paged_by.clear()
-
-    def _find_payer(self, message: Message) -> None:
-        """Charge a message that is read from disk to its sender, if it was not charged yet."""
-        payer = self.payer or message.head.usage
-        if self._paged_by[payer] >= message.disk_bytes:
-            self._paged_by[payer] -= message.disk_bytes
-        else:
-            payer.disk_bytes += message.disk_bytes
-
-    def _arrive(self, messages: Iterable[tuple[Message, int]]) -> None:
-        """Count what has come from the disk."""
-        for message, attempts in messages:
-            self._hold(message)
-            self._note_expiry(message)
-            if attempts:
-                self._attempts[message.number] = attempts
-        self._note_size()
-
-    def _may_go(self, message: Message) -> bool:
-        # What came back has a count that its row may not have yet.
-        return self._keeps(message) and message.number not in self._attempts
-
-    # --- one message ---
-
-    def _take_back(
-        self, messages: Iterable[Message], now: float, *, counted: bool, nack: Nack = PLAIN_NACK
-    ) -> None:
-        """Requeue what a subscription did not consume, at the front and in order of arrival; or put it apart
-        for as long as the NACK says."""
-        returned = []
-        max_deliveries = self.rules.max_deliveries
-        for message in messages:
-            self._unacked_count -= 1
-            attempts = self._attempts.get(message.number, 0) + counted
-            if max_deliveries is not None and attempts >= max_deliveries:
-                self._let_die(message, "exhausted", attempts, now, nack)
-            else:
-                self._attempts[message.number] = attempts
-                if nack.delay:
-                    self._postpone(message, now + nack.delay)
-                else:
-                    returned.append(message)
-                    self._note_expiry(message)
-                if counted and self._journal is not None and self._keeps(message):
-                    self._journal.put_again(self._line.name_of(message), message, attempts)
-        if returned:
-            self._line.put_back(returned)
-
-    # --- what is postponed ---
-
-    def restore_postponed(self, number: int, line: str, due: float) -> None:
-        """A message of this line, in memory or on disk, was postponed until then by an earlier run."""
-        self._account.postponed.setdefault(self, Postponed()).due[number] = due, line
-
-    def _postpone(self, message: Message, due: float) -> None:
-        """Put a message apart. It still counts as taken and not settled, though nobody has it."""
-        self._unacked_count += 1
-        line = self._line.name_of(message)
-        # A dead letter or a drop has its time too.
-        at = due if message.expires_at is None else min(due, message.expires_at)
-        self._account.postponed.setdefault(self, Postponed()).add(message, line, at)
-        if self._journal is not None and self._keeps(message):
-            self._journal.put_postponed(line, message.number, at)
-
-    def put_back_due(self, now: float, most: int) -> int:
-        """Put back what is due, each in its place. Returns how many."""
-        postponed = self._account.postponed[self]
-        returned = postponed.take_due(now, most)
-        for message in returned:
-            self._unacked_count -= 1
-            self._note_expiry(message)
-            self._forget_time(message)
-        if returned:
-            self._line.put_back(returned)
-        return len(returned)
-
-    def _waits_for_its_time(self, message: Message, postponed: Postponed, now: float) -> bool:
-        """Whether a message whose turn has come was postponed by an earlier run: then it is put apart."""
-        time = postponed.due.get(message.number)
-        if time is None:
-            return False
-        if time[0] <= now:
-            self._forget_time(message)
-            return False
-        self._unacked_count += 1
-        # It has left its place, and its row may not be paged from now on.
-        self._attempts.setdefault(message.number, 0)
-        postponed.put_apart(message)
-        return True
-
-    def _forget_time(self, message: Message) -> None:
-        """It may be delivered at any time, or is gone."""
-        postponed = self._account.postponed.get(self)
-        time = None if postponed is None else postponed.due.pop(message.number, None)
-        if postponed is None or time is None:
-            return
-        if not postponed.due:
-            del self._account.postponed[self]
-        if self._journal is not None and self._keeps(message):
-            self._journal.drop_postponed(time[1], message.number)
-
-    def _keeps(self, message: Message) -> bool:
-        return self._keeps_all or message.head.is_persistent
-
-    def _wait(self, message: Message) -> None:
-        self._line.append(message)
-        self._hold(message)
-        self._note_size()
-        if message.expires_at is not None:
-            self._note_expiry(message)
-
-    def _note_size(self) -> None:
-        if self.stored_bytes >= self._small_window_bytes and self._journal is not None:
-            self._account.large[self] = None
-
-    # `Account.hold` and `release` inlined: every message that waits passes here.
-
-    def _hold(self, message: Message) -> None:
-        size_bytes = message.size_bytes
-        self.stored_bytes += size_bytes
-        self._account.stored_bytes += size_bytes
-        (self.payer or message.head.usage).memory_bytes += size_bytes
-
-    def _let_go(self, message: Message) -> None:
-        size_bytes = message.size_bytes
-        self.stored_bytes -= size_bytes
-        self._account.stored_bytes -= size_bytes
-        (self.payer or message.head.usage).memory_bytes -= size_bytes
-
-    def _release(self, messages: Sequence[Message]) -> None:
-        """Forget un-ACKed messages: they are consumed."""
-        self._unacked_count -= len(messages)
-        attempts, payer = self._attempts, self.payer
-        released_bytes = 0
-        for message in messages:
-            size_bytes = message.size_bytes
-            released_bytes += size_bytes
-            who = payer or message.head.usage
-            who.memory_bytes -= size_bytes
-            if attempts:
-                attempts.pop(message.number, None)
-            if self._journal is not None and self._keeps(message):
-                self._journal.drop_message(self._line.name_of(message), message, who)
-        self.stored_bytes -= released_bytes
-        self._account.stored_bytes -= released_bytes
-
-    def _let_die(
-        self, message: Message, reason: str, deliveries: int, now: float, nack: Nack = PLAIN_NACK
-    ) -> None:
-        """To the dead-letter queue, or nowhere: a request that is over by now is of use to nobody."""
-        if message.has_expired(now):
-            reason = "expired"
-        if self._bury is None or (reason == "expired" and message.is_request):
-            self._drop([message], reason)
-            return
-        self._forget(message)
-        # Not our name: that of a queue which is bound to topics is no destination.
-        self._bury(message, message.head.destination, reason, deliveries, nack)
-
-    def _drop(self, messages: Iterable[Message], reason: str) -> None:
-        """Forget messages that were counted as stored, and count them as lost."""
-        for message in messages:
-            self._forget(message)
-            self._account.drop(message.head, reason)
-
-    def _forget(self, message: Message) -> None:
-        self._let_go(message)
-        self._attempts.pop(message.number, None)
-        if self._account.postponed:
-            self._forget_time(message)
-        if self._journal is not None and self._keeps(message):
-            payer = self.payer or message.head.usage
-            self._journal.drop_message(self._line.name_of(message), message, payer)
-
-    def _note_expiry(self, message: Message) -> None:
-        at = message.expires_at
-        if at is not None and (self._next_expiry is None or at < self._next_expiry):
-            self._next_expiry = at
-            self._account.expiring[self] = None
+    def waiting(self) -> Iterator[Message]:
+        """What waits in memory, in the order of delivery. To be looked at before anything changes."""
+        return self.line.in_memory()

@@ -5,34 +5,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Final
 
 from nebula import headers as names
 from nebula.broker.core.access import Rights
 from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, QUEUE_KIND, Queue
+from nebula.broker.core.destinations.queue_store import QueueStore, QueueWork
+from nebula.broker.core.fixed_limits import (
+    EXPIRED_AT_ONCE,
+    MAX_RETIRED_INBOXES,
+    PUT_BACK_AT_ONCE,
+    RETIRED_INBOX_SECONDS,
+)
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Head, Kind, Message, Verdict
+from nebula.broker.core.messages import Head, Message, Verdict
 from nebula.broker.core.notes import MESSAGES_DEAD
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable, QueueRules, WhenFull
+from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
-from nebula.broker.core.subscription import PLAIN_NACK, Nack
-
-# PROTOCOL G: the name of an inbox that is gone is not given out again for an hour. So many
-# names are remembered at most, some 150 bytes each; the oldest of the principal that has most are forgotten
-# first.
-_RETIRED_INBOX_SECONDS = 3600.0
-_MAX_RETIRED_INBOXES = 100_000
-
-# Memory that CPython uses for an empty queue, measured by tests/broker/test_costs.py.
-QUEUE_COST_BYTES: Final = 3_200
-
-# Of messages that may have expired so many are looked at in one go, over all queues: some 10 ms.
-_SWEPT_AT_ONCE = 20_000
-
-# Of postponed messages that are due so many are put back in one go, over all queues: some 10 ms.
-_PUT_BACK_AT_ONCE = 5_000
 
 
 class Queues:
@@ -46,6 +37,9 @@ class Queues:
         journal: is told of what is to be kept on disk; None: nothing is.
         wall_offset: what makes wall-clock time (seconds since 1970) of the broker's own.
         dead_letter: name of the queue for messages that nobody consumed.
+
+    Attributes:
+        work: which queues have something to do, those bound to topics too.
     """
 
     def __init__(
@@ -60,6 +54,7 @@ class Queues:
         dead_letter: str = names.DEAD_LETTER_QUEUE,
     ) -> None:
         self.dead_letter = dead_letter
+        self.work = QueueWork()
         self._account = account
         self._limits = limits
         self._policies = policies
@@ -114,29 +109,37 @@ class Queues:
         payer = self._account.own if name == names.BROKER_QUEUE else None
         if is_dead_letter:
             payer = self._account.dead
-        return Queue(
+        # A crash ends the last subscription, and the queue with it: nothing need be stored.
+        journal = None if auto_delete or is_inbox else self._journal
+        store = QueueStore(
             name,
             self._account,
+            self.work,
             self._rules(name, is_dead_letter=is_dead_letter),
             # Anybody may send to the broker's own service: nobody's dead letters go for what that rejects.
-            bury=None if is_reserved or is_dead_letter else self._bury,
-            # A crash ends the last subscription, and the queue with it: nothing need be stored.
-            journal=None if auto_delete or is_inbox else self._journal,
-            # D.48: an inbox exists through its subscription only, whatever that asked for.
-            auto_delete=auto_delete or is_inbox,
-            is_inbox=is_inbox,
+            dead_letter=None if is_reserved or is_dead_letter else self._bury,
+            journal=journal,
             keeps_all=name in self._copies,
             # Operators' requests go before what anybody may send there.
             has_levels=has_levels or name == names.BROKER_QUEUE,
             # Messages that a peer does not take from its inbox must not use up the shares of their senders.
             payer=owner if is_inbox else payer,
-            owner=owner,
+        )
+        return Queue(
+            store,
+            self.work,
+            owner,
+            journal=journal,
+            # D.48: an inbox exists through its subscription only, whatever that asked for.
+            auto_delete=auto_delete or is_inbox,
+            is_inbox=is_inbox,
+            on_left=self.forget_if_idle,
         )
 
     def keeps(self, name: str) -> bool:
         """Whether messages of this queue may be stored."""
         queue = self._by_name.get(name)
-        return queue is None or queue.may_keep
+        return queue is None or queue.store.may_keep
 
     def _rules(self, name: str, *, is_dead_letter: bool) -> QueueRules:
         policy = self._policies.lookup(name) or DestinationPolicy()
@@ -161,6 +164,7 @@ class Queues:
         *,
         is_durable: bool,
         when_full: WhenFull = WhenFull.REJECT,
+        on_left: Callable[[Queue, float], None] | None = None,
     ) -> Queue:
         """A queue for one subscription to topics. It is nobody else's, and not among the others.
 
@@ -168,6 +172,7 @@ class Queues:
             owner: whose subscription it is. It asked for the messages, so it pays for them.
             when_full: of one that is not durable: what happens when its subscriber does not keep up. With
                 REJECT that is ended.
+            on_left: called when its subscription has ended.
         """
         limits = self._limits
         # What waits for somebody who is there is bounded as his outbox is: more, and he is too slow.
@@ -180,17 +185,25 @@ class Queues:
             max_deliveries=limits.max_deliveries,
             when_full=when_full,
         )
-        return Queue(
+        journal = self._journal if is_durable else None
+        store = QueueStore(
             name,
             self._account,
+            self.work,
             rules,
-            bury=self._bury_kept if is_durable else None,
-            journal=self._journal if is_durable else None,
+            dead_letter=self._bury_kept if is_durable else None,
+            journal=journal,
             keeps_all=is_durable,
+            payer=owner,
+        )
+        return Queue(
+            store,
+            self.work,
+            owner,
+            journal=journal,
             auto_delete=not is_durable,
             rights=rights,
-            payer=owner,
-            owner=owner,
+            on_left=on_left,
         )
 
     def is_fresh_inbox(self, name: str, now: float) -> bool:
@@ -212,9 +225,9 @@ class Queues:
         name, owner = hash(inbox.name), inbox.owner.name
         if name in self._retired_inboxes:
             self._forget_expired(now)  # its hour is over, and nobody has looked since
-        self._retired_inboxes[name] = now + _RETIRED_INBOX_SECONDS
+        self._retired_inboxes[name] = now + RETIRED_INBOX_SECONDS
         self._retired_by.setdefault(owner, deque()).append(name)
-        if len(self._retired_inboxes) > _MAX_RETIRED_INBOXES:
+        if len(self._retired_inboxes) > MAX_RETIRED_INBOXES:
             self._forget_retired(max(self._retired_by, key=lambda each: len(self._retired_by[each])))
 
     def _forget_expired(self, now: float) -> None:
@@ -231,38 +244,36 @@ class Queues:
     def advance(self, now: float) -> None:
         """Let time pass: drop what has expired."""
         self._now = now
-        expiring = self._account.expiring
-        left = _SWEPT_AT_ONCE
-        for holding in list(expiring):
+        expiring = self.work.expiring
+        left = EXPIRED_AT_ONCE
+        for store in list(expiring):
             if left <= 0:
                 break
-            count = holding.expire(now, left)
+            count = store.expire(now, left)
             left -= count
-            if count and holding in expiring:
+            if count and store in expiring:
                 # To the end of the line: those that were not looked at come first the next time.
-                del expiring[holding]
-                expiring[holding] = None
-            queue = self._by_name.get(holding.name)
-            if queue is holding:
+                del expiring[store]
+                expiring[store] = None
+            queue = self._by_name.get(store.name)
+            if queue is not None and queue.store is store:
                 self.forget_if_idle(queue, now)
         self._forget_expired(now)
         self._put_back_due(now)
 
     def _put_back_due(self, now: float) -> None:
         """Go on with what was postponed and is due."""
-        postponed = self._account.postponed
-        left = _PUT_BACK_AT_ONCE
-        for holding in list(postponed):
+        postponed = self.work.postponed
+        left = PUT_BACK_AT_ONCE
+        for queue in list(postponed):
             if left <= 0:
                 break
-            count = holding.put_back_due(now, left)
+            count = queue.put_back_due(now, left)
             left -= count
-            if count and holding in postponed:
+            if count and queue in postponed:
                 # To the end of the line, as above.
-                postponed[holding] = postponed.pop(holding)
-            queue = self._by_name.get(holding.name)
-            if count and queue is holding:
-                self.forget_if_idle(queue, now)
+                del postponed[queue]
+                postponed[queue] = None
 
     def page_out(self, up_to: int) -> None:
         """Let large queues go what the store has.
@@ -270,10 +281,8 @@ class Queues:
         Args:
             up_to: the highest number that it has.
         """
-        account = self._account
-        is_scarce = account.stored_bytes > account.max_bytes // 2
-        for queue in list(account.large):
-            queue.page_out(up_to, is_scarce=is_scarce)
+        for store in list(self.work.large):
+            store.page_out(up_to)
 
     def bury(
         self,
@@ -344,7 +353,7 @@ class Queues:
             (names.DEAD_LETTER_EXPIRES if name == names.EXPIRES else name, value) for name, value in kept
         )
         head = Head(
-            Kind.QUEUE,
+            QUEUE_KIND,
             self.dead_letter,
             message.head.sender,
             (*about, *kept),

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.value_feed import LastValueTopic, ValueFeed
+from nebula.broker.core.fixed_limits import SNAPSHOT_DESTINATIONS_AT_ONCE
 from nebula.broker.core.globs import compile_glob, is_glob
 from nebula.broker.core.shares import Resource
 from nebula.errors import Refused
-
-# So many destinations are looked at in one go for a snapshot: some milliseconds' work.
-_AT_ONCE: Final = 2_000
 
 
 class Snapshots:
@@ -50,7 +47,7 @@ class Snapshots:
         Raises:
             Refused: the broker has no room for so much to be told.
         """
-        goes_on = feed.walk_on(_AT_ONCE)
+        goes_on = feed.walk_on(SNAPSHOT_DESTINATIONS_AT_ONCE)
         if self._account.is_overdrawn(feed.owner):
             self._account.exceed(Resource.MEMORY, feed.owner)
             raise Refused("memory", "the broker has no room for all that you would be told")
@@ -59,7 +56,7 @@ class Snapshots:
     def finish(self, feed: ValueFeed) -> None:
         """Go on to its end, if it has begun: a durable feed is owed all of it, whoever comes for it."""
         while feed.is_walking:
-            feed.walk_on(_AT_ONCE)
+            feed.walk_on(SNAPSHOT_DESTINATIONS_AT_ONCE)
 
     def owe(self, feed: ValueFeed, destinations: Iterable[str] | None, since: int) -> None:
         """After a restart: what a durable feed has still to be told of.
@@ -97,7 +94,7 @@ class Departed:
 
     def add(self, feed: ValueFeed) -> list[LastValueTopic]:
         """One more. Returns what it has let go at once."""
-        topics = feed.let_go_some(_AT_ONCE)
+        topics = feed.let_go_some(SNAPSHOT_DESTINATIONS_AT_ONCE)
         if feed.holds_any:
             self._feeds.append(feed)
         return topics
@@ -107,7 +104,7 @@ class Departed:
         if not self._feeds:
             return []
         feed = self._feeds[0]
-        topics = feed.let_go_some(_AT_ONCE)
+        topics = feed.let_go_some(SNAPSHOT_DESTINATIONS_AT_ONCE)
         if not feed.holds_any:
             self._feeds.popleft()
         return topics

@@ -10,15 +10,20 @@ Invariants, checked after each step of the tests:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
+from typing import Final
 
 from nebula.broker.core.account import Account
+from nebula.broker.core.destinations.base import View
 from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.messages import Message, Verdict
+from nebula.broker.core.messages import DestinationKind, Message, Verdict
 from nebula.broker.core.patterns import PatternTable
+from nebula.broker.core.session import Nack, Subscription
 from nebula.broker.core.shares import Resource, Usage
-from nebula.broker.core.subscription import Nack, Subscription
 from nebula.headers import RESERVED_TOPIC_PREFIX
+
+TOPIC_KIND: Final = DestinationKind("topic", fans_out=True)
 
 
 class Topic:
@@ -47,6 +52,17 @@ class Topic:
     def is_idle(self) -> bool:
         """Nothing would be lost if it were forgotten."""
         return not (self.direct or self.queues)
+
+    def view(self) -> View:
+        """What an operator sees of it."""
+        bound = (each for queue in self.queues for each in queue.subscriptions)
+        return View(
+            kind=TOPIC_KIND,
+            consumers=self.consumer_count,
+            waiting=sum(queue.store.depth for queue in self.queues),
+            stored_bytes=sum(queue.store.stored_bytes for queue in self.queues),
+            subscriptions=chain(self.direct, bound),
+        )
 
     def reaches(self, destination: str) -> bool:
         """Whether anybody is subscribed who may receive what is sent there."""
@@ -118,7 +134,8 @@ class Topics:
         globs: those that are subscribed to at present.
     """
 
-    takes_nacks = False  # a direct subscription has nothing to give back
+    takes_globs = True
+    subscriber_cost_bytes = 0
 
     def __init__(self, account: Account) -> None:
         self._account = account
@@ -161,8 +178,8 @@ class Topics:
         self.topic(pattern, queue.owner).queues.append(queue)
         self._table.note_change(pattern)
 
-    def release(self, pattern: str, queue: Queue) -> None:
-        """Feed it no more."""
+    def release(self, queue: Queue, pattern: str) -> None:
+        """Feed a bound queue no more."""
         topic = self._table.things[pattern]
         topic.queues.remove(queue)
         self._let_go(pattern, topic, queue.owner)
@@ -172,22 +189,40 @@ class Topics:
         self.topic(subscription.pattern, subscription.session.usage).direct.append(subscription)
         self._table.note_change(subscription.pattern)
 
-    def detach(self, subscription: Subscription, now: float, *, lost: bool) -> None:  # noqa: ARG002
+    # A direct subscription acknowledges nothing, so that it leaves and settles nothing.
+
+    def detach(
+        self,
+        subscription: Subscription,
+        now: float,  # noqa: ARG002
+        *,
+        lost: bool,  # noqa: ARG002
+        kept: Collection[int] = (),  # noqa: ARG002
+        removes: bool = False,  # noqa: ARG002
+    ) -> bool:
         """Feed it no more."""
         topic = self._table.things[subscription.pattern]
         topic.direct.remove(subscription)
         self._let_go(subscription.pattern, topic, subscription.session.usage)
+        return False
 
-    def acknowledge(self, subscription: Subscription, messages: Sequence[Message], now: float) -> None:
-        """Nothing was un-ACKed."""
+    def drain(self, subscription: Subscription) -> bool:  # noqa: ARG002
+        """Nothing is un-ACKed."""
+        return False
 
-    def give_back(
-        self, subscription: Subscription, messages: Sequence[Message], now: float, nack: Nack
-    ) -> None:
-        """Nothing was un-ACKed."""
+    def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:  # noqa: ARG002
+        """Nothing is un-ACKed."""
+        return False
+
+    def give_back(self, subscription: Subscription, number: int, now: float, nack: Nack) -> bool:  # noqa: ARG002
+        """Nothing is un-ACKed."""
+        return False
 
     def resume(self, subscription: Subscription, now: float) -> None:
         """Nothing waits."""
+
+    def review(self, subscription: Subscription, now: float) -> None:
+        """Nothing waits, and each new message is judged; see `rights_changed`."""
 
     def topic(self, pattern: str, owner: Usage) -> Topic:
         """What is subscribed to `pattern`, new if there is nothing yet."""

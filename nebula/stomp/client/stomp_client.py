@@ -21,18 +21,19 @@ from nebula.errors import (
     SettingsError,
 )
 from nebula.headers import ACCEPTED, RECEIPT_ON_REJECTION
-from nebula.stomp.addresses import Address, parse_address
-from nebula.stomp.ambient import ambient_broker
-from nebula.stomp.client_connection import ClientConnection
+from nebula.stomp.addresses import Address
+from nebula.stomp.client.ambient import ambient_broker, broker_address
+from nebula.stomp.client.connection import ClientConnection
+from nebula.stomp.client.link import Link
+from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt, SubscribeOptions
+from nebula.stomp.client.network_links import connect_link
+from nebula.stomp.client.subscription import Subscription
+from nebula.stomp.client.tls import ClientTls, TlsOptions, explain
+from nebula.stomp.client.transaction import Transaction, encode_text
 from nebula.stomp.client_protocol import VERSIONS, ClientProtocol
-from nebula.stomp.client_tls import ClientTls, TlsOptions, explain
 from nebula.stomp.codec import FrameLimits
 from nebula.stomp.heartbeat import whole_milliseconds
-from nebula.stomp.link import Link, connect_link
-from nebula.stomp.messages import AckMode, Message, Receipt, SubscribeOptions
-from nebula.stomp.subscription import Listener, Subscription
-from nebula.stomp.transaction import Transaction, encode_text
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.waiter import Waiter, new_waiter
 
 __all__ = ["AckMode", "Listener", "Message", "Receipt", "StompClient", "Subscription", "Transaction"]
 
@@ -103,7 +104,7 @@ class StompClient:
         link: Callable[[], Awaitable[Link]] | None = None,
     ) -> None:
         self.on_lost: Callable[[NebulaError], None] | None = None
-        self._address = parse_address(url)
+        self._address = broker_address(url)
         self._login = self._address.login if login is None else login
         self._passcode = self._address.passcode if passcode is None else passcode
         self._client_id = client_id
@@ -381,7 +382,7 @@ class StompClient:
         if self._address.path is None:
             return link
         # Few need it, and its library takes a while to import.
-        from nebula.stomp.websocket_link import WebSocketLink
+        from nebula.stomp.client.websocket_link import WebSocketLink
 
         return WebSocketLink(link, self._address, self._limits)
 

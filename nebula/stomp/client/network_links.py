@@ -1,24 +1,25 @@
-"""What carries the octets: a TCP connection on asyncio, or any byte stream of anyio; with TLS or without.
+"""Links over TCP, with TLS or without: on asyncio, or on any byte stream of anyio.
 
-A link knows nothing of STOMP. Writing is synchronous and never blocks; `drain` is where a
-writer waits for a slow peer.
+What a link is says `nebula.stomp.client.link`. `connect_link` is the one way to a broker, for clients and all
+that builds on them; so it is where a block's confinement is checked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Protocol, cast
+from typing import cast
 
 import anyio
 from anyio.abc import ByteStream, TaskGroup
 from anyio.streams.tls import TLSAttribute
 
 from nebula.stomp.addresses import Address
-from nebula.stomp.client_tls import ClientTls
-from nebula.stomp.confinement import check_confinement
-from nebula.stomp.memory_links import open_memory_link
-from nebula.stomp.waiter import Waiter, new_waiter, runs_on_asyncio
+from nebula.stomp.client.confinement import check_confinement
+from nebula.stomp.client.link import Link, Receiver
+from nebula.stomp.client.memory_links import open_memory_link
+from nebula.stomp.client.tls import ClientTls
+from nebula.waiter import Waiter, new_waiter, runs_on_asyncio
 
 # What asyncio's transports take: beyond it `drain` waits.
 _HIGH_WATER_BYTES = 64 * 1024
@@ -31,43 +32,6 @@ _BROKEN = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 # A peer that does not read its last octets holds a socket of ours for so long at most.
 _LINGER = 1.0
-
-
-class Receiver(Protocol):
-    """Where a link delivers. Called on the loop's thread, one call at a time."""
-
-    def data_received(self, data: bytes) -> None:
-        """Octets came, in order, at least one."""
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """The last call, exactly one: the stream has ended; None if neither side failed."""
-
-
-class Link(Protocol):
-    """Carries octets both ways, in order, until one side closes or the network fails."""
-
-    def start(self, receiver: Receiver, tasks: TaskGroup) -> None:
-        """Begin to deliver to `receiver`; nothing is delivered before, and nothing is lost.
-
-        Args:
-            receiver: gets everything that comes.
-            tasks: for a link that needs tasks; they end soon after `close` or when cancelled.
-        """
-
-    def write(self, data: bytes) -> None:
-        """Send octets, this turn of the loop or as soon as the peer takes them. Lost after `close`."""
-
-    async def drain(self) -> None:
-        """Wait while more is unsent than a link should hold; return when it has ended, too."""
-
-    def pause_reading(self) -> None:
-        """Deliver nothing until `resume_reading`, so that the peer is slowed down."""
-
-    def resume_reading(self) -> None:
-        """Deliver again."""
-
-    def close(self) -> None:
-        """End the stream. What was written still goes out, for a second at most. Idempotent."""
 
 
 async def connect_link(address: Address, tls: ClientTls | None = None) -> Link:

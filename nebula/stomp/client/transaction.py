@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from nebula.errors import LocalProtocolError, Rejected
 from nebula.headers import ACCEPTED
-from nebula.stomp.client_protocol import State
-
-if TYPE_CHECKING:
-    from nebula.stomp.client_connection import ClientConnection
-    from nebula.stomp.messages import Message
+from nebula.stomp.client.connection import ClientConnection
+from nebula.stomp.client.messages import Message
 
 
 class Transaction:
@@ -67,7 +63,7 @@ class Transaction:
         """ABORT, if there is still someone to tell; called once, by the client."""
         self._is_open = False
         # Not while another task says good-bye either: nothing may follow DISCONNECT, which aborts it as well.
-        if self._connection.protocol.state is State.CONNECTED:
+        if self._connection.protocol.is_connected:
             self._connection.write(self._connection.protocol.abort(self.id))
 
     def _check_open(self) -> None:

@@ -1,4 +1,16 @@
-"""Who pays for headers that several messages share."""
+"""Known heads: header blocks that following messages of a connection may share, and their costs.
+
+Theory. A publisher sends the same headers again and again. The parser remembers header blocks by their
+bytes, and hands out the same `Headers` object for the same bytes; on that object the protocol keeps the
+`Head` made from it. So most SENDs cost no parsing of headers, no judgement of rights, and no memory for a
+head of their own.
+
+That memory has to be paid for all the same. The first message with a head pays for it, and the others count
+nothing. But the first one may be consumed long before the others. While the parser may still hand out the
+head, it is bounded here (64 KiB for each connection), so this does no harm. When it cannot be handed out any
+more, the head is closed: if several messages have used it, the sender's principal pays for it until the last
+of them is gone (`Account.hold_head`).
+"""
 
 from __future__ import annotations
 
@@ -16,11 +28,8 @@ _MOST_BYTES: Final = 64 * 1024
 _MOST_CHARACTERS: Final = 1024
 
 
-class SharedHeads:
+class KnownHeads:
     """The heads that coming messages of a connection may share with those before them.
-
-    The first message with a head pays for it. It may be gone long before the others, so a head that can no
-    longer be shared is paid for by its sender until no message has it.
 
     Args:
         account: what all principals use.

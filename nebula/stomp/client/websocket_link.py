@@ -6,22 +6,17 @@ link's business.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from anyio.abc import TaskGroup
 from websockets.client import ClientProtocol
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
+from nebula.stomp.addresses import Address
+from nebula.stomp.client.link import Link, Receiver
 from nebula.stomp.dialects import DIALECTS
 from nebula.stomp.frames import FrameLimits
-
-if TYPE_CHECKING:
-    from anyio.abc import TaskGroup
-
-    from nebula.stomp.addresses import Address
-    from nebula.stomp.link import Link, Receiver
 
 # The best first. They only say that it is STOMP: which version counts is settled by CONNECT.
 _SUBPROTOCOLS = [Subprotocol(f"v{version.replace('.', '')}.stomp") for version in reversed(DIALECTS)]

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from nebula.stomp.addresses import Address
-    from nebula.stomp.link import Link
+from nebula.stomp.addresses import Address
+from nebula.stomp.client.link import Link
 
 # By name. One operation on it at a time, which a dict bears from several threads.
 _listening: dict[str, OpenLink] = {}

@@ -1,4 +1,8 @@
-"""Where a broker listens: sockets by TCP, TLS and HTTP, all opened and closed together."""
+"""The open listeners of a broker: sockets for TCP, TLS and HTTP, opened and closed together.
+
+TLS handshakes are done here and not by the loop, which tells of a connection only after its handshake: a peer
+that stays silent in it would hold a file descriptor and be counted by no cap.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +14,26 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias, cast
 
+from nebula.broker.core.fixed_limits import TLS_LINGER_SECONDS
 from nebula.broker.core.limits import Limits
-from nebula.broker.server.admission import Doorway
+from nebula.broker.server.admission import Admission
 from nebula.broker.server.connection import Connection
-from nebula.broker.server.http import HttpListener, Page
-from nebula.broker.server.http_posts import Post
+from nebula.broker.server.http import HttpListener
+from nebula.broker.server.http_connection import HttpConnection
+from nebula.broker.server.http_posts import Page, Post
 from nebula.broker.server.lifetimes import Lifetimes
 from nebula.broker.server.listener import Listener
 from nebula.logs import PacedLog
 
-# Who does not answer the end of its TLS holds a file of ours. As long as `Connection` lets a peer take for
-# its last octets.
-_TLS_SHUTDOWN_SECONDS = 5.0
-
 _Maker: TypeAlias = Callable[[], asyncio.Protocol]
 
 
-class Doors:
+class OpenListeners:
     """The open listeners of a broker.
 
     Args:
         make_connection: makes the broker's end of what a listener accepts.
-        doorway: where connections are counted; those of TLS from before their handshake.
+        admission: where connections are counted; those of TLS from before their handshake.
         limits: what peers may use.
         pages: what HTTP listeners answer, by path.
         posts: what answers a POST where a listener says that it takes calls, by the begin of the path.
@@ -42,7 +44,7 @@ class Doors:
     def __init__(
         self,
         make_connection: Callable[[Listener], Connection],
-        doorway: Doorway,
+        admission: Admission,
         limits: Limits,
         pages: dict[str, Page],
         posts: dict[str, Post],
@@ -50,7 +52,7 @@ class Doors:
         lifetimes: Lifetimes,
     ) -> None:
         self._make_connection = make_connection
-        self._doorway = doorway
+        self._admission = admission
         self._limits = limits
         self._pages = pages
         self._posts, self._reads = posts, reads
@@ -90,9 +92,9 @@ class Doors:
         ]
 
     def close(self) -> None:
-        """Let no peers in any more. Who is there stays, but for those in a TLS handshake. Idempotent.
+        """Accept no more connections. Open ones stay; TLS handshakes are ended. Idempotent.
 
-        By HTTP pages are answered until `end`.
+        HTTP pages are served until `end`.
         """
         self._is_closed = True
         for server in self._servers:
@@ -103,7 +105,7 @@ class Doors:
         self._end_handshakes()
 
     def end(self) -> None:
-        """Listen no more at all, and end those who have only asked by HTTP. Idempotent."""
+        """Stop listening, and end HTTP requests. Idempotent."""
         self.close()
         self._is_ended = True
         for server in self._http_servers:
@@ -126,30 +128,32 @@ class Doors:
         for guest in self._handshakes:
             self.end_handshake(guest)
 
-    def _greet(self, peer: socket.socket, make: _Maker, context: ssl.SSLContext, doorway: Doorway) -> None:
-        """Count in who has come to a TLS listener, and begin its handshake; or close its socket."""
+    def _greet(
+        self, peer: socket.socket, make: _Maker, context: ssl.SSLContext, admission: Admission
+    ) -> None:
+        """Admit a peer of a TLS listener and begin its handshake; or close its socket."""
         try:
             host, port = peer.getpeername()[:2]
         except OSError:  # it is gone
             peer.close()
             return
         guest = make()
-        is_closed = self._is_closed if doorway is self._doorway else self._is_ended
-        refusal = "the broker is shutting down" if is_closed else doorway.enter(guest, host)
+        is_closed = self._is_closed if admission is self._admission else self._is_ended
+        refusal = "the broker is shutting down" if is_closed else admission.enter(guest, host)
         if refusal is not None:
             self._log.warning("connection refused", address=f"{host}:{port}", reason=refusal)
             peer.close()
             return
-        handshake = asyncio.get_running_loop().create_task(self._shake_hands(peer, guest, context, doorway))
+        handshake = asyncio.get_running_loop().create_task(self._shake_hands(peer, guest, context, admission))
         self._handshakes[guest] = handshake, peer
         handshake.add_done_callback(lambda _: self._handshakes.pop(guest))
 
     async def _shake_hands(
-        self, peer: socket.socket, guest: asyncio.Protocol, context: ssl.SSLContext, doorway: Doorway
+        self, peer: socket.socket, guest: asyncio.Protocol, context: ssl.SSLContext, admission: Admission
     ) -> None:
         """The guest keeps its place, and gives it back at its end, if it is told of its connection."""
         is_made = False
-        # A stranger's handshake that fails is nobody's concern.
+        # A handshake of a stranger that fails is no event.
         try:
             with contextlib.suppress(OSError):
                 transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
@@ -157,18 +161,18 @@ class Doors:
                     peer,
                     ssl=context,
                     ssl_handshake_timeout=self._limits.connect_timeout,
-                    ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS,
+                    ssl_shutdown_timeout=TLS_LINGER_SECONDS,
                 )
                 is_made = not transport.is_closing()
         finally:
             if not is_made:
-                doorway.leave(guest)
+                admission.leave(guest)
 
     def _maker(self, listener: Listener) -> _Maker:
-        doorway = self._doorway
+        admission = self._admission
         make: _Maker = partial(self._make_connection, listener)
         if listener.http:
-            make = http = HttpListener(
+            http = HttpListener(
                 partial(self._make_connection, listener),
                 origins=listener.origins,
                 limits=self._limits,
@@ -178,18 +182,17 @@ class Doors:
                 listener=listener,
                 lifetimes=self._lifetimes,
             )
-            doorway = http.doorway
+            make = partial(HttpConnection, http)
+            admission = http.admission
             self._http_listeners.append(http)
         if listener.tls is None:
             return make
         context = listener.tls.context
-        return lambda: _Arrival(lambda peer: self._greet(peer, make, context, doorway))
+        return lambda: _Arrival(lambda peer: self._greet(peer, make, context, admission))
 
 
 class _Arrival(asyncio.Protocol):
-    """Who has come to a TLS listener. A loop tells of a connection only after its handshake, and who
-    keeps silent in it would be counted by nobody: so the listener takes TCP, and hands on the socket.
-    """
+    """A peer that has come to a TLS listener: takes its socket, and hands it on for the handshake."""
 
     def __init__(self, greet: Callable[[socket.socket], None]) -> None:
         self._greet = greet

@@ -1,10 +1,12 @@
-"""The ambient broker: what `Client()` without an address means in a block, and in all that it starts.
+"""The broker that `Client()` without an address connects to.
 
-With the broker goes the folder in which services of the block keep their jobs.
+A block (`nebula.testing`, `nebula.embedded`) may name one: the ambient broker. It holds for all code that the
+block starts. With the broker goes the folder in which services of the block keep their jobs.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -14,15 +16,22 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.addresses import BROKER_VARIABLE, DEFAULT_URL, Address, parse_address
+from nebula.stomp.client.tls import TlsOptions
 
-__all__ = ["AmbientBroker", "BlockState", "Place", "ambient", "ambient_broker", "carried"]
+__all__ = [
+    "AmbientBroker",
+    "BlockState",
+    "Place",
+    "ambient",
+    "ambient_broker",
+    "broker_address",
+    "carried",
+]
 
 Place = tuple[str, int]
-"""Host and port, in a form in which two can be compared; see `nebula.stomp.confinement`."""
+"""Host and port, in a form in which two can be compared; see `nebula.stomp.client.confinement`."""
 
 
 class BlockState:
@@ -103,6 +112,22 @@ def ambient_broker() -> AmbientBroker | None:
     if own is not None and own.is_open:
         return own
     return _of_process[-1] if _of_process else own
+
+
+def broker_address(url: str | None = None) -> Address:
+    """Read a broker's address, or find the one that is meant where none is given.
+
+    Args:
+        url: an address; None means the ambient broker, else the environment's `NEBULA_BROKER`, else
+            `stomp://127.0.0.1:61613`.
+
+    Raises:
+        SettingsError: it is not an address. The text never shows a passcode.
+    """
+    if url is None:
+        broker = ambient_broker()
+        url = (os.environ.get(BROKER_VARIABLE) or DEFAULT_URL) if broker is None else broker.url
+    return parse_address(url)
 
 
 @contextmanager

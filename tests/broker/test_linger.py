@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from nebula.broker.server.linger import Farewell
+from nebula.broker.server.linger import LingeringClose
 
 
 class Socket(asyncio.Transport):
@@ -50,7 +50,7 @@ class Socket(asyncio.Transport):
 def test_connection_is_not_closed_before_the_last_octet_is_written() -> None:
     async def part() -> None:
         transport = Socket()
-        farewell = Farewell(transport, b"the last", 60.0)
+        farewell = LingeringClose(transport, b"the last", 60.0)
         transport.pause, transport.resume = farewell.pause, farewell.resume
         farewell.begin()
         transport.read(7)

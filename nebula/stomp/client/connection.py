@@ -11,13 +11,12 @@ import anyio
 from nebula.errors import ConnectionLost, LocalProtocolError, NebulaError, Refused, ServerError
 from nebula.headers import DURABLE, EAGER, IGNORED, RECEIPT_ON_REJECTION, REMOVED, RESULT, SNAPSHOT
 from nebula.logs import get_logger
-from nebula.stomp.client_protocol import ClientProtocol, State
+from nebula.stomp.client.link import Link
+from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt, SnapshotGate, SubscribeOptions
+from nebula.stomp.client_protocol import ClientProtocol
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import BEAT
-from nebula.stomp.link import Link
-from nebula.stomp.messages import AckMode, Message, Receipt, SubscribeOptions
-from nebula.stomp.subscription import Listener, SnapshotGate
-from nebula.stomp.waiter import Waiter, new_waiter
+from nebula.waiter import Waiter, new_waiter
 
 T = TypeVar("T")
 
@@ -188,8 +187,13 @@ class ClientConnection:
 
     def unsubscribe(self, listener: Listener) -> None:
         """UNSUBSCRIBE if there is still someone to tell."""
-        if self._listeners.pop(listener.id, None) and self.protocol.state is State.CONNECTED:
+        if self._listeners.pop(listener.id, None) and self.protocol.is_connected:
             self.write(self.protocol.unsubscribe(listener.id))
+
+    def drain_listener(self, listener: Listener) -> None:
+        """Have the server send no more, see `Listener.drain`. Does nothing where the connection has ended."""
+        if not self.ended.is_set():
+            self.write(self.protocol.drain(listener.id))
 
     async def leave(self, listener: Listener, wanted: str, timeout: float | None) -> None:
         """UNSUBSCRIBE a durable one and wait for the answer; see `Listener.pause` and `remove`."""
@@ -290,7 +294,7 @@ class ClientConnection:
     async def disconnect(self, timeout: float) -> None:
         """DISCONNECT, wait for its RECEIPT for `timeout` seconds at most, end."""
         self._is_wanted = False
-        if self.protocol.state is State.CONNECTED:
+        if self.protocol.is_connected:
             receipt = self.next_id()
             try:
                 await self.ask(receipt, self.protocol.disconnect(receipt), timeout)

@@ -1,4 +1,4 @@
-"""FairLine at what costs much: their rate, their order, and who waits no longer."""
+"""RateLimiter at what costs much: their rate, their order, and who waits no longer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from nebula.broker.server.rate_limit import Crowded, FairLine
+from nebula.broker.server.rate_limit import RateLimiter, TooManyWaiting
 
 pytestmark = pytest.mark.anyio
 DEADLINE = 10.0
@@ -23,7 +23,7 @@ def anyio_backend() -> str:
 class Guests:
     """Tasks that want turns, and the order in which they had them."""
 
-    def __init__(self, turns: FairLine) -> None:
+    def __init__(self, turns: RateLimiter) -> None:
         self.turns = turns
         self.served: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []
@@ -46,7 +46,7 @@ class Guests:
 
 
 async def test_places_have_their_turns_in_rotation() -> None:
-    guests = Guests(FairLine(FAST, at_once=1, longest_wait=1.0))
+    guests = Guests(RateLimiter(FAST, at_once=1, longest_wait=1.0))
 
     guests.come("a1", "a2", "a3", "b1", "c1", "b2")
 
@@ -55,25 +55,25 @@ async def test_places_have_their_turns_in_rotation() -> None:
 
 
 async def test_place_with_most_in_the_line_makes_room_for_others() -> None:
-    guests = Guests(FairLine(FAST, at_once=1, longest_wait=4 / FAST))
+    guests = Guests(RateLimiter(FAST, at_once=1, longest_wait=4 / FAST))
 
     guests.come("a1", "a2", "a3", "a4", "b1", "a5")
 
-    assert await guests.all() == ["Crowded", "Crowded"]
+    assert await guests.all() == ["TooManyWaiting", "TooManyWaiting"]
     assert guests.served == ["a1", "b1", "a2", "a3"]
 
 
 async def test_nobody_makes_room_for_one_whose_place_has_as_many() -> None:
-    guests = Guests(FairLine(FAST, at_once=1, longest_wait=4 / FAST))
+    guests = Guests(RateLimiter(FAST, at_once=1, longest_wait=4 / FAST))
 
     guests.come("a1", "b1", "a2", "b2", "a3", "b3", "c1")
 
-    assert await guests.all() == ["Crowded", "Crowded", "Crowded"]
+    assert await guests.all() == ["TooManyWaiting", "TooManyWaiting", "TooManyWaiting"]
     assert sorted(guests.served) in (["a1", "a2", "b1", "c1"], ["a1", "b1", "b2", "c1"])
 
 
 async def test_who_has_gone_takes_nobodys_room() -> None:
-    turns = FairLine(0.1, at_once=1, longest_wait=20.0)
+    turns = RateLimiter(0.1, at_once=1, longest_wait=20.0)
     async with turns.take():
         guests = Guests(turns)
         first = guests.come("a1", "a2")
@@ -87,14 +87,14 @@ async def test_who_has_gone_takes_nobodys_room() -> None:
         with anyio.fail_after(DEADLINE):
             await asyncio.wait(third)
 
-        assert isinstance(third[0].exception(), Crowded)
+        assert isinstance(third[0].exception(), TooManyWaiting)
         assert not any(task.done() for task in second)
         for task in second:
             task.cancel()
 
 
 async def test_no_more_than_so_many_have_a_turn_at_the_same_time() -> None:
-    turns = FairLine(FAST, at_once=2, longest_wait=1.0)
+    turns = RateLimiter(FAST, at_once=2, longest_wait=1.0)
     inside, most = 0, 0
 
     async def stay() -> None:
@@ -112,7 +112,7 @@ async def test_no_more_than_so_many_have_a_turn_at_the_same_time() -> None:
 
 
 async def test_who_is_cancelled_at_its_turn_gives_it_back() -> None:
-    turns = FairLine(FAST, at_once=1, longest_wait=1.0)
+    turns = RateLimiter(FAST, at_once=1, longest_wait=1.0)
     guests = Guests(turns)
     async with turns.take():
         (first,) = guests.come("a1")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nebula.errors import OutsideBroker
 from nebula.stomp.addresses import Address, parse_address
-from nebula.stomp.ambient import AmbientBroker, BlockState, Place, ambient, ambient_broker
-
-if TYPE_CHECKING:
-    from nebula.stomp.client_tls import TlsOptions
+from nebula.stomp.client.ambient import AmbientBroker, BlockState, Place, ambient, ambient_broker
+from nebula.stomp.client.tls import TlsOptions
 
 __all__ = ["check_confinement", "confined", "listening_here"]
 

@@ -1,0 +1,52 @@
+"""What all parts of the broker core share: one frozen value, handed on whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+
+from nebula.broker.core.access import AccessPolicy
+from nebula.broker.core.account import Account
+from nebula.broker.core.destinations.queue import QUEUE_KIND
+from nebula.broker.core.destinations.topic import TOPIC_KIND
+from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND
+from nebula.broker.core.journal import Journal
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import TOPIC_PREFIX, ContentCheck, DestinationKind
+from nebula.broker.core.policies import PolicyTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreContext:
+    """The surroundings of every part of one broker.
+
+    Attributes:
+        limits: what peers may use.
+        policies: exceptions for single destinations, by pattern.
+        access: who may do what.
+        account: resources in use by all principals.
+        journal: gathers what goes to disk; None: there is no store.
+        numbers: gives messages their numbers, which rise for the broker's whole life.
+        wall_offset: added to the broker's time, it gives wall-clock time (seconds since 1970).
+        last_value_prefixes: prefixes of the names of last-value destinations.
+    """
+
+    limits: Limits
+    policies: PolicyTable
+    access: AccessPolicy
+    account: Account
+    journal: Journal | None
+    numbers: count[int]
+    wall_offset: float
+    last_value_prefixes: tuple[str, ...]
+
+    def kind_of(self, destination: str) -> DestinationKind:
+        """What a destination is, by its name (D.10)."""
+        if destination.startswith(TOPIC_PREFIX):
+            return TOPIC_KIND
+        return LAST_VALUE_KIND if destination.startswith(self.last_value_prefixes) else QUEUE_KIND
+
+    def check_of(self, destination: str) -> ContentCheck | None:
+        """What judges the bodies sent there."""
+        policy = self.policies.lookup(destination)
+        return None if policy is None else policy.check

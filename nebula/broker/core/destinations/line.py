@@ -1,0 +1,268 @@
+"""The order of the messages that wait in a queue: one line by number, or ten lines by priority.
+
+A line is in order of number, and numbers are given in the order of arrival. So a message that comes back from
+a consumer has one place in the line, and goes there. A deep line has a `PagedPart` on disk; `paging` says how
+the three parts of a line relate, and moves messages between them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect, bisect_left
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
+
+from nebula.broker.core.messages import DEFAULT_PRIORITY, PRIORITIES, Message
+from nebula.broker.core.storage import PageRequest
+
+
+class PagedPart:
+    """The part of a line that is on disk alone, and what waits behind it.
+
+    Attributes:
+        after, up_to: its rows are between these numbers. `after` also ends the front.
+        count, size_bytes: of them.
+        behind: in memory, with numbers above `after`: what came later, or may not be paged.
+        asked: the page that is on its way, or None.
+        ahead: the one behind it, asked for before that was taken; or None.
+        low_mark: with so few in front the next page is asked for.
+        removed: numbers of what was taken out from `behind`: a page may still bring its row.
+    """
+
+    __slots__ = ("after", "ahead", "asked", "behind", "count", "low_mark", "removed", "size_bytes", "up_to")
+
+    def __init__(self, after: int, low_mark: int) -> None:
+        self.after = self.up_to = after
+        self.count = 0
+        self.size_bytes = 0
+        self.behind: deque[Message] = deque()
+        self.asked: PageRequest | None = None
+        self.ahead: PageRequest | None = None
+        self.low_mark = low_mark
+        self.removed: set[int] = set()
+
+
+class Line:
+    """A line of messages, first in, first out.
+
+    Args:
+        name: what the store calls it.
+
+    Attributes:
+        front: those in memory that come first. Empty while more is on disk: the next page is on its way.
+        paged: the rest of a deep line; None for any other.
+        pop: takes the first of `front`.
+    """
+
+    __slots__ = ("front", "name", "paged", "pop")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.front: deque[Message] = deque()
+        self.paged: PagedPart | None = None
+        self.pop: Callable[[], Message] = self.front.popleft
+
+    def __len__(self) -> int:
+        paged = self.paged
+        return len(self.front) + (0 if paged is None else paged.count + len(paged.behind))
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        """The lines that it consists of."""
+        return (self,)
+
+    @property
+    def parts(self) -> Sequence[deque[Message]]:
+        """What is in memory, in order: the front, and what waits behind the part on disk."""
+        return (self.front,) if self.paged is None else (self.front, self.paged.behind)
+
+    def in_memory(self) -> Iterator[Message]:
+        """All but what is on disk alone."""
+        return chain.from_iterable(self.parts)
+
+    @property
+    def memory_count(self) -> int:
+        """How many those are."""
+        return sum(map(len, self.parts))
+
+    def name_of(self, message: Message) -> str:  # noqa: ARG002
+        """What the store calls the line of this message."""
+        return self.name
+
+    def append(self, message: Message) -> None:
+        """Put the newest message at the end."""
+        (self.front if self.paged is None else self.paged.behind).append(message)
+
+    def shed(self) -> Message:
+        """Take what is missed least: of `front`, the oldest."""
+        return self.pop()
+
+    def put_back(self, messages: Iterable[Message]) -> None:
+        """Put back messages that were taken, each in its place; no paged message comes before it."""
+        front = self.front
+        returned = list(messages)
+        if len(returned) == 1 and front and front[0].number < returned[0].number:
+            # Who NACKs his window one by one must not have it merged each time.
+            front.insert(bisect(front, returned[0].number, key=_by_number), returned[0])
+            return
+        # Others may have come back before them, from another consumer: merge with those.
+        last = max(message.number for message in returned)
+        while front and front[0].number < last:
+            returned.append(front.popleft())
+        returned.sort(key=_by_number)
+        front.extendleft(reversed(returned))
+
+    def sweep(
+        self, begin: int, most: int, is_unwanted: Callable[[Message], bool]
+    ) -> tuple[list[Message], list[Message]]:
+        """Look at what is in memory from the `begin`th on, and take out what is unwanted of it.
+
+        Returns:
+            What was kept and what was taken out, together `most` at most. Nothing at all: that was the end.
+        """
+        for part in self.parts:
+            if begin < len(part):
+                return self._sweep(part, begin, most, is_unwanted)
+            begin -= len(part)
+        return [], []
+
+    def _sweep(
+        self, part: deque[Message], begin: int, most: int, is_unwanted: Callable[[Message], bool]
+    ) -> tuple[list[Message], list[Message]]:
+        kept: list[Message] = []
+        unwanted: list[Message] = []
+        for message in islice(part, begin, begin + most):
+            (unwanted if is_unwanted(message) else kept).append(message)
+        if unwanted:
+            # Turning a deque costs a nanosecond for each that passes: far less than to make it anew.
+            part.rotate(-begin)
+            for _ in range(len(kept) + len(unwanted)):
+                part.popleft()
+            part.extendleft(reversed(kept))
+            part.rotate(begin)
+            if self.paged is not None:
+                self.paged.removed.update(message.number for message in unwanted)
+        return kept, unwanted
+
+    def take_out(self, numbers: Collection[int]) -> list[Message]:
+        """Take the messages with these numbers out of memory, in order.
+
+        Looks only at what lies between the lowest and the highest of them.
+        """
+        taken: list[Message] = []
+        for part in self.parts:
+            start = bisect_left(part, min(numbers), key=_by_number)
+            end = bisect(part, max(numbers), key=_by_number)
+            part.rotate(-start)
+            between = [part.popleft() for _ in range(end - start)]
+            part.extendleft([message for message in reversed(between) if message.number not in numbers])
+            part.rotate(start)
+            taken += [message for message in between if message.number in numbers]
+        if self.paged is not None:
+            self.paged.removed.update(message.number for message in taken)
+        return taken
+
+    def refresh(self) -> None:
+        """Something was done to one of `lines`."""
+
+    def forget_paged(self) -> PagedPart | None:
+        """Leave what is on disk alone to itself, for good; what waited behind it moves up."""
+        paged, self.paged = self.paged, None
+        if paged is not None:
+            self.front.extend(paged.behind)
+        return paged
+
+
+class PriorityLine:
+    """Ten lines of which the highest that has something comes first. To a queue it is what a `Line` is.
+
+    While the highest level waits for its page, so do those below.
+
+    Args:
+        name: of the queue. The line of the default level has it in the store, so that a queue's messages are
+            found again when it is given priorities, or loses them.
+    """
+
+    __slots__ = ("front", "lines", "paged")
+
+    def __init__(self, name: str) -> None:
+        self.lines = tuple(Line(level_name(name, level)) for level in range(PRIORITIES))
+        self.front: deque[Message] = self.lines[0].front
+        self.paged: PagedPart | None = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self.lines))
+
+    def in_memory(self) -> Iterator[Message]:
+        """All but what is on disk alone, in the order in which they will go."""
+        return chain.from_iterable(line.in_memory() for line in reversed(self.lines))
+
+    def name_of(self, message: Message) -> str:
+        """What the store calls the line of this message."""
+        return self.lines[message.head.priority].name
+
+    def append(self, message: Message) -> None:
+        """Put the newest message at the end of its level."""
+        self.lines[message.head.priority].append(message)
+        self.refresh()
+
+    def pop(self) -> Message:
+        """Take the first of `front`."""
+        message = self.front.popleft()
+        if not self.front:
+            self.refresh()
+        return message
+
+    def shed(self) -> Message:
+        """Take what is missed least: the oldest of the lowest level that has some in memory."""
+        message = next(line for line in self.lines if line.front).pop()
+        self.refresh()
+        return message
+
+    def put_back(self, messages: Iterable[Message]) -> None:
+        """Put messages back that were taken, each to its place."""
+        levels: dict[int, list[Message]] = {}
+        for message in messages:
+            levels.setdefault(message.head.priority, []).append(message)
+        for level, returned in levels.items():
+            self.lines[level].put_back(returned)
+        self.refresh()
+
+    def sweep(
+        self, begin: int, most: int, is_unwanted: Callable[[Message], bool]
+    ) -> tuple[list[Message], list[Message]]:
+        """As `Line.sweep`, over all levels."""
+        for line in self.lines:
+            count = line.memory_count
+            if begin < count:
+                swept = line.sweep(begin, most, is_unwanted)
+                self.refresh()
+                return swept
+            begin -= count
+        return [], []
+
+    def refresh(self) -> None:
+        """Something was done to one of `lines`: find the highest that is not empty."""
+        line = next((each for each in reversed(self.lines) if each.front or each.paged), self.lines[0])
+        self.front, self.paged = line.front, line.paged
+
+
+def level_name(queue: str, level: int) -> str:
+    """What the store calls the line of one level of a queue. No destination has a NUL in its name."""
+    return queue if level == DEFAULT_PRIORITY else f"{queue}\0{level}"
+
+
+def level_of(line: str) -> int:
+    """The level that a line is for. Only it counts: what is in a line may ask for another one, where its
+    queue had no priorities when it came."""
+    _, has_level, level = ("", "", "") if line.startswith("\0") else line.partition("\0")
+    return int(level) if has_level else DEFAULT_PRIORITY
+
+
+def queue_name(line: str) -> str:
+    """The queue that a line belongs to, or itself if that is a durable subscription's."""
+    return line if line.startswith("\0") else line.partition("\0")[0]
+
+
+def _by_number(message: Message) -> int:
+    return message.number

@@ -1,0 +1,98 @@
+"""SQL schema of the store, its versions and the migrations between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from nebula.broker.core.tables import TABLES, Column, ColumnType, Table
+
+__all__ = ["MIGRATIONS", "SQL_TYPES", "VERSION", "encode_json"]
+
+VERSION: Final = 4
+"""Of the tables. It rises with every change of them."""
+
+SQL_TYPES: Final[Mapping[ColumnType, str]] = {
+    ColumnType.TEXT: "TEXT",
+    ColumnType.INTEGER: "INTEGER",
+    ColumnType.BOOLEAN: "INTEGER",
+    ColumnType.REAL: "REAL",
+    ColumnType.BLOB: "BLOB",
+    ColumnType.PAIRS: "TEXT",
+    ColumnType.TEXTS: "TEXT",
+}
+"""What SQL declares a column as. Lists are JSON (`encode_json`)."""
+
+# Readable with SQLite's own shell. A length-prefixed form was as long, and no quicker on the whole.
+encode_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+"""How headers and lists of names are written."""
+
+
+def _declaration(table: Table) -> str:
+    columns = ", ".join(map(_declared, table.columns))
+    key = ", ".join(column.name for column in table.key)
+    return f"CREATE TABLE {table.name} ({columns}, PRIMARY KEY ({key}))"
+
+
+def _declared(column: Column) -> str:
+    return f"{column.name} {SQL_TYPES[column.type]}" + ("" if column.is_optional else " NOT NULL")
+
+
+# With row ids: a body of some kilobytes inside the tree of the key cost more than half of the rate.
+_NEW: Final = (
+    """CREATE TABLE broker (incarnation TEXT NOT NULL, runs INTEGER NOT NULL, is_clean INTEGER NOT NULL,
+    is_copy INTEGER NOT NULL DEFAULT 0)""",
+    *map(_declaration, TABLES),
+    "CREATE INDEX shared_numbers ON shared_messages (number)",
+    # The rows that refer to a body are its reference count, so the count cannot be wrong, and no statement
+    # that drops them can leave the body behind.
+    """CREATE TRIGGER unused_bodies AFTER DELETE ON shared_messages
+    WHEN NOT EXISTS (SELECT 1 FROM shared_messages WHERE number = OLD.number)
+    BEGIN DELETE FROM bodies WHERE number = OLD.number; END""",
+)
+
+# Migrations. They spell out what they make: a table's declaration in a later version must not change what an
+# older file becomes in between.
+_FROM_1: Final = (
+    "ALTER TABLE broker ADD COLUMN is_copy INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE messages RENAME COLUMN queue TO line",
+    "ALTER TABLE messages ADD COLUMN is_request INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE last_values ADD COLUMN is_request INTEGER NOT NULL DEFAULT 0",
+    # Nothing else could expire.
+    "UPDATE messages SET is_request = 1 WHERE expires_at IS NOT NULL",
+    """CREATE TABLE delayed (number INTEGER NOT NULL, destination TEXT NOT NULL, deliver_at REAL NOT NULL,
+    headers TEXT NOT NULL, body BLOB NOT NULL, expires_at REAL, attempts INTEGER NOT NULL,
+    is_request INTEGER NOT NULL, PRIMARY KEY (number))""",
+    """CREATE TABLE duplicates (destination TEXT NOT NULL, id TEXT NOT NULL, until REAL NOT NULL,
+    PRIMARY KEY (destination, id))""",
+)
+_FROM_2: Final = (
+    """CREATE TABLE shared_messages (line TEXT NOT NULL, number INTEGER NOT NULL, attempts INTEGER NOT NULL,
+    PRIMARY KEY (line, number))""",
+    """CREATE TABLE bodies (number INTEGER NOT NULL, destination TEXT NOT NULL, headers TEXT NOT NULL,
+    body BLOB NOT NULL, expires_at REAL, is_request INTEGER NOT NULL, PRIMARY KEY (number))""",
+    "CREATE INDEX shared_numbers ON shared_messages (number)",
+    """CREATE TRIGGER unused_bodies AFTER DELETE ON shared_messages
+    WHEN NOT EXISTS (SELECT 1 FROM shared_messages WHERE number = OLD.number)
+    BEGIN DELETE FROM bodies WHERE number = OLD.number; END""",
+)
+
+# A key cannot be changed in place. The owners of the ids are not known.
+_DUPLICATES_BY_PRINCIPAL: Final = (
+    "ALTER TABLE duplicates RENAME TO former_duplicates",
+    """CREATE TABLE duplicates (destination TEXT NOT NULL, principal TEXT NOT NULL, id TEXT NOT NULL,
+    until REAL NOT NULL, PRIMARY KEY (destination, principal, id))""",
+    "INSERT INTO duplicates SELECT destination, '', id, until FROM former_duplicates",
+    "DROP TABLE former_duplicates",
+)
+
+_FROM_3: Final = (
+    """CREATE TABLE postponed (line TEXT NOT NULL, number INTEGER NOT NULL, due REAL NOT NULL,
+    PRIMARY KEY (line, number))""",
+)
+
+_TO_4: Final = (*_FROM_2, *_DUPLICATES_BY_PRINCIPAL, *_FROM_3)
+
+MIGRATIONS: Final = {0: _NEW, 1: (*_FROM_1, *_TO_4), 2: _TO_4, 3: _FROM_3}
+"""By version (0: there is nothing yet): the statements that make the present tables of what is there."""

@@ -1,0 +1,48 @@
+"""The interface of links: what carries the bytes of a connection, and where it delivers them.
+
+A link knows nothing of STOMP. Writing is synchronous and never blocks; `drain` is where a writer waits for a
+slow peer.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from anyio.abc import TaskGroup
+
+
+class Receiver(Protocol):
+    """Where a link delivers. Called on the loop's thread, one call at a time."""
+
+    def data_received(self, data: bytes) -> None:
+        """Octets came, in order, at least one."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The last call, exactly one: the stream has ended; None if neither side failed."""
+
+
+class Link(Protocol):
+    """Carries octets both ways, in order, until one side closes or the network fails."""
+
+    def start(self, receiver: Receiver, tasks: TaskGroup) -> None:
+        """Begin to deliver to `receiver`; nothing is delivered before, and nothing is lost.
+
+        Args:
+            receiver: gets everything that comes.
+            tasks: for a link that needs tasks; they end soon after `close` or when cancelled.
+        """
+
+    def write(self, data: bytes) -> None:
+        """Send octets, this turn of the loop or as soon as the peer takes them. Lost after `close`."""
+
+    async def drain(self) -> None:
+        """Wait while more is unsent than a link should hold; return when it has ended, too."""
+
+    def pause_reading(self) -> None:
+        """Deliver nothing until `resume_reading`, so that the peer is slowed down."""
+
+    def resume_reading(self) -> None:
+        """Deliver again."""
+
+    def close(self) -> None:
+        """End the stream. What was written still goes out, for a second at most. Idempotent."""

@@ -1,0 +1,97 @@
+"""The client's states: which frame may be sent, and which may come, in each of them.
+
+How to think about it. A connection is on one path: NEW until CONNECT is sent, CONNECTING until CONNECTED
+comes, CONNECTED while the session lasts, DISCONNECTING once DISCONNECT is sent, ENDED for good. `TABLE` has a
+row for each frame that is legal on that path, in either direction. One that is sent without a row is a bug of
+ours (`LocalProtocolError`, and nothing was written); one that comes without a row is a fault of the server's
+and ends the connection.
+
+The rules are those of the server's side, `nebula.broker.protocol.states`: everything about states lives here,
+no other module compares them, and this one knows frames by their commands and headers' names alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from nebula.stomp.dialects import Dialect
+from nebula.stomp.frames import CLIENT_COMMANDS, SERVER_COMMANDS
+from nebula.stomp.state_table import Need, Row, Rule, StateTable, every
+
+
+class State(Enum):
+    """Where a connection is. The value says what is wrong with a frame that has no row there."""
+
+    NEW = "is not legal while new"
+    CONNECTING = "is not legal while connecting"
+    CONNECTED = "is not legal while connected"
+    DISCONNECTING = "is not legal while disconnecting"
+    ENDED = "is not legal while ended"
+
+
+CLOSED: Final = "closed"
+"""The bytes stopped, or the server broke the protocol."""
+
+# STOMP 1.0, "MESSAGE": `subscription` comes only if SUBSCRIBE had an id, and not every 1.0 server knows that.
+OF_MESSAGE = (
+    Need("message-id"),
+    Need("destination"),
+    Need("subscription", when=lambda version: version.needs_subscription_id),
+)
+OF_RECEIPT = (Need("receipt-id"),)
+
+
+def _session(command: str, handler: str, clause: str) -> Row[State]:
+    """A frame of a session, which leaves the state as it is."""
+    return Row(State.CONNECTED, command, handler, State.CONNECTED, (), f'STOMP 1.2, "{clause}"')
+
+
+TABLE: Final = StateTable(
+    [
+        # state, command or event, handler, next state, needs, clause
+        Row(State.NEW, "CONNECT", "connect", State.CONNECTING, (), 'STOMP 1.2, "Connecting"'),
+        # A server that has no place for us says so before we have said anything.
+        Row(State.NEW, "ERROR", "", State.ENDED, (), 'STOMP 1.2, "ERROR"'),
+        Row(State.CONNECTING, "CONNECTED", "begin_session", State.CONNECTED, (), 'STOMP 1.2, "Connecting"'),
+        Row(State.CONNECTING, "ERROR", "", State.ENDED, (), 'STOMP 1.2, "ERROR"'),
+        _session("SEND", "send", "SEND"),
+        _session("SUBSCRIBE", "subscribe", "SUBSCRIBE"),
+        _session("UNSUBSCRIBE", "unsubscribe", "UNSUBSCRIBE"),
+        _session("ACK", "ack", "ACK"),
+        _session("NACK", "nack", "NACK"),
+        _session("BEGIN", "begin", "BEGIN"),
+        _session("COMMIT", "commit", "COMMIT"),
+        _session("ABORT", "abort", "ABORT"),
+        Row(State.CONNECTED, "MESSAGE", "", State.CONNECTED, OF_MESSAGE, 'STOMP 1.2, "MESSAGE"'),
+        Row(State.CONNECTED, "RECEIPT", "", State.CONNECTED, OF_RECEIPT, 'STOMP 1.2, "RECEIPT"'),
+        Row(State.CONNECTED, "ERROR", "", State.ENDED, (), 'STOMP 1.2, "ERROR"'),
+        # Nothing may follow it; what the server sent before still comes.
+        Row(State.CONNECTED, "DISCONNECT", "disconnect", State.DISCONNECTING, (), 'STOMP 1.2, "DISCONNECT"'),
+        Row(State.DISCONNECTING, "MESSAGE", "", State.DISCONNECTING, OF_MESSAGE, 'STOMP 1.2, "MESSAGE"'),
+        Row(State.DISCONNECTING, "RECEIPT", "", State.DISCONNECTING, OF_RECEIPT, 'STOMP 1.2, "RECEIPT"'),
+        Row(State.DISCONNECTING, "ERROR", "", State.ENDED, (), 'STOMP 1.2, "ERROR"'),
+        *every(
+            [State.NEW, State.CONNECTING, State.CONNECTED, State.DISCONNECTING],
+            CLOSED,
+            State.ENDED,
+            'STOMP 1.2, "Connection Lingering"',
+        ),
+    ]
+)
+
+
+def rules_to_send(state: State, dialect: Dialect) -> Mapping[str, Rule[State]]:
+    """The frames that we may send, by command."""
+    return TABLE.rules(state, dialect, CLIENT_COMMANDS)
+
+
+def rules_to_receive(state: State, dialect: Dialect) -> Mapping[str, Rule[State]]:
+    """The frames that the server may send, by command."""
+    return TABLE.rules(state, dialect, SERVER_COMMANDS)
+
+
+def is_connected(state: State) -> bool:
+    """The session has begun, and we have not left it."""
+    return state is State.CONNECTED
