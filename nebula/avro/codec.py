@@ -1,4 +1,4 @@
-"""For clients: values into enveloped bodies, and back."""
+"""Codec for clients: values into enveloped bodies, and back."""
 
 from __future__ import annotations
 

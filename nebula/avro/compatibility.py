@@ -1,4 +1,4 @@
-"""Whether what was written with one schema can be read with another ("Schema Resolution" of Avro)."""
+"""Compatibility of two schemas: whether data of one can be read with the other ("Schema Resolution")."""
 
 from __future__ import annotations
 

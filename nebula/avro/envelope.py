@@ -1,4 +1,4 @@
-"""GenericEnvelope: what a MaXaM message's body is (PROTOCOL B.9, D.16)."""
+"""GenericEnvelope: the body of a MaXaM message (D.16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look at a datum before a library decodes it: hostile ones are refused in bounded time and memory.
+"""Pre-scan of a datum before a library decodes it: hostile data are refused in bounded time and memory.
 
 A decoder trusts what it reads. A recursive schema lets a few kB nest deeper than the machine's stack,
 and five bytes of an array of nulls ask for as many items as a number can count. So each datum

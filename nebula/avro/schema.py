@@ -1,4 +1,4 @@
-"""One schema: parsed, named, with its fingerprint, ready to read and write with."""
+"""Avro schema: parsed, named, with its fingerprint, ready to read and write with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service as an AsyncAPI document, from what `describe` answers."""
+"""AsyncAPI document of a service, from its reply to `describe`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service's verbs as a module of Python, from what `describe` answers."""
+"""Python stubs of a service's verbs, from its reply to `describe`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defaults: values of JSON, by their schema, as expressions of Python."""
+"""Python expressions for defaults: values of JSON, by their schema."""
 
 from __future__ import annotations
 

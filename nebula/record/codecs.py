@@ -1,4 +1,4 @@
-"""How the blocks of an Avro container file are compressed ("Object Container Files", "Required Codecs")."""
+"""Codecs of Avro container files ("Object Container Files", "Required Codecs" of the specification)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of the disk: durable files and names, a lock, and to be told when it is full."""
+"""Disk operations: durable files and names, a lock, and the test for a full disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has come from a broker and is not yet recorded."""
+"""Intake: messages that have come from a broker and are not yet recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that a recorder writes: hidden while they grow, then seen whole by a rename."""
+"""Part files of a recorder: hidden while they grow, then seen whole by a rename."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stream of files a message belongs to, and as what datum."""
+"""Sorting of messages: to which stream of files each belongs, and as what datum."""
 
 from __future__ import annotations
 

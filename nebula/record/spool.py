@@ -1,4 +1,21 @@
-"""A spool: messages on disk between a broker that has been ACKed and a reader that has not yet read them."""
+"""Spool: messages on disk between a broker that has been ACKed and a reader that has not yet read them.
+
+A spool turns "the broker redelivers until the ACK" into positions that a reader can ask for again. It is
+a log of *segments*, Avro container files named after the position of their first datum, plus the
+recorder's ledger:
+
+- A datum is durable when its block is synced and the ledger has a line with its id. The recorder's four
+  steps (`nebula.record.recorder`) are the same here: append, sync, ACK, confirm.
+- A redelivered message is known by its id until its ACK is confirmed, and is not appended again.
+- A position never changes its meaning, over all restarts. A reader that has lost its state reads the same
+  data from the same position; that is what makes a Spark query that restarts from a checkpoint exact.
+- A reader says up to which position it has read; segments that lie below it as a whole are removed. What
+  remains of the first segment is skipped by counting blocks, so that a segment has a bounded number of
+  syncs.
+
+The trap is the end of a segment after a crash: bytes behind the length in the ledger's last line were
+never ACKed, come again, and are truncated before anything is appended.
+"""
 
 from __future__ import annotations
 

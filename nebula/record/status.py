@@ -1,4 +1,4 @@
-"""How a recorder is, for people and programs that look at its folder."""
+"""Status of a recorder, for people and programs that look at its folder."""
 
 from __future__ import annotations
 

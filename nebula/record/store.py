@@ -1,4 +1,4 @@
-"""Messages into files, each once: what a recorder does between a MESSAGE and its ACK."""
+"""Record store: messages into files, each once, between a MESSAGE and its ACK."""
 
 from __future__ import annotations
 

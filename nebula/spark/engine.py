@@ -1,4 +1,4 @@
-"""The declaration of a service's Spark engine: what users write. Plain values; nothing is started here."""
+"""Declaration of a service's Spark engine: what users write. Plain values; nothing is started here."""
 
 from __future__ import annotations
 

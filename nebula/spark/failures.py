@@ -1,4 +1,4 @@
-"""What an exception from a job means: a stable code, one line for people, Spark's SQLSTATE.
+"""Failures of jobs: the stable code, the one line for people and the SQLSTATE of an exception.
 
 Spark's exceptions are read by their shape, so that this module needs no pyspark.
 """

@@ -1,4 +1,4 @@
-"""Runs jobs each in an engine host of its own, which ends with it."""
+"""Isolated runs: jobs with an engine process of their own, which ends with the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes an archive of Java's classes: `python -m nebula.spark.host.archive NICENESS PATH`.
+"""Maker of an archive of Java's classes: `python -m nebula.spark.host.archive NICENESS PATH`.
 
 It reads a `Configure` from stdin, starts a Spark, has it do a little of everything, and has Java write down
 which classes that took. It ends when its input does. Exit status 0: the archive is there, or another

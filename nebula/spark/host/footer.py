@@ -1,4 +1,4 @@
-"""Adds to the metadata of a Parquet file that is written, without writing it anew.
+"""Metadata in the footer of a Parquet file: added to a file that is written, without writing it anew.
 
 Spark offers no way to add to it as it writes. The metadata are in the footer, after all data, and nothing in
 a file counts from its end; so a longer footer can take the place of the old one. It is Thrift's compact

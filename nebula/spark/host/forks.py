@@ -1,4 +1,4 @@
-"""What a job's code forks has all that the engine host has, and must neither speak nor end for it."""
+"""Processes forked by a job's code: they inherit all of the engine host, and must not speak or end for it."""
 
 from __future__ import annotations
 

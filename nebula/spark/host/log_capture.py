@@ -1,4 +1,4 @@
-"""What a job's code prints, or logs by Python's own means, goes into the job's log as well."""
+"""Log capture: what a job's code prints or logs in Python goes into the job's log as well."""
 
 from __future__ import annotations
 

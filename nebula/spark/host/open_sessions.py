@@ -1,4 +1,4 @@
-"""The sessions on a Connect server that jobs have now, on disk as well: for the host after a killed one.
+"""Register of the open sessions on a Connect server, on disk as well: for the host after a killed one.
 
 A session's id follows from whose it is, so that who runs a job's next attempt can name those of the earlier
 ones, wherever they ran.

@@ -1,4 +1,4 @@
-"""The Parquet files that a job has written: its name in them, and their first rows."""
+"""Parquet files that a job has written: its name in them, and a preview of their rows."""
 
 from __future__ import annotations
 

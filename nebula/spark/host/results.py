@@ -1,4 +1,4 @@
-"""What becomes of a job's result: a small JSON value, or Parquet that appears at once or not at all."""
+"""Results of a job: a small JSON value, or Parquet that appears at once or not at all."""
 
 from __future__ import annotations
 

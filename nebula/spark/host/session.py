@@ -1,4 +1,4 @@
-"""What an engine host asks of Spark, in whichever way it reaches it: a JVM of its own, or a Connect server.
+"""Interface of an engine host to Spark, with two implementations: a JVM of its own, and a Connect server.
 
 `classic` and `connect` are the two ways. Everything that differs between them is behind these classes.
 """

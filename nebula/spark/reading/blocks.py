@@ -1,4 +1,4 @@
-"""The data of an Avro file's blocks, decompressed, from any range of its bytes."""
+"""Blocks of an Avro file: their data, decompressed, from any range of the file's bytes."""
 
 from __future__ import annotations
 

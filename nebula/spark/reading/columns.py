@@ -1,4 +1,4 @@
-"""What Spark, Arrow and the decoders make of an Avro type.
+"""Types of columns: the Spark, Arrow and decoder's type for an Avro type.
 
 A value has three forms on its way: the decoder's, plain numbers and bytes without logical types (*raw*);
 Arrow's, exactly as Spark's Python workers expect it; and Spark's own. The mapping is that of spark-avro, so

@@ -1,4 +1,4 @@
-"""From the bytes of data to decoded columns: polars where it can, else fastavro.
+"""Decoders from the bytes of data to columns: polars where it can, else fastavro.
 
 Both get the raw schema (`columns.raw_schema`) and the bare data of some blocks, one after another. What
 the data are compressed with, and what shall become of them, is known elsewhere.

@@ -1,4 +1,4 @@
-"""What envelopes hold, by the schema that it was written with: many values at once, not one by one."""
+"""Unpacking of envelopes, by the schema that each value was written with: many values at once."""
 
 from __future__ import annotations
 

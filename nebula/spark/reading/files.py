@@ -1,4 +1,4 @@
-"""Which files a data set has, and what their folders say: `date=2026-11-22/hour=05/…` are two columns."""
+"""Files of a data set, and the columns in the names of their folders, as in `date=2026-11-22/hour=05/`."""
 
 from __future__ import annotations
 

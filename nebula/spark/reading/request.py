@@ -1,4 +1,4 @@
-"""From what a job asks for to what is read: schemas, columns and contents are settled here."""
+"""Request of a job to read files, settled into a plan: schemas, columns and contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From decoded columns to the wanted ones: Avro's "Schema Resolution", a column at a time."""
+"""Schema resolution of Avro, a column at a time: from decoded columns to the wanted ones."""
 
 from __future__ import annotations
 

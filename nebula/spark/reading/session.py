@@ -1,4 +1,4 @@
-"""Which of an engine's sessions Spark asks in a thread."""
+"""Active session of a thread, among those of one engine."""
 
 from __future__ import annotations
 

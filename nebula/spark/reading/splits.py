@@ -1,4 +1,4 @@
-"""How files become tasks: whole files first, parts of them only where they are large."""
+"""Splits of files into tasks: whole files first, parts of them only where they are large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From rows to the bodies of messages: JSON, Avro, or Avro in an envelope."""
+"""Encoding of rows as bodies of messages: JSON, Avro, or Avro in an envelope."""
 
 from __future__ import annotations
 

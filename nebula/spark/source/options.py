@@ -1,4 +1,4 @@
-"""What `.option(…)` may say to the source and the sink: read, checked, refused with a sentence.
+"""Options of the source and the sink (`.option(…)`): parsed, checked, refused with a sentence.
 
 Spark hands over texts, under names in lower case. Everything is checked where the query is declared or
 started, not in its first batch.

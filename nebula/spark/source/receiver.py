@@ -1,4 +1,4 @@
-"""Takes messages from the broker into the spool: receive, write, sync, then ACK with a receipt."""
+"""Receiver of messages from the broker into the spool: receive, write, sync, then ACK with a receipt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From messages to the columns of a table: the generic ones, or those of an Avro schema."""
+"""Rows from messages: with the generic columns, or those of an Avro schema."""
 
 from __future__ import annotations
 

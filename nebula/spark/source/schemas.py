@@ -1,4 +1,4 @@
-"""Where schemas come from: an option, a folder, or the broker."""
+"""Sources of schemas: an option, a folder, or the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A streaming read: offsets are positions in the spool, and batches are read from there."""
+"""Streaming read: offsets are positions in the spool, and batches are read from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sink: rows of a DataFrame or of a stream become messages, each with its receipt."""
+"""Sink: rows of a DataFrame or of a stream become messages, each with its receipt."""
 
 from __future__ import annotations
 
