@@ -36,7 +36,7 @@ def maker(then: str) -> Sequence[str]:
     return [sys.executable, "-c", MAKER.format(then=then)]
 
 
-def archivist(folder: Path, then: str, idle: float = 100.0) -> ClassArchive:
+def class_archive(folder: Path, then: str, idle: float = 100.0) -> ClassArchive:
     return ClassArchive(Spark(), lambda: idle, command=maker(then), folder=folder, patience=0.01)
 
 
@@ -59,7 +59,7 @@ async def until(one: ClassArchive, state: str) -> None:
 
 
 async def test_missing_archive_is_made(tmp_path: Path) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, MAKES)
     async with at_work(one):
         one.hear(ready(archive))
         await until(one, "made")
@@ -69,7 +69,7 @@ async def test_missing_archive_is_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("state", ["used", "unused", "off"])
 async def test_archive_that_is_not_missed_is_not_made(tmp_path: Path, state: str) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, MAKES)
     async with at_work(one):
         one.hear(ready(archive, state))
         await anyio.wait_all_tasks_blocked()
@@ -81,7 +81,7 @@ async def test_archive_that_is_not_missed_is_not_made(tmp_path: Path, state: str
 async def test_archive_that_others_could_have_written_is_neither_used_nor_made_and_the_log_says_why(
     tmp_path: Path,
 ) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, MAKES)
     archive.write_text("whose?")
     archive.chmod(0o666)
     with own_logs() as log:
@@ -116,7 +116,7 @@ def test_maker_writes_to_no_folder_that_others_can_write_to(tmp_path: Path) -> N
 
 
 async def test_nothing_is_made_while_the_engine_works(tmp_path: Path) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES, idle=0.0)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, MAKES, idle=0.0)
     async with at_work(one):
         one.hear(ready(archive))
         await anyio.wait_all_tasks_blocked()
@@ -127,7 +127,7 @@ async def test_nothing_is_made_while_the_engine_works(tmp_path: Path) -> None:
 async def test_maker_that_fails_is_left_alone_for_a_day_and_the_engine_is_none_the_worse(
     tmp_path: Path,
 ) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, FAILS)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, FAILS)
     async with at_work(one):
         one.hear(ready(archive))
         await until(one, "failed")
@@ -144,7 +144,7 @@ async def test_maker_that_cannot_be_started_is_no_more_than_that(tmp_path: Path)
 
 
 async def test_maker_that_another_service_was_quicker_than_is_no_failure(tmp_path: Path) -> None:
-    one = archivist(tmp_path, "pass")
+    one = class_archive(tmp_path, "pass")
     async with at_work(one):
         one.hear(ready(tmp_path / "some.jsa"))
         await until(one, "elsewhere")
@@ -153,7 +153,7 @@ async def test_maker_that_another_service_was_quicker_than_is_no_failure(tmp_pat
 
 
 async def test_refused_archive_is_set_aside(tmp_path: Path) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, MAKES)
     archive.write_text("damaged")
     async with at_work(one):
         one.hear(ready(archive, "refused"))
@@ -167,7 +167,7 @@ async def test_refused_archive_is_set_aside(tmp_path: Path) -> None:
 
 
 async def test_archive_without_which_alone_the_engine_starts_is_set_aside(tmp_path: Path) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, MAKES)
     archive.write_text("deadly")
     async with at_work(one):
         one.hear(ready(archive, "unused"), suspects_it=True)
@@ -178,7 +178,7 @@ async def test_archive_without_which_alone_the_engine_starts_is_set_aside(tmp_pa
 
 
 async def test_maker_ends_with_its_service(tmp_path: Path) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, WAITS)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, WAITS)
     async with at_work(one):
         one.hear(ready(archive))
         mark = tmp_path / "some.pid"
