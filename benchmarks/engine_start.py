@@ -20,7 +20,7 @@ import psutil
 
 from nebula.rpc.contract.job_runner import JobTask
 from nebula.spark import Spark, SparkRunner
-from nebula.spark.class_archive import Archivist
+from nebula.spark.class_archive import ClassArchive
 from tests.spark.told import Told, running
 
 _PATIENCE_SECONDS = 600.0
@@ -74,7 +74,7 @@ async def _start(folder: Path, archives: Path | None) -> Start:
 def _runner(folder: Path, archives: Path | None) -> SparkRunner:
     spark = Spark(master="local[2]", memory="1g", cds=archives is not None)
     return SparkRunner(
-        spark, folder, "benchmark", archivist=lambda *given: Archivist(*given, folder=archives, niceness=0)
+        spark, folder, "benchmark", archive=lambda *given: ClassArchive(*given, folder=archives, niceness=0)
     )
 
 

@@ -25,7 +25,7 @@ from benchmarks.row import Aim, Contestant, Row
 from benchmarks.stream import Measurement
 
 ROWS = 2_000_000
-AIMS = {"polars": 1_700_000, "hive": 1_000_000, "fastavro": 500_000}
+AIMS = {"polars": 1_700_000, "fastavro": 500_000}
 """Rows a second on two cores."""
 
 _FILES = 8
@@ -48,7 +48,6 @@ _SCHEMA = {
 NAMES = {
     "spark-avro": "Nebula, spark-avro",
     "polars": "Nebula, polars",
-    "hive": "Nebula, Hive",
     "fastavro": "Nebula, fastavro",
     "parquet": "Parquet, by Spark",
     "polars-alone": "polars without Spark",

@@ -22,11 +22,10 @@ _WARM_UP_PASSES = 3
 
 
 @contextmanager
-def _session(name: str) -> Iterator[Any]:
+def _session() -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     from benchmarks.spark.work import CONF, MASTER, MEMORY
-    from nebula.spark.reading import HIVE_CONF
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -34,8 +33,6 @@ def _session(name: str) -> Iterator[Any]:
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
     with TemporaryDirectory(prefix="nebula-") as folder:
         conf = {**CONF, "spark.sql.warehouse.dir": folder, "spark.sql.session.timeZone": "UTC"}
-        if name == "hive":
-            conf = {**conf, **HIVE_CONF, "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}"}
         builder = SparkSession.builder.master(MASTER).config("spark.driver.memory", MEMORY)
         for key, value in conf.items():
             builder = builder.config(key, value)
@@ -113,7 +110,7 @@ def main(name: str, folder: Path, seconds: float) -> None:
     if name == "polars-alone":
         print(json.dumps(_timed(_by_polars_alone(folder), seconds)), flush=True)
         return
-    with _session(name) as spark:
+    with _session() as spark:
         print(json.dumps(_timed(_in_spark(spark, name, folder), seconds)), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What a broker asks of a body before it stores it."""
+"""Checks of a body before a broker stores it."""
 
 from __future__ import annotations
 

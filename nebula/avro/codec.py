@@ -1,4 +1,4 @@
-"""For clients: values into enveloped bodies, and back."""
+"""Codec for clients: values into enveloped bodies, and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nebula.avro.schema import Schema
 from nebula.errors import AvroError
 
 CONTENT_TYPE = "avro/binary"
-"""What our client says of such a body (D.41). Nobody bases a decision on it."""
+"""Content type that our client gives such a body (D.41). No code bases a decision on it."""
 
 
 class UnknownSchema(AvroError):
@@ -50,7 +50,7 @@ def decode(body: bytes, schemas: SchemaSource, reader: Schema | None = None) -> 
     """The value in an envelope; None for a deletion: a tombstone or an empty body.
 
     Args:
-        reader: what it is to be read as; None: as it was written.
+        reader: the reader's schema; None: as it was written.
 
     Raises:
         UnknownSchema: `schemas` does not know what the datum was written with.

@@ -1,4 +1,4 @@
-"""Whether what was written with one schema can be read with another ("Schema Resolution" of Avro)."""
+"""Compatibility of two schemas: whether data of one can be read with the other ("Schema Resolution")."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Comparison:
                 return _names(writer, reader, path)
             case "fixed":
                 if writer["size"] != reader["size"]:
-                    return _at(path, f"fixed of {writer['size']} and of {reader['size']} octets")
+                    return _at(path, f"fixed of {writer['size']} and of {reader['size']} bytes")
                 return _names(writer, reader, path)
             case "array":
                 return self.difference(writer["items"], reader["items"], f"{path}[]")

@@ -1,4 +1,4 @@
-"""GenericEnvelope: what a MaXaM message's body is (PROTOCOL B.9, D.16)."""
+"""GenericEnvelope: the body of a MaXaM message (D.16)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ SCHEMA: Final[dict[str, Any]] = {
 }
 """The published one, with both records in the namespace that it declares (D.16)."""
 
-# An envelope has a handful of items; one of two octets each could be made of any body.
+# An envelope has a handful of items; one of two bytes each could be made of any body.
 MAX_ITEMS: Final = 1_000
 _LEAST_KEY: Final = -(1 << 31)
 _GREATEST_KEY: Final = (1 << 31) - 1
 
-# The numbers of one octet.
-_SHORT: Final = tuple(read_long(bytes((octet,)), 0)[0] for octet in range(0x80))
+# The numbers of one byte.
+_SHORT: Final = tuple(read_long(bytes((byte,)), 0)[0] for byte in range(0x80))
 
 
 class Item(IntEnum):
@@ -60,7 +60,7 @@ class Envelope:
     items: tuple[tuple[int, bytes], ...]
 
     def first(self, key: int) -> bytes | None:
-        """The value of the first item of this key; None: there is none."""
+        """The value of the first item of this key; None if it has no such item."""
         return next((value for each, value in self.items if each == key), None)
 
     @property
@@ -78,33 +78,33 @@ class Envelope:
         """Of the schema that the body was written with.
 
         Raises:
-            AvroError: it has not eight octets.
+            AvroError: it has not eight bytes.
         """
-        octets = self.first(Item.FINGERPRINT)
-        if octets is None:
+        data = self.first(Item.FINGERPRINT)
+        if data is None:
             return None
-        if len(octets) != 8:
-            raise AvroError(f"a fingerprint of {len(octets)} octets")
-        return int.from_bytes(octets, "little")
+        if len(data) != 8:
+            raise AvroError(f"a fingerprint of {len(data)} bytes")
+        return int.from_bytes(data, "little")
 
     @property
     def topic(self) -> str | None:
         """What it was published to, as its publisher says. Raises AvroError if that is not UTF-8."""
-        octets = self.first(Item.TOPIC)
+        data = self.first(Item.TOPIC)
         try:
-            return None if octets is None else octets.decode()
+            return None if data is None else data.decode()
         except UnicodeDecodeError as error:
             raise AvroError("the topic is not UTF-8") from error
 
     @property
     def timestamp_ms(self) -> int | None:
         """Milliseconds since 1970. Raises AvroError if it is no number."""
-        octets = self.first(Item.TIMESTAMP)
-        if octets is None:
+        data = self.first(Item.TIMESTAMP)
+        if data is None:
             return None
-        number, end = read_long(octets, 0)
-        if end != len(octets):
-            raise AvroError("octets are left over behind the timestamp")
+        number, end = read_long(data, 0)
+        if end != len(data):
+            raise AvroError("bytes are left over behind the timestamp")
         return number
 
 
@@ -132,7 +132,7 @@ def make_envelope(
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
-    """The octets of an envelope."""
+    """The bytes of an envelope."""
     return _encode(envelope.items)
 
 
@@ -160,7 +160,7 @@ def decode_envelope(data: bytes) -> Envelope:
                 key, length = data[position], data[position + 1]
             except IndexError:
                 raise AvroError("the data ends within an item") from None
-            # Most are of one octet each. To call for these would cost a third of the rate.
+            # Most are of one byte each. To call for these would cost a third of the rate.
             if key < 0x80 and length < 0x80:
                 key, length, position = _SHORT[key], _SHORT[length], position + 2
             else:
@@ -178,5 +178,5 @@ def decode_envelope(data: bytes) -> Envelope:
             position += length
         count, end, position = read_block(data, position, end)
     if position != len(data):
-        raise AvroError("octets are left over behind the envelope")
+        raise AvroError("bytes are left over behind the envelope")
     return Envelope(tuple(items))

@@ -1,7 +1,7 @@
-"""A look at a datum before a library decodes it: hostile ones are refused in bounded time and memory.
+"""Pre-scan of a datum before a library decodes it: hostile data are refused in bounded time and memory.
 
 A decoder trusts what it reads. A recursive schema lets a few kB nest deeper than the machine's stack,
-and five octets of an array of nulls ask for as many items as a number can count. So each datum
+and five bytes of an array of nulls ask for as many items as a number can count. So each datum
 is gone over once by its schema, with a stack of our own and nothing built; what then goes to the
 library is neither deep, nor wide, nor longer than it says.
 """
@@ -32,11 +32,11 @@ MAX_DEPTH: Final = 64
 """Records, arrays, maps and unions within each other, at most."""
 
 MAX_VALUES: Final = 200_000
-"""Values that a datum may hold at most, those without octets too: going over them takes a tenth of a
+"""Values that a datum may hold at most, those without bytes too: going over them takes a tenth of a
 second or so at worst, in which a broker does nothing else."""
 
 NO_END: Final = -1
-"""Of a block that does not say how many octets it has."""
+"""Of a block that does not say how many bytes it has."""
 
 _Frame: TypeAlias = tuple[Program, int, int, int, bool, int]
 
@@ -80,7 +80,7 @@ def scan(  # noqa: C901
         if code == RUN:
             match = operand(data, position)
             if match is None:
-                raise AvroError(f"no such value as the schema says, from octet {position}")
+                raise AvroError(f"no such value as the schema says, from byte {position}")
             position = match.end()
         elif code == STRING:
             position = _after_string(data, position)
@@ -103,7 +103,7 @@ def scan(  # noqa: C901
             depth += level if code == CALL else level + 1
             _check_depth(depth + program.height, max_depth)
     if position != len(data):
-        raise AvroError(f"{len(data) - position} octets are left over")
+        raise AvroError(f"{len(data) - position} bytes are left over")
 
 
 def _check_depth(depth: int, most: int) -> None:
@@ -127,14 +127,14 @@ def _after_items(data: bytes, position: int, items: Items, counted: int, most: i
             for _ in range(times):
                 match = match_next(data, position)
                 if match is None:
-                    raise AvroError(f"no such item as the schema says, from octet {position}")
+                    raise AvroError(f"no such item as the schema says, from byte {position}")
                 position = match.end()
         count, end, position = read_block(data, position, end)
     return position, counted
 
 
 def read_block(data: bytes, position: int, end: int) -> tuple[int, int, int]:
-    """Begin the next block of an array or map: its items, where it has to end, and its first octet.
+    """Begin the next block of an array or map: its items, where it has to end, and its first byte.
 
     Args:
         end: where the block before had to end, or `NO_END`.
@@ -143,7 +143,7 @@ def read_block(data: bytes, position: int, end: int) -> tuple[int, int, int]:
         AvroError: a block does not end where it says, or the data ends before.
     """
     if end not in (NO_END, position):
-        raise AvroError(f"a block ends at octet {position}, and says at {end}")
+        raise AvroError(f"a block ends at byte {position}, and says at {end}")
     count, position = read_long(data, position)
     if count >= 0:
         return count, NO_END, position
@@ -169,7 +169,7 @@ def _index(data: bytes, position: int, choices: int) -> tuple[int, int]:
 def _after_bytes(data: bytes, position: int, most: int) -> int:
     size, position = _length(data, position)
     if size > most:
-        raise AvroError(f"a number of {size} octets")
+        raise AvroError(f"a number of {size} bytes")
     return position + size
 
 
@@ -182,5 +182,5 @@ def _after_string(data: bytes, position: int) -> int:
         try:
             text.decode()
         except UnicodeDecodeError:
-            raise AvroError(f"a text that is no UTF-8, from octet {position}") from None
+            raise AvroError(f"a text that is no UTF-8, from byte {position}") from None
     return position + size

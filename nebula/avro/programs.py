@@ -1,7 +1,7 @@
 """Schemas as flat programs for the pre-scan.
 
 Most of a schema is *regular*: numbers, booleans, small enums, fixed, and records and unions of these. One
-regular expression says what octets such a run may have, and C walks it. Strings, bytes, arrays, maps and
+regular expression says what bytes such a run may have, and C walks it. Strings, bytes, arrays, maps and
 recursion remain as steps of their own.
 """
 
@@ -23,7 +23,7 @@ _FULL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*
 
 RUN: Final = 0  # operand: match of a compiled pattern
 STRING: Final = 1
-BYTES: Final = 2  # operand: octets at most
+BYTES: Final = 2  # operand: bytes at most
 UNION: Final = 3  # operand: a program for each branch
 ITEMS: Final = 4  # an array of regular items; operand: Items
 ARRAY: Final = 5  # operand: the program of an item
@@ -31,8 +31,8 @@ MAP: Final = 6  # operand: the program of a key and its value
 CALL: Final = 7  # operand: the program of a named type
 ENUM: Final = 8  # operand: how many symbols
 
-# Avro writes numbers zigzag in groups of seven bits, the last octet below 0x80. One number has one shortest
-# form; a last octet of 0 after others would be a longer one.
+# Avro writes numbers zigzag in groups of seven bits, the last byte below 0x80. One number has one shortest
+# form; a last byte of 0 after others would be a longer one.
 LONG: Final = b"(?:[\x00-\x7f]|[\x80-\xff]{1,8}[\x01-\x7f]|[\x80-\xff]{9}\x01)"
 INT: Final = b"(?:[\x00-\x7f]|[\x80-\xff]{1,3}[\x01-\x7f]|[\x80-\xff]{4}[\x01-\x0f])"
 
@@ -53,8 +53,8 @@ USUAL_DATES: Final = {
 _FIXED_WIDTH: Final = {"null": b"", "boolean": b"[\x00\x01]", "float": b".{4}", "double": b".{8}"}
 _NUMBERS: Final = {"int": INT, "long": LONG}
 
-# An index below 64 is one octet.
-_ONE_OCTET_INDEXES: Final = 64
+# An index below 64 is one byte.
+_ONE_BYTE_INDEXES: Final = 64
 
 # A long pattern is split, and a named type's is repeated where it is used only while it is short: records
 # that hold records that hold records … would double it at each step.
@@ -67,7 +67,7 @@ _MAX_INLINED_STEPS: Final = 16
 MAX_FIXED_BYTES: Final = 1 << 20
 
 # An unscaled decimal is turned into digits in quadratic time: 400 kB of one took half a minute. This many
-# octets are 308 digits.
+# bytes are 308 digits.
 MAX_DECIMAL_BYTES: Final = 128
 NO_LIMIT: Final = 1 << 62
 
@@ -115,7 +115,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class _Regular:
-    """Octets that a pattern describes."""
+    """Bytes that a pattern describes."""
 
     pattern: bytes
     values: int
@@ -240,7 +240,7 @@ class _Compiler:
             raise AvroError(f"a union has no branch, or two of one type: {', '.join(kinds)[:200]}")
         compiled = [self._of(branch) for branch in branches]
         regular = [_as_regular(parts) for parts in compiled]
-        if len(branches) <= _ONE_OCTET_INDEXES and None not in regular:
+        if len(branches) <= _ONE_BYTE_INDEXES and None not in regular:
             found = [one for one in regular if one is not None]
             if sum(len(one.pattern) for one in found) <= _MAX_PATTERN_BYTES:
                 pattern = b"|".join(_index(number) + one.pattern for number, one in enumerate(found))
@@ -318,7 +318,7 @@ def _as_regular(parts: list[_Part]) -> _Regular | None:
 
 
 def _enum(symbols: int) -> _Part:
-    if not 0 < symbols <= _ONE_OCTET_INDEXES:
+    if not 0 < symbols <= _ONE_BYTE_INDEXES:
         return Step(ENUM, symbols, 1, 0)
     return _Regular(b"[" + b"".join(_index(number) for number in range(symbols)) + b"]", 1, 0)
 
@@ -326,10 +326,10 @@ def _enum(symbols: int) -> _Part:
 def _fixed(schema: Mapping[str, Any]) -> _Part:
     size = schema["size"]
     if not isinstance(size, int) or size < 0:
-        raise AvroError(f"{schema['name']}: the size of a fixed is a number of octets")
+        raise AvroError(f"{schema['name']}: the size of a fixed is a number of bytes")
     most = MAX_DECIMAL_BYTES if _is_decimal(schema) else MAX_FIXED_BYTES
     if size > most:
-        raise AvroError(f"{schema['name']}: has {size} octets, {most} are allowed")
+        raise AvroError(f"{schema['name']}: has {size} bytes, {most} are allowed")
     return _Regular(b".{%d}" % size if size else b"", 1, 0)
 
 

@@ -1,4 +1,4 @@
-"""Schemas by fingerprint: a folder of `.avsc` files, and whoever else knows them."""
+"""Schemas by fingerprint: a folder of `.avsc` files, and further sources behind it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Registry:
     """The schemas of a folder. May be used from several threads.
 
     Args:
-        folder: of `.avsc` files, one schema each; it is made where there is none.
+        folder: of `.avsc` files, one schema each; it is made if missing.
 
     Raises:
         SettingsError: the folder cannot be used, or a file in it is one that `register` would refuse.
@@ -108,7 +108,7 @@ class Registry:
 
     def _write(self, schema: Schema) -> None:
         text = _text(schema.definition)
-        # Seen whole or not at all, whenever somebody looks, and after a power cut.
+        # Seen whole or not at all, whenever the folder is read, and after a power cut.
         with tempfile.NamedTemporaryFile(
             "w", dir=self._folder, prefix=".", suffix=".tmp", delete=False, encoding="utf-8"
         ) as file:

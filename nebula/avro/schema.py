@@ -1,4 +1,4 @@
-"""One schema: parsed, named, with its fingerprint, ready to read and write with."""
+"""Avro schema: parsed, named, with its fingerprint, ready to read and write with."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Schema:
         return f"{self.fingerprint:016x}"
 
     def encode(self, value: Any) -> bytes:
-        """The octets of a value. Raises AvroError for one that is not of this type."""
+        """The bytes of a value. Raises AvroError for one that is not of this type."""
         out = io.BytesIO()
         try:
             fastavro.schemaless_writer(out, self.parsed, value, strict=True)
@@ -78,7 +78,7 @@ class Schema:
         """The value of a datum that was written with this schema, in bounded time and memory.
 
         Args:
-            reader: what it is to be read as, by Avro's rules of resolution; None: as it was written.
+            reader: the reader's schema, by Avro's rules of resolution; None: as it was written.
 
         Raises:
             AvroError: it is no such datum, or cannot be read so.
@@ -99,8 +99,8 @@ class Schema:
         return True
 
     def _sure_program(self) -> Program | None:
-        """A program that passes nothing but data, though not all of them; None: there is none."""
-        # Whether octets are a decimal, or a text a UUID, only those who make one of it know.
+        """A program that passes nothing but data, though not all of them; None if no such program exists."""
+        # Whether bytes are a decimal, or a text a UUID, only those who make one of it know.
         logical = _logical_types(self.parsed)
         if not logical:
             return self._program

@@ -6,7 +6,7 @@ from typing import Final
 
 from nebula.errors import AvroError
 
-_MOST_OCTETS: Final = 10
+_MOST_BYTES: Final = 10
 _LIMIT: Final = 1 << 64
 
 
@@ -14,37 +14,37 @@ def read_long(data: bytes, position: int) -> tuple[int, int]:
     """A number, and the position behind it.
 
     Raises:
-        AvroError: the data ends within it, it has more than 64 bits, or more octets than it needs.
+        AvroError: the data ends within it, it has more than 64 bits, or more bytes than it needs.
     """
     try:
-        octet = data[position]
+        byte = data[position]
         position += 1
-        if octet < 0x80:  # most are this small
-            return (octet >> 1) ^ -(octet & 1), position
-        value = octet & 0x7F
+        if byte < 0x80:  # most are this small
+            return (byte >> 1) ^ -(byte & 1), position
+        value = byte & 0x7F
         shift = 7
-        while octet >= 0x80:
-            octet = data[position]
+        while byte >= 0x80:
+            byte = data[position]
             position += 1
-            value |= (octet & 0x7F) << shift
+            value |= (byte & 0x7F) << shift
             shift += 7
-            if shift > 7 * _MOST_OCTETS:
+            if shift > 7 * _MOST_BYTES:
                 raise AvroError("a number is too long")
     except IndexError:
         raise AvroError("the data ends within a number") from None
     if value >= _LIMIT:
         raise AvroError("a number has more than 64 bits")
-    if not octet:  # each number has one form only, so that the same value is the same octets
+    if not byte:  # each number has one form only, so that the same value is the same bytes
         raise AvroError("a number is longer than it need be")
     return (value >> 1) ^ -(value & 1), position
 
 
 def write_long(number: int) -> bytes:
-    """The octets of a number."""
+    """The bytes of a number."""
     value = (number << 1) ^ (number >> 63)
-    octets = bytearray()
+    data = bytearray()
     while value >= 0x80:
-        octets.append((value & 0x7F) | 0x80)
+        data.append((value & 0x7F) | 0x80)
         value >>= 7
-    octets.append(value)
-    return bytes(octets)
+    data.append(value)
+    return bytes(data)

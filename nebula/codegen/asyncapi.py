@@ -1,4 +1,4 @@
-"""A service as an AsyncAPI document, from what `describe` answers."""
+"""AsyncAPI document of a service, from its reply to `describe`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def asyncapi_document(description: Mapping[str, Any], url: str | None = None) ->
 
     Args:
         description: what the service answered to `describe`.
-        url: of the broker, for the document's `servers`; without it there are none.
+        url: of the broker, for the document's `servers`; without it `servers` is empty.
 
     Returns:
         the document, as JSON has it. Schemas are in AsyncAPI's own form, a superset of draft 7.
@@ -328,7 +328,7 @@ def _in_avro(verb: Mapping[str, Any], part: str) -> dict[str, Any]:
         return {}
     return {
         "contentType": AVRO_TYPE,
-        "description": "Its `parameters` are octets in Avro's single-object encoding, by the schema in "
+        "description": "Its `parameters` are bytes in Avro's single-object encoding, by the schema in "
         "`x-parameters`.",
         "payload": {"schemaFormat": _AVRO_FORMAT, "schema": {**MESSAGE, **_AVRO_NAME}},
         "x-parameters": {"schemaFormat": _AVRO_FORMAT, **declared},

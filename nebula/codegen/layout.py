@@ -1,15 +1,22 @@
-"""Code as text, laid out as the usual formatters would: they find nothing to change."""
+"""Layout of generated code, as the usual formatters have it: they find nothing to change.
+
+Not by a formatter, which users of `nebula stubs` need not have; nor by `ast.unparse`, which breaks no lines
+and has single quotes: a function of ten parameters would be one line. Python's tokenizer finds the brackets.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import math
-from collections.abc import Iterable, Sequence
+import tokenize
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 WIDTH: Final = 88
 
-_PAIRS: Final = {"(": ")", "[": "]", "{": "}"}
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
 def quoted(text: str) -> str:
@@ -34,7 +41,7 @@ def plain(value: Any) -> str:
     return repr(value)
 
 
-def octets(value: bytes) -> str:
+def bytes_literal(value: bytes) -> str:
     """A literal of bytes."""
     text = repr(value)
     return f'b"{text[2:-1]}"' if '"' not in text and "\\'" not in text else text
@@ -73,53 +80,26 @@ def broken(code: str, indent: int, suffix: str = "") -> list[str]:
     """One piece of code, broken inside its longest pair of brackets if it is too long for a line."""
     if indent + len(code) + len(suffix) <= WIDTH:
         return [f"{' ' * indent}{code}{suffix}"]
-    spans = list(_brackets(code))
-    if not spans:
+    marks = max(_brackets(code), key=lambda marks: marks[-1] - marks[0], default=None)
+    if marks is None:
         return [f"{' ' * indent}{code}{suffix}"]
-    start, end = max(spans, key=lambda span: span[1] - span[0])
-    head, inside, tail = code[: start + 1], code[start + 1 : end], code[end:]
-    return bracketed(head, list(_items(inside)), tail + suffix, indent)
+    items = (code[before + 1 : after].strip() for before, after in pairwise(marks))
+    return bracketed(code[: marks[0] + 1], list(filter(None, items)), code[marks[-1] :] + suffix, indent)
 
 
-def _brackets(code: str) -> Iterable[tuple[int, int]]:
-    """Where the outermost pairs of brackets begin and end."""
-    open_at: list[int] = []
-    for place, sign in _outside_strings(code):
-        if sign in _PAIRS:
-            open_at.append(place)
-        elif sign in ")]}":
-            start = open_at.pop()
-            if not open_at:
-                yield start, place
-
-
-def _items(inside: str) -> Iterable[str]:
-    """What commas part, but for those inside brackets of its own."""
-    depth = start = 0
-    for place, sign in _outside_strings(inside):
-        if sign in _PAIRS:
+def _brackets(code: str) -> Iterator[list[int]]:
+    """The outermost pairs of brackets: where each begins, its own commas, and where it ends."""
+    depth, marks = 0, [0]
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type != tokenize.OP:
+            continue
+        place = token.start[1]
+        if token.string in _OPENING:
             depth += 1
-        elif sign in ")]}":
+            marks = [place] if depth == 1 else marks
+        elif token.string in _CLOSING:
             depth -= 1
-        elif sign == "," and depth == 0:
-            yield inside[start:place].strip()
-            start = place + 1
-    if last := inside[start:].strip():
-        yield last
-
-
-def _outside_strings(code: str) -> Iterable[tuple[int, str]]:
-    quote = ""
-    is_escaped = False
-    for place, sign in enumerate(code):
-        if quote:
-            if is_escaped:
-                is_escaped = False
-            elif sign == "\\":
-                is_escaped = True
-            elif sign == quote:
-                quote = ""
-        elif sign in "\"'":
-            quote = sign
-        else:
-            yield place, sign
+            if depth == 0:
+                yield [*marks, place]
+        elif token.string == "," and depth == 1:
+            marks.append(place)

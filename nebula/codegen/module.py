@@ -1,4 +1,4 @@
-"""A service's verbs as a module of Python, from what `describe` answers."""
+"""Python stubs of a service's verbs, from its reply to `describe`."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class _Module:
     def _about(self) -> list[str]:
         about = (
             f"The verbs of the service `{self._service}`, for its callers: `client.call(FUNCTION, …)`.\n\n"
-            f"Written by `nebula stubs {self._service}` from what the service says of itself. Write it anew\n"
-            "rather than change it."
+            f"Written by `nebula stubs {self._service}` from the service's own description. Write it\n"
+            "anew rather than change it."
         )
         return docstring(about, 0)
 

@@ -1,4 +1,4 @@
-"""Names of the wire as names of Python, each given once."""
+"""Python names for names of the wire, each given once."""
 
 from __future__ import annotations
 

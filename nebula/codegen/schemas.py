@@ -1,4 +1,4 @@
-"""What stubs ask of a JSON Schema."""
+"""JSON Schema as stubs read it: limits, references, identity."""
 
 from __future__ import annotations
 

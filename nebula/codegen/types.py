@@ -1,4 +1,4 @@
-"""JSON Schema as Python: expressions of types, and the classes that they name."""
+"""Python types from JSON Schema: expressions, and the classes that they name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defaults: values of JSON, by their schema, as expressions of Python."""
+"""Python expressions for defaults: values of JSON, by their schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import UUID
 
 from pydantic import TypeAdapter
 
-from nebula.codegen.layout import octets, plain
+from nebula.codegen.layout import bytes_literal, plain
 
 _SECONDS: Final = TypeAdapter(timedelta)
 
@@ -106,9 +106,9 @@ def _by_format(schema: Mapping[str, Any], value: Any) -> Expression | None:
             case "uuid":
                 return Expression(f'UUID("{UUID(text)}")')
             case "base64" | "base64url":
-                return Expression(octets(base64.urlsafe_b64decode(text)))
+                return Expression(bytes_literal(base64.urlsafe_b64decode(text)))
             case "binary":
-                return Expression(octets(text.encode()))
+                return Expression(bytes_literal(text.encode()))
             case _:
                 return Expression(plain(text))
     except (ValueError, ArithmeticError):

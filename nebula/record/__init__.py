@@ -19,7 +19,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Lazily: who reads recorded files, in Spark's processes too, pays for no client.
+    # Lazily: a reader of recorded files, in Spark's processes too, pays for no client.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

@@ -1,4 +1,4 @@
-"""How the blocks of an Avro container file are compressed ("Object Container Files", "Required Codecs")."""
+"""Codecs of Avro container files ("Object Container Files", "Required Codecs" of the specification)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, Protocol, cast
 from nebula.errors import AvroError, SettingsError
 
 MAX_BLOCK_BYTES: Final = 256 * 1024 * 1024
-"""What a block may be unpacked. A writer of ours stays far below; a file of who knows whom may not."""
+"""What a block may be unpacked. Our writers stay far below; a foreign file may not."""
 
 _ZSTD_LEVEL: Final = 1
 _DEFLATE_LEVEL: Final = 1
@@ -24,7 +24,7 @@ class Codec:
 
     Attributes:
         name: in the file's header.
-        compress: the octets of a block.
+        compress: the bytes of a block.
         decompress: the reverse. Raises AvroError for what is not so compressed, or is too much.
     """
 

@@ -1,7 +1,7 @@
 """Avro object container files of data that are encoded already: nothing is decoded to be written.
 
 A file is a header (schema, codec, a random sync marker) and blocks; each block says how many data it holds
-and how many octets it has, and ends with the marker. So a file that was cut anywhere is good up to its last
+and how many bytes it has, and ends with the marker. So a file that was cut anywhere is good up to its last
 whole block, and may be read in parts that begin at blocks ("Object Container Files" of the specification).
 """
 
@@ -34,23 +34,23 @@ class ContainerError(AvroError):
 
     Attributes:
         path: of the file.
-        offset: of the octet from which on it is none: what lies before is good.
+        offset: of the byte from which on it is none: what lies before is good.
     """
 
     def __init__(self, path: Path, offset: int, problem: str) -> None:
-        super().__init__(f"{path}: {problem}, from octet {offset}")
+        super().__init__(f"{path}: {problem}, from byte {offset}")
         self.path = path
         self.offset = offset
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a container says of itself.
+    """Header of a container.
 
     Attributes:
         metadata: all of it, among it `avro.schema` and `avro.codec`.
         sync: the marker behind each block.
-        end_bytes: of how many octets the header is: where the first block begins.
+        end_bytes: of how many bytes the header is: where the first block begins.
     """
 
     metadata: Mapping[str, bytes]
@@ -73,7 +73,7 @@ class Block:
     """Where a block is.
 
     Attributes:
-        offset: of its first octet in the file.
+        offset: of its first byte in the file.
         count: of its data.
         data_offset: where its data begin, compressed.
         size_bytes: of its data, compressed.
@@ -208,8 +208,8 @@ class ContainerWriter:
         else:
             self.abandon()
 
-    def _write(self, octets: bytes) -> None:
-        self.size_bytes = write_at(self._file, octets, self.size_bytes)
+    def _write(self, data: bytes) -> None:
+        self.size_bytes = write_at(self._file, data, self.size_bytes)
 
 
 class ContainerReader:
@@ -224,7 +224,7 @@ class ContainerReader:
 
     Attributes:
         path: of the file.
-        header: what it says of itself.
+        header: of the file.
         size_bytes: of the file when it was opened.
     """
 
@@ -283,7 +283,7 @@ class ContainerReader:
         except AvroError as error:
             raise ContainerError(self.path, offset, "no block of data begins there") from error
         block = Block(offset, count, offset + position, size)
-        # A block of nothing would be no progress for who counts.
+        # A reader that counts would make no progress by an empty block.
         if count <= 0 or size < 0 or block.end > self.size_bytes:
             raise ContainerError(self.path, offset, "the block is cut, or was never one")
         self._file.seek(block.end - SYNC_BYTES)
@@ -292,23 +292,23 @@ class ContainerReader:
         return block
 
     def _read_header(self) -> Header:
-        octets = self._file.read(_USUAL_HEADER_BYTES)
-        if not octets.startswith(MAGIC):
+        data = self._file.read(_USUAL_HEADER_BYTES)
+        if not data.startswith(MAGIC):
             raise ContainerError(self.path, 0, "this is no Avro container file")
         try:
-            return self._decode_header(octets)
+            return self._decode_header(data)
         except ContainerError:
             rest = self._file.read(_MAX_HEADER_BYTES)
             if not rest:
                 raise
-            return self._decode_header(octets + rest)
+            return self._decode_header(data + rest)
 
-    def _decode_header(self, octets: bytes) -> Header:
+    def _decode_header(self, data: bytes) -> Header:
         try:
-            metadata, position = _decode_map(octets, len(MAGIC))
+            metadata, position = _decode_map(data, len(MAGIC))
         except AvroError as error:
             raise ContainerError(self.path, 0, f"its header cannot be read ({error})") from error
-        sync = octets[position : position + SYNC_BYTES]
+        sync = data[position : position + SYNC_BYTES]
         if len(sync) < SYNC_BYTES or "avro.schema" not in metadata:
             raise ContainerError(self.path, 0, "its header is cut, or has no schema")
         return Header(metadata, sync, position + SYNC_BYTES)
@@ -339,26 +339,26 @@ def _encode_header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:
     return b"%b%b%b\0%b" % (MAGIC, write_long(len(entries)), b"".join(entries), sync)
 
 
-def _encode_bytes(octets: bytes) -> bytes:
-    return write_long(len(octets)) + octets
+def _encode_bytes(data: bytes) -> bytes:
+    return write_long(len(data)) + data
 
 
-def _decode_map(octets: bytes, position: int) -> tuple[dict[str, bytes], int]:
+def _decode_map(data: bytes, position: int) -> tuple[dict[str, bytes], int]:
     found: dict[str, bytes] = {}
-    count, position = read_long(octets, position)
+    count, position = read_long(data, position)
     while count:
-        if count < 0:  # then the block's octets are counted, too
+        if count < 0:  # then the block's bytes are counted, too
             count = -count
-            _, position = read_long(octets, position)
+            _, position = read_long(data, position)
         for _ in range(count):
-            key, position = _decode_bytes(octets, position)
-            found[key.decode(errors="replace")], position = _decode_bytes(octets, position)
-        count, position = read_long(octets, position)
+            key, position = _decode_bytes(data, position)
+            found[key.decode(errors="replace")], position = _decode_bytes(data, position)
+        count, position = read_long(data, position)
     return found, position
 
 
-def _decode_bytes(octets: bytes, position: int) -> tuple[bytes, int]:
-    size, position = read_long(octets, position)
-    if not 0 <= size <= len(octets) - position:
+def _decode_bytes(data: bytes, position: int) -> tuple[bytes, int]:
+    size, position = read_long(data, position)
+    if not 0 <= size <= len(data) - position:
         raise AvroError("it ends too soon")
-    return octets[position : position + size], position + size
+    return data[position : position + size], position + size

@@ -1,4 +1,4 @@
-"""What is asked of the disk: durable files and names, a lock, and to be told when it is full."""
+"""Disk operations: durable files and names, a lock, and the test for a full disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 from nebula.errors import NebulaError, SettingsError
 from nebula.private import make_private, open_private, tighten
 
-# A quota, or a limit on files, is as good as a full disk: it passes when somebody makes room.
+# A quota, or a limit on files, is as good as a full disk: it passes when room is made.
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 # Who looks whether a folder is locked has its lock for a moment, and so has a process that is just ending.
@@ -80,8 +80,8 @@ def truncate(path: Path, size_bytes: int) -> None:
         os.close(file)
 
 
-def write_at(file: int, octets: bytes, offset: int) -> int:
-    """Write all octets at an offset, which is where the file ends, or nothing.
+def write_at(file: int, data: bytes, offset: int) -> int:
+    """Write all bytes at an offset, which is where the file ends, or nothing.
 
     Returns:
         The offset behind them.
@@ -89,7 +89,7 @@ def write_at(file: int, octets: bytes, offset: int) -> int:
     Raises:
         OSError: they could not be written. The file ends at `offset` again.
     """
-    rest, position = memoryview(octets), offset
+    rest, position = memoryview(data), offset
     try:
         while rest:
             done = os.pwrite(file, rest, position)
@@ -108,7 +108,7 @@ def lock_folder(folder: Path, what: str) -> int:
         what: it is for, in the error.
 
     Raises:
-        SettingsError: somebody else has it.
+        SettingsError: another process has it.
         OSError: there can be no lock in it.
     """
     lock = open_private(folder / "lock", os.O_RDWR)

@@ -1,4 +1,4 @@
-"""By what a message is known when a broker gives it out again.
+"""Identity of a message that a broker may deliver again.
 
 | broker | `message-id` on a second delivery | what we take |
 | --- | --- | --- |

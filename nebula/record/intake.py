@@ -1,4 +1,4 @@
-"""What has come from a broker and is not yet recorded."""
+"""Intake: messages that have come from a broker and are not yet recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nebula.stomp.client.messages import Message
 
 __all__ = ["Batch", "Intake"]
 
-# Beside its body a message costs its headers: a dict of ten short strings or so.
+# In addition to its body a message costs its headers: a dict of about ten short strings.
 _MESSAGE_BYTES = 1024
 
 # The connection is told in steps, as telling it costs more than a message does.
@@ -90,7 +90,7 @@ class Intake:
         return False
 
     def take(self) -> Batch | None:
-        """Take all; its octets still count until `done`. None: there is nothing."""
+        """Take all; its bytes still count until `done`. None: there is nothing."""
         stomp = self._stomp
         if not self._messages or stomp is None:
             return None

@@ -1,4 +1,4 @@
-"""The ledger beside recorded files: which messages are in them, and up to where they count.
+"""Ledger of recorded files: which messages are in them, and up to where they count.
 
 A message's datum is written and synced first, then a line of the ledger is, with the ids of all that were
 written together and the length of each file: a *group*. What a file has behind the length that its last line
@@ -27,7 +27,7 @@ from nebula.record.disk import sync_file, sync_folder, write_at
 _log = get_logger(__name__)
 
 MAX_IN_DOUBT: Final = 300_000
-"""Ids that are kept at most, by default, of messages whose ACKs nobody has confirmed."""
+"""Ids that are kept at most, by default, of messages whose ACKs are unconfirmed."""
 
 # Below this the ledger is not written anew: a few lines more cost nothing.
 _LEAST_COMPACTED_BYTES: Final = 4 * 1024 * 1024
@@ -63,7 +63,7 @@ class Ledger:
     """Ids and lengths in a file, synced group by group. For one thread at a time.
 
     Args:
-        path: of the file; it is made where there is none.
+        path: of the file; it is made if missing.
         max_in_doubt: ids that are kept; the oldest are forgotten beyond it.
 
     Raises:
@@ -72,7 +72,7 @@ class Ledger:
 
     Attributes:
         files: up to where each file counts, by name. Read-only.
-        is_new: there was no ledger, or none with a line. Whoever opens it sees to the files first, then calls
+        is_new: there was no ledger, or none with a line. Its opener repairs the files first, then calls
             `rewrite`, which writes one: a ledger that was lost is lost until then, though it dies between.
         size_bytes: of the ledger.
     """
@@ -224,7 +224,7 @@ class Ledger:
                 if entry is None:
                     if lines.read(1):
                         raise LedgerDamaged(
-                            f"{self.path}: octet {size} and on are not what was written: restore the file"
+                            f"{self.path}: byte {size} and on are not what was written: restore the file"
                         )
                     os.ftruncate(self._file, size)
                     sync_file(self._file, self.path)

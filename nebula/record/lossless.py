@@ -1,4 +1,4 @@
-"""What of a recording can be lost or doubled, in sentences for who starts it."""
+"""Warnings about loss and duplicates in a recording, as sentences for its user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record that stands for a message whose body is not Avro, or is to be kept as it came."""
+"""Record for a message whose body is not Avro, or must be kept as it came."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def encode_message(
         destination: where it was sent to.
         time_ms: milliseconds since 1970.
         headers: of the MESSAGE; those that belong to its delivery are left out.
-        body: its octets.
+        body: its bytes.
     """
     parts = [
         _text(message_id),
@@ -84,8 +84,8 @@ def _known_text(text: str) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    octets = text.encode()
-    return _length(len(octets)) + octets
+    data = text.encode()
+    return _length(len(data)) + data
 
 
 def _length(number: int) -> bytes:

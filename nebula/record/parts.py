@@ -1,4 +1,4 @@
-"""The files that a recorder writes: hidden while they grow, then seen whole by a rename."""
+"""Part files of a recorder: hidden while they grow, then seen whole by a rename."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HOUR_MS: Final = 3_600_000
 _PART: Final = ".part"
 _SCHEMA_FILE: Final = "_schema.avsc"  # readers of data leave out what begins so
 
-# Each open file takes a descriptor, and what is to be written at the next sync.
+# Each open file takes a descriptor, and the data for the next sync.
 _MOST_OPEN: Final = 200
 
 # A block for each sync, and none before.
@@ -128,14 +128,14 @@ class Parts:
         return marks
 
     def settle(self) -> None:
-        """What `sync` told of is in the ledger."""
+        """What `sync` returned is in the ledger."""
         self._dirty.clear()
 
     def rotate(self, ledger: Ledger) -> list[Path]:
         """Close the files whose time has come, all of whose data are in the ledger.
 
         Returns:
-            Their names, seen by everybody now.
+            Their names, visible to readers now.
 
         Raises:
             SyncFailed: the disk failed.
@@ -186,7 +186,7 @@ class Parts:
                 continue
             mark = ledger.files.get(self._name(path))
             if mark is None and ledger.is_new:
-                # Nobody knows what counts: what is whole is kept, and may come again.
+                # It is unknown what counts: what is whole is kept, and may come again.
                 mark = _cut(path)
             records = 0 if mark is None else mark.records
             if mark is not None and records:
@@ -267,7 +267,7 @@ def _cut(path: Path) -> Mark | None:
 
 
 def _claim(home: Path, kind: Kind, root: Path) -> bool:
-    """Whether a type's folder is this kind's, now if it was nobody's."""
+    """Whether a type's folder is this kind's; a folder without a kind becomes one of this kind."""
     make_folders(home, root)
     file = home / _SCHEMA_FILE
     draft = home / f".{os.getpid()}{_SCHEMA_FILE}.tmp"

@@ -1,4 +1,28 @@
-"""The recorder: messages of a broker into Avro files, ACKed when their files are synced."""
+"""Recorder: writes the messages of a broker into Avro files, and ACKs them once the files are synced.
+
+The invariant is the order of four steps. Each of them may be the last one before a power cut:
+
+1. Append. Messages come into the intake, which bounds their bytes and so, by missing ACKs, what the broker
+   sends ahead. A thread sorts them by schema and appends each to its
+   file.
+2. Sync. After `sync_seconds`, or `sync_messages`, the files are synced (`fsync`), and then the ledger
+   gets one line: the ids of all messages of this group, and the length of each file. A datum counts if
+   its line is there. Files that are longer than the ledger says are truncated at the next start.
+3. ACK. Only then are the messages ACKed (`ack:client`: one ACK for all before it), with a receipt.
+4. Confirm. At the RECEIPT the ledger forgets the ids of the group: the broker will not send them again.
+
+A crash before step 2 loses nothing, because no ACK was sent: the broker sends the messages again. A crash
+after it doubles nothing, because the ids of redelivered messages are in the ledger, and they are ACKed
+without being written again. So each message is in the files exactly once if the broker redelivers with
+the same message ids; where it does not, `nebula.record.lossless` says what can be lost or doubled.
+
+One sync serves many messages (group commit): an `fsync` takes milliseconds however little it writes.
+Blocking I/O runs in a worker thread; receiving, ACKing and the clock stay in the event loop. A full disk
+is not an error but a pause: nothing is ACKed, the broker keeps the messages, and the write is tried again
+each second.
+
+A finished file appears by a rename, with all its data, so that readers never see one that grows.
+"""
 
 from __future__ import annotations
 
@@ -69,12 +93,12 @@ class Recording:
         instance: the recorder's name among those of the folder.
         codec: of the files: `deflate`, `zstandard` or `null`.
         rotation: when files are closed.
-        sync_seconds: a message waits so long for others that are synced with it.
-        sync_messages: so many do not wait.
+        sync_seconds: how long a message waits for others that are synced with it.
+        sync_messages: this number of messages does not wait.
         prefetch: messages that the broker may send ahead of our ACKs.
         schemas: a folder of `.avsc` files, asked before the broker is.
         bare: schemas of destinations whose bodies are data without an envelope.
-        idle_seconds: it ends when nothing has come for so long while it was connected; None: it does not.
+        idle_seconds: it ends after this time without a message while connected; None: it does not.
 
     Raises:
         SettingsError: with such values nothing can be recorded.
@@ -175,7 +199,7 @@ class Recorder:
         Raises:
             SettingsError: the folder cannot be used.
             LedgerDamaged: what is in it is not what was written.
-            SyncFailed: the disk failed, otherwise than by want of room: start again.
+            SyncFailed: the disk failed, and is not merely full: start again.
             ConnectFailed, Refused: no broker at the start, or it refuses a subscription.
         """
         self._on_recording = on_recording

@@ -21,19 +21,19 @@ _log = get_logger(__name__)
 
 _ASK_SECONDS: Final = 5.0
 
-# Somebody may register it any moment; until then its data are kept in their envelopes.
+# It may be registered at any moment; until then its data are kept in their envelopes.
 _FORGET_SECONDS: Final = 30.0
 
-# Fingerprints that nobody knows may be made up, each message another one.
+# Unknown fingerprints may be made up, another one in each message.
 _MOST_ASKED: Final = 16
 
 
 class SchemaFinder:
-    """Finds schemas, and remembers for a while which nobody knows. For one thread at a time.
+    """Finds schemas, and remembers for a while which are unknown. For one thread at a time.
 
     Args:
-        folder: of `.avsc` files; None: there is none.
-        ask: asks somebody else, and may take its time; None: nobody knows it, or could be asked.
+        folder: of `.avsc` files; None for no folder.
+        ask: asks a further source, and may take its time; its None: unknown, or no reply.
         now: seconds of any clock that does not jump.
 
     Raises:
@@ -53,7 +53,7 @@ class SchemaFinder:
         self._asked: deque[float] = deque(maxlen=_MOST_ASKED)
 
     def find(self, fingerprint: int) -> Schema | None:
-        """The schema of a fingerprint; None: nobody knows it now."""
+        """The schema of a fingerprint; None if it is unknown now."""
         found = None if self._registry is None else self._registry.by_fingerprint(fingerprint)
         if found is not None:
             return found
@@ -77,7 +77,7 @@ class SchemaFinder:
 async def ask_broker(
     url: str | Sequence[str] | None, tls: TlsOptions | None, fingerprint: int
 ) -> Schema | None:
-    """Ask a broker of ours for a schema; None: it does not know it, or did not answer. Never raises."""
+    """Ask a Nebula broker for a schema; None: it does not know it, or did not answer. Never raises."""
     name = f"{fingerprint:016x}"
     try:
         async with Client(url, tls=tls, timeout=_ASK_SECONDS, reconnect=False) as client:

@@ -1,4 +1,4 @@
-"""Which stream of files a message belongs to, and as what datum."""
+"""Sorting of messages: to which stream of files each belongs, and as what datum."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from nebula.stomp.client.messages import Message
 __all__ = ["Kind", "Lookup", "Sorter"]
 
 Lookup: TypeAlias = Callable[[int], Schema | None]
-"""The schema of a fingerprint; None: nobody knows it now."""
+"""The schema of a fingerprint; None if it is unknown now."""
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
-_LONGEST_NAME: Final = 150  # a file system takes 255 octets, and a fingerprint may follow
+_LONGEST_NAME: Final = 150  # a file system takes 255 bytes, and a fingerprint may follow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +45,7 @@ class Sorter:
 
     A datum that its schema cannot read would spoil the file that it is in. So each is checked, and what is
     not as it should be is kept as the message that it came in: nothing is lost. An envelope whose schema
-    nobody knows is kept whole, and can be unpacked when somebody does.
+    is unknown is kept whole, and can be unpacked once it is known.
 
     Args:
         lookup: finds schemas; it may take its time.

@@ -1,4 +1,21 @@
-"""A spool: messages on disk between a broker that has been ACKed and a reader that has not yet read them."""
+"""Spool: messages on disk between a broker that has been ACKed and a reader that has not yet read them.
+
+A spool turns "the broker redelivers until the ACK" into positions that a reader can ask for again. It is
+a log of *segments*, Avro container files named after the position of their first datum, plus the
+recorder's ledger:
+
+- A datum is durable when its block is synced and the ledger has a line with its id. The recorder's four
+  steps (`nebula.record.recorder`) are the same here: append, sync, ACK, confirm.
+- A redelivered message is known by its id until its ACK is confirmed, and is not appended again.
+- A position never changes its meaning, over all restarts. A reader that has lost its state reads the same
+  data from the same position; that is what makes a Spark query that restarts from a checkpoint exact.
+- A reader says up to which position it has read; segments that lie below it as a whole are removed. What
+  remains of the first segment is skipped by counting blocks, so that a segment has a bounded number of
+  syncs.
+
+The trap is the end of a segment after a crash: bytes behind the length in the ledger's last line were
+never ACKed, come again, and are truncated before anything is appended.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +50,7 @@ class Synced:
 
     Attributes:
         position: how many data the spool has taken by then, ever.
-        group: of ids in the ledger; None: there was nothing new, or its ids are to be kept.
+        group: of ids in the ledger; None: there was nothing new, or its ids must be kept.
     """
 
     position: int
@@ -71,7 +88,7 @@ class _Segment:
 class Spool:
     """Data and the ids of their messages in a folder, which this process alone may use.
 
-    The order of things, for who takes messages from a broker: `append` each, `sync`, ACK them with a
+    The order of calls for a receiver of messages: `append` each, `sync`, ACK them with a
     receipt, and at the RECEIPT `acked`; with each connection after the first, `reconnected`. Then nothing is
     lost or doubled, wherever the process or the machine dies: what was not synced was not ACKed and comes
     again; what was synced and comes again, as its ACK was lost, is known by its id.
@@ -80,7 +97,7 @@ class Spool:
     thread; `append` and `sync` from one at a time.
 
     Args:
-        folder: made where there is none. On a disk that keeps what it has synced.
+        folder: made if missing. On a disk that keeps what it has synced.
         codec: of the segments.
         segment_bytes: a segment that holds this many is followed by the next one.
         segment_groups: so is one with this many syncs.
@@ -127,7 +144,7 @@ class Spool:
 
     @property
     def start(self) -> int:
-        """The position of the first datum that is still there; `end` if there is none."""
+        """The position of the first datum that is still there; `end` if the spool is empty."""
         with self._guard:
             return self._segments[0].start if self._segments else self._ledger.position
 
@@ -190,7 +207,7 @@ class Spool:
             if self._waiting:
                 self._segments[-1].count += len(self._waiting)
                 self._groups += 1
-            # Those that are still to come again are to be known then, whatever the ACK of the others is told.
+            # Those that still come again must be known then, whatever the ACK of the others confirms.
             confirmed = None if self._absent else group
             self._waiting, self._again, self._absent = {}, {}, set()
             self._writing = 0

@@ -1,4 +1,4 @@
-"""How a recorder is, for people and programs that look at its folder."""
+"""Status of a recorder, for people and programs that look at its folder."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Rate:
         self._seen: deque[tuple[float, int]] = deque()
 
     def tell(self, count: int) -> float:
-        """So many there are by now, in all; how many per second of late."""
+        """The total by now; the rate per second of late."""
         now = self._now()
         self._seen.append((now, count))
         while len(self._seen) > 2 and now - self._seen[1][0] >= _RATE_SECONDS:
@@ -104,14 +104,14 @@ class Rate:
 
 
 def write_status(state_folder: Path, status: RecorderStatus) -> None:
-    """Put it where `read_statuses` finds it, and as metrics beside it, each seen whole or not at all.
+    """Put it where `read_statuses` finds it, and as metrics next to it, each seen whole or not at all.
 
     Raises:
         OSError: it cannot be written. Where that is for want of room, what is found says so from now on:
             `full`, with the numbers of the last time.
     """
     status.told = time()
-    # Written while there is room, so that a mere rename can say that there is none.
+    # Written while there is room, so that a mere rename can say that it is gone.
     if_full = replace(status, state=RecorderState.FULL, rate=0.0, failure="there is no room on the disk")
     try:
         _write(state_folder, if_full, _IF_FULL)
@@ -136,7 +136,7 @@ def metrics_of(status: RecorderStatus) -> str:
     lines = []
     for name, kind, value, what in (
         ("messages_total", "counter", status.messages, "Messages recorded and ACKed."),
-        ("message_bytes_total", "counter", status.message_bytes, "Octets of their bodies."),
+        ("message_bytes_total", "counter", status.message_bytes, "Bytes of their bodies."),
         ("doubles_total", "counter", status.doubles, "Messages that came again and were dropped."),
         ("files_total", "counter", status.files, "Files that were closed."),
         ("waiting", "gauge", status.waiting, "Messages received and not yet recorded."),
@@ -151,7 +151,7 @@ def metrics_of(status: RecorderStatus) -> str:
 
 
 def read_statuses(folder: Path) -> list[dict[str, Any]]:
-    """How the recorders of a folder are, by name, with `age`: so many seconds ago they have told it.
+    """How the recorders of a folder are, by name, with `age`: the seconds since they wrote it.
 
     What cannot be read is left out. Other users than the recorder's cannot see that it is gone: for them its
     state stays what it told last.

@@ -1,4 +1,4 @@
-"""Messages into files, each once: what a recorder does between a MESSAGE and its ACK."""
+"""Record store: messages into files, each once, between a MESSAGE and its ACK."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RecordStore:
     Opening it finishes what an earlier process left: open files are cut to what counts and get their names.
 
     Args:
-        folder: of the files; it is made where there is none.
+        folder: of the files; it is made if missing.
         sorter: tells the streams.
         instance: names this recorder among those of the folder: letters, digits, `._-`.
         codec: `deflate`, `zstandard` or `null`.

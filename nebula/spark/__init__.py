@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nebula.spark.engine import Spark
-    from nebula.spark.runner import SparkRunner
+    from nebula.spark.supervisor import SparkRunner
 
 __all__ = ["Spark", "SparkRunner"]
 
-_HOMES = {"Spark": "nebula.spark.engine", "SparkRunner": "nebula.spark.runner"}
+_HOMES = {"Spark": "nebula.spark.engine", "SparkRunner": "nebula.spark.supervisor"}
 
 
 def __getattr__(name: str) -> Any:

@@ -77,7 +77,7 @@ def java_options(archive: Path) -> str:
 
 
 def is_used_by(pid: int, archive: Path) -> bool:
-    """Whether the JVM has mapped the archive. Where nobody can look (no /proc): it is believed to."""
+    """Whether the JVM has mapped the archive. True where that is unknown (no /proc)."""
     try:
         return str(archive) in Path(f"/proc/{pid}/maps").read_text()
     except OSError:
@@ -87,7 +87,7 @@ def is_used_by(pid: int, archive: Path) -> bool:
 def why_distrusted(archive: Path) -> str | None:
     """Why this archive must be neither used nor made, as a sentence, or None.
 
-    It is code: whoever else could write it, or exchange it in its folder, would have engines run his.
+    It is code: another user who could write it, or exchange it in its folder, would have engines run theirs.
     """
     files = (archive, base_of(archive))
     for path, is_kind in ((archive.parent, stat.S_ISDIR), *((file, stat.S_ISREG) for file in files)):
@@ -107,7 +107,7 @@ def why_distrusted(archive: Path) -> str | None:
 
 
 def set_aside(archive: Path, reason: str) -> None:
-    """Have nobody use or make this archive for a day. Blocks; does nothing where it may not write."""
+    """Keep engines from using or making this archive for a day. Blocks; does nothing without write access."""
     if why_distrusted(archive):
         return
     with suppress(OSError):
@@ -145,7 +145,7 @@ def _forget_remains(lock: Path, archive: Path) -> None:
     if archive.exists() or is_set_aside(archive):
         return
     with lock.open("rb") as file:
-        # Raises where somebody makes it now.
+        # Raises where another process makes it now.
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(work_of(archive), ignore_errors=True)
         for remains in (base_of(archive), _mark(archive), lock):
@@ -153,7 +153,7 @@ def _forget_remains(lock: Path, archive: Path) -> None:
 
 
 def work_of(archive: Path) -> Path:
-    """The folder in which it is made, under the lock beside it."""
+    """The folder in which it is made, under the lock next to it."""
     return archive.with_suffix(".work")
 
 

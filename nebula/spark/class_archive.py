@@ -1,4 +1,4 @@
-"""Has the archive of Java's classes made from which an engine's next hosts start: in the background, once."""
+"""Class archive of one engine: made once, in the background, so that the next processes start faster."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from nebula.logs import get_logger
 from nebula.places import cache_root
 from nebula.spark import lines
 from nebula.spark.cds import is_set_aside, set_aside, why_distrusted
-from nebula.spark.child import environment_of
-from nebula.spark.engine import Spark
+from nebula.spark.engine_process import environment_of
 from nebula.spark.processes import kill_engine
+from nebula.spark.settings import EngineSettings
 
 _log = get_logger(__name__)
 
 MAKER_COMMAND = (sys.executable, "-m", "nebula.spark.host.archive")
 
-# Whoever has nothing to do for so long may well have nothing to do for half a minute more.
+# An engine that was idle for this time is probably idle for half a minute more.
 _IDLE_SECONDS = 10.0
 _LOOK_SECONDS = 1.0
 
@@ -32,7 +32,7 @@ _LOOK_SECONDS = 1.0
 _MAKE_SECONDS = 900.0
 
 
-class Archivist:
+class ClassArchive:
     """The archive of one engine's classes.
 
     It is made by a process of its own, at the lowest priority, once an engine was idle for a while: a Spark
@@ -41,7 +41,7 @@ class Archivist:
     engine starts without: nothing waits for it.
 
     Args:
-        spark: the declaration.
+        settings: of the engine.
         idle_seconds: tells how long the engine has had nothing to do.
         command: what to start as the maker; its niceness and the archive's path come after it.
         niceness: of the maker, 19 for the lowest priority.
@@ -57,7 +57,7 @@ class Archivist:
 
     def __init__(
         self,
-        spark: Spark,
+        settings: EngineSettings,
         idle_seconds: Callable[[], float],
         *,
         command: Sequence[str] = MAKER_COMMAND,
@@ -65,9 +65,9 @@ class Archivist:
         niceness: int = 19,
         patience: float = _IDLE_SECONDS,
     ) -> None:
-        self._spark, self._idle_seconds = spark, idle_seconds
+        self._settings, self._idle_seconds = settings, idle_seconds
         self._command, self._patience = [*command, str(niceness)], patience
-        wants = spark.cds and spark.remote is None
+        wants = settings.cds and settings.remote is None
         self.folder = (folder or cache_root() / "spark") if wants else None
         self.state = "off"
         self._missing: Path | None = None
@@ -78,7 +78,7 @@ class Archivist:
         """An engine is up.
 
         Args:
-            ready: what it says of its archive.
+            ready: has the state of its archive.
             suspects_it: the start before it had the archive, and Java died.
         """
         self.state = ready.archive_state
@@ -96,7 +96,7 @@ class Archivist:
         self._is_wanted.set()
 
     async def run(self) -> None:
-        """Do what is to be done, until cancelled. The maker has ended when this returns."""
+        """Make and set aside archives, until cancelled. The maker has ended when this returns."""
         while True:
             await self._is_wanted.wait()
             self._is_wanted = anyio.Event()
@@ -169,8 +169,8 @@ class Archivist:
             folder="",
             results="",
             master="local[1]",
-            memory=self._spark.memory,
-            conf=dict(self._spark.conf),
+            memory=self._settings.memory,
+            conf=dict(self._settings.conf),
             max_rows=0,
             max_result_bytes=0,
             cancel_grace=0.0,

@@ -1,4 +1,4 @@
-"""What an exception from a job means: a stable code, one line for people, Spark's SQLSTATE.
+"""Failures of jobs: the stable code, the one line for people and the SQLSTATE of an exception.
 
 Spark's exceptions are read by their shape, so that this module needs no pyspark.
 """
@@ -38,7 +38,7 @@ _UNREADABLE = re.compile(r"Encountered error while reading file (?:file:(?://)?)
 # The ways in which py4j says that the JVM does not answer; only then it is worth asking whether it lives.
 _CONNECTION_ERRORS = ("Py4JNetworkError", "Py4JError")
 
-# What gRPC says of a server that nobody reaches, and a server of a session that it does not have.
+# How gRPC reports a server out of reach, and a server a session that it does not have.
 _SERVER_ERRORS = ("UNAVAILABLE", "failed to connect", "INVALID_HANDLE.SESSION_")
 
 

@@ -1,11 +1,10 @@
-"""When an engine that has nothing to do is stopped, or replaced by a fresh one."""
+"""Idle policy: when an engine without jobs is stopped, or replaced by a fresh one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nebula.spark.engine import Spark
-from nebula.spark.sizes import heap_bytes
+from nebula.spark.settings import EngineSettings, heap_bytes
 
 _GIB = 1024**3
 
@@ -27,33 +26,33 @@ class Idle:
     rss_bytes: int
 
 
-def why_stop(spark: Spark, idle: Idle) -> str | None:
+def why_stop(settings: EngineSettings, idle: Idle) -> str | None:
     """Why this engine is stopped until the next job comes, or None."""
-    if spark.idle_stop is not None and idle.seconds >= spark.idle_stop:
-        return f"the engine was idle for {spark.idle_stop:g} s"
+    if settings.idle_stop is not None and idle.seconds >= settings.idle_stop:
+        return f"the engine was idle for {settings.idle_stop:g} s"
     return None
 
 
-def why_recycle(spark: Spark, idle: Idle) -> str | None:
+def why_recycle(settings: EngineSettings, idle: Idle) -> str | None:
     """Why this engine is replaced now, or None."""
-    # One that has run nothing has not grown, and its successor would be like it: for ever.
+    # One that has run nothing has not grown, and its successor would be like it: without end.
     if idle.jobs == 0:
         return None
-    if idle.jobs >= spark.recycle_after_jobs:
+    if idle.jobs >= settings.recycle_after_jobs:
         return f"the engine was replaced after {idle.jobs} jobs"
-    if idle.age >= spark.recycle_after:
-        return f"the engine was replaced at the age of {spark.recycle_after:g} s"
-    bound = most_rss_bytes(spark)
+    if idle.age >= settings.recycle_after:
+        return f"the engine was replaced at the age of {settings.recycle_after:g} s"
+    bound = most_rss_bytes(settings)
     if bound is not None and idle.rss_bytes > bound:
         return f"the engine was replaced: it held {_mib(idle.rss_bytes)} MiB, more than {_mib(bound)}"
     return None
 
 
-def most_rss_bytes(spark: Spark) -> int | None:
-    """What the processes of an idle engine may hold; None where nobody can say."""
-    if spark.recycle_above_bytes is not None:
-        return spark.recycle_above_bytes
-    heap = heap_bytes(spark.conf.get("spark.driver.memory", spark.memory))
+def most_rss_bytes(settings: EngineSettings) -> int | None:
+    """What the processes of an idle engine may hold; None where that is unknown."""
+    if settings.recycle_above_bytes is not None:
+        return settings.recycle_above_bytes
+    heap = heap_bytes(settings.conf.get("spark.driver.memory", settings.memory))
     return None if heap is None else heap * 3 // 2 + _GIB
 
 

@@ -1,12 +1,9 @@
-"""Runs jobs each in an engine host of its own, which ends with it."""
+"""Isolated runs: jobs with an engine process of their own, which ends with the job."""
 
 from __future__ import annotations
 
-import shutil
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -16,10 +13,9 @@ from anyio.abc import TaskGroup
 from nebula.logs import get_logger
 from nebula.rpc.contract.job_runner import JobListener, JobTask
 from nebula.spark import lines
-from nebula.spark.child import ERRORS
-from nebula.spark.host_run import End, HostRun
-from nebula.spark.job_table import JobBook, Key
-from nebula.spark.plan import EnginePlan
+from nebula.spark.engine_process import End
+from nebula.spark.engine_slot import EnginePlan, EngineSlot
+from nebula.spark.job_table import JobTable, Key
 
 _log = get_logger(__name__)
 
@@ -28,9 +24,6 @@ _TRIES = 2
 
 # A host answers a cancel in a tenth of a second; one that does not is not asked again.
 _CANCEL_SECONDS = 2.0
-
-# What the host of the last run that was lost, or never began, said outside of the protocol.
-_LAST_ERRORS = f"isolated-{ERRORS}"
 
 
 class IsolatedRuns:
@@ -91,7 +84,7 @@ class IsolatedRuns:
 
     def _start_next(self, group: TaskGroup) -> None:
         # A job is told as ended before its host has gone: the next one's waits for that.
-        while self._waiting and len(self._runs) - len(self._waiting) < self._plan.spark.max_running:
+        while self._waiting and len(self._runs) - len(self._waiting) < self._plan.settings.max_running:
             key = self._waiting.popleft()
             group.start_soon(self._live, key, group, name=f"isolated job {key[0]}")
 
@@ -120,7 +113,7 @@ class IsolatedRuns:
 
 
 class _Run:
-    """One attempt, and its host."""
+    """One attempt, and its slot for an engine of its own."""
 
     def __init__(
         self,
@@ -131,123 +124,78 @@ class _Run:
     ) -> None:
         self._plan, self._task, self._on_ready = plan, task, on_ready
         self._key = (task.job, task.attempt)
-        self._book = JobBook(listener)
-        self._book.add(task)
-        self._host: HostRun | None = None
+        self._table = JobTable(listener)
+        self._table.add(task)
+        self._slot = EngineSlot(plan, self._table, job=task.job)
         self._cancelled_at: float | None = None
         self._is_cancelled = anyio.Event()
         self._broken: str | None = None
-        self._suspects_archive = False
         # Whether a host was started at all, and why none took the job.
         self.has_tried = False
         self.refusal: str | None = None
 
     def cancel(self) -> None:
         """End it."""
-        if self._book.cancel(self._key) and self._host is not None:
-            self._host.say(lines.Cancel(*self._key))
+        self._slot.cancel(self._key)
         if self._cancelled_at is None:
             self._cancelled_at = monotonic()
         self._is_cancelled.set()
-        if self._host is not None:
-            self._host.look()
+        self._slot.look()
 
     def status(self) -> dict[str, Any]:
-        """What `engine.status` tells of it."""
-        host = self._host
-        beat = host.beat if host else None
-        ready = host.ready if host else None
+        """Its entry in `engine.status`."""
+        process = self._slot.process
+        beat = process.beat if process else None
+        ready = process.ready if process else None
         return {
             "job": self._task.job,
-            "pid": host.pid if host else None,
+            "pid": process.pid if process else None,
             "jvm_pid": ready.jvm_pid if ready else None,
             "rss_bytes": beat.rss_bytes if beat else None,
-            "seconds": round(monotonic() - host.began, 3) if host else None,
+            "seconds": round(monotonic() - process.began, 3) if process else None,
         }
 
     async def live(self, back_off: Sequence[float]) -> str | None:
         """Start a host, run the job, end the host: None, or why no host can be started."""
         for number in range(_TRIES):
-            if not self._book.has_waiting or await self._run_one():
+            if not self._table.has_waiting or await self._run_one():
                 return None
             if self._broken is not None or number + 1 == _TRIES:
                 break
             with anyio.move_on_after(back_off[min(number, len(back_off) - 1)]):
                 await self._is_cancelled.wait()
-        if self._book.has_waiting:
-            errors = self._plan.folder.parent.parent / _LAST_ERRORS
-            text = self._broken or f"Spark's engine for this job cannot start; see {errors}"
+        if self._table.has_waiting:
+            text = self._broken or f"Spark's engine for this job cannot start; see {self._plan.last_errors}"
             _log.error("isolated engine not started", service=self._plan.service, reason=text)
             self.refusal = text
-            self._book.refuse_waiting(text)
+            self._table.refuse_waiting(text)
         return self._broken
 
     async def _run_one(self) -> bool:
         """One host from start to end; whether it took the job."""
-        plan = self._plan
         self.has_tried = True
-        try:
-            await anyio.to_thread.run_sync(plan.prepare)
-            host = self._host = await HostRun.start(plan.command, plan.folder, plan.spark)
-        except OSError as error:
-            _log.warning("isolated engine host not started", service=plan.service, error=str(error))
-            return False
-        log = _log.bind(
-            service=plan.service, engine=plan.name, job=self._task.job, incarnation=host.incarnation
-        )
-        log.info("isolated engine host started", pid=host.pid)
-        end = End("the service stopped")
-        try:
-            configuration = plan.configuration(host.incarnation, with_archive=not self._suspects_archive)
-            end = await host.converse(configuration, self._hear, self._why_end)
-        finally:
-            has_ended = not self._book.has_open and host.ready is not None
-            with anyio.CancelScope(shield=True):
-                ended = await host.close(end)
-                (log.warning if ended.is_failure else log.info)("isolated engine host ended", **ended.facts())
-                await anyio.to_thread.run_sync(_clear, plan, self._key, has_ended)
-            self._host = None
-            # As in an engine that all share: it may be what Java died by.
-            self._suspects_archive |= host.ready is None and ended.status == lines.STATUS_SPARK_DIED
-            # Only now: what this host still did must not overlap with the job's next attempt.
-            self._book.lose_all(ended.reason)
-        return host.ready is not None
+        process = await self._slot.run(self._hear, self._why_end)
+        return process is not None and process.ready is not None
 
     def _hear(self, line: lines.Line) -> None:
-        assert self._host is not None  # it is what speaks
         match line:
             case lines.Ready():
-                self._on_ready(line, self._suspects_archive)
-                for task in self._book.hand_over(self._host.incarnation):
-                    if (failed := self._host.submit(task)) is not None:
-                        self._book.hear(failed)
-                        self._host.look()
+                self._on_ready(line, self._slot.suspects_archive)
+                self._slot.hand_over()
             case lines.Broken():
                 self._broken = line.reason
             case _:
-                self._book.hear(line)
-                if not self._book.has_open:
-                    self._host.look()
+                self._table.hear(line)
+        if not self._table.has_waiting and not self._table.has_open:
+            self._slot.look()
 
     def _why_end(self, now: float) -> End | None:
-        if self._book.has_waiting:
+        if self._table.has_waiting:
             return None
-        if not self._book.has_open:
+        if not self._table.has_open:
             # Cancelled before it began: there is nothing that its host could have to finish.
-            is_useless = self._host is not None and self._host.ready is None
+            is_useless = self._slot.process is not None and self._slot.process.ready is None
             return End("its job has ended", is_hung=is_useless)
         if self._cancelled_at is not None and now - self._cancelled_at > _CANCEL_SECONDS:
             return End("its job was cancelled and did not end", is_hung=True)
         return None
-
-
-def _clear(plan: EnginePlan, key: Key, has_ended: bool) -> None:
-    plan.remove_unfinished([key])
-    if not has_ended:
-        _keep_errors(plan.folder)
-    shutil.rmtree(plan.folder, ignore_errors=True)
-
-
-def _keep_errors(folder: Path) -> None:
-    with suppress(OSError):
-        (folder / ERRORS).replace(folder.parent.parent / _LAST_ERRORS)

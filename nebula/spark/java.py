@@ -1,4 +1,4 @@
-"""Which Java runs Spark: chosen here and nowhere else."""
+"""Choice of the Java that runs Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a supervisor knows of its jobs: which wait, which the host has, and whom to tell what."""
+"""Job table of an engine: which jobs wait, which the process has, and what their listener is told."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nebula.rpc.contract.job_runner import (
 )
 from nebula.spark import lines
 
-# A job's name everywhere in here: its id and the number of the attempt.
+# An attempt: the id of its job, and its number.
 Key = tuple[str, int]
 
 
@@ -29,11 +29,11 @@ class _Open:
     has_starved: bool = False
 
 
-class JobBook:
+class JobTable:
     """Jobs on their way through an engine, and the listener that hears of each step, once, in order.
 
     A job waits until the host takes it (`hand_over`), is open until its one end, and a cancelled one
-    may hold task slots for some seconds more (`settling`). What the host says of a job that is in no
+    may hold task slots for some seconds more (`settling`). A line about a job that is in no
     list is late and is dropped.
     """
 
@@ -70,7 +70,7 @@ class JobBook:
         return [*self._open, *self._settling]
 
     def counts(self) -> dict[str, int]:
-        """How many jobs are in each list now, and how many have ended in each way since the book began."""
+        """How many jobs are in each list now, and how many have ended in each way so far."""
         return {
             "waiting": len(self._waiting),
             "open": len(self._open),
@@ -113,12 +113,12 @@ class JobBook:
 
     def lose_all(self, reason: str) -> None:
         """The host is gone, with everything that it had."""
-        # Emptied before anybody hears of it: a listener may submit the next attempt at once.
+        # Emptied before the listener hears about it: a listener may submit the next attempt at once.
         opened, self._open = self._open, {}
         settling, self._settling = self._settling, set()
         self._stuck.clear()
         for key, job in opened.items():
-            # Whoever cancelled it has what they asked for: it runs no more.
+            # The canceller has what it asked for: the job runs no more.
             self._ended["cancelled" if job.is_cancelling else "lost"] += 1
             if job.is_cancelling:
                 self._listener.on_cancelled(*key, slots_free=True)
@@ -128,7 +128,7 @@ class JobBook:
             self._listener.on_slots_free(*key)
 
     def hear(self, line: lines.Line) -> None:
-        """Pass on what the host says of a job."""
+        """Pass on a line of the host about a job."""
         match line:
             case lines.SlotsFree():
                 self._settle((line.job, line.attempt))

@@ -1,8 +1,29 @@
-"""The engine host's language: JSON lines, one frozen class for each kind, spoken by both sides.
+"""Engine protocol: the JSON lines between a service and its engine host, one frozen class for each kind.
+
+The service writes *commands* to the host's standard input, the host writes *events* to its standard
+output:
+
+    service -> host: Configure, then Submit and Cancel in any order, at the end Stop
+    host -> service: Hello, then Beat each second; Ready or Broken; events of jobs; at the end Bye
 
 A conversation is bracketed. The host opens with `Hello`, which carries the version, and closes with
-`Bye`; a host that leaves without one has died, and its jobs with it. Every line bears a number that
-rises by one, so that a lost or doubled line is noticed where it happens.
+`Bye`; a host that leaves without one has died, and its jobs with it. Every line has a number that rises
+by one, so that a lost or doubled line is noticed where it happens. There are no replies: a command takes
+effect, and events say so. So no side ever waits for the other, and a host that hangs is found by its
+missing `Beat`, not by a reply that does not come.
+
+Each job has exactly one end:
+
+    Submit -> [Started -> (Progressed | Logged)*] -> Done | Failed | Cancelled -> [SlotsFree]
+
+`Cancel` may cross that end on its way; it then does nothing. `Cancelled` with `slots_free=False` says
+that the job is over while tasks of it still hold slots of Spark; `SlotsFree` follows when they have
+ended, and `Stuck` says that its code does not end at all. If the host dies, the service ends each open
+job as lost: the trap is to announce this before all processes of the host are gone, because the job's
+next attempt may start at once.
+
+The standard streams of the host carry nothing else: before a job runs, the host gives the lines
+descriptors of their own, so that a job that prints cannot break the conversation.
 """
 
 from __future__ import annotations
@@ -82,7 +103,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End this job now. The host answers `Cancelled`, or nothing if the job ended first."""
+    """End this job now. The host says `Cancelled`, or nothing if the job ended first."""
 
     job: str
     attempt: int

@@ -1,4 +1,8 @@
-"""A line of things from whoever has them to the one task that takes them."""
+"""Mailbox: an unbounded queue for one reading task.
+
+Putting never waits, so a synchronous call can put. Not `asyncio.Queue`, since services run on Trio as
+well; not a memory stream of anyio, which must be closed on both sides.
+"""
 
 from __future__ import annotations
 

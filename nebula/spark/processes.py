@@ -1,4 +1,4 @@
-"""The processes of one engine, found by a mark in their environment, so that none is left behind."""
+"""Processes of one engine, found by a mark in their environment, so that none is left behind."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Tasks:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What Spark says of a job.
+    """Spark's counts for a job.
 
     Attributes:
         tasks: those of its present step.

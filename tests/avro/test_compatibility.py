@@ -84,7 +84,7 @@ def test_what_is_compatible_is_read_so(writer: Any, reader: Any, value: Any, rea
         (
             {"type": "fixed", "name": "F", "size": 4},
             {"type": "fixed", "name": "F", "size": 8},
-            "fixed of 4 and of 8 octets",
+            "fixed of 4 and of 8 bytes",
         ),
         (record(("a", "int")), record(("a", "int"), ("b", "string")), "b: is not written"),
         (record(("a", "int")), record(("a", "int"), name="S_v1"), "called R_v1 and S_v1"),

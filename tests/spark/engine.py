@@ -14,8 +14,9 @@ from anyio.from_thread import start_blocking_portal
 
 from nebula.rpc.contract.job_runner import JobTask
 from nebula.spark import Spark, SparkRunner
-from nebula.spark.class_archive import Archivist
+from nebula.spark.class_archive import ClassArchive
 from nebula.spark.processes import MARKER
+from nebula.spark.settings import EngineSettings
 from tests.spark.told import Told, task
 
 # Two partitions: less waiting. Other options of Java than all tests have would want another archive.
@@ -86,13 +87,13 @@ class Engine:
 def engine(
     folder: Path,
     *,
-    archivist: Callable[[Spark, Callable[[], float]], Archivist] = Archivist,
+    archive: Callable[[EngineSettings, Callable[[], float]], ClassArchive] = ClassArchive,
     patience: float = PATIENCE_SECONDS,
     **declared: Any,
 ) -> Iterator[Engine]:
     """An engine that runs inside; nothing of it is left on leaving. Waits have this patience, in seconds."""
     spark = Spark(**{"master": "local[2]", "conf": CONF, "memory": "512m", **declared})
-    runner = SparkRunner(spark, folder, "tests", archivist=archivist)
+    runner = SparkRunner(spark, folder, "tests", archive=archive)
     with start_blocking_portal("asyncio", {"use_uvloop": True}) as portal:
         running = Engine(runner, portal, patience)
         future = portal.start_task_soon(runner.run, running.told)

@@ -29,7 +29,7 @@ async def test_silent_host_is_killed_and_its_job_lost(tmp_path: Path, one: One) 
         runner.submit(one("A", "hangs"))
         await told.until("A", "started")
         # Not before: the host of a busy machine is silent for longer while it starts.
-        object.__setattr__(runner._spark, "silence_timeout", 0.2)
+        object.__setattr__(runner._settings, "silence_timeout", 0.2)
         reason = await told.until("A", "lost")
 
     assert reason == "the engine host was silent for 0.2 s"

@@ -10,22 +10,23 @@ from pathlib import Path
 import pytest
 
 from nebula.rpc.contract.job_runner import JobOutput
-from nebula.spark import Spark, lines
-from nebula.spark.class_archive import MAKER_COMMAND, Archivist
+from nebula.spark import lines
+from nebula.spark.class_archive import MAKER_COMMAND, ClassArchive
+from nebula.spark.settings import EngineSettings
 from tests.spark.engine import Engine, engine, living, until
 
 # Two engines at a time, and Java writes for long.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 
 
-def _at_once(spark: Spark, idle_seconds: Callable[[], float]) -> Archivist:
+def _at_once(settings: EngineSettings, idle_seconds: Callable[[], float]) -> ClassArchive:
     """Makes the archive as soon as the engine is up, in the cache where all tests' engines look for it."""
-    return Archivist(spark, idle_seconds, niceness=0, patience=0.0)
+    return ClassArchive(settings, idle_seconds, niceness=0, patience=0.0)
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with engine(tmp_path_factory.mktemp("archive"), archivist=_at_once) as running:
+    with engine(tmp_path_factory.mktemp("archive"), archive=_at_once) as running:
         running.until_ready()
         yield running
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nebula.spark.host.home import settle_home
+from nebula.spark.host.launch import settle_home
 from nebula.spark.host.session import CannotStart
 
 

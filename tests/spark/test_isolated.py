@@ -14,8 +14,9 @@ import pytest
 
 from nebula.rpc.contract.job_runner import JobOutput
 from nebula.spark import Spark, SparkRunner
-from nebula.spark.class_archive import Archivist
+from nebula.spark.class_archive import ClassArchive
 from nebula.spark.processes import engine_processes
+from nebula.spark.settings import EngineSettings
 from tests.spark import fakes
 from tests.spark.told import Told, isolated, running
 
@@ -162,12 +163,12 @@ async def test_engine_counts_as_idle_for_its_archive_while_none_of_its_isolated_
 ) -> None:
     idle: list[Callable[[], float]] = []
 
-    def noted(spark: Spark, idle_seconds: Callable[[], float]) -> Archivist:
+    def noted(settings: EngineSettings, idle_seconds: Callable[[], float]) -> ClassArchive:
         idle.append(idle_seconds)
-        return Archivist(spark, idle_seconds)
+        return ClassArchive(settings, idle_seconds)
 
     command = fakes.fake_command("good", tmp_path)
-    runner = SparkRunner(Spark(), tmp_path, "reports", is_shared=False, command=command, archivist=noted)
+    runner = SparkRunner(Spark(), tmp_path, "reports", is_shared=False, command=command, archive=noted)
     told = Told()
     async with running(runner, told):
         runner.submit(isolated("A", "waits"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psutil
 import pytest
 
 from nebula.rpc.contract.job_runner import JobOutput
-from tests.spark.engine import Engine, living, until
+from tests.spark.engine import Engine, engine, living, until
 from tests.spark.told import isolated
 
 # Two engines at a time.
@@ -48,3 +50,16 @@ def test_killed_jvm_of_an_isolated_run_loses_that_job_alone(spark: Engine) -> No
     assert spark.told.wait("killed-alone", "lost").startswith("Spark's JVM died")
     until(lambda: not living(spark.told.all("killed-alone", "starting")[0]), "no process is left")
     assert spark.run_job("beside killed", "count") == JobOutput(value=10)
+
+
+@pytest.mark.timeout(300)
+def test_folders_may_have_spaces_and_other_signs_in_their_names(tmp_path: Path) -> None:
+    state = tmp_path / "my state, 100%25 of [it]"
+    with engine(state, warm=False) as spark:
+        spark.submit(isolated("alone in here", "tests.spark.jobs:table", rows=3))
+        output = spark.told.wait("alone in here", "done", "failed")
+
+    assert isinstance(output, JobOutput), output
+    assert output.path is not None
+    assert Path(output.path).parent == state / "results"
+    assert (output.rows, output.preview) == (3, [{"key": 0}, {"key": 1}, {"key": 2}])

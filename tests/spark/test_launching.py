@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nebula.spark.host.launching import as_properties
+from nebula.spark.host.launch import as_properties
 
 
 def test_settings_are_written_so_that_java_reads_them_as_they_are() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from nebula.errors import JobError
+from nebula.spark.addresses import parse_remote
 from nebula.spark.host.connect import ConnectSession
 from nebula.spark.host.open_sessions import OpenSessions, groups_before, session_id_of
-from nebula.spark.remote import parse_remote
 
 
 def test_successor_finds_what_was_remembered_and_not_forgotten(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nebula.rpc.contract.job_runner import ENGINE_LOST, OUT_OF_MEMORY
-from nebula.spark.host.crash_report import stage_of, starved_thread
+from nebula.spark.crash_report import stage_of, starved_thread
 from tests.spark.engine import CONF, Engine, engine, until
 from tests.spark.told import isolated, task
 

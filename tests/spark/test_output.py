@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nebula.spark.host.output import bound_output
+from nebula.spark.host.log_capture import bound_output
 
 MIB = 1024 * 1024
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from nebula.spark.host.readable import readable
+from nebula.spark.host.parquet import readable
 
 _OCTETS = b"\xfb\xff"
 

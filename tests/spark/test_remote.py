@@ -10,9 +10,9 @@ import pytest
 
 from nebula import Responder
 from nebula.spark import Spark
+from nebula.spark.addresses import parse_remote
 from nebula.spark.host.probe import master_addresses, probe_master, registering
 from nebula.spark.host.session import CannotStart
-from nebula.spark.remote import parse_remote
 
 
 @pytest.mark.parametrize(

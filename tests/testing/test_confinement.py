@@ -17,7 +17,7 @@ from nebula import Client, OutsideBroker, RemoteError, Responder, SettingsError,
 from nebula.broker.server.server import Listener, Server
 from nebula.errors import ConnectFailed, LocalProtocolError
 from nebula.host.embedding import BrokerThread
-from nebula.spark.child import environment_of
+from nebula.spark.engine_process import environment_of
 from nebula.stomp.client import StompClient
 from nebula.testing import Faults, RunningBroker, Serve, TestClient, broker, fake, serving
 

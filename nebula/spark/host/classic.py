@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from nebula.spark.host.archives import Archive
-from nebula.spark.host.crash_report import REPORT, stage_of, starved_thread
-from nebula.spark.host.home import settle_home
-from nebula.spark.host.launching import launch
+from nebula.spark.crash_report import JVM_REPORT, stage_of, starved_thread
+from nebula.spark.host.launch import Archive, launch, settle_home
 from nebula.spark.host.pools import POOLS_FILE, Pools
 from nebula.spark.host.probe import probe_master, registering
 from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, check_packages
 from nebula.spark.host.status import TaskCounter, active_tasks, cancel_group, settle, tag_of
 from nebula.spark.java import Java, JavaNotFound, find_java
 from nebula.spark.lines import Configure
+from nebula.spark.paths import spark_path
 from nebula.spark.progress import Counted
 from nebula.spark.reading.session import session_of_thread, use_in_thread
 
@@ -87,9 +86,9 @@ class ClassicSession:
 
         self._pools = Pools()
         self._places = WeakSet[ClassicPlace]()
-        self._report = Path(config.folder) / REPORT
+        self._report = Path(config.folder) / JVM_REPORT
         if self._report.exists():  # the report of an earlier JVM
-            self._report.replace(self._report.with_name(f"{REPORT}.1"))
+            self._report.replace(self._report.with_name(f"{JVM_REPORT}.1"))
         # Of each thread, the session that was made for what it will do.
         self._prepared = threading.local()
         (Path(config.folder) / POOLS_FILE).write_text(self._pools.as_xml())
@@ -113,7 +112,7 @@ class ClassicSession:
         """Whether the JVM answers and its context was not stopped: a millisecond or two."""
         try:
             return not self.context._jsc.sc().isStopped()
-        except Exception:  # in whatever way py4j says that nobody is there
+        except Exception:  # in whatever way py4j says that the JVM is gone
             return False
 
     def await_death(self, seconds: float | None = None) -> str | None:
@@ -146,7 +145,7 @@ class ClassicSession:
             self._prepared.spark = self._new_session()
 
     def take_session(self) -> SparkSession:
-        """A session that nobody else has, and that is this thread's."""
+        """A session of this thread alone."""
         prepared: SparkSession | None = self._prepared.__dict__.pop("spark", None)
         return prepared or self._new_session()
 
@@ -158,7 +157,7 @@ class ClassicSession:
     def name_thread(self, name: str) -> None:
         """Note the name of the JVM thread for the calling thread: PySpark has one for each."""
         jvm = self.context._jvm
-        assert jvm is not None  # a context of ours has one
+        assert jvm is not None  # our contexts have one
         jvm.java.lang.Thread.currentThread().setName(name)
 
     def place(self, group: str, priority: int) -> ClassicPlace:
@@ -273,7 +272,7 @@ def spark_conf(config: Configure, java_options: str = "") -> dict[str, str]:
     folder = Path(config.folder)
     ours = {
         "spark.master": config.master,
-        # Else the machine's own defaults may have a cluster start it, for whoever submits programs.
+        # Else the machine's own defaults may have a cluster start it, as for submitted programs.
         "spark.submit.deployMode": "client",
         "spark.app.name": f"nebula-{config.name}",
         "spark.driver.memory": config.memory,
@@ -291,7 +290,7 @@ def spark_conf(config: Configure, java_options: str = "") -> dict[str, str]:
         "spark.sql.ui.retainedExecutions": "100",
         # FIFO lets one long job block every short one.
         "spark.scheduler.mode": "FAIR",
-        "spark.scheduler.allocation.file": (folder / POOLS_FILE).as_uri(),
+        "spark.scheduler.allocation.file": spark_path(folder / POOLS_FILE),
         # Else timestamps come out shifted by the zone of the machine.
         "spark.sql.session.timeZone": "UTC",
         # How long a cancelled task's Python code may clean up.
@@ -310,8 +309,8 @@ def spark_conf(config: Configure, java_options: str = "") -> dict[str, str]:
     # A JVM without memory answers some calls and hangs in others, so it has to end. It crashes instead of
     # exiting because the crash report names the thread.
     options = (
-        f'-XX:+CrashOnOutOfMemoryError -XX:-CreateCoredumpOnCrash "-XX:ErrorFile={folder / REPORT}" '
-        # Where an engine has Hive, its Derby would leave a log wherever the service was started.
+        f'-XX:+CrashOnOutOfMemoryError -XX:-CreateCoredumpOnCrash "-XX:ErrorFile={folder / JVM_REPORT}" '
+        # Where the user gives an engine Hive, its Derby would leave a log wherever the service was started.
         f'"-Djava.io.tmpdir={folder / "scratch"}" "-Dderby.system.home={folder / "scratch"}" '
         f"{java_options}".strip()
     )

@@ -1,7 +1,7 @@
 """Spark through a Connect server: no Java here, and a session on the server for each attempt of a job.
 
 A session of its own makes everything else simple. What it reports is that job's, closing it ends what
-runs and refuses what comes later, and whoever comes after a killed host can name the sessions that it left.
+runs and refuses what comes later, and the successor of a killed host can name the sessions that it left.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from nebula.errors import JobError
+from nebula.spark.addresses import parse_remote
 from nebula.spark.host.open_sessions import OpenSessions, groups_before, session_id_of
 from nebula.spark.host.operations import OperationCounter
 from nebula.spark.host.probe import answers
@@ -25,13 +26,12 @@ from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, 
 from nebula.spark.host.status import tag_of
 from nebula.spark.lines import Configure
 from nebula.spark.progress import Counted
-from nebula.spark.remote import parse_remote
 from nebula.spark.source import register
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession as ConnectSparkSession
 
-# The client itself retries in silence for minutes, so each call of ours has an end here. Jobs' own calls
+# The client itself retries in silence for minutes, so each of our calls has an end here. Jobs' own calls
 # have none: when the server is gone, the whole host goes.
 _START_SECONDS = 30.0
 _CALL_SECONDS = 5.0
@@ -186,7 +186,7 @@ class ConnectSession:
                 return
 
     def _end(self, session_id: str, group: str) -> None:
-        """End a session that is none of ours: then nothing of it runs, but for tasks until `_clear_at`.
+        """End a session of another attempt: then nothing of it runs, but for tasks until `_clear_at`.
 
         Raises:
             Exception: it could not be ended.
@@ -322,11 +322,11 @@ class ConnectPlace:
         return Counted(tasks, {"bytes_read": bytes_read} if bytes_read else {})
 
     def active(self) -> int:
-        """See `Place`: nobody tells. What a killed Python task still holds, the server alone knows."""
+        """See `Place`: unknown. What a killed Python task still holds, the server alone knows."""
         return 0
 
     def cancel(self) -> None:
-        """See `Place`: the call runs beside us, since a server that hangs must not delay who asks."""
+        """See `Place`: the call runs in another thread, as a hanging server must not delay the caller."""
         with self._lock:
             self._is_cancelled = True
             if self._spark is None or (self._cancelling is not None and self._cancelling.is_alive()):

@@ -1,4 +1,4 @@
-"""What a Spark job's own code may ask for: its session, its steps, its log, its outputs."""
+"""Context of a Spark job's own code: its session, its steps, its log, its outputs."""
 
 from __future__ import annotations
 

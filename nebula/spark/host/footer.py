@@ -1,6 +1,6 @@
-"""Adds to the metadata of a Parquet file that is written, without writing it anew.
+"""Metadata in the footer of a Parquet file: added to a file that is written, without writing it anew.
 
-Spark lets nobody add to it as it writes. The metadata are in the footer, after all data, and nothing in
+Spark offers no way to add to it as it writes. The metadata are in the footer, after all data, and nothing in
 a file counts from its end; so a longer footer can take the place of the old one. It is Thrift's compact
 protocol, of which this module reads only as much as it needs to find the list of key and value pairs.
 """
@@ -25,7 +25,7 @@ class FooterError(Exception):
 
 
 def add_metadata(file: Path, pairs: Mapping[str, str]) -> None:
-    """Add these pairs to a file's metadata. Not atomic: nobody else may use the file meanwhile.
+    """Add these pairs to a file's metadata. Not atomic: no other process may use the file meanwhile.
 
     Raises:
         FooterError: there is no footer with a list of pairs. The file is as it was.

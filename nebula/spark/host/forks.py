@@ -1,4 +1,4 @@
-"""What a job's code forks has all that the engine host has, and must neither speak nor end for it."""
+"""Processes forked by a job's code: they inherit all of the engine host, and must not speak or end for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def leave_to_forks(*forget: Callable[[], None]) -> None:
         has_left = True
         for one in forget:
             one()
-        # Else whoever ends such a process, as a pool does with its workers, would end the engine.
+        # Else the end of such a process, as a pool ends its workers, would end the engine.
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
 

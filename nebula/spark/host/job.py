@@ -39,7 +39,7 @@ _SERVER_DEATH_SECONDS = 5.0
 class RunningJob:
     """One attempt of a job, from its thread's start until it holds no task slot any more.
 
-    Exactly one of `Done`, `Failed` and `Cancelled` is said of it, by whoever comes first: its own thread
+    Exactly one of `Done`, `Failed` and `Cancelled` is said about it, by the first of these: its own thread
     or a cancel. A thread that finds itself cancelled drops what it has.
 
     Attributes:
@@ -85,7 +85,7 @@ class RunningJob:
         self._standby.begin(self._group, self._run)
 
     def wait(self, seconds: float) -> None:
-        """Wait, so long at most, until it is over."""
+        """Wait until it is over, at most for this time."""
         self._is_over.wait(seconds)
 
     def cancel(self) -> None:
@@ -105,7 +105,7 @@ class RunningJob:
         if self._context is None or self._has_ended:
             return
         self._hearer.flush()
-        # Of one that is over before the next look nobody would see it, and it would have to ask again then.
+        # The end of one that is over before the next look would be missed.
         if self._is_known:
             with suppress(Exception):  # a JVM that does not answer is dealt with elsewhere
                 self._context.report()
@@ -134,7 +134,7 @@ class RunningJob:
             self._fail(error)
         finally:
             if self._cancelled.is_set():
-                self._results.discard()  # whoever cancelled it sees to the rest
+                self._results.discard()  # the canceller sees to the rest
             else:
                 self._finish()
 
@@ -166,7 +166,7 @@ class RunningJob:
 
     def _fail(self, error: BaseException) -> None:
         if self._cancelled.is_set() and not self._has_ended:
-            return  # that is how a cancelled job ends; whoever cancelled it says so
+            return  # a cancelled job ends this way; the canceller says so
         if self._has_lost_spark(error):
             # The host is about to leave, and the job is lost with it. If it is still here then, it is not.
             time.sleep(_DEATH_SECONDS)
@@ -178,7 +178,7 @@ class RunningJob:
 
     def _has_lost_spark(self, error: BaseException) -> bool:
         if may_be_server_loss(error):
-            # Whoever watches the server needs some seconds to be sure.
+            # The watch of the server needs some seconds to be sure.
             return self._session.await_death(_SERVER_DEATH_SECONDS) is not None
         return may_be_engine_loss(error) and not self._session.is_alive
 

@@ -1,16 +1,18 @@
-"""What a job's code prints, or logs by Python's own means, goes into the job's log as well."""
+"""Log capture: what a job's code prints or logs in Python goes into the job's log as well."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, TextIO, cast
 
-__all__ = ["Hearer", "heard", "hearer_of_thread", "listen", "stop_listening"]
+__all__ = ["Hearer", "bound_output", "heard", "hearer_of_thread", "listen", "stop_listening"]
 
 # Between two flushes; a log keeps no more. A job that prints in a loop must not keep its service busy.
 _MOST_LINES: Final = 1000
@@ -18,6 +20,10 @@ _MOST_CHARACTERS: Final = 4000
 
 # Of what a job logs, lines that do not wait for the next flush: the last ones before a crash say why.
 _AT_ONCE: Final = 100
+
+# The file that the host, its JVM and their children print to: beyond the first size it is cut to the second.
+_MOST_BYTES: Final = 8 * 1024 * 1024
+_KEPT_BYTES: Final = 1024 * 1024
 
 _hearer: ContextVar[Hearer | None] = ContextVar("hearer", default=None)
 
@@ -56,7 +62,7 @@ class Hearer:
             is_soon = len(self._lines) <= self._at_once
             if is_soon:
                 self._at_once -= len(self._lines)
-        # Whoever has the lock may be a thread of the process that this one was forked from: never wait.
+        # The lock may be held by a thread of the process that this one was forked from: never wait.
         if is_soon and self._giving.acquire(blocking=False):
             try:
                 self._give()
@@ -68,7 +74,7 @@ class Hearer:
         self._lock, self._giving = threading.Lock(), threading.Lock()
 
     def flush(self) -> None:
-        """Give on the lines that are complete: they have been when this returns, whoever did it."""
+        """Give on the lines that are complete: they have been when this returns, by any thread."""
         with self._giving:
             self._give()
         with self._lock:
@@ -126,7 +132,7 @@ def stop_listening() -> None:
 
 
 def hearer_of_thread() -> Hearer | None:
-    """Whoever hears what this thread writes."""
+    """The hearer of what this thread writes."""
     return _hearer.get()
 
 
@@ -139,3 +145,22 @@ def heard(hearer: Hearer) -> Iterator[None]:
     finally:
         _hearer.reset(token)
         hearer.close()
+
+
+def bound_output(descriptor: int = 2) -> None:
+    """Where the file has grown beyond 8 MiB, leave the last MiB of it. Call it now and then.
+
+    It stays the same file: a JVM and Python's workers hold it open for as long as they live. What one of them
+    writes at this very moment may be lost.
+
+    Args:
+        descriptor: open for reading and appending; with any other nothing is done.
+    """
+    with suppress(OSError):
+        size = os.fstat(descriptor).st_size
+        # A writer that does not append would write on at the old end, after a hole.
+        if size <= _MOST_BYTES or not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND:
+            return
+        kept = os.pread(descriptor, _KEPT_BYTES, size - _KEPT_BYTES)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, b"[... %d bytes are left out]\n" % (size - len(kept)) + kept)

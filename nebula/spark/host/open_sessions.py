@@ -1,4 +1,4 @@
-"""The sessions on a Connect server that jobs have now, on disk as well: for the host after a killed one.
+"""Register of the open sessions on a Connect server, on disk as well: for the host after a killed one.
 
 A session's id follows from whose it is, so that who runs a job's next attempt can name those of the earlier
 ones, wherever they ran.
@@ -31,10 +31,10 @@ def groups_before(group: str) -> list[str]:
 
 
 class OpenSessions:
-    """A file for each session, which bears its id and holds the name of its job's attempt.
+    """A file for each session, called by its id, with the name of its job's attempt.
 
     Args:
-        folder: made if need be; nobody else may use it.
+        folder: made if need be; no other program may use it.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a Connect server tells of the operations of one job's session."""
+"""Task counts of one job's session on a Connect server, by operation."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Operation:
 
 
 def _stage(stage: Any) -> StageSeen:
-    # Nobody tells which stages were submitted. One that has done nothing, below another that has, is
+    # It is unknown which stages were submitted. One that has done nothing, below another that has, is
     # skipped, or will be counted when it has done something.
     done = stage.num_completed_tasks
     return StageSeen(

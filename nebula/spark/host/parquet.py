@@ -1,24 +1,28 @@
-"""The Parquet files that a job has written: its name in them, and their first rows."""
+"""Parquet files that a job has written: its name in them, and a preview of their rows."""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+from base64 import b64encode
 from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_jsonable_python
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql import DataFrame, types
+from pyspark.sql.types import DataType, StructType
 
 from nebula.spark.host.footer import FooterError, add_metadata
-from nebula.spark.host.readable import holds_variants, readable
+from nebula.spark.paths import spark_glob
 
 # Under this key of a file's metadata stands the id of the job that wrote it.
 JOB_KEY = "nebula.job"
 
 _PREVIEW_ROWS = 10
 _PREVIEW_BYTES = 8 * 1024
+
+_MONTHS = 12
 
 
 def data_files(place: Path) -> list[Path]:
@@ -41,7 +45,7 @@ def sign(file: Path, job: str) -> int:
         add_metadata(file, {JOB_KEY: job})
     except (ArrowException, FooterError):
         return 0
-    # Hadoop keeps a checksum beside the file, of what was in it before.
+    # Hadoop keeps a checksum next to the file, of what was in it before.
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     return rows
 
@@ -83,7 +87,7 @@ def _variants(file: Path, table: DataFrame, columns: Set[str], count: int) -> li
     """The first values of these columns, read by Spark because it writes variants in pieces."""
     from pyspark.sql import functions
 
-    read = table.sparkSession.read.schema(table.schema).parquet(file.as_uri()).limit(count)
+    read = table.sparkSession.read.schema(table.schema).parquet(spark_glob(file)).limit(count)
     texts = read.select(functions.to_json(functions.struct(*(read[f"`{name}`"] for name in columns))))
     return [json.loads(row[0]) for row in texts.collect()]
 
@@ -95,3 +99,47 @@ def _bounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
     while preview and len(json.dumps(preview)) > _PREVIEW_BYTES:
         preview.pop()
     return preview if preview or not rows else None
+
+
+def readable(value: Any, kind: DataType) -> Any:
+    """The readable form of a value of a Spark type without variants.
+
+    Intervals are as in ISO 8601 (`P1Y2M`), bytes are base64 of the standard alphabet, as in a table's pages.
+    """
+    if value is None:
+        return None
+    match kind:
+        case types.YearMonthIntervalType():
+            return _years_and_months(value)
+        case types.DayTimeIntervalType():
+            return dt.timedelta(microseconds=value) if isinstance(value, int) else value
+        case types.BinaryType():
+            return b64encode(value).decode()
+        case types.ArrayType():
+            return [readable(each, kind.elementType) for each in value]
+        case types.MapType():
+            return [(readable(key, kind.keyType), readable(each, kind.valueType)) for key, each in value]
+        case types.StructType():
+            inner = {field.name: field.dataType for field in kind.fields}
+            return {name: readable(each, inner[name]) for name, each in value.items()}
+    return value
+
+
+def holds_variants(kind: DataType) -> bool:
+    """Whether values of this type are or contain variants."""
+    match kind:
+        case types.VariantType():
+            return True
+        case types.ArrayType():
+            return holds_variants(kind.elementType)
+        case types.MapType():
+            return holds_variants(kind.keyType) or holds_variants(kind.valueType)
+        case types.StructType():
+            return any(holds_variants(field.dataType) for field in kind.fields)
+    return False
+
+
+def _years_and_months(months: int) -> str:
+    years, rest = divmod(abs(months), _MONTHS)
+    told = (f"{years}Y" if years else "") + (f"{rest}M" if rest or not years else "")
+    return f"{'-' if months < 0 else ''}P{told}"

@@ -1,4 +1,4 @@
-"""Whether anybody listens where Spark shall be: asked first, since Spark itself is silent for a minute."""
+"""Probe of a Spark master's or server's address: Spark itself is silent for a minute if no one listens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a job's result: a small JSON value, or Parquet that appears at once or not at all."""
+"""Results of a job: a small JSON value, or Parquet that appears at once or not at all."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from nebula.rpc.jobs.registry.unfinished import UNFINISHED, AttemptNote
 from nebula.rpc.wire.envelope import load_json
 from nebula.spark.failures import ResultError
 from nebula.spark.host.parquet import data_files, first_rows, sign
+from nebula.spark.paths import spark_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Results:
         self._max_rows, self._max_bytes = max_rows, max_bytes
 
     def reserve(self, path: Path) -> Path:
-        """Where to write what shall be at `path` once the job is done: beside it, under another name.
+        """Where to write what shall be at `path` once the job is done: next to it, under another name.
 
         The same place each time it is asked for.
         """
@@ -153,8 +154,7 @@ class Results:
 
     def _written(self, table: DataFrame) -> Output:
         unfinished = self.reserve(self._table)
-        # As a URI: on a cluster a bare path would mean the cluster's own file system.
-        table.write.mode("overwrite").parquet(unfinished.as_uri())
+        table.write.mode("overwrite").parquet(spark_path(unfinished))
         parts = [part for part in data_files(unfinished) if part.suffix == ".parquet"]
         if not parts:
             # Even an empty table has a file. Each worker wrote to a disk of its own.

@@ -1,4 +1,4 @@
-"""What an engine host asks of Spark, in whichever way it reaches it: a JVM of its own, or a Connect server.
+"""Interface of an engine host to Spark, with two implementations: a JVM of its own, and a Connect server.
 
 `classic` and `connect` are the two ways. Everything that differs between them is behind these classes.
 """
@@ -52,7 +52,7 @@ class Place(Protocol):
         """What the attempt has done by now. May raise what a dead Spark raises."""
 
     def active(self) -> int:
-        """How many task slots the attempt holds now; 0 where nobody tells."""
+        """How many task slots the attempt holds now; 0 where that is unknown."""
 
     def cancel(self) -> None:
         """End what runs, and have Spark refuse whatever comes later. Soon back; safe to repeat."""
@@ -67,7 +67,7 @@ class Session(Protocol):
     Attributes:
         version: Spark's.
         java: what runs it, for people; empty if it is not ours to know.
-        jvm_pid: of the JVM, if it is a child of ours.
+        jvm_pid: of the JVM, if it is our child.
         ui: the address of Spark's own pages, if they are switched on.
         archive: of Java's classes, where it is or where it is missed; see `nebula.spark.cds`.
         archive_state: `off`, `distrusted`, `missing`, `unused`, `used` or `refused`.
@@ -100,7 +100,7 @@ class Session(Protocol):
         """Make in this thread, in advance, what an attempt in it will need. It does not raise."""
 
     def place(self, group: str, priority: int) -> Place:
-        """The place of an attempt: cheap, asks nobody."""
+        """The place of an attempt: cheap, without a call."""
 
     def stop(self) -> None:
         """End it cleanly. May hang; the caller has a deadline."""

@@ -1,4 +1,4 @@
-"""Threads for jobs, started and prepared while nobody waits for them."""
+"""Standby threads for jobs, started and prepared in advance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which way leads to the Spark that was declared."""
+"""Start of a session: a driver of our own, or a Connect server, as declared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark knows of a job's tasks, and the one cancel that is safe: untyped calls into the JVM, all here.
+"""Task counts from Spark's status store, and the one cancel that is safe: all untyped calls into the JVM.
 
 They were the same from PySpark 4.0 to 4.3; a test goes red when one is not.
 """

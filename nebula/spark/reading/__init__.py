@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nebula.spark.reading.hive_conf import HIVE_CONF
     from nebula.spark.reading.reader import Reader, Skipped
 
-__all__ = ["HIVE_CONF", "Reader", "Skipped"]
+__all__ = ["Reader", "Skipped"]
 
 _HOMES = {
-    "HIVE_CONF": "nebula.spark.reading.hive_conf",
     "Reader": "nebula.spark.reading.reader",
     "Skipped": "nebula.spark.reading.reader",
 }

@@ -51,7 +51,7 @@ class Enum:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """So many octets; a decimal if `precision` is not 0."""
+    """A fixed number of bytes; a decimal if `precision` is not 0."""
 
     name: str
     aliases: tuple[str, ...]
@@ -96,7 +96,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """What Spark cannot hold, and `why`: an error only for who wants that column."""
+    """A type that Spark cannot hold, and `why`: an error only if that column is wanted."""
 
     why: str
 

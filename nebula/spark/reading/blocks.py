@@ -1,4 +1,4 @@
-"""The data of an Avro file's blocks, decompressed, from any range of its octets."""
+"""Blocks of an Avro file: their data, decompressed, from any range of the file's bytes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from nebula.record.container import SYNC_BYTES, ContainerError, ContainerReader,
 from nebula.spark.reading.errors import CorruptFileError
 from nebula.spark.reading.splits import Part
 
-# Decompressed octets that are decoded at once: enough for a call to count little, and little enough for them
+# Decompressed bytes that are decoded at once: enough for a call to count little, and little enough for them
 # and what is made of them to stay in a processor's cache.
 _GROUP_BYTES: Final = 1 << 20
 _SEARCH_BYTES: Final = 1 << 20
 
 
 def read_header(path: str) -> Header:
-    """What a file says of itself. Raises CorruptFileError: it is no Avro file, or cannot be opened."""
+    """The header of a file. Raises CorruptFileError: it is no Avro file, or cannot be opened."""
     try:
         with ContainerReader(Path(path)) as reader:
             return reader.header
@@ -68,13 +68,13 @@ def _groups(reader: ContainerReader, file: BinaryIO, part: Part) -> Iterator[tup
     decompress = _decompressor(reader.header.codec)
     start = _first_block(file, reader.header, part)
     data, count, size = list[bytes](), 0, 0
-    # The marker before a block decides whose it is, and of the last block's the first octet.
+    # The marker before a block decides whose it is, and of the last block's the first byte.
     for block in reader.blocks(start, part.end + SYNC_BYTES) if start is not None else ():
         file.seek(block.data_offset)
         try:
             data.append(decompress(file.read(block.size_bytes)))
         except AvroError as error:
-            raise AvroError(f"{error}, in the block at octet {block.offset}") from error
+            raise AvroError(f"{error}, in the block at byte {block.offset}") from error
         count, size = count + block.count, size + len(data[-1])
         if size >= _GROUP_BYTES:
             yield b"".join(data), count
@@ -84,7 +84,7 @@ def _groups(reader: ContainerReader, file: BinaryIO, part: Part) -> Iterator[tup
 
 
 def _first_block(file: BinaryIO, header: Header, part: Part) -> int | None:
-    """Where the first block behind a marker begins, from the part's start on; None: there is none."""
+    """Where the first block behind a marker begins, from the part's start on; None if no block does."""
     if part.start <= header.end_bytes - SYNC_BYTES:
         return header.end_bytes
     position, before = part.start, b""

@@ -1,9 +1,9 @@
-"""Which reader takes a data set: the quickest that is there and can."""
+"""Choice of a reader: Spark's own where it gives the same table, else polars or fastavro."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -15,15 +15,14 @@ from nebula.spark.reading.blocks import read_header
 from nebula.spark.reading.columns import why_not_polars
 from nebula.spark.reading.errors import CorruptFileError, DataError
 from nebula.spark.reading.files import File, name_hidden_from_java
-from nebula.spark.reading.hive import has_hive, why_not_hive
 from nebula.spark.reading.resolution import Resolution, pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Name: TypeAlias = Literal["spark-avro", "polars", "hive", "fastavro"]
+Name: TypeAlias = Literal["spark-avro", "polars", "fastavro"]
 
-ORDER: Final[tuple[Name, ...]] = ("spark-avro", "polars", "hive", "fastavro")
+ORDER: Final[tuple[Name, ...]] = ("spark-avro", "polars", "fastavro")
 """The readers, fastest first as measured (decision 0030), also for many small files (decision 0054)."""
 
 # The class is in Spark's own jars; the name `avro` comes with the jar spark-avro, or from who sells Spark.
@@ -31,26 +30,24 @@ _SPARKS_NAMES: Final = ("org.apache.spark.sql.avro.AvroFileFormat", "avro")
 
 _names_of: dict[str | None, str | None] = {}
 
-# A path that is nowhere: whoever knows the format says so, and who does not says that.
+# A path that does not exist: a Spark that knows the format says so, any other that the format is unknown.
 _NOWHERE: Final = "file:///nebula/asks/for/spark-avro"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be read.
+    """A table that is wanted.
 
     Attributes:
         record: the reader's schema.
         files: all of them.
-        folder_types: the columns in the names of folders.
         columns: of the record, those that are wanted.
-        unpacks: envelopes are to be unpacked.
+        unpacks: envelopes must be unpacked.
         why_no_polars: why polars cannot be had, or not for these; None: it can.
     """
 
     record: Record
     files: Sequence[File]
-    folder_types: Mapping[str, str]
     columns: Sequence[str]
     unpacks: bool
     why_no_polars: str | None
@@ -61,7 +58,7 @@ def choose(spark: SparkSession, wanted: Wanted, reader: str) -> tuple[Name, str]
 
     Args:
         spark: the session.
-        wanted: what is to be read.
+        wanted: the table.
         reader: a name, or `auto`.
 
     Raises:
@@ -100,13 +97,6 @@ def _why_not(spark: SparkSession, wanted: Wanted, name: Name) -> str | None:
             return why_not_spark_avro(wanted)
         case "polars":
             return wanted.why_no_polars
-        case "hive":
-            if not has_hive(spark):
-                return "the engine has no Hive (give it conf=nebula.spark.reading.HIVE_CONF)"
-            if wanted.unpacks:
-                return "Hive unpacks no envelopes"
-            why = why_not_hive(wanted.record, wanted.files, wanted.folder_types)
-            return why or why_not_java(wanted, "Hive")
         case "fastavro":
             return None
 
@@ -130,21 +120,12 @@ def why_not_spark_avro(wanted: Wanted) -> str | None:
     roots = {root_of(file) for file in wanted.files}
     if folders and (None in roots or len(roots) > 1):
         return "spark-avro takes columns from the names of folders below one folder only"
-    return why_not_java(wanted, "spark-avro")
-
-
-def why_not_java(wanted: Wanted, reader: str) -> str | None:
-    """Why a reader that decodes by Java's Avro would give other values than ours; None: it gives the same.
-
-    Raises:
-        DataError: a file cannot be read as it is wanted. Names the file.
-    """
     others = (_resolved_otherwise(path, text, wanted) for text, path in _written(wanted.files).items())
-    return next((f"{reader} {other}" for other in others if other), None)
+    return next((f"spark-avro {other}" for other in others if other), None)
 
 
 def root_of(file: File) -> Path | None:
-    """The folder above those whose names are columns; None: there are none, or others lie between them."""
+    """The folder above those whose names are columns; None if there is no column, or others lie between."""
     folders = Path(file.path).parents
     depth = len(file.parts)
     return folders[depth] if depth and all("=" in each.name for each in folders[:depth]) else None
@@ -176,7 +157,7 @@ def _made_otherwise(writer: AvroType, reader: AvroType) -> str | None:
         case Record(), Record() if _has_doubtful_names(writer, reader):
             return "cannot tell fields whose aliases are names of others"
         case Primitive(kind="bytes"), Primitive(kind="string"):
-            return "makes texts of octets that are none"
+            return "makes texts of bytes that are none"
         case Primitive(logical=str(written)), Primitive(logical=str(read)):
             if written != read and "timestamp" in written and "timestamp" in read:
                 return "takes times that were written in another unit for those of the reader's schema"

@@ -1,6 +1,6 @@
-"""What Spark, Arrow and the decoders make of an Avro type.
+"""Types of columns: the Spark, Arrow and decoder's type for an Avro type.
 
-A value has three forms on its way: the decoder's, plain numbers and octets without logical types (*raw*);
+A value has three forms on its way: the decoder's, plain numbers and bytes without logical types (*raw*);
 Arrow's, exactly as Spark's Python workers expect it; and Spark's own. The mapping is that of spark-avro, so
 that a table is the same whichever reader made it.
 """
@@ -70,7 +70,7 @@ def spark_type(each: AvroType) -> spark.DataType:
     """The type of a column. All of it may be null, as in every file that Spark reads.
 
     Raises:
-        UnsupportedTypeError: there is none. Names the field.
+        UnsupportedTypeError: Spark has no such type. Names the field.
     """
     inner, _ = unwrap(each)
     match inner:
@@ -146,7 +146,7 @@ def raw_type(each: AvroType) -> pa.DataType:
 
 
 def _is_held(each: AvroType) -> bool:
-    """Whether Spark can hold it: what it cannot is decoded for nobody."""
+    """Whether Spark can hold it: what it cannot is not decoded."""
     inner, _ = unwrap(each)
     match inner:
         case Unsupported():
@@ -160,7 +160,7 @@ def _is_held(each: AvroType) -> bool:
 
 
 def raw_schema(record: Record, *, only_held: bool = False) -> dict[str, Any]:
-    """An Avro schema for the same octets that decodes quickly, and in more libraries than the writer's.
+    """An Avro schema for the same bytes that decodes quickly, and in more libraries than the writer's.
 
     An enum's index is an int, a map's entries are an array of records, and a named type is written out
     wherever it is used: Avro's encoding is the same for each of these.

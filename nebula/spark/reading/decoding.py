@@ -1,4 +1,4 @@
-"""From the octets of data to decoded columns: polars where it can, else fastavro.
+"""Decoders from the bytes of data to columns: polars where it can, else fastavro.
 
 Both get the raw schema (`columns.raw_schema`) and the bare data of some blocks, one after another. What
 the data are compressed with, and what shall become of them, is known elsewhere.
@@ -66,7 +66,7 @@ class PolarsDecoder:
         entries = b"".join(write_long(len(part)) + part for part in parts)
         self._head = b"Obj\x01" + write_long(2) + entries + b"\0" + _SYNC
         self._needed = list(needed)
-        # polars reads so many rows as it is told to, and does not see where they end. So one more is put
+        # polars reads as many rows as it is told to, and does not see where they end. So one more is put
         # behind them: if it comes out as it went in, they ended where they should.
         out = io.BytesIO()
         fastavro.schemaless_writer(out, fastavro.parse_schema(schema), _sample(schema))
@@ -82,7 +82,7 @@ class PolarsDecoder:
         return {name: _one(rows.column(name)) for name in self._needed}
 
     def _read(self, data: bytes, count: int) -> pa.Table:
-        """So many rows, the last of which is ours."""
+        """This number of rows, the last of which is ours."""
         import polars as pl
 
         size_bytes = len(data) + len(self._last)
@@ -146,7 +146,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _sample(schema: Any) -> Any:
-    """A value of a raw schema that no octets left over would be taken for."""
+    """A value of a raw schema that no bytes left over would be taken for."""
     if isinstance(schema, list):
         return _sample(schema[-1] if schema[-1] != "null" else schema[0])
     kind = schema["type"] if isinstance(schema, dict) else schema

@@ -1,4 +1,4 @@
-"""What envelopes hold, by the schema that it was written with: many values at once, not one by one."""
+"""Unpacking of envelopes, by the schema that each value was written with: many values at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Unpacked:
 
     Attributes:
         fingerprint: of the schema.
-        data: their octets.
+        data: their bytes.
         count: how many they are.
     """
 
@@ -31,7 +31,7 @@ def unpack(content: pa.Array) -> Iterator[Unpacked]:
     """The values in a column of envelopes, a schema at a time; deletions hold none and are left out.
 
     Args:
-        content: the items of each envelope, keys with octets.
+        content: the items of each envelope, keys with bytes.
 
     Raises:
         DataError: an envelope has two items of one key, or no fingerprint or body although it is no
@@ -48,7 +48,7 @@ def unpack(content: pa.Array) -> Iterator[Unpacked]:
             continue
         body, fingerprint = bodies.get(row), fingerprints.get(row)
         if body is None or fingerprint is None or len(fingerprint) != 8:
-            raise DataError("an envelope has no body, or no fingerprint of eight octets")
+            raise DataError("an envelope has no body, or no fingerprint of eight bytes")
         by_schema.setdefault(fingerprint, []).append(body)
     for fingerprint, data in by_schema.items():
         yield Unpacked(int.from_bytes(fingerprint, "little"), b"".join(data), len(data))

@@ -1,4 +1,4 @@
-"""What a job is told of data that cannot be read: code `data`, with the file's name."""
+"""Errors of jobs whose data cannot be read: code `data`, with the file's name."""
 
 from __future__ import annotations
 

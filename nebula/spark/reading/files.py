@@ -1,4 +1,4 @@
-"""Which files a data set has, and what their folders say: `date=2026-11-22/hour=05/…` are two columns."""
+"""Files of a data set, and the columns in the names of their folders, as in `date=2026-11-22/hour=05/`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def list_files(paths: Paths) -> list[File]:
     """The Avro files at some paths, in the order of their names.
 
     A path is a file, a folder (with all below it) or a glob. Below folders, names that begin with `.` or `_`
-    are left out, as unfinished files have them, and so is what ends otherwise than in `.avro`, unless
+    are left out, as unfinished files have them, and so are names with another ending than `.avro`, unless
     it has no ending at all, as what Hive writes. Links are followed; a file that several names lead to is
     listed once, by the name without a link below the path, else by the first.
 
@@ -197,5 +197,5 @@ def _value(text: str | None, kind: str) -> Value:
 
 
 def as_python(value: Any) -> Any:
-    """A value that Spark compares with, as one of ours."""
+    """A value that Spark compares with, as a `Value`."""
     return value.date() if isinstance(value, dt.datetime) else value

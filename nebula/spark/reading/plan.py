@@ -1,4 +1,4 @@
-"""What a Python data source is told: all of it text, as Spark's options are."""
+"""Plan of a read, as a Python data source gets it: all of it text, as Spark's options are."""
 
 from __future__ import annotations
 

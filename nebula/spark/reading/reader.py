@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from pyspark.sql import datasource
 from pyspark.sql import types as spark_types
 
 from nebula.logs import get_logger
-from nebula.spark.reading import hive
+from nebula.spark.paths import spark_glob, spark_path
 from nebula.spark.reading.blocks import walk
 from nebula.spark.reading.choosing import Name, choose, root_of, sparks_name
 from nebula.spark.reading.errors import CorruptFileError, DataError
@@ -40,9 +39,6 @@ _log = get_logger(__name__)
 
 # Up to here it takes less than a Spark job does to go from block to block.
 _MOST_HERE_BYTES = 64 << 20
-
-# Spark takes every path for a glob.
-_IN_GLOBS, _ESCAPED = re.compile(r"[{}\[\]*?\\]"), r"\\\g<0>"
 
 # Number of paths above which Spark lists files with a job.
 _LISTING_CONF = "spark.sql.sources.parallelPartitionDiscovery.threshold"
@@ -150,7 +146,7 @@ class Reader:
             wanted = replace(wanted, files=plan.files)
         name, why = choose(self._spark, wanted, reader)
         self._tell(path, plan, name, why)
-        if name in ("spark-avro", "hive") and not skips:
+        if name == "spark-avro" and not skips:
             self._check_ends(plan)
         return self._load(plan, name)
 
@@ -217,8 +213,6 @@ class Reader:
     def _load(self, plan: Plan, name: Name) -> DataFrame:
         if not plan.files:
             return self._spark.createDataFrame([], plan.table())
-        if name == "hive":
-            return hive.read(self._spark, plan)
         if name == "spark-avro":
             return self._load_by_spark(plan)
         plan = replace(plan, decoder=name)
@@ -245,8 +239,8 @@ class Reader:
         source = source.option("avroSchema", plan.narrowed()).option("datetimeRebaseMode", "CORRECTED")
         root = root_of(plan.files[0])
         if root is not None:
-            source = source.option("basePath", f"file://{root}")
-        paths = [f"file://{_IN_GLOBS.sub(_ESCAPED, file.path)}" for file in plan.files]
+            source = source.option("basePath", spark_path(root))
+        paths = [spark_glob(file.path) for file in plan.files]
         with self._listed_here():
             table = source.load(paths)
         return table.select(*(f"`{name}`" for name in plan.columns))

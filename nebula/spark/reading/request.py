@@ -1,4 +1,4 @@
-"""From what a job asks for to what is read: schemas, columns and contents are settled here."""
+"""Request of a job to read files, settled into a plan: schemas, columns and contents."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Request:
         lacks = why_no_polars(None if writer is None else _record(writer))
         decoder = "polars" if lacks is None else "fastavro"
         plan = Plan(decoder, self.files, folders, reader, columns, self.slots, contents)
-        return plan, Wanted(record, self.files, folders, plan.data_columns, contents is not None, lacks)
+        return plan, Wanted(record, self.files, plan.data_columns, contents is not None, lacks)
 
     def _last_schema(self) -> tuple[str | None, str | None]:
         for file in reversed(self.samples):

@@ -1,4 +1,4 @@
-"""From decoded columns to the wanted ones: Avro's "Schema Resolution", a column at a time."""
+"""Schema resolution of Avro, a column at a time: from decoded columns to the wanted ones."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Resolution:
         self.schema = pa.schema([pa.field(field.name, arrow_type(field.type)) for field in wanted])
 
     def batch(self, columns: Mapping[str, pa.Array], count: int) -> pa.RecordBatch:
-        """The wanted columns of so many rows.
+        """The wanted columns of this number of rows.
 
         Args:
             columns: those `needed`, raw.
@@ -288,11 +288,11 @@ def _raw_default(default: Any, field: AvroType) -> Any:
         case Enum():
             return inner.symbols.index(default)
         case Primitive(kind="bytes") | Fixed():
-            # Avro writes octets in JSON as the characters of the same numbers.
-            octets = default.encode("latin-1")
+            # Avro writes bytes in JSON as the characters of the same numbers.
+            data = default.encode("latin-1")
             if not inner.precision:
-                return octets
-            return Decimal(int.from_bytes(octets, "big", signed=True)).scaleb(-inner.scale)
+                return data
+            return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-inner.scale)
         case Array():
             return [_raw_default(each, inner.items) for each in default]
         case Map():

@@ -1,4 +1,4 @@
-"""Batches of rows from the parts of files: what a task does."""
+"""Row batches from the parts of files: the work of one task."""
 
 from __future__ import annotations
 

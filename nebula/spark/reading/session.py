@@ -1,4 +1,4 @@
-"""Which of an engine's sessions Spark asks in a thread."""
+"""Active session of a thread, among those of one engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def use_in_thread(spark: SparkSession) -> None:
-    """Make a session of ours the calling thread's: Spark looks formats up in no other one.
+    """Make our session the calling thread's: Spark looks formats up in no other one.
 
     One of Spark Connect is left as it is: there a thread has none.
     """

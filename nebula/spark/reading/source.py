@@ -78,7 +78,7 @@ class AvroReader(DataSourceReader):
 
 
 class PruningReader(AvroReader):
-    """Also leaves out the files whose folders' names say that no row of theirs is wanted."""
+    """Also leaves out the files whose folders' names say that none of their rows is wanted."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
         """Take filters on the folders' columns, and give back the others."""

@@ -1,4 +1,4 @@
-"""How files become tasks: whole files first, parts of them only where they are large."""
+"""Splits of files into tasks: whole files first, parts of them only where they are large."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_BACK: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The blocks of a file that begin behind a sync marker in this range of octets. The header's counts."""
+    """The blocks of a file that begin behind a sync marker in this range of bytes. The header's counts."""
 
     file: File
     start: int

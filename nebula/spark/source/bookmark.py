@@ -1,4 +1,4 @@
-"""What a query keeps beside its spool: which spool it is, and how far Spark has come."""
+"""Bookmark of a query, next to its spool: which spool it is, and how far Spark has come."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _DIGITS: Final = 32
 
 
 class Bookmark:
-    """Two small files in the spool's folder, for who holds the spool.
+    """Two small files in the spool's folder, for the holder of the spool.
 
     Args:
         folder: of the spool.
 
     Raises:
-        SettingsError: the spool's identity is there and is none of ours.
+        SettingsError: the spool has another identity.
         OSError: it cannot be read or written.
         SyncFailed: the disk fails.
 

@@ -1,4 +1,4 @@
-"""What Spark makes of `format("nebula")`: the readers and writers, with their options checked."""
+"""Data source `nebula` for Spark: its readers and writers, with their options checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From rows to the bodies of messages: JSON, Avro, or Avro in an envelope."""
+"""Encoding of rows as bodies of messages: JSON, Avro, or Avro in an envelope."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def encoder(kind: str, schema: Schema | None, topic: str) -> Encode:
 
 
 def _in_base64(value: Any) -> Any:
-    """Octets as texts: JSON has none. Pydantic would take the letters of URLs, which from_json refuses."""
+    """Bytes as texts: JSON has none. Pydantic would take the letters of URLs, which from_json refuses."""
     match value:
         case bytes():
             return b64encode(value).decode()

@@ -1,4 +1,4 @@
-"""What `.option(…)` may say to the source and the sink: read, checked, refused with a sentence.
+"""Options of the source and the sink (`.option(…)`): parsed, checked, refused with a sentence.
 
 Spark hands over texts, under names in lower case. Everything is checked where the query is declared or
 started, not in its first batch.
@@ -50,7 +50,7 @@ class BrokerOptions:
     Attributes:
         url: with login and passcode; None is the environment's `NEBULA_BROKER`, in the process that connects.
         client_id: names the session. Not of a sink: each task has a session, and one would end the other.
-        timeout: seconds to wait for the broker where somebody waits for us.
+        timeout: seconds to wait for the broker where a caller waits.
     """
 
     url: str | None = field(repr=False)
@@ -100,7 +100,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """Of a streaming read, beside `ReadOptions`.
+    """Of a streaming read, in addition to `ReadOptions`.
 
     Attributes:
         spool: the folder that what was received waits in.
@@ -109,8 +109,8 @@ class StreamOptions:
         max_rows_per_batch: None: all that is there.
         max_spool_rows, max_spool_bytes: beyond either no more is received until Spark has committed.
         partitions: tasks that read one batch at most; None: one for each core of this machine.
-        quiet_seconds: with the trigger `availableNow`, the end is when nothing came for so long.
-        quiet_limit_seconds: and at the latest after so long: on a destination that is never quiet.
+        quiet_seconds: with the trigger `availableNow`, the end is after this time without a message.
+        quiet_limit_seconds: and at the latest after this time: on a destination that is never quiet.
     """
 
     read: ReadOptions
@@ -216,7 +216,7 @@ def _check_streamed(read: ReadOptions, durable: str | None) -> None:
         raise SettingsError(f"destination {destination!r} is not a queue (/queue/…) or a topic (/topic/…)")
     if destination.startswith("/topic/") and durable is None:
         raise SettingsError(
-            f"destination {destination!r}: what comes to a topic while nobody listens is gone: give durable"
+            f"destination {destination!r}: what comes to a topic without a listener is gone: give durable"
             " (a name for the subscription) and clientId"
         )
     if durable is not None and read.broker.client_id is None:

@@ -1,4 +1,4 @@
-"""Takes messages from the broker into the spool: receive, write, sync, then ACK with a receipt."""
+"""Receiver of messages from the broker into the spool: receive, write, sync, then ACK with a receipt."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from nebula.stomp.client.subscription import Subscription
 
 _log = get_logger(__name__)
 
-# Beside what the broker may send ahead, bodies of so many octets at most wait for the spool.
+# In addition to what the broker may send ahead, bodies of at most this size wait for the spool.
 _MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
 
 # How often a full spool or disk is looked at again.
@@ -185,7 +185,7 @@ class Receiver:
                 tasks.cancel_scope.cancel()
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
-        """What goes wrong is for the query to say, which asks; a lost connection is nobody's fault."""
+        """What goes wrong is for the query to say, which asks; a lost connection is no fault."""
         try:
             await work()
         except (ConnectionLost, ServerError):

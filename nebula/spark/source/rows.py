@@ -1,4 +1,4 @@
-"""From messages to the columns of a table: the generic ones, or those of an Avro schema."""
+"""Rows from messages: with the generic columns, or those of an Avro schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nebula.spark.source.options import ENVELOPE, TEXT, ContentOptions
 _log = get_logger(__name__)
 
 WriterOf: TypeAlias = Callable[[int], Schema]
-"""Finds the schema of a fingerprint. Raises AvroError: nobody knows it."""
+"""Finds the schema of a fingerprint. Raises AvroError if it is unknown."""
 
 # Of a batch at most, but for a block that has more.
 _ROWS: Final = 16_384
@@ -71,7 +71,7 @@ class MessageRows:
         self._decoder = _decoder(_MESSAGE_RECORD, self._resolution.needed)
 
     def batch(self, data: bytes, count: int) -> pa.RecordBatch:
-        """The rows of so many data, one after another in `data`. Raises AvroError: they are none."""
+        """The rows of this number of data, one after another in `data`. Raises AvroError: they are none."""
         return self._resolution.batch(self._decoder.decode(data, count), count)
 
     def of_slice(self, part: Slice) -> Iterator[pa.RecordBatch]:
@@ -156,7 +156,7 @@ class Bodies:
                 fingerprint, datum = self._unpack(body)
                 if datum is None:
                     return None
-                # One by one: of data that were joined nobody would know where one ended.
+                # One by one: the end of each one of joined data would be unknown.
                 if not self._writer(fingerprint)[0].is_datum(datum):
                     return f"its body does not fit the schema {fingerprint:016x}"
             except AvroError as error:

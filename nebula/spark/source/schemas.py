@@ -1,4 +1,4 @@
-"""Where schemas come from: an option, a folder, or the broker."""
+"""Sources of schemas: an option, a folder, or the broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nebula.rpc.client.client import Client
 from nebula.rpc.wire.brokers import brand_of
 from nebula.spark.source.options import AVRO, ENVELOPE, BrokerOptions, ContentOptions
 
-# Somebody may register it any moment.
+# It may be registered at any moment.
 _FORGET_SECONDS: Final = 30.0
 
 _PAUSE_SECONDS: Final = 0.2
@@ -38,7 +38,7 @@ def settle(
 ) -> tuple[ContentOptions, Schema | None]:
     """What the bodies of a destination are, and the schema of the columns; None: they are not Avro.
 
-    Where the options leave it open, a broker of ours is asked what it has bound the destination to.
+    Where the options leave it open, a Nebula broker is asked what it has bound the destination to.
 
     Raises:
         SettingsError: the options name no schema that there is, or the broker could not be asked.
@@ -84,7 +84,7 @@ def schema_of(content: ContentOptions, broker: BrokerOptions) -> Schema | None:
 class Writers:
     """Finds the schemas that envelopes were written with. May be sent to another process.
 
-    Each process remembers for half a minute what nobody knows.
+    Each process remembers for half a minute what is unknown.
 
     Args:
         content: names a folder, or none.
@@ -98,7 +98,7 @@ class Writers:
         """The schema of a fingerprint.
 
         Raises:
-            AvroError: nobody knows it.
+            AvroError: it is unknown.
             SettingsError: the broker could not be asked, so it may be known.
         """
         now, key = monotonic(), (self._folder, self._broker, fingerprint)

@@ -1,4 +1,4 @@
-"""Sends messages with receipts, many under way at once, and over connections that come back."""
+"""Sender of messages with receipts, many under way at once, over connections that come back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch read: what last-value destinations hold now, as a table."""
+"""Batch read: the present values of last-value destinations, as a table."""
 
 from __future__ import annotations
 

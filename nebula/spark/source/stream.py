@@ -1,4 +1,4 @@
-"""A streaming read: offsets are positions in the spool, and batches are read from there."""
+"""Streaming read: offsets are positions in the spool, and batches are read from there."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return running.offset(running.spool.end)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Receive until the broker has no more, or for so long; that is where the query will end."""
+        """Receive until the broker has no more, or for this time; that is where the query will end."""
         running = self._run()
         running.receiver.wait_quiet(sleep)
         self._last = running.spool.end

@@ -1,4 +1,4 @@
-"""The sink of a stream. Of its own, as PySpark has what it builds on from 4.1 only."""
+"""Sink of a stream. A module of its own, because PySpark has its base class from 4.1 on only."""
 
 from __future__ import annotations
 

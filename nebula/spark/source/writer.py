@@ -1,4 +1,4 @@
-"""The sink: rows of a DataFrame or of a stream become messages, each with its receipt."""
+"""Sink: rows of a DataFrame or of a stream become messages, each with its receipt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nebula.spark.source.sending import Outgoing, Sender
 
 _DIGEST_BYTES: Final = 12
 
-# Rows that are told apart from those like them: 50 MiB or so, and five times what a broker of ours remembers.
+# Rows that are told apart from those like them: 50 MiB or so, and five times what a Nebula broker remembers.
 _ROWS_OF_A_RUN: Final = 500_000
 
 
@@ -40,7 +40,7 @@ class DedupIds:
     second try may come in another order, and a number would then make the broker drop a row that it never
     had.
 
-    Memory is bounded: rows are counted in runs of so many, and of a task that has more a row that comes in
+    Memory is bounded: rows are counted in bounded runs, and of a task that has more a row that comes in
     another run in its second try has another name there. No two rows of a task ever have the same.
 
     Args:

@@ -9,9 +9,8 @@ import pytest
 
 from nebula.avro import Schema
 from nebula.spark.reading.avro_types import parse_record
-from nebula.spark.reading.choosing import Wanted, why_not_java, why_not_spark_avro
+from nebula.spark.reading.choosing import Wanted, why_not_spark_avro
 from nebula.spark.reading.files import list_files
-from nebula.spark.reading.hive import why_not_hive
 from tests.spark.reading.samples import fields, write
 
 _NESTED = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "bytes"}]}
@@ -36,7 +35,7 @@ def _texts() -> dict[str, Any]:
 def _wanted(path: Path, schema: dict[str, Any]) -> Wanted:
     record = parse_record(Schema(schema).parsed)
     columns = [field.name for field in record.fields]
-    return Wanted(record, list_files(path), {}, columns, unpacks=False, why_no_polars=None)
+    return Wanted(record, list_files(path), columns, unpacks=False, why_no_polars=None)
 
 
 @pytest.mark.parametrize("name", ["_x.avro", ".x.avro", "x.avro._COPYING_"])
@@ -47,27 +46,17 @@ def test_file_whose_name_java_takes_for_a_hidden_one_goes_to_another_reader(
     wanted = _wanted(tmp_path / name, fields(a="int"))
 
     assert why_not_spark_avro(wanted) == f"spark-avro leaves out files that are called {name}"
-    assert why_not_hive(wanted.record, wanted.files, {}) == f"Hive leaves out files that are called {name}"
 
 
-def test_folder_whose_name_hive_takes_for_a_hidden_one_is_not_for_hive(tmp_path: Path) -> None:
-    write(tmp_path / "_new" / "a.avro", fields(a="int"), [{"a": 1}])
-    wanted = _wanted(tmp_path / "_new", fields(a="int"))
-
-    assert why_not_spark_avro(wanted) is None
-    assert why_not_hive(wanted.record, wanted.files, {}) == "Hive leaves out files that are called _new"
-
-
-def test_file_with_a_plain_name_goes_to_any_reader(tmp_path: Path) -> None:
+def test_file_with_a_plain_name_goes_to_spark_avro(tmp_path: Path) -> None:
     write(tmp_path / "a_.avro", fields(a="int"), [{"a": 1}])
     wanted = _wanted(tmp_path / "a_.avro", fields(a="int"))
 
     assert why_not_spark_avro(wanted) is None
-    assert why_not_hive(wanted.record, wanted.files, {}) is None
 
 
 _ALIAS = "cannot tell fields whose aliases are names of others"
-_OCTETS = "makes texts of octets that are none"
+_OCTETS = "makes texts of bytes that are none"
 _UNIT = "takes times that were written in another unit for those of the reader's schema"
 _SPACE = "knows no enum or fixed by another namespace"
 
@@ -94,4 +83,3 @@ def test_what_java_makes_otherwise_goes_to_another_reader(
     wanted = _wanted(tmp_path, reader)
 
     assert why_not_spark_avro(wanted) == (why and f"spark-avro {why}")
-    assert why_not_java(wanted, "Hive") == (why and f"Hive {why}")

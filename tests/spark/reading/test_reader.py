@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,15 @@ from nebula.avro.envelope import SCHEMA as ENVELOPE
 from nebula.avro.varints import write_long
 from nebula.record.container import ContainerReader, ContainerWriter
 from nebula.rpc.contract.job_runner import JobFailure, JobOutput
-from nebula.spark.reading import HIVE_CONF
-from tests.spark.engine import CONF, Engine, engine
+from tests.spark.engine import Engine
 from tests.spark.reading.samples import READING, everything, fields, readings, write
 from tests.spark.told import task
 
-# The first job of an engine loads Spark's classes, Hive's among them: on a busy machine that takes a minute.
+# The first job of an engine loads Spark's classes: on a busy machine that takes a minute.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 _PATIENCE_SECONDS = 240.0
 
-READERS = ("spark-avro", "polars", "hive", "fastavro")
+READERS = ("spark-avro", "polars", "fastavro")
 
 TABLE = (
     "struct<machine:int,sensor:string,at:timestamp,value:double,quality:int,note:string,date:date,hour:int>"
@@ -35,15 +33,13 @@ TABLE = (
 
 
 @pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("engine")
+def state(shared_state: Path) -> Path:
+    return shared_state
 
 
 @pytest.fixture(scope="module")
-def spark(state: Path) -> Iterator[Engine]:
-    with engine(state, conf={**CONF, **HIVE_CONF}) as running:
-        running.until_ready()
-        yield running
+def spark(shared_engine: Engine) -> Engine:
+    return shared_engine
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +117,7 @@ def _texts(spark: Engine, data: Path) -> int:
 @pytest.mark.parametrize("reader", READERS)
 def test_every_reader_gives_the_same_rows(reader: str, spark: Engine, tmp_path: Path) -> None:
     schema, rows = everything()
-    # What Hive has no type for is left to the others.
-    strange = ("micros", "local_millis", "local_micros", "fixed_decimal") if reader == "hive" else ()
-    schema["fields"] = [field for field in schema["fields"] if field["name"] not in strange]
-    write(tmp_path / "a.avro", schema, [{k: v for k, v in row.items() if k not in strange} for row in rows])
+    write(tmp_path / "a.avro", schema, rows)
     options = {"reader": reader, "columns": [field["name"] for field in schema["fields"]]}
 
     read = _run(spark, "rows", tmp_path, options=options).value
@@ -163,8 +156,7 @@ def test_what_a_reader_cannot_read_goes_to_the_next_one_and_is_told(spark: Engin
     [
         ("spark-avro", "spark-avro takes a column of a folder's name for one of the data"),
         ("polars", "polars cannot decode a union that is not of null and one type"),
-        ("hive", "Hive cannot read a union of several types (a)"),
-        ("excel", "there is no reader 'excel': take auto, spark-avro, polars, hive, fastavro"),
+        ("excel", "there is no reader 'excel': take auto, spark-avro, polars, fastavro"),
     ],
 )
 def test_reader_that_cannot_be_had_is_an_error_that_says_why(
@@ -193,7 +185,7 @@ def test_filters_on_folders_open_nothing_else(reader: str, spark: Engine, data: 
     assert len(asked) == 1_000
     assert {row["hour"] for row in asked} == {1, 2}
     assert list(asked[0]) == ["hour", "value"]
-    if reader not in ("spark-avro", "hive"):  # which look for cut files before
+    if reader != "spark-avro":  # which looks for cut files before
         options["columns"] = ["date", "hour", "value"]
         del options["where"]
         filtered = _run(
@@ -298,9 +290,8 @@ def test_damaged_file_fails_the_job_with_its_name(
 
     failure = _run(spark, "sums", tmp_path, options={"reader": reader}).failure
 
-    if (harm, reader) != ("garbled", "hive"):  # Hive's own error knows no names
-        assert failure.code == "data"
-        assert str(bad) in failure.message
+    assert failure.code == "data"
+    assert str(bad) in failure.message
 
 
 @pytest.mark.parametrize(
@@ -415,7 +406,7 @@ def test_strange_names_are_the_same_to_every_reader(reader: str, spark: Engine, 
     [
         (_timestamp("millis"), _timestamp("micros"), "takes times that were written in another unit"),
         (_choice("old.E"), _choice("new.E"), "knows no enum or fixed by another namespace"),
-        ("bytes", "string", "makes texts of octets that are none"),
+        ("bytes", "string", "makes texts of bytes that are none"),
     ],
 )
 def test_what_java_would_take_for_something_else_goes_to_another_reader(

@@ -13,7 +13,7 @@ import pytest
 
 from nebula.spark import Spark, lines
 from nebula.spark.cds import is_set_aside
-from nebula.spark.class_archive import MAKER_COMMAND, Archivist
+from nebula.spark.class_archive import MAKER_COMMAND, ClassArchive
 from nebula.spark.processes import MARKER
 from tests.own_logs import own_logs
 
@@ -36,8 +36,8 @@ def maker(then: str) -> Sequence[str]:
     return [sys.executable, "-c", MAKER.format(then=then)]
 
 
-def archivist(folder: Path, then: str, idle: float = 100.0) -> Archivist:
-    return Archivist(Spark(), lambda: idle, command=maker(then), folder=folder, patience=0.01)
+def class_archive(folder: Path, then: str, idle: float = 100.0) -> ClassArchive:
+    return ClassArchive(Spark(), lambda: idle, command=maker(then), folder=folder, patience=0.01)
 
 
 def ready(archive: Path, state: str = "missing") -> lines.Ready:
@@ -45,7 +45,7 @@ def ready(archive: Path, state: str = "missing") -> lines.Ready:
 
 
 @asynccontextmanager
-async def at_work(one: Archivist) -> AsyncIterator[None]:
+async def at_work(one: ClassArchive) -> AsyncIterator[None]:
     with anyio.fail_after(20):
         async with anyio.create_task_group() as group:
             group.start_soon(one.run)
@@ -53,13 +53,13 @@ async def at_work(one: Archivist) -> AsyncIterator[None]:
             group.cancel_scope.cancel()
 
 
-async def until(one: Archivist, state: str) -> None:
+async def until(one: ClassArchive, state: str) -> None:
     while one.state != state:
         await anyio.sleep(0.01)
 
 
 async def test_missing_archive_is_made(tmp_path: Path) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, MAKES)
     async with at_work(one):
         one.hear(ready(archive))
         await until(one, "made")
@@ -69,7 +69,7 @@ async def test_missing_archive_is_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("state", ["used", "unused", "off"])
 async def test_archive_that_is_not_missed_is_not_made(tmp_path: Path, state: str) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, MAKES)
     async with at_work(one):
         one.hear(ready(archive, state))
         await anyio.wait_all_tasks_blocked()
@@ -81,7 +81,7 @@ async def test_archive_that_is_not_missed_is_not_made(tmp_path: Path, state: str
 async def test_archive_that_others_could_have_written_is_neither_used_nor_made_and_the_log_says_why(
     tmp_path: Path,
 ) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, MAKES)
     archive.write_text("whose?")
     archive.chmod(0o666)
     with own_logs() as log:
@@ -116,7 +116,7 @@ def test_maker_writes_to_no_folder_that_others_can_write_to(tmp_path: Path) -> N
 
 
 async def test_nothing_is_made_while_the_engine_works(tmp_path: Path) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES, idle=0.0)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, MAKES, idle=0.0)
     async with at_work(one):
         one.hear(ready(archive))
         await anyio.wait_all_tasks_blocked()
@@ -127,7 +127,7 @@ async def test_nothing_is_made_while_the_engine_works(tmp_path: Path) -> None:
 async def test_maker_that_fails_is_left_alone_for_a_day_and_the_engine_is_none_the_worse(
     tmp_path: Path,
 ) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, FAILS)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, FAILS)
     async with at_work(one):
         one.hear(ready(archive))
         await until(one, "failed")
@@ -137,14 +137,14 @@ async def test_maker_that_fails_is_left_alone_for_a_day_and_the_engine_is_none_t
 
 
 async def test_maker_that_cannot_be_started_is_no_more_than_that(tmp_path: Path) -> None:
-    one = Archivist(Spark(), lambda: 100.0, command=["/nowhere/maker"], folder=tmp_path, patience=0.01)
+    one = ClassArchive(Spark(), lambda: 100.0, command=["/nowhere/maker"], folder=tmp_path, patience=0.01)
     async with at_work(one):
         one.hear(ready(tmp_path / "some.jsa"))
         await until(one, "failed")
 
 
 async def test_maker_that_another_service_was_quicker_than_is_no_failure(tmp_path: Path) -> None:
-    one = archivist(tmp_path, "pass")
+    one = class_archive(tmp_path, "pass")
     async with at_work(one):
         one.hear(ready(tmp_path / "some.jsa"))
         await until(one, "elsewhere")
@@ -153,7 +153,7 @@ async def test_maker_that_another_service_was_quicker_than_is_no_failure(tmp_pat
 
 
 async def test_refused_archive_is_set_aside(tmp_path: Path) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, MAKES)
     archive.write_text("damaged")
     async with at_work(one):
         one.hear(ready(archive, "refused"))
@@ -167,7 +167,7 @@ async def test_refused_archive_is_set_aside(tmp_path: Path) -> None:
 
 
 async def test_archive_without_which_alone_the_engine_starts_is_set_aside(tmp_path: Path) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, MAKES)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, MAKES)
     archive.write_text("deadly")
     async with at_work(one):
         one.hear(ready(archive, "unused"), suspects_it=True)
@@ -178,7 +178,7 @@ async def test_archive_without_which_alone_the_engine_starts_is_set_aside(tmp_pa
 
 
 async def test_maker_ends_with_its_service(tmp_path: Path) -> None:
-    archive, one = tmp_path / "some.jsa", archivist(tmp_path, WAITS)
+    archive, one = tmp_path / "some.jsa", class_archive(tmp_path, WAITS)
     async with at_work(one):
         one.hear(ready(archive))
         mark = tmp_path / "some.pid"
@@ -191,7 +191,7 @@ async def test_maker_ends_with_its_service(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spark", [Spark(cds=False), Spark(remote="sc://localhost:15002")])
 async def test_engine_that_wants_none_has_no_folder_for_archives(spark: Spark) -> None:
-    assert Archivist(spark, lambda: 0.0).folder is None
+    assert ClassArchive(spark, lambda: 0.0).folder is None
 
 
 async def test_archives_are_kept_in_the_cache_of_the_user(
@@ -199,11 +199,11 @@ async def test_archives_are_kept_in_the_cache_of_the_user(
 ) -> None:
     monkeypatch.delenv("NEBULA_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    of_user = Archivist(Spark(), lambda: 0.0).folder
+    of_user = ClassArchive(Spark(), lambda: 0.0).folder
     monkeypatch.setenv("NEBULA_CACHE", str(tmp_path / "mine"))
 
     assert of_user == tmp_path / "nebula" / "spark"
-    assert Archivist(Spark(), lambda: 0.0).folder == tmp_path / "mine" / "spark"
+    assert ClassArchive(Spark(), lambda: 0.0).folder == tmp_path / "mine" / "spark"
 
 
 def _bears(process: Path, incarnation: str) -> bool:

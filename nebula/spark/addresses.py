@@ -1,19 +1,47 @@
-"""The address of a Spark Connect server, as it is declared: `sc://host:15002/;token=…`."""
+"""Addresses of Spark as they are declared: masters, and Connect servers (`sc://host:15002/;token=…`).
+
+An address may have a token or a password, so no error here repeats more than its beginning.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass, field
+from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
-from nebula.spark.masters import shown
+DEFAULT_PORT: Final = 15002
 
-DEFAULT_PORT = 15002
+_HOST: Final = r"([\w.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}"
+
+# As Spark reads them; a Kubernetes API may have a path.
+_MASTER: Final = re.compile(
+    r"local|local\[([1-9]\d*|\*)(\s*,\s*\d+)?\]|local-cluster\[\s*[1-9]\d*\s*,\s*[1-9]\d*\s*,\s*[1-9]\d*\s*\]"
+    rf"|spark://{_HOST}(,{_HOST})*|yarn|k8s://(https?://)?[^\s;?#@/]+(/[^\s;?#@]*)?"
+)
+
+_PLACES: Final = "local[*], local[4], spark://host:7077, yarn or k8s://https://host:6443"
+
+
+def check_master(master: str, source: str) -> None:
+    """Check that Spark knows such a master, which it would say itself some ten seconds later.
+
+    Args:
+        master: the address.
+        source: who says so, for the error.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not _MASTER.fullmatch(master):
+        more = "; a Connect server is sc://host:15002" if source == "NEBULA_SPARK" else ""
+        raise ValueError(f"{source} is {_shown(master)}, which is no master of Spark's: give {_PLACES}{more}")
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """Where the server is, and what the client is told beside it. As text it has no token."""
+    """Address of a Connect server, with the client's parameters. As text it has no token."""
 
     host: str
     port: int
@@ -46,7 +74,7 @@ def parse_remote(url: str, source: str = "remote") -> Remote:
     """
     scheme, _, rest = url.partition("://")
     if scheme != "sc":
-        raise ValueError(f"{source} is {shown(url)}: give a Connect server as sc://host:{DEFAULT_PORT}")
+        raise ValueError(f"{source} is {_shown(url)}: give a Connect server as sc://host:{DEFAULT_PORT}")
     address, _, parameters = rest.partition(";")
     host, port = _host_and_port(address.removesuffix("/"), source)
     remote = Remote(host, port, _parameters(parameters, source))
@@ -91,3 +119,10 @@ def _check_token(remote: Remote) -> None:
             f"with token= Spark's client speaks TLS to {remote.host}: write sc://localhost:{remote.port}, "
             "which it speaks to in clear, or add use_ssl=true if the server has a certificate"
         )
+
+
+def _shown(address: str) -> str:
+    """As much of a mistaken address as cannot be a password, a token or the name of a user."""
+    begin = re.match(r"[^:/;?=@#]*[:/]*", address)
+    assert begin is not None  # it matches nothing, too
+    return repr(begin[0] + ("…" if begin.end() < len(address) else ""))

@@ -11,7 +11,7 @@ import pytest
 
 from nebula.rpc.contract.job_runner import JobTask
 from nebula.spark import Spark, SparkRunner
-from nebula.spark.crash_report import LastWords, last_words
+from nebula.spark.crash_report import CrashReport, read_crash
 from tests.own_logs import all_logs
 from tests.spark.told import Told, isolated, running, task
 
@@ -53,12 +53,12 @@ def test_death_is_told_by_its_status_and_the_error_that_was_printed_last(
 ) -> None:
     (tmp_path / "said").write_text(said)
 
-    assert last_words(tmp_path / "said", status).how == how
+    assert read_crash(tmp_path / "said", status).how == how
 
 
 def test_trace_is_that_of_the_last_error_alone(tmp_path: Path) -> None:
     (tmp_path / "said").write_bytes(_RAISED.encode() + b"\xff")
-    trace = last_words(tmp_path / "said", 1).trace
+    trace = read_crash(tmp_path / "said", 1).trace
 
     assert trace is not None
     assert trace.startswith('Traceback (most recent call last):\n  File "<frozen runpy>"')
@@ -66,7 +66,7 @@ def test_trace_is_that_of_the_last_error_alone(tmp_path: Path) -> None:
 
 
 def test_host_that_said_nothing_at_all_leaves_its_status(tmp_path: Path) -> None:
-    assert last_words(tmp_path / "none", 1) == LastWords("exit status 1")
+    assert read_crash(tmp_path / "none", 1) == CrashReport("exit status 1")
 
 
 _HOST = """

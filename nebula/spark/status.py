@@ -1,4 +1,4 @@
-"""What `engine.status` says of an engine's declaration and its host."""
+"""Engine status: the part of a reply to `engine.status` that shows the declaration and the process."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from time import monotonic
 from typing import Any
 
-from nebula.spark.engine import Spark
-from nebula.spark.host_run import HostRun
+from nebula.spark.engine_process import EngineProcess
+from nebula.spark.settings import EngineSettings
 
 # Settings whose values say how an engine runs: others may be passwords and keys.
-_TOLD = (
+_SHOWN = (
     "spark.sql.",
     "spark.default.parallelism",
     "spark.driver.cores",
@@ -32,36 +32,36 @@ _CATALOGS = "spark.sql.catalog."
 _SECRET = re.compile("secret|password|token|access[.-]?key|credential|passphrase", re.IGNORECASE)
 
 
-def status_of(spark: Spark, host: HostRun | None) -> dict[str, Any]:
-    """The declaration, and the host as far as there is one."""
-    ready, beat = (host.ready, host.beat) if host else (None, None)
+def status_of(settings: EngineSettings, process: EngineProcess | None) -> dict[str, Any]:
+    """The declaration, and the process where one runs."""
+    ready, beat = (process.ready, process.beat) if process else (None, None)
     return {
-        "master": spark.address,
-        "memory": spark.memory,
-        "max_running": spark.max_running,
-        "warm": spark.warm,
-        "idle_stop": spark.idle_stop,
-        "conf": told_conf(spark),
-        "incarnation": host.incarnation if host else None,
-        "pid": host.pid if host else None,
+        "master": settings.address,
+        "memory": settings.memory,
+        "max_running": settings.max_running,
+        "warm": settings.warm,
+        "idle_stop": settings.idle_stop,
+        "conf": shown_conf(settings),
+        "incarnation": process.incarnation if process else None,
+        "pid": process.pid if process else None,
         "jvm_pid": ready.jvm_pid if ready else None,
         "spark": ready.spark if ready else None,
         "java": ready.java if ready else None,
         "ui": ready.ui if ready else None,
         "start_seconds": ready.seconds if ready else None,
-        "up_seconds": round(monotonic() - host.began, 3) if host else None,
-        "jobs_since_start": host.handed_over if host else None,
+        "up_seconds": round(monotonic() - process.began, 3) if process else None,
+        "jobs_since_start": process.handed_over if process else None,
         "rss_bytes": beat.rss_bytes if beat else None,
         "threads": beat.threads if beat else None,
     }
 
 
-def told_conf(spark: Spark) -> dict[str, str | None]:
+def shown_conf(settings: EngineSettings) -> dict[str, str | None]:
     """The declared Spark settings by name; None in place of a value that may be a secret."""
-    return {name: value if _may_be_told(name, value) else None for name, value in spark.conf.items()}
+    return {name: value if _may_be_shown(name, value) else None for name, value in settings.conf.items()}
 
 
-def _may_be_told(name: str, value: str) -> bool:
-    if not name.startswith(_TOLD) or name.startswith(_CATALOGS):
+def _may_be_shown(name: str, value: str) -> bool:
+    if not name.startswith(_SHOWN) or name.startswith(_CATALOGS):
         return False
     return not _SECRET.search(name) and not _SECRET.search(str(value))

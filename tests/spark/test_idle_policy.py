@@ -9,7 +9,7 @@ import pytest
 
 from nebula.spark import Spark
 from nebula.spark.idle_policy import Idle, most_rss_bytes, why_recycle, why_stop
-from nebula.spark.sizes import heap_bytes
+from nebula.spark.settings import heap_bytes
 
 GIB = 1024**3
 FRESH = Idle(seconds=0.0, age=0.0, jobs=1, rss_bytes=0)
