@@ -21,7 +21,8 @@ def contracts() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("container", "picture"), list(zip(["nebula", "nebula.broker", "nebula.rpc"], PICTURES, strict=True))
+    ("container", "picture"),
+    list(zip(["nebula", "nebula.broker", "nebula.rpc", "nebula.rpc.jobs"], PICTURES, strict=True)),
 )
 def test_picture_shows_the_layers_as_they_are_checked(container: str, picture: str) -> None:
     shown = [re.split(r"\s{2,}", line)[0] for line in picture.splitlines()]

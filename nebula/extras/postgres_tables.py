@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from nebula.rpc.jobs.registry.counting import ENDED, POSTGRES_COUNTING
 from nebula.rpc.jobs.registry.rows import column_types
-from nebula.rpc.jobs.scheduler.counting import ENDED, POSTGRES_COUNTING
 
 __all__ = ["CHANNEL", "OPEN_OR_HELD", "TABLES", "UPGRADES", "VERSION"]
 

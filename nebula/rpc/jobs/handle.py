@@ -19,8 +19,8 @@ from nebula.rpc.contract.start_options import StartOptions
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.jobs.model.identifiers import own_queue, unqualified
 from nebula.rpc.jobs.model.record import LogLine
-from nebula.rpc.jobs.model.states import JobState, JobStatus
-from nebula.rpc.jobs.model.status_messages import status_destination
+from nebula.rpc.jobs.model.states import JobState
+from nebula.rpc.jobs.model.status import JobStatus, status_destination
 from nebula.rpc.jobs.results.fetching import arrow_of, each_page, require, rows_of
 from nebula.rpc.jobs.results.tables import Form
 from nebula.rpc.wire.brokers import brand_of
@@ -195,7 +195,7 @@ class JobHandle(Generic[_T]):
 
     def _events(self) -> AbstractAsyncContextManager[AsyncIterator[_Message]]:
         brand = brand_of(self._client.stomp.server)
-        destination = status_destination(self._service, self._ulid, brand)
+        destination = status_destination(brand.job_prefix, self._service, self._ulid)
         is_eager = brand.has_last_values
         return self._client.subscribe(
             destination, ack=AckMode.CLIENT_INDIVIDUAL, eager=is_eager, timeout=_LISTEN_SECONDS

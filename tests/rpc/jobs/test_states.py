@@ -7,13 +7,8 @@ from itertools import product
 import pytest
 
 from nebula.rpc.contract.job_runner import JobFailure, TaskCounts
-from nebula.rpc.jobs.model.states import (
-    END_STATES,
-    IllegalTransition,
-    JobState,
-    JobStatus,
-    require_transition,
-)
+from nebula.rpc.jobs.model.states import END_STATES, IllegalTransition, JobState, require_transition
+from nebula.rpc.jobs.model.status import JobStatus
 
 # The picture of SPARK 4.4, as pairs.
 _LEGAL = """

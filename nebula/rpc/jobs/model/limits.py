@@ -1,37 +1,11 @@
-"""Numbers that bound what jobs may cost, and the clock by which they are counted."""
+"""Limits on what jobs may cost: queue, disk, time."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
-from typing import Final, NoReturn
+from typing import Final
 
-import anyio
-
-from nebula.rpc.jobs.scheduler.work import Moment
-
-__all__ = ["Clock", "JobLimits", "every"]
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Where the time comes from: seconds since the epoch, and seconds that never jump."""
-
-    wall: Callable[[], float] = time.time
-    steady: Callable[[], float] = time.monotonic
-
-    def now(self) -> Moment:
-        """Both."""
-        return Moment(self.wall(), self.steady())
-
-
-async def every(seconds: float, do: Callable[[], Awaitable[None]]) -> NoReturn:
-    """Do it again and again, so long after it was done."""
-    while True:
-        await anyio.sleep(seconds)
-        await do()
-
+__all__ = ["JobLimits"]
 
 # Within two thirds of it a database has to be reached, and libpq takes 2 s for what is less.
 _SHORTEST_LEASE: Final = 3.0

@@ -13,8 +13,8 @@ from nebula.errors import NebulaError
 from nebula.logs import get_logger
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import JobRecord
+from nebula.rpc.jobs.registry.capacity import Capacity, Wanted
 from nebula.rpc.jobs.registry.registry import JobRegistry, Kept
-from nebula.rpc.jobs.scheduler.capacity import Room, Wanted
 
 __all__ = ["forget_for_room", "forget_old_jobs"]
 
@@ -60,7 +60,7 @@ async def forget_old_jobs(
 
 
 async def forget_for_room(
-    do: _Do, tell: Callable[[Iterable[str]], None], folder: Path, room: Room, wanted: Wanted | None
+    do: _Do, tell: Callable[[Iterable[str]], None], folder: Path, room: Capacity, wanted: Wanted | None
 ) -> bool:
     """Remove ended jobs to make room, as `forget_old_jobs` removes old ones.
 

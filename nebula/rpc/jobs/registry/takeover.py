@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from nebula.rpc.jobs.model.record import JobRecord, LogLine
-from nebula.rpc.jobs.registry.registry import MAX_LOG_LINES, JobRegistry, RegistryFull
+from nebula.rpc.jobs.model.record import MAX_LOG_LINES, JobRecord, LogLine
+from nebula.rpc.jobs.registry.errors import RegistryFull
+from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.sqlite import REGISTRY_FILE, SqliteJobRegistry, peek
 from nebula.rpc.jobs.registry.state_folder import StateFolder
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from nebula.logs import get_logger
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.model.limits import Clock
-from nebula.rpc.jobs.model.options import require_same
 from nebula.rpc.jobs.model.record import JobRecord, whose
+from nebula.rpc.jobs.registry.capacity import Capacity
 from nebula.rpc.jobs.registry.registry import JobRegistry
-from nebula.rpc.jobs.scheduler.actions import Effects, keep
-from nebula.rpc.jobs.scheduler.board import JobBoard, Reserved
-from nebula.rpc.jobs.scheduler.capacity import Room
-from nebula.rpc.jobs.scheduler.waiting import Standing
+from nebula.rpc.jobs.scheduler.order import Standing
+from nebula.rpc.jobs.scheduler.scheduler import Reserved, Scheduler
+from nebula.rpc.jobs.service.action_runner import ActionRunner, keep
+from nebula.rpc.jobs.service.clock import Clock
+from nebula.rpc.jobs.service.draft import require_same
 
 __all__ = ["Admission"]
 
@@ -28,8 +28,8 @@ class Admission:
         room: decides whether the registry has room.
     """
 
-    def __init__(self, board: JobBoard, effects: Effects, clock: Clock, room: Room) -> None:
-        self._board, self._effects, self._clock, self._room = board, effects, clock, room
+    def __init__(self, scheduler: Scheduler, actions: ActionRunner, clock: Clock, room: Capacity) -> None:
+        self._scheduler, self._actions, self._clock, self._room = scheduler, actions, clock, room
 
     async def admit(self, draft: JobRecord, refusal: VerbError | None) -> tuple[JobRecord, Standing]:
         """Record a job. When this returns it is on the disk, also for a caller that is gone by then.
@@ -47,7 +47,7 @@ class Admission:
                 was recorded.
             Exception: the database failed.
         """
-        reserved = None if refusal else self._board.reserve(draft, self._clock.now())
+        reserved = None if refusal else self._scheduler.reserve(draft, self._clock.now())
         standing: Standing | None = None
 
         def insert(registry: JobRegistry) -> tuple[JobRecord, bool]:
@@ -73,28 +73,28 @@ class Admission:
         def begin(inserted: tuple[JobRecord, bool]) -> None:
             record, is_begun = inserted
             if record is draft and reserved is not None:
-                self._effects.on_kept(reserved.begin, is_begun)
+                self._actions.on_kept(reserved.begin, is_begun)
 
         def give_back() -> None:
             if reserved is not None:
-                self._board.give_back(reserved, self._clock.now())
-                self._effects.settle()
+                self._scheduler.give_back(reserved, self._clock.now())
+                self._actions.settle()
 
         # Its caller hears of the job before that begins: it may end the process.
-        record, _ = await self._effects.do(insert, enter, give_back, begin)
-        return record, standing or self._board.standing(record.id)
+        record, _ = await self._actions.do(insert, enter, give_back, begin)
+        return record, standing or self._scheduler.standing(record.id)
 
     def _enter(self, draft: JobRecord, reserved: Reserved | None) -> Standing:
         # On the loop, at the commit.
         _log.info("job accepted", job=draft.id, verb=draft.verb, **whose(draft))
         if reserved is not None:
-            self._board.begun(reserved)
-            self._effects.teller.tell(draft, reserved.standing)
+            self._scheduler.begun(reserved)
+            self._actions.publisher.tell(draft, reserved.standing)
             return reserved.standing
         now = self._clock.now()
-        self._board.add(draft, now)
-        standing = self._board.standing(draft.id)
-        self._effects.teller.tell(draft, standing)
-        self._board.dispatch(now)
-        self._effects.settle()
+        self._scheduler.add(draft, now)
+        standing = self._scheduler.standing(draft.id)
+        self._actions.publisher.tell(draft, standing)
+        self._scheduler.dispatch(now)
+        self._actions.settle()
         return standing

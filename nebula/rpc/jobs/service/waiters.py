@@ -12,7 +12,7 @@ import anyio
 
 from nebula.rpc.jobs.model.record import JobRecord
 
-__all__ = ["Callers", "News"]
+__all__ = ["News", "Waiters"]
 
 _T = TypeVar("_T")
 
@@ -33,7 +33,7 @@ class _Waiter:
     ended: JobRecord | None = None
 
 
-class Callers:
+class Waiters:
     """Who waits for news of jobs.
 
     Args:

@@ -18,7 +18,7 @@ from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.registry.registry import Disk, JobRegistry, Kept, OwnerBytes
 from nebula.rpc.jobs.registry.rows import row_of, size_of
 
-__all__ = ["NoRoom", "Room", "Wanted", "share_out"]
+__all__ = ["Capacity", "NoRoom", "Wanted", "share_out"]
 
 _log = get_logger(__name__)
 
@@ -55,7 +55,7 @@ class NoRoom(VerbError):
         self.wanted = wanted
 
 
-class Room:
+class Capacity:
     """Decides on room for the jobs of one service. Its methods read the registry, so call them in its thread.
 
     Args:
