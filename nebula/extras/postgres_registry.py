@@ -1,4 +1,4 @@
-"""The table of a service's jobs in PostgreSQL, which all its instances share (decision 0034)."""
+"""PostgreSQL registry: the table of a service's jobs, shared by its instances (decision 0034)."""
 
 # ruff: noqa: S608 - the statements are made of our own words; values go beside them
 

@@ -1,4 +1,4 @@
-"""What a service has in its schema of PostgreSQL."""
+"""Schema of a service's jobs in PostgreSQL: tables, triggers, upgrades."""
 
 # ruff: noqa: S608 - the statements are made of our own words
 

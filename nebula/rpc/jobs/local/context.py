@@ -1,4 +1,4 @@
-"""The context of a job that runs in the service's own process."""
+"""Context of a job that runs in the service's own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs jobs in the service's own process: plain functions in threads, coroutine functions as tasks."""
+"""Runner of jobs in the service's own process: plain functions in threads, coroutine functions as tasks."""
 
 from __future__ import annotations
 

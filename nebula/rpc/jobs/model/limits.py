@@ -33,7 +33,7 @@ class JobLimits:
         max_waiting: callers of `job.wait`, `job.result` and `job.log` that are kept waiting at once; others
             are answered at once.
         lease: of an instance that shares its registry with others: not heard of for so long, it has lost its
-            jobs to them. It ends its own runs after two thirds of that time without an answer. 3 at least.
+            jobs to them. It ends its own runs after two thirds of that time without a reply. 3 at least.
         adopt_every: between two looks for folders that nobody has any more, whose open jobs are taken over.
 
     Raises:

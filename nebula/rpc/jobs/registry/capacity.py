@@ -1,4 +1,4 @@
-"""Room for jobs in a registry: when a new one is refused, and whose ended jobs are removed for it.
+"""Capacity of a registry: when a new one is refused, and whose ended jobs are removed for it.
 
 All jobs together take at most `max_stored_bytes`. When that is reached, ended jobs of the owner with the most
 bytes are removed, the oldest first, down to what the requesting owner has: nobody loses anything to an owner
@@ -56,7 +56,7 @@ class NoRoom(VerbError):
 
 
 class Capacity:
-    """Decides on room for the jobs of one service. Its methods read the registry, so call them in its thread.
+    """Decides on the capacity for the jobs of one service. Call its methods in the registry's thread.
 
     Args:
         service: its name.

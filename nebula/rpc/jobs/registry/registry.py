@@ -1,4 +1,4 @@
-"""The table of jobs, in whichever database: what is asked of it, and the rules of what is written."""
+"""Registry of jobs: the table of jobs in any SQL database, and the rules for its writes."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ class JobRegistry(ABC):
             raise LookupError(f"no job {record.id}")
         found, before = record_of(known[:-1]), known[-1]
         if found == record:
-            # Written already, by a commit whose answer was lost on the way.
+            # Written already, by a commit whose reply was lost on the way.
             return
         if found.seq != record.seq - 1 or held_by not in (_ANYBODY, found.holder):
             raise _superseded(record)

@@ -1,4 +1,4 @@
-"""Records of jobs as rows of a table, the same in every database: JSON is text."""
+"""Rows of the table of jobs: conversion from and to records, the same in every database."""
 
 from __future__ import annotations
 

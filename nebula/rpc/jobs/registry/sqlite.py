@@ -1,4 +1,4 @@
-"""The table of an instance's jobs in SQLite, in its folder."""
+"""SQLite registry: the table of one instance's jobs, in its state folder."""
 
 from __future__ import annotations
 

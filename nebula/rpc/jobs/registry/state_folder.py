@@ -47,7 +47,7 @@ class StateFolder:
     It is made for this user alone: parameters, results and logs of jobs are in it.
 
     An instance's name is its folder's: a service that is started again takes a folder that an earlier
-    process left, and answers under the name that its callers remember.
+    process left, and replies under the name that its callers remember.
 
     Attributes:
         path: the folder. It exists.

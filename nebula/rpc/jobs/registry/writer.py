@@ -1,4 +1,4 @@
-"""Keeps the loop off the disk: work on the registry goes to one thread, in order, many at a time."""
+"""Registry writer: group commit of work on the registry, in one thread, in order."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RegistryWriter:
     its batch waits, and is done again: nothing in it may have an effect beyond the registry.
 
     Attributes:
-        deadline: on anyio's clock; by then the registry has to have answered.
+        deadline: on anyio's clock; by then the registry has to have replied.
     """
 
     def __init__(self, registry: JobRegistry) -> None:

@@ -1,4 +1,4 @@
-"""What follows from a decision of the board: it is written, then told, then acted upon."""
+"""Action runner: writes the actions of the scheduler, then publishes them, then acts upon them."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ _LEVELS: Final = {
 
 
 class ActionRunner:
-    """Does what the board of an instance has decided.
+    """Carries out the actions of an instance's scheduler.
 
     Args:
-        board: decides.
+        scheduler: decides.
         runners: by name; run jobs and end them.
-        callers: are told that there is news.
-        teller: tells statuses.
+        waiters: are told that there is news.
+        publisher: tells statuses.
 
     Attributes:
         writer: of the registry, while the service runs.
         notices: sends the ends that are owed.
         on_end: hears of each job that has ended here.
         refused: gets an action that was not done because another instance has changed the job.
-        moved: set when the board has decided: what time alone will change may be something else now.
+        moved: set when the scheduler has decided: what time alone will change may be something else now.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ActionRunner:
         self.moved = anyio.Event()
 
     def settle(self) -> None:
-        """Have what the board has decided written, and told and done when that is on the disk."""
+        """Carry out the scheduler's actions: write them, then publish and act when they are on the disk."""
         for action in self._scheduler.take_actions():
             assert self.writer is not None, "the job service does not run"
             self.writer.post(partial(keep, action), partial(self.on_kept, action))

@@ -1,4 +1,4 @@
-"""What a request says of its job beside the parameters: the `neb-job-…` headers (PROTOCOL G)."""
+"""Job drafts: records made from a request and its `neb-job-…` headers (PROTOCOL G)."""
 
 from __future__ import annotations
 

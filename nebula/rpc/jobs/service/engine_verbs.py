@@ -1,4 +1,4 @@
-"""The verbs by which callers look at engines and have them replaced."""
+"""Verbs for engines: status and restart."""
 
 from __future__ import annotations
 

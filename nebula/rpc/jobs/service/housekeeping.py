@@ -1,4 +1,4 @@
-"""What becomes of jobs that are found: those of an earlier process, of instances that died, and old ones."""
+"""Housekeeping of jobs: recovery at the start, takeover from instances that died, removal of old ones."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Housekeeping:
         service: its name.
         state: the instance's folder.
         verbs: by name.
-        board: of the instance.
-        effects: does what the board decides.
+        scheduler: of the instance.
+        actions: does what the scheduler decides.
         others: the other instances.
-        clock: the time of the board.
+        clock: the time of the scheduler.
         limits: numbers.
-        room: decides whether the registry has room.
+        capacity: decides whether the registry has room.
 
     Attributes:
         sharing: the registry is shared with others.
@@ -59,9 +59,9 @@ class Housekeeping:
         others: OtherInstances,
         clock: Clock,
         limits: JobLimits,
-        room: Capacity,
+        capacity: Capacity,
     ) -> None:
-        self._service, self._state, self._verbs, self._room = service, state, verbs, room
+        self._service, self._state, self._verbs, self._capacity = service, state, verbs, capacity
         self._scheduler, self._actions, self._others = scheduler, actions, others
         self._clock, self._limits = clock, limits
         self.shared_queue: SharedQueue | None = None
@@ -99,7 +99,7 @@ class Housekeeping:
         """Remove ended jobs, for a new one or because there are too many. Returns whether any were
         removed."""
         tell = self._actions.publisher.forget
-        return await forget_for_room(self._actions.do, tell, self._state.path, self._room, wanted)
+        return await forget_for_room(self._actions.do, tell, self._state.path, self._capacity, wanted)
 
     async def take_over(self) -> None:
         """Take over the open jobs of instances that died and have not come back."""

@@ -1,7 +1,7 @@
-"""Ends of jobs that have to arrive at a queue, whoever was away meanwhile: reader, broker, ourselves.
+"""Notices of the ends of jobs, delivered to queues at least once.
 
-What is owed is in the registry, written with the end itself. It is sent until the broker has confirmed it, so
-that it arrives at least once; who gets it twice knows it by the job and its `seq`.
+That a notice is owed is written in the registry with the end itself, so it outlives reader, broker and
+service. It is sent until the broker has confirmed it. A reader tells a duplicate by the job and its `seq`.
 """
 
 from __future__ import annotations

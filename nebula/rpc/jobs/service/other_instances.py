@@ -1,4 +1,4 @@
-"""Jobs that other instances of the service hold, found in their folders under the same root."""
+"""Other instances of a service on this machine, and the jobs in their state folders."""
 
 from __future__ import annotations
 

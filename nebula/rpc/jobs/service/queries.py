@@ -1,4 +1,4 @@
-"""How callers learn of the jobs of one instance: found, waited for, read about."""
+"""Job queries: records, ends and logs of jobs, for the management verbs."""
 
 from __future__ import annotations
 

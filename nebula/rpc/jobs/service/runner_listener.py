@@ -1,4 +1,4 @@
-"""What runners tell, brought to the board with the time at which it came."""
+"""Listener of the runners: passes their events to the scheduler, with the time."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Jobs of one instance of a service: accepted, recorded, handed to what runs them, told, kept."""
+"""Job service: the jobs of one instance of a service, from acceptance to their end."""
 
 from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,7 @@ from nebula.rpc.jobs.model.identifiers import RANDOM_BYTES, new_ulid, qualified
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.status import JobStatus
-from nebula.rpc.jobs.registry.capacity import Capacity, NoRoom
+from nebula.rpc.jobs.registry.capacity import Capacity
 from nebula.rpc.jobs.registry.errors import RegistryFull
 from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.shared import SharedDatabase
@@ -34,7 +33,6 @@ from nebula.rpc.jobs.registry.sqlite import REGISTRY_FILE, SqliteJobRegistry
 from nebula.rpc.jobs.registry.state_folder import StateFolder
 from nebula.rpc.jobs.registry.writer import RegistryWriter
 from nebula.rpc.jobs.results.pages import ResultPages
-from nebula.rpc.jobs.scheduler.order import Standing
 from nebula.rpc.jobs.scheduler.scheduler import Scheduler
 from nebula.rpc.jobs.service.action_runner import ActionRunner
 from nebula.rpc.jobs.service.admission import Admission
@@ -94,7 +92,7 @@ class JobService:
         self.name, self._free_bytes = service, free_bytes
         self._brand = NEBULA
         self.instance, self.folder = state.instance, state.path
-        # Where they are shared, any instance answers for all of them.
+        # Where they are shared, any instance replies for all of them.
         self.via = instance_queue(service, state.instance) if database is None else f"/queue/{service}"
         self._others = OtherInstances(service, state, is_shared=database is not None)
         self._database = database
@@ -113,7 +111,6 @@ class JobService:
             left_to_others=self._left_to_others,
             is_shared=database is not None,
         )
-        self._accepting = 0
         self.pages = ResultPages()
         self.queries = JobQueries(
             service, self.read, self._scheduler.open_record, self._flush, self._others, self.limits
@@ -123,7 +120,6 @@ class JobService:
         self._ended = EndedJobs(self._verbs)
         self._actions.on_end = self._ended.add
         capacity = Capacity(service, self.limits)
-        self._admission = Admission(self._scheduler, self._actions, self._clock, capacity)
         self.housekeeping = Housekeeping(
             service,
             state,
@@ -134,6 +130,15 @@ class JobService:
             self._clock,
             self.limits,
             capacity,
+        )
+        self._admission = Admission(
+            self._scheduler,
+            self._actions,
+            self._clock,
+            capacity,
+            self.limits,
+            self._left_to_others,
+            self.housekeeping.make_room,
         )
 
     # --- declaring ---
@@ -209,34 +214,11 @@ class JobService:
                 )
             if verb.check is not None:
                 await verb.run_check(arguments, self.limits.check_timeout)
-        self._accepting += 1
         try:
-            with self._told_after_reply(request, draft.id):
-                record, standing = await self._admit(draft, verb)
-            return self._receipt(record, standing.position, self.via)
+            record, standing = await self._admission.take_on(request, draft, verb)
         except RegistryFull as error:
             raise _stopping() from error
-        finally:
-            self._accepting -= 1
-
-    @contextmanager
-    def _told_after_reply(self, request: Request, ulid: str) -> Iterator[None]:
-        """Keep a job's statuses from `notify` until its request is answered, or is not taken."""
-        release = self._actions.publisher.hold(ulid)
-        try:
-            yield
-        except BaseException:
-            release()
-            raise
-        request.after_reply = release
-
-    async def _admit(self, draft: JobRecord, verb: JobVerb) -> tuple[JobRecord, Standing]:
-        try:
-            return await self._admission.admit(draft, self._refusal(verb, draft.owner))
-        except NoRoom as lacking:
-            if not await self.housekeeping.make_room(lacking.wanted):
-                raise
-        return await self._admission.admit(draft, self._refusal(verb, draft.owner))
+        return self._receipt(record, standing.position, self.via)
 
     def _receipt(self, record: JobRecord, position: int | None, via: str) -> dict[str, Any]:
         return {
@@ -246,21 +228,6 @@ class JobService:
             "status": self._actions.publisher.destination(record.id),
             "via": via,
         }
-
-    def _refusal(self, verb: JobVerb, owner: str | None) -> VerbError | None:
-        """Why a new job is not taken on now. One that is known already is answered all the same."""
-        reason = self.runners[verb.engine].is_broken
-        if reason is not None and verb.name not in self._left_to_others():
-            return VerbError("engine-unavailable", reason)
-        if self._scheduler.queued + self._accepting > self.limits.max_queued:
-            return VerbError("busy", f"{self._scheduler.queued} jobs are queued, try later")
-        share = max(1, int(self.limits.max_queued * self.limits.owner_share))
-        # Count one owner's jobs only if there are that many jobs in all.
-        if self._scheduler.queued >= share and (own := self._scheduler.queued_by(owner)) >= share:
-            return VerbError(
-                "busy", f"{own} jobs of {owner or 'all callers'} are queued, their share; try later"
-            )
-        return None
 
     # --- living ---
 
@@ -380,7 +347,7 @@ class JobService:
         self.settle()
 
     def settle(self) -> None:
-        """Do what the board has decided: write it, and when that is on the disk, tell it and act upon it."""
+        """Carry out the actions of the scheduler: write, then publish, then act."""
         self._actions.settle()
 
     def republish(self) -> None:

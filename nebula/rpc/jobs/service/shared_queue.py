@@ -40,7 +40,7 @@ _log = get_logger(__name__)
 
 _T = TypeVar("_T")
 
-# Parts of the lease: between two signs of life, and without an answer before it gives itself up.
+# Parts of the lease: between two signs of life, and without a reply before it gives itself up.
 _BEAT: Final = 1 / 6
 _GIVE_UP: Final = 2 / 3
 
@@ -55,16 +55,16 @@ GONE: Final = "the instance that ran it is gone"
 
 
 class SharedQueue:
-    """Keeps an instance's board and the registry that it shares with others abreast.
+    """Keeps the scheduler of an instance in step with the registry that it shares with others.
 
     Args:
         database: of the registry.
         registry: the opened one, used through `effects.do` alone.
         instance: our name.
-        board: ours.
-        effects: does what the board decides; its runners end what is no longer ours, its callers hear of
+        scheduler: ours.
+        actions: does what the scheduler decides; its runners end what is no longer ours, its waiters hear of
             ends elsewhere.
-        clock: the time of the board.
+        clock: the time of the scheduler.
         lease: seconds.
         working: the verbs that can be run here now.
         republish: tells the statuses of the open jobs again.
@@ -100,11 +100,11 @@ class SharedQueue:
         """Become one of the instances, and know the queue.
 
         Raises:
-            RegistryLost: the database does not answer.
+            RegistryLost: the database does not reply.
         """
         incarnation = secrets.token_hex(8)
         began = self._joined_at = anyio.current_time()
-        self._has_answered(began)
+        self._extend_deadline(began)
         await self._do(
             lambda registry: registry.join(self._instance, incarnation, self._lease),
             lambda left: self._recover(left, RESTARTED),
@@ -158,14 +158,14 @@ class SharedQueue:
             await anyio.sleep(self._lease * _BEAT)
             await self.beat()
 
-    def _has_answered(self, began: float) -> None:
+    def _extend_deadline(self, began: float) -> None:
         # From before it was asked: the lease cannot have begun earlier.
         assert self._actions.writer is not None
         self._actions.writer.deadline = began + self._lease * _GIVE_UP
 
     def _take_over(self, heard: Heard, *, began: float) -> None:
         # Here, as what comes next is begun with the new deadline then.
-        self._has_answered(began)
+        self._extend_deadline(began)
         self.working = heard.working
         if heard.orphans:
             _log.warning("jobs without an instance taken over", jobs=len(heard.orphans))

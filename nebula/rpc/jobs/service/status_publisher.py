@@ -44,8 +44,8 @@ class _Hold:
     is_over: anyio.Event = field(default_factory=anyio.Event)
 
 
-# They have no verb, so a service that receives one does not answer it. They do not have `neb-response`
-# either: they are sent by the service's own rights, not by a right to answer.
+# They have no verb, so a service that receives one does not reply to it. They do not have `neb-response`
+# either: they are sent by the service's own rights, not by a right to reply.
 _HEADERS: Final = {"content-type": JSON_TYPE}
 
 

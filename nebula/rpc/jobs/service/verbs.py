@@ -1,6 +1,6 @@
-"""The verbs by which callers look at jobs, end them and have them run again.
+"""Management verbs: `job.*`, by which callers look at jobs, cancel them and run them again.
 
-They never wait for a job, but for `job.wait` and, where they are told to, `job.result` and `job.log`.
+Only `job.wait` waits for a job, and `job.result` and `job.log` if they get a `timeout`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def management_verbs(service: JobService) -> list[Verb]:
         "job.rerun": jobs.rerun,
         **EngineVerbs(service).named(),
     }
-    # A job that is run again is answered like one that is asked for at first.
+    # A job that is run again gets the same reply as a new one.
     responses = {"job.rerun": SUCCESS}
     return [
         Verb(function, VerbOptions(name=name, response=responses.get(name)))

@@ -1,4 +1,4 @@
-"""Callers that are kept waiting until there is news of a job: a few at a time, and never for ever."""
+"""Waiters: callers that wait for news of a job, bounded in number and time."""
 
 from __future__ import annotations
 
