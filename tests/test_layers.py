@@ -20,7 +20,7 @@ def contracts() -> list[dict[str, Any]]:
     return list(settings["tool"]["importlinter"]["contracts"])
 
 
-CONTAINERS = ["nebula", "nebula.broker", "nebula.broker.core", "nebula.rpc"]
+CONTAINERS = ["nebula", "nebula.broker", "nebula.broker.core", "nebula.rpc", "nebula.rpc.jobs"]
 
 
 @pytest.mark.parametrize(("container", "picture"), list(zip(CONTAINERS, PICTURES, strict=True)))

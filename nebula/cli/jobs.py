@@ -13,7 +13,8 @@ from nebula.cli.ids import find_job
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, JobId, Service, Timeout, Url, job_named
 from nebula.cli.render import JobView, Output
 from nebula.cli.results import show_result
-from nebula.rpc.jobs.model.states import JobState, JobStatus
+from nebula.rpc.jobs.model.states import JobState
+from nebula.rpc.jobs.model.status import JobStatus
 
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client

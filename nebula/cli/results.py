@@ -7,7 +7,7 @@ from typing import Any
 from nebula.cli.render import Output
 from nebula.cli.terminal import text
 from nebula.rpc.contract.job_runner import JobOutput
-from nebula.rpc.jobs.model.job_json import result_of
+from nebula.rpc.jobs.model.status import result_of
 
 __all__ = ["show_preview", "show_result"]
 

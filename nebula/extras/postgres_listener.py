@@ -1,29 +1,19 @@
-"""Hears from PostgreSQL that other instances have changed jobs: without a thread, on either event loop."""
+"""Listener to changes that other instances make in PostgreSQL: without a thread, on either event loop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import Self
 
 import anyio
 import psycopg
 
-from nebula.extras.postgres import Database, RegistryAway, one_line
+from nebula.extras.postgres_database import Database, one_line
 from nebula.extras.postgres_tables import CHANNEL
+from nebula.rpc.jobs.registry.errors import RegistryAway
+from nebula.rpc.jobs.registry.shared import Notified
 
-__all__ = ["Notified", "PostgresListener"]
-
-
-class Notified(NamedTuple):
-    """What others have changed.
-
-    Attributes:
-        has_changes: jobs of the service.
-        grown: the jobs, by ULID, whose logs have grown.
-    """
-
-    has_changes: bool
-    grown: frozenset[str]
+__all__ = ["PostgresListener"]
 
 
 class PostgresListener:
@@ -32,13 +22,14 @@ class PostgresListener:
     Args:
         database: where.
         schema: of the service's jobs.
+        own: the server's process for the service's own connection, whose changes are known.
 
     Raises:
         RegistryAway: there is no connection.
     """
 
-    def __init__(self, database: Database, schema: str) -> None:
-        self._database, self._schema = database, schema
+    def __init__(self, database: Database, schema: str, own: Callable[[], int]) -> None:
+        self._database, self._schema, self._own = database, schema, own
         self._db = database.connect(f"listener of {schema}")
         try:
             self._db.execute(f"LISTEN {CHANNEL}".encode())
@@ -46,16 +37,13 @@ class PostgresListener:
             self._db.close()
             raise RegistryAway(f"{database.place}: {one_line(error)}") from None
 
-    async def wait(self, own: Callable[[], int]) -> Notified:
-        """Return once another connection has changed the service's jobs or their logs.
-
-        Args:
-            own: the server's process for our own connection, whose changes are known.
+    async def wait(self) -> Notified:
+        """See `ChangeListener`.
 
         Raises:
             RegistryAway: the connection ended.
         """
-        while not (heard := self._heard(own())):
+        while not (heard := self._heard(self._own())):
             await anyio.wait_readable(self._db.fileno())
         grown = frozenset(job for job in heard if job)
         return Notified(has_changes="" in heard, grown=grown)

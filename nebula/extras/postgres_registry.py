@@ -1,4 +1,4 @@
-"""The table of a service's jobs in PostgreSQL, which all its instances share (decision 0034)."""
+"""PostgreSQL registry: the table of a service's jobs, shared by its instances (decision 0034)."""
 
 # ruff: noqa: S608 - the statements are made of our own words; values go beside them
 
@@ -9,19 +9,22 @@ import socket
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from nebula.errors import NebulaError, SettingsError
-from nebula.extras.postgres import Database, RegistryAway, one_line
+from nebula.errors import SettingsError
+from nebula.extras.postgres_database import Database, one_line
 from nebula.extras.postgres_tables import CHANNEL, OPEN_OR_HELD, TABLES, UPGRADES, VERSION
 from nebula.rpc.jobs.model.record import JobRecord, LogLine
-from nebula.rpc.jobs.registry.registry import ENDED, SELECT, JobRegistry, Superseded
+from nebula.rpc.jobs.registry.counting import ENDED
+from nebula.rpc.jobs.registry.errors import Fenced, RegistryAway, Superseded
+from nebula.rpc.jobs.registry.registry import SELECT
 from nebula.rpc.jobs.registry.rows import COLUMNS, record_of
+from nebula.rpc.jobs.registry.shared import Changes, Heard, SharedRegistry
 
-__all__ = ["Changes", "Fenced", "Heard", "PostgresJobRegistry"]
+__all__ = ["PostgresJobRegistry"]
 
 # "neb" in ASCII: advisory locks are one space for all programs of a database.
 _LOCK_CLASS: Final = 0x6E6562
@@ -54,41 +57,7 @@ worked_at = coalesce(EXCLUDED.worked_at, verbs.worked_at)"""
 _LEASE: Final = "clock_timestamp() + make_interval(secs => ?)"
 
 
-class Fenced(NebulaError):
-    """The others have not heard of this instance for too long, and taken its jobs over."""
-
-
-class Changes(NamedTuple):
-    """What is new in the table.
-
-    Attributes:
-        records: as they are now, in the order in which they changed.
-        unwanted: of these, by ULID, the jobs that a caller has asked another instance to cancel.
-        last: to ask for what is newer.
-        ids: of all jobs that are open or held.
-    """
-
-    records: list[JobRecord]
-    unwanted: frozenset[str]
-    last: int
-    ids: frozenset[str]
-
-
-class Heard(NamedTuple):
-    """What an instance is told when it shows that it lives.
-
-    Attributes:
-        orphans: open jobs that nobody runs any more who is known here, or that nobody can begin.
-        has_lost_others: some instance has just been given up.
-        working: the verbs that some instance could run when it was last heard of.
-    """
-
-    orphans: list[JobRecord]
-    has_lost_others: bool
-    working: frozenset[str] = frozenset()
-
-
-class PostgresJobRegistry(JobRegistry):
+class PostgresJobRegistry(SharedRegistry):
     """A service's jobs in a schema of their own, for all its instances.
 
     All that write take one lock of the service, one after the other, as they do with SQLite: so what is read
@@ -283,13 +252,7 @@ class PostgresJobRegistry(JobRegistry):
         self._do("SELECT pg_advisory_xact_lock(?, hashtext(?))", _LOCK_CLASS, self._service)
 
     def join(self, name: str, incarnation: str, lease: float) -> list[JobRecord]:
-        """Become an instance, in a transaction: what an earlier process of this name left open is returned.
-
-        Args:
-            name: of the instance; no other process bears it now.
-            incarnation: of this process.
-            lease: seconds for which it need not be heard of.
-        """
+        """See `SharedRegistry`."""
         self._take_lock()
         row = f"INSERT INTO instances VALUES (?, ?, {_LEASE})"
         self._do(
@@ -309,18 +272,7 @@ class PostgresJobRegistry(JobRegistry):
         working: Collection[str] | None = None,
         unseen: float | None = None,
     ) -> Heard:
-        """Be heard of, in a transaction, and give up those who were not.
-
-        Args:
-            lease: seconds from now.
-            verbs: those whose orphans the caller can deal with.
-            working: those of them that it can run now; by default all.
-            unseen: seconds; open jobs that nobody holds, of verbs that no instance has had for so long, are
-                orphans as well. None: they wait on.
-
-        Raises:
-            Fenced: this instance has been given up itself.
-        """
+        """See `SharedRegistry`."""
         assert self._me is not None
         self._take_lock()
         mine = f"UPDATE instances SET expires_at = {_LEASE} WHERE name = ? AND incarnation = ?"
@@ -364,12 +316,12 @@ class PostgresJobRegistry(JobRegistry):
         self.save(record, lines)
 
     def ask_to_cancel(self, job: str) -> None:
-        """Have the instance that holds an open job cancel it."""
+        """See `SharedRegistry`."""
         self.lock()
         self._do(f"UPDATE jobs SET cancel_wanted = true WHERE id = ? AND state NOT IN ({ENDED})", job)
 
     def changes(self, after: int | None) -> Changes:
-        """What has changed since, in a transaction; None: all that is open or held."""
+        """See `SharedRegistry`."""
         (last,) = next(iter(self._all("SELECT coalesce(max(change), 0) FROM jobs")))
         what, values = (OPEN_OR_HELD, ()) if after is None else ("change > ?", (after,))
         chosen = SELECT.replace(" FROM", ", cancel_wanted FROM")

@@ -1,4 +1,4 @@
-"""What a service has in its schema of PostgreSQL."""
+"""Schema of a service's jobs in PostgreSQL: tables, triggers, upgrades."""
 
 # ruff: noqa: S608 - the statements are made of our own words
 
@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from nebula.rpc.jobs.registry.counting import ENDED, POSTGRES_COUNTING
 from nebula.rpc.jobs.registry.rows import column_types
-from nebula.rpc.jobs.scheduler.counting import ENDED, POSTGRES_COUNTING
 
 __all__ = ["CHANNEL", "OPEN_OR_HELD", "TABLES", "UPGRADES", "VERSION"]
 

@@ -1,4 +1,4 @@
-"""Redis from any event loop: its connections, how long it is waited for, and what is said when it fails.
+"""Redis access from any event loop: connections, time limits, errors.
 
 Needs the extra `redis`.
 """

@@ -1,4 +1,4 @@
-"""Answers kept in Redis, for all who share it. Needs the extra `redis`."""
+"""Cache of replies in Redis, shared by clients. Needs the extra `redis`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCAN_COUNT: Final = 1000
 
 
 class RedisCache:
-    """Keeps answers in Redis, which drops them when their time is over.
+    """Keeps replies in Redis, which drops them when their time is over.
 
     A thread waits for it, so that it serves asyncio and trio alike. When it did not answer in time, calls go
     on without it for 5 s.

@@ -11,7 +11,7 @@ from typing_extensions import TypeVar as DefaultTypeVar
 from nebula.rpc.contract.start_options import StartOptions
 from nebula.rpc.jobs.handle import JobHandle as AsyncJobHandle
 from nebula.rpc.jobs.model.record import LogLine
-from nebula.rpc.jobs.model.states import JobStatus
+from nebula.rpc.jobs.model.status import JobStatus
 from nebula.rpc.jobs.results.fetching import rows_of
 from nebula.sync.loop import Loop
 

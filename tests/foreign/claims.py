@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from nebula.extras.postgres import Database
+from nebula.extras.postgres_database import Database
 from nebula.extras.postgres_registry import PostgresJobRegistry
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.states import JobState
-from nebula.rpc.jobs.registry.registry import Superseded
+from nebula.rpc.jobs.registry.errors import Superseded
 from tests.foreign.postgresql import PostgresServer
 
 _JOBS = 600

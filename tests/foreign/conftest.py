@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import peers
 from nebula.errors import NebulaError
-from nebula.extras.postgres import Database
+from nebula.extras.postgres_database import Database
 from tests.foreign.lacks import BROKERS, reason_of
 from tests.foreign.postgresql import PostgresServer
 from tests.rpc.conftest import client, free_port, mortal_broker, serving

@@ -18,7 +18,7 @@ from uuid import uuid4
 import psutil
 import psycopg
 
-from nebula.extras.postgres import Database
+from nebula.extras.postgres_database import Database
 from tests.foreign.install import install_package
 from tests.ports import free_port
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from nebula.extras.postgres import Database
+from nebula.extras.postgres import PostgresJobs
+from nebula.extras.postgres_database import Database
 from nebula.rpc.jobs.model.limits import JobLimits
+from nebula.rpc.jobs.registry.errors import RegistryLost
 from nebula.rpc.jobs.registry.state_folder import StateFolder
-from nebula.rpc.jobs.registry.writer import RegistryLost
 from nebula.rpc.jobs.service.service import JobService
 from tests.foreign.postgresql import PostgresServer
 from tests.rpc.jobs.harness import House
@@ -25,7 +26,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
 @pytest.fixture
 def house(tmp_path: Path, database: Database) -> House:
     house = House(tmp_path)
-    house.options["database"] = database
+    house.options["database"] = PostgresJobs(database)
     return house
 
 
@@ -54,13 +55,13 @@ def freeze(postgres: PostgresServer) -> Iterator[Callable[[], None]]:
 
 async def test_answer_to_a_sign_of_life_counts_before_what_comes_next_is_begun(house: House) -> None:
     async with house.living() as service:
-        sharing, writer = service._sharing, service._effects.writer
-        assert sharing is not None
+        shared_queue, writer = service._shared_queue, service._actions.writer
+        assert shared_queue is not None
         assert writer is not None
         may_go_on, seen = threading.Event(), list[float]()
         writer.post(lambda _registry: may_go_on.wait(10))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(sharing.beat)
+            tasks.start_soon(shared_queue.beat)
             await anyio.wait_all_tasks_blocked()
             writer.deadline = math.inf
             writer.post(lambda _registry: None, lambda _none: seen.append(writer.deadline))
@@ -75,9 +76,9 @@ async def test_stop_does_not_wait_for_a_database_that_says_nothing(
     house.limits = JobLimits(lease=3.0)
     try:
         async with house.living() as service:
-            assert service._sharing is not None
+            assert service._shared_queue is not None
             # Now nothing is on its way, mostly: only the end itself has to be asked for.
-            await service._sharing.beat()
+            await service._shared_queue.beat()
             freeze()
     except* RegistryLost:
         # What was on its way, as a look at the queue, is waited for until the deadline.
@@ -89,7 +90,7 @@ async def test_start_is_given_up_although_the_database_says_nothing(
 ) -> None:
     freeze()
     with StateFolder.take("counting", lambda: "i", tmp_path) as folder:
-        service = JobService("counting", state=folder, database=database)
+        service = JobService("counting", state=folder, runners={}, database=PostgresJobs(database))
         with anyio.move_on_after(0.1) as scope:
             await service.run(lambda *_message: None)
 

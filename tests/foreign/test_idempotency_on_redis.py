@@ -10,7 +10,8 @@ import pytest
 import redis
 
 from nebula.errors import SettingsError
-from nebula.rpc.idempotency import Claim, Reach, RedisStore, StoreFailed
+from nebula.extras.redis_idempotency import RedisStore
+from nebula.rpc.idempotency import Claim, Reach, StoreFailed
 from tests.foreign.redis_server import RedisServer
 from tests.ports import free_port
 from tests.rpc.idempotency.stores import StoreSuite

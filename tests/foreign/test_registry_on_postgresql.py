@@ -11,14 +11,15 @@ import psycopg
 import pytest
 
 from nebula.errors import SettingsError
-from nebula.extras.postgres import Database, RegistryAway
+from nebula.extras.postgres_database import Database
 from nebula.extras.postgres_listener import PostgresListener
-from nebula.extras.postgres_registry import Fenced, PostgresJobRegistry
+from nebula.extras.postgres_registry import PostgresJobRegistry
 from nebula.rpc.contract.job_runner import JobFailure
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.record import LogLine
 from nebula.rpc.jobs.model.states import JobState
-from nebula.rpc.jobs.registry.registry import JobFilter, Superseded
+from nebula.rpc.jobs.registry.errors import Fenced, RegistryAway, Superseded
+from nebula.rpc.jobs.registry.job_filter import JobFilter
 from tests.foreign.postgresql import PASSWORD, PostgresServer, SlowDatabase
 from tests.rpc.jobs.registries import RegistrySuite, job
 
@@ -252,12 +253,15 @@ async def test_what_others_say_on_the_channel_in_another_encoding_is_not_heard(
     database: Database, registry: PostgresJobRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
-    with PostgresListener(database, registry.schema) as listener, psycopg.connect(database.url) as db:
+    with (
+        PostgresListener(database, registry.schema, lambda: 0) as listener,
+        psycopg.connect(database.url) as db,
+    ):
         db.execute("SELECT pg_notify('nebula_jobs', chr(233))")
         db.execute(f"NOTIFY nebula_jobs, '{registry.schema}'".encode())
         db.commit()
         with anyio.fail_after(30.0):
-            told = await listener.wait(lambda: 0)
+            told = await listener.wait()
 
     assert told == (True, frozenset())
 

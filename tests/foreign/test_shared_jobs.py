@@ -14,17 +14,18 @@ import anyio
 import psycopg
 import pytest
 
-from nebula.extras.postgres import Database
+from nebula.extras.postgres import PostgresJobs
+from nebula.extras.postgres_database import Database
 from nebula.extras.postgres_registry import PostgresJobRegistry
 from nebula.rpc.contract.job_runner import JobOutput, JobTask
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.states import JobState
+from nebula.rpc.jobs.registry.errors import RegistryLost
 from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry, peek
 from nebula.rpc.jobs.registry.state_folder import StateFolder
 from nebula.rpc.jobs.registry.takeover import Orphans
-from nebula.rpc.jobs.registry.writer import RegistryLost
 from nebula.rpc.jobs.service.service import JobService
 from tests.foreign.postgresql import PostgresServer, SlowDatabase
 from tests.own_logs import all_logs
@@ -41,7 +42,7 @@ def new_house(tmp_path: Path, database: Database) -> Callable[..., House]:
 
     def make(name: str, **declaration: Any) -> House:
         house = House(tmp_path / name, name, **declaration)
-        house.options["database"] = database
+        house.options["database"] = PostgresJobs(database)
         return house
 
     return make
@@ -221,7 +222,7 @@ async def test_follower_at_another_instance_hears_of_a_line_when_it_is_written(
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(follow)
-            while not other.inquiries.callers._waiting:
+            while not other.queries.waiters._waiting:
                 await anyio.sleep(0.01)
             first.runner.listener.on_log(task.job, 1, "hello")
             first.pass_time(one, 1.0)
@@ -354,9 +355,9 @@ async def test_jobs_of_a_verb_that_nobody_has_had_for_long_end_as_they_do_withou
             await old.published.until(receipts[0]["job"], "running")
         with psycopg.connect(database.url) as db:
             db.execute('UPDATE "nebula-jobs-counting".verbs SET seen_at = to_timestamp(0)')
-        assert other._sharing is not None
-        other._sharing._joined_at = float("-inf")
-        await other._sharing.beat()
+        assert other._shared_queue is not None
+        other._shared_queue._joined_at = float("-inf")
+        await other._shared_queue.beat()
         states = [await _wait(other, receipt["job"]) for receipt in receipts]
 
     assert states == ["lost", "failed"]
@@ -374,7 +375,7 @@ async def test_open_jobs_of_folders_go_on_where_a_service_changes_to_the_databas
             runner, task = house.runner, await house.runner.next_task()
             house.runner.on_stop = partial(runner.listener.on_lost, task.job, 1, "the service stopped")
     house = House(tmp_path, "c", on_lost="rerun")
-    house.options["database"], house.runner.max_running = database, 4
+    house.options["database"], house.runner.max_running = PostgresJobs(database), 4
     async with living(house) as (service,):
         assert service.instance in {one.instance for one in services}
         for number in range(1, 5):
@@ -408,7 +409,7 @@ async def test_jobs_with_one_key_that_killed_instances_ran_go_on_in_the_database
             job = house.runner.submitted[0].job
             house.runner.on_stop = partial(house.runner.listener.on_lost, job, 1, "the service stopped")
     house = House(killed, "c", **declaration)
-    house.options["database"] = database
+    house.options["database"] = PostgresJobs(database)
     async with living(house) as (service,):
         for number in (1, 2):
             task = await house.runner.next_task(number)
@@ -429,7 +430,7 @@ async def test_own_folder_is_looked_into_until_nothing_is_left_there(
         registry = SqliteJobRegistry(path / "jobs.sqlite")
         registry.insert(job(1))
         registry.close()
-        await service.housekeeping.adopt()
+        await service.housekeeping.take_over()
 
         assert house.runner.submitted == []
     assert peek(path, JobRegistry.open_jobs) == [job(1)]
@@ -443,11 +444,11 @@ async def test_orphan_that_is_seen_more_than_once_is_begun_once(
         registry = PostgresJobRegistry(database, "counting")
         registry.insert(job(1, state=JobState.RUNNING, holder="gone"))
         registry.close()
-        assert service._sharing is not None
+        assert service._shared_queue is not None
         async with anyio.create_task_group() as tasks:
             # The latter ones look before that is written which follows from the first.
             for _ in range(4):
-                tasks.start_soon(service._sharing.beat)
+                tasks.start_soon(service._shared_queue.beat)
         task = await house.runner.next_task()
         _finish(house, task.job, task.attempt)
         state = await _wait(service, f"counting/{task.job}")
@@ -475,14 +476,14 @@ async def test_job_that_is_in_a_folder_and_in_the_database_after_a_crash_runs_on
         # Killed here, before they are removed from the folder.
         registry.close()
         orphans.close()
-    house.options["database"] = database
+    house.options["database"] = PostgresJobs(database)
     house.runner.max_running = 4
     async with living(house) as (service,):
         for number in (1, 2):
             task = await house.runner.next_task(number)
             _finish(house, task.job, task.attempt)
         assert {await _wait(service, job) for job in accepted} == {"done"}
-        await service.housekeeping.adopt()
+        await service.housekeeping.take_over()
 
         assert len(house.runner.submitted) == 2
     assert peek(folder.path, JobRegistry.open_jobs) == []
@@ -495,7 +496,7 @@ async def test_job_whose_time_is_to_come_is_begun_then_by_an_instance_that_has_o
     async with living(second) as (other,):
         async with living(first) as (one,):
             receipt = await first.accept(one, neb_job_not_before="1000000200")
-            while not other._board.queued:
+            while not other._scheduler.queued:
                 await anyio.sleep(0.01)
         second.time.seconds += 1.0
         task = await second.runner.next_task()
@@ -509,8 +510,8 @@ async def test_job_whose_engine_is_broken_waits_for_an_instance_that_has_it_work
     first, second = new_house("a"), new_house("b")
     second.runner.max_running = 0
     async with living(first, second) as (one, other):
-        assert one._sharing is not None
-        await one._sharing.beat()
+        assert one._shared_queue is not None
+        await one._shared_queue.beat()
         first.runner.is_broken = "the engine cannot start"
         receipt = await first.accept(one)
         status = await ask(one, "job.status", {"job": receipt["job"]})
@@ -538,9 +539,9 @@ async def test_job_that_waits_for_its_time_outlives_a_long_break_of_its_engine(
             )
         with all_logs() as logs:
             for one in (service, other):
-                assert one._sharing is not None
-                one._sharing._joined_at = float("-inf")
-                await one._sharing.beat()
+                assert one._shared_queue is not None
+                one._shared_queue._joined_at = float("-inf")
+                await one._shared_queue.beat()
         status = await ask(other, "job.status", {"job": receipt["job"]})
 
     assert status["state"] == "queued"
@@ -558,8 +559,8 @@ async def test_job_whose_engine_nobody_has_working_is_handed_over_to_fail(
         # The others, and this one as long as it could run it, have not been heard of for a lease.
         with psycopg.connect(database.url) as db:
             db.execute('UPDATE "nebula-jobs-counting".verbs SET worked_at = to_timestamp(0)')
-        assert service._sharing is not None
-        await service._sharing.beat()
+        assert service._shared_queue is not None
+        await service._shared_queue.beat()
         task = await house.runner.next_task()
 
     assert receipt["job"] == f"counting/{task.job}"
@@ -652,7 +653,7 @@ async def test_instance_that_cannot_even_connect_ends_its_runs_in_time(
     postgres: PostgresServer, new_house: Callable[..., House]
 ) -> None:
     house, database = new_house("a"), SlowDatabase(postgres.new_database())
-    house.options["database"], house.limits = database, JobLimits(lease=3.0)
+    house.options["database"], house.limits = PostgresJobs(database), JobLimits(lease=3.0)
     ended: list[bool] = []
 
     async def live() -> None:

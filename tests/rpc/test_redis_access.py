@@ -17,8 +17,8 @@ from nebula.errors import NebulaError, SettingsError
 from nebula.extras import redis_access
 from nebula.extras.redis_access import RedisAccess
 from nebula.extras.redis_cache import RedisCache
+from nebula.extras.redis_idempotency import RedisStore
 from nebula.rpc.client.cache import CacheFailed
-from nebula.rpc.idempotency import RedisStore
 
 pytestmark = pytest.mark.anyio
 

@@ -1,8 +1,8 @@
-"""Long-running verbs: accepted at once, recorded, run elsewhere, watched from afar.
+"""Jobs: long-running verbs that are accepted at once, recorded, run elsewhere and watched from afar.
 
-Here are the states, the registry, the dispatcher, and the handle that a caller holds. How a job's code
-runs is a `JobRunner`'s business: nothing in here knows Spark. `context`, `runner` and `states` are values
-and interfaces without any I/O, which other processes share; what is named here is loaded when it is used.
+The states, the scheduler, the registry, the service, and the handle that a caller holds. How the code of a
+job runs is the business of a `JobRunner`: nothing here knows Spark. The names below are loaded when they are
+used.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
         JobTask,
         Progress,
     )
+    from nebula.rpc.contract.job_verb import JobVerb
     from nebula.rpc.jobs.handle import JobHandle
     from nebula.rpc.jobs.model.limits import JobLimits
     from nebula.rpc.jobs.model.record import LogLine
-    from nebula.rpc.jobs.model.states import JobState, JobStatus
+    from nebula.rpc.jobs.model.states import JobState
+    from nebula.rpc.jobs.model.status import JobStatus
     from nebula.rpc.jobs.registry.state_folder import StateFolder
     from nebula.rpc.jobs.service.service import JobService
-    from nebula.rpc.jobs.service.verb import JobVerb
 
 __all__ = [
     "Job",
@@ -59,9 +60,9 @@ _HOMES = {
     "JobRunner": "nebula.rpc.contract.job_runner",
     "JobService": "nebula.rpc.jobs.service.service",
     "JobState": "nebula.rpc.jobs.model.states",
-    "JobStatus": "nebula.rpc.jobs.model.states",
+    "JobStatus": "nebula.rpc.jobs.model.status",
     "JobTask": "nebula.rpc.contract.job_runner",
-    "JobVerb": "nebula.rpc.jobs.service.verb",
+    "JobVerb": "nebula.rpc.contract.job_verb",
     "LogLine": "nebula.rpc.jobs.model.record",
     "Progress": "nebula.rpc.contract.job_runner",
     "StateFolder": "nebula.rpc.jobs.registry.state_folder",

@@ -1,4 +1,8 @@
-"""A job as its caller holds it: its status, its end, its result."""
+"""Handle of a job: status, end, result and log, as its caller sees them.
+
+A handle keeps nothing open. It goes on over lost connections and over the end of the instance that runs the
+job: it listens for statuses and asks where none comes.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,22 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import fields as dataclass_fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, Unpack, overload
 
 import anyio
 from pydantic import ValidationError
 from pydantic_core import from_json
 from typing_extensions import TypeVar as DefaultTypeVar
 
-from nebula.errors import CallTimeout, JobEnded, NebulaError, NoResponder, RemoteError
+from nebula.errors import CallTimeout, JobEnded, NebulaError, NoResponder
 from nebula.rpc.contract.job_runner import JobOutput
 from nebula.rpc.contract.start_options import StartOptions
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.jobs.model.identifiers import own_queue, unqualified
+from nebula.rpc.jobs.holder import JobClient, JobHolder, Message, is_away
+from nebula.rpc.jobs.model.identifiers import unqualified
 from nebula.rpc.jobs.model.record import LogLine
-from nebula.rpc.jobs.model.states import JobState, JobStatus
-from nebula.rpc.jobs.model.status_messages import status_destination
+from nebula.rpc.jobs.model.states import JobState
+from nebula.rpc.jobs.model.status import JobStatus, status_destination
 from nebula.rpc.jobs.results.fetching import arrow_of, each_page, require, rows_of
 from nebula.rpc.jobs.results.tables import Form
 from nebula.rpc.wire.brokers import brand_of
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]  # nor does it
     import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
-__all__ = ["JobClient", "JobHandle"]
+__all__ = ["JobHandle"]
 
 _U = TypeVar("_U")
 _T = DefaultTypeVar("_T", default=Any)
@@ -48,21 +53,14 @@ _PAUSE_SECONDS: Final = 1.0
 # A log's follower is kept waiting for a line so long, where its own time to wait is no shorter.
 _FOLLOW_SECONDS: Final = 20.0
 
-# A job that ends in this time is answered for with one question.
+# A job that ends in this time costs one request.
 _SHORT_SECONDS: Final = 1.0
 
-# For the answer to that.
-_ANSWER_SECONDS: Final = 5.0
+# For the reply to that.
+_REPLY_SECONDS: Final = 5.0
 
 # Brokers of MaXaM's profile do not answer the SUBSCRIBE that they do not permit.
 _LISTEN_SECONDS: Final = 10.0
-
-
-def _is_away(error: NebulaError) -> bool:
-    """Whether a service may be there again later, and know the job that it knew."""
-    return isinstance(error, NoResponder | CallTimeout) or (
-        isinstance(error, RemoteError) and error.retryable
-    )
 
 
 def _has_moved(told: JobStatus, last: JobStatus) -> bool:
@@ -72,43 +70,8 @@ def _has_moved(told: JobStatus, last: JobStatus) -> bool:
     return told.position < last.position
 
 
-def _lines(answer: Any) -> list[LogLine]:
-    return [LogLine(float(one["at"]), str(one["text"]), int(one["number"])) for one in answer["lines"]]
-
-
-class _Message(Protocol):
-    @property
-    def body(self) -> bytes: ...
-
-    def ack(self) -> None: ...
-
-
-class _Stomp(Protocol):
-    @property
-    def server(self) -> str | None: ...
-
-
-class JobClient(Protocol):
-    """What a handle needs of a client."""
-
-    @property
-    def stomp(self) -> _Stomp:
-        """Its connection of now."""
-
-    def subscribe(
-        self, destination: str, *, ack: AckMode = ..., eager: bool = ..., timeout: float | None = ...
-    ) -> AbstractAsyncContextManager[AsyncIterator[_Message]]:
-        """Subscribe for a block, over the loss of connections. Raises as `Client.subscribe`."""
-
-    async def call_queue(
-        self, queue: str, verb: str, parameters: Any, *, timeout: float | None = None
-    ) -> Any:
-        """Ask whoever listens on this queue: the parameters of the reply. Raises as `Client.call`."""
-
-    async def start_on(
-        self, queue: str, service: str, verb: str, parameters: Any, options: StartOptions
-    ) -> JobHandle[Any]:
-        """Have whoever listens on this queue begin a job. Raises as `Client.start`."""
+def _lines(reply: Any) -> list[LogLine]:
+    return [LogLine(float(one["at"]), str(one["text"]), int(one["number"])) for one in reply["lines"]]
 
 
 class JobHandle(Generic[_T]):
@@ -147,12 +110,11 @@ class JobHandle(Generic[_T]):
         self._client, self._ask_after = client, ask_after
         self._pause = min(_PAUSE_SECONDS, ask_after)
         self._service, self._ulid = service, ulid
-        self._home = f"/queue/{service}"
-        self._queue = own_queue(service, via) if via else self._home
+        self._holder = JobHolder(client, job, service, via, self._pause)
 
     async def status(self) -> JobStatus:
         """How the job is now."""
-        return self._read(await self._ask("job.status"))
+        return self._read(await self._holder.ask("job.status"))
 
     def watch(self) -> AsyncGenerator[JobStatus]:
         """The job's status now, and each newer one as it comes, the last being its end.
@@ -182,20 +144,20 @@ class JobHandle(Generic[_T]):
 
     async def _first_status(self, *, is_known: bool) -> JobStatus:
         if is_known:
-            return self._read(await self._ask_again("job.status"))
+            return self._read(await self._holder.ask_again("job.status"))
         until = anyio.current_time() + _TAKEN_OVER_AFTER * self._ask_after
         while True:
             try:
                 return await self.status()
             except NoResponder:
-                if self._queue == self._home or anyio.current_time() >= until:
+                if self._holder.is_home or anyio.current_time() >= until:
                     raise
             # Others know who had it. If that one is dead it is theirs soon, unless it had ended.
             await anyio.sleep(self._pause)
 
-    def _events(self) -> AbstractAsyncContextManager[AsyncIterator[_Message]]:
+    def _events(self) -> AbstractAsyncContextManager[AsyncIterator[Message]]:
         brand = brand_of(self._client.stomp.server)
-        destination = status_destination(self._service, self._ulid, brand)
+        destination = status_destination(brand.job_prefix, self._service, self._ulid)
         is_eager = brand.has_last_values
         return self._client.subscribe(
             destination, ack=AckMode.CLIENT_INDIVIDUAL, eager=is_eager, timeout=_LISTEN_SECONDS
@@ -234,7 +196,7 @@ class JobHandle(Generic[_T]):
             status = await self._wait(is_known=is_known)
             if status.state != JobState.DONE:
                 raise self._ended(status)
-            fields = await self._ask_again("job.result")
+            fields = await self._holder.ask_again("job.result")
         with reading(f"the result of {self.id}"):
             output = JobOutput(**{one.name: fields.get(one.name) for one in dataclass_fields(JobOutput)})
         if output.path is not None:
@@ -282,49 +244,49 @@ class JobHandle(Generic[_T]):
         return (await self.to_arrow()).to_pandas()
 
     def pages(self, form: Form = "json") -> AsyncGenerator[dict[str, Any]]:
-        """The answers of `job.result` for each page of the table. Raises as `rows`.
+        """The replies of `job.result` for each page of the table. Raises as `rows`.
 
         Args:
             form: of each page's `data`.
         """
-        return each_page(self._first_page, partial(self._ask_again, "job.result"), form=form)
+        return each_page(self._first_page, partial(self._holder.ask_again, "job.result"), form=form)
 
     async def _first_page(self, wanted: Mapping[str, Any]) -> Any:
-        answer = await self._ask("job.result", {**wanted, "timeout": 0.0})
+        reply = await self._holder.ask("job.result", {**wanted, "timeout": 0.0})
         with reading(f"the result of {self.id}"):
-            if "state" not in answer:
-                return answer
-        status = self._read(answer)
+            if "state" not in reply:
+                return reply
+        status = self._read(reply)
         if not status.is_final:
             status = await self._wait(is_known=True)
         if status.state != JobState.DONE:
             raise self._ended(status)
-        return await self._ask_again("job.result", wanted)
+        return await self._holder.ask_again("job.result", wanted)
 
     async def _result_of_short_job(self) -> tuple[Any, bool]:
         """What it returned, if it does so soon, or None; and whether the service knew it."""
         # One question that waits at the service: to listen, to ask and to be told is three times as long. Of
         # the instance alone: at the service's own queue it would keep others waiting.
-        if self._queue == self._home:
+        if self._holder.is_home:
             return None, False
         parameters = {"timeout": _SHORT_SECONDS}
         try:
-            answer = await self._ask("job.result", parameters, timeout=_ANSWER_SECONDS)
+            reply = await self._holder.ask("job.result", parameters, timeout=_REPLY_SECONDS)
         except CallTimeout:
             # Such a broker would have said that nobody listens: who took the question has gone.
             return None, brand_of(self._client.stomp.server).has_last_values
         except NebulaError:
             return None, False
         with reading(f"the result of {self.id}"):
-            if "state" not in answer:
-                return answer, True
-        if (status := self._read(answer)).is_final:
+            if "state" not in reply:
+                return reply, True
+        if (status := self._read(reply)).is_final:
             raise self._ended(status)
         return None, True
 
     async def cancel(self) -> JobStatus:
         """End the job. Returns at once: `cancelling`, mostly; `wait` tells when it is over."""
-        return self._read(await self._ask("job.cancel"))
+        return self._read(await self._holder.ask("job.cancel"))
 
     async def show(self, lines: int = 10) -> dict[str, Any]:
         """All that is known of the job, as JSON has it; for its owner alone.
@@ -336,7 +298,7 @@ class JobHandle(Generic[_T]):
         Args:
             lines: of the log.
         """
-        known: dict[str, Any] = await self._ask("job.show", {"lines": lines})
+        known: dict[str, Any] = await self._holder.ask("job.show", {"lines": lines})
         return known
 
     async def rerun(self, **options: Unpack[StartOptions]) -> JobHandle[_T]:
@@ -353,7 +315,7 @@ class JobHandle(Generic[_T]):
         # Who holds it has its parameters. And a request that nobody takes would be stored.
         await self.status()
         started: JobHandle[_T] = await self._client.start_on(
-            self._queue, self._service, "job.rerun", {"job": self.id}, options
+            self._holder.queue, self._service, "job.rerun", {"job": self.id}, options
         )
         started._reader = self._reader
         return started
@@ -379,23 +341,23 @@ class JobHandle(Generic[_T]):
 
     async def log_lines(self, limit: int = 100, *, after: int | None = None) -> list[LogLine]:
         """Lines of the job's log, the oldest first: the last ones, or those that follow a number."""
-        answer = await self._ask("job.log", {"limit": limit, "after": after})
+        reply = await self._holder.ask("job.log", {"limit": limit, "after": after})
         with reading(f"the log of {self.id}"):
-            return _lines(answer)
+            return _lines(reply)
 
     async def _last_lines(self, limit: int) -> list[str]:
         return [line.text for line in await self.log_lines(limit)]
 
     async def _follow_log(self, after: int) -> AsyncGenerator[LogLine]:
-        ask: Callable[..., Awaitable[Any]] = self._ask
+        ask: Callable[..., Awaitable[Any]] = self._holder.ask
         is_over = False
         while not is_over:
             began = anyio.current_time()
-            answer = await ask("job.log", {"after": after, "timeout": _FOLLOW_SECONDS})
-            ask = self._ask_again
+            reply = await ask("job.log", {"after": after, "timeout": _FOLLOW_SECONDS})
+            ask = self._holder.ask_again
             with reading(f"the log of {self.id}"):
-                lines = _lines(answer)
-                after, is_over = int(answer["next"]), bool(answer["is_over"])
+                lines = _lines(reply)
+                after, is_over = int(reply["next"]), bool(reply["is_over"])
             for line in lines:
                 yield line
             if not (lines or is_over) and anyio.current_time() < began + self._pause:
@@ -405,7 +367,7 @@ class JobHandle(Generic[_T]):
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r})"
 
-    async def _next(self, events: AsyncIterator[_Message], last: JobStatus) -> JobStatus | None:
+    async def _next(self, events: AsyncIterator[Message], last: JobStatus) -> JobStatus | None:
         """A newer status than the last one, where there is one."""
         with anyio.move_on_after(self._ask_after):
             async for message in events:
@@ -418,7 +380,7 @@ class JobHandle(Generic[_T]):
         try:
             asked = await self.status()
         except NebulaError as error:
-            if not _is_away(error):
+            if not is_away(error):
                 raise
             return None
         return asked if asked.seq > last.seq or (asked.seq == last.seq and asked != last) else None
@@ -426,43 +388,6 @@ class JobHandle(Generic[_T]):
     def _read(self, status: Any) -> JobStatus:
         with reading(f"the status of {self.id}"):
             return JobStatus.from_json(status)
-
-    async def _ask(
-        self, verb: str, more: Mapping[str, Any] | None = None, *, timeout: float | None = None
-    ) -> Any:
-        parameters = {"job": self.id, **(more or {})}
-        try:
-            return await self._ask_holder(verb, parameters, timeout)
-        except (NoResponder, CallTimeout) as error:
-            if self._queue == self._home:
-                raise
-            # The instance is away, perhaps for good: the others know who holds the job by now.
-            self._queue = self._home
-            # Where the broker does not say that nobody listens, the time is over.
-            if isinstance(error, CallTimeout):
-                raise
-        return await self._ask_holder(verb, parameters, timeout)
-
-    async def _ask_again(self, verb: str, more: Mapping[str, Any] | None = None) -> Any:
-        """As `_ask`, of a service that knew the job: it is waited for while it is away."""
-        while True:
-            try:
-                return await self._ask(verb, more)
-            except NebulaError as error:
-                if not _is_away(error):
-                    raise
-            await anyio.sleep(self._pause)
-
-    async def _ask_holder(self, verb: str, parameters: Any, timeout: float | None = None) -> Any:
-        try:
-            return await self._client.call_queue(self._queue, verb, parameters, timeout=timeout)
-        except RemoteError as error:
-            if error.code != "elsewhere" or not isinstance(error.details, Mapping):
-                raise
-            # Once: two instances that send us to each other must not keep us busy.
-            with reading(f"where {self.id} is"):
-                self._queue = own_queue(self._service, str(error.details["via"]))
-        return await self._client.call_queue(self._queue, verb, parameters, timeout=timeout)
 
     def _ended(self, status: JobStatus) -> JobEnded:
         error = status.error

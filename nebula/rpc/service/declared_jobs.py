@@ -10,22 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from nebula.extras.postgres import Database, database_of_environment
 from nebula.rpc.contract.context import Request, Surroundings
 from nebula.rpc.contract.job_runner import JobMiddleware, JobRunner
+from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.contract.signature import Arguments
 from nebula.rpc.jobs.local.runner import LocalRunner
 from nebula.rpc.jobs.model.limits import JobLimits
-from nebula.rpc.jobs.registry.projects import project_of
-from nebula.rpc.jobs.registry.state_folder import StateFolder
+from nebula.rpc.jobs.registry.state_folder import StateFolder, project_of
 from nebula.rpc.jobs.registry.unfinished import notes_of
 from nebula.rpc.jobs.service.engine_verbs import SERVICE_ENGINE
 from nebula.rpc.jobs.service.job_statistics import JobStatistics
 from nebula.rpc.jobs.service.service import JobService
-from nebula.rpc.jobs.service.verb import JobVerb
+from nebula.rpc.service.job_storage import JobStorage
 from nebula.rpc.wire.envelope import dump_json
 from nebula.rpc.wire.reply_body import ReplyBody, success
-from nebula.stomp.client.ambient import ambient_broker
 
 DEFAULT_ENGINE: Final = "default"
 
@@ -135,12 +133,10 @@ class DeclaredJobs:
         limits: JobLimits | None = None,
         database: str | None = None,
     ) -> None:
-        # At once, for those who wrote nonsense into the code.
-        self._database = None if database is None else Database(database)
+        self._storage = JobStorage(root, database)
         self._middleware = [one for one in middleware if isinstance(one, JobMiddleware)]
         self._name, self._around = around.service, around
         self._engines = engines
-        self._root = root
         self._limits = limits
         self._jobs: list[JobVerb] = []
         self._allowed: dict[str, frozenset[str] | None] = {}
@@ -201,7 +197,7 @@ class DeclaredJobs:
             yield None
             return
         project = project_of(self._jobs[0].function)
-        root, database = self._storage()
+        root, database = self._storage.chosen()
         with StateFolder.take(self._name, _new_instance, root, project=project) as state:
             shared = {job.engine for job in self._jobs if job.isolation == "shared"}
             runners: dict[str | None, JobRunner] = {
@@ -228,13 +224,6 @@ class DeclaredJobs:
             for job in self._jobs:
                 self._service.declare(job, self._allowed[job.name])
             yield self._service
-
-    def _storage(self) -> tuple[Path | None, Database | None]:
-        """Where jobs are kept: as the service says itself, else with the block it runs in, else as usual."""
-        block = ambient_broker()
-        if block is None:
-            return self._root, self._database or database_of_environment()
-        return self._root or block.state.folder(), self._database
 
 
 def _new_instance() -> str:

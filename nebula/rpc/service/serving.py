@@ -41,6 +41,7 @@ from nebula.rpc.discovery.other_contracts import OtherContracts
 from nebula.rpc.discovery.registration import Registration
 from nebula.rpc.idempotency.replays import Replays
 from nebula.rpc.jobs.service.service import JobService
+from nebula.rpc.jobs.service.verbs import management_verbs
 from nebula.rpc.middleware.chain import Middleware
 from nebula.rpc.service.handler_runner import RUNNING
 from nebula.rpc.service.loop_watch import LoopWatch
@@ -128,7 +129,9 @@ class Serving:
         self._began = time()
         self._version = version
         self._registration: Registration | None = None
-        self.entries = {one.name: one for one in [*entries, *(jobs.verbs() if jobs is not None else ())]}
+        self.entries = {
+            one.name: one for one in [*entries, *(management_verbs(jobs) if jobs is not None else ())]
+        }
         self._lifespan = lifespan
         self._around = around
         self._handler = RequestHandler(self.entries, rules, replays, self._around, middleware)
@@ -332,7 +335,7 @@ class Serving:
         self.messages.stop(may_drain=client.is_nebula)
         if self._jobs is not None:
             # Their workers would be waited for.
-            self._jobs.inquiries.callers.dismiss()
+            self._jobs.queries.waiters.dismiss()
         await self._drained.wait()
         if self._jobs_scope is not None:
             self._jobs_scope.cancel()

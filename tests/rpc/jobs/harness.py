@@ -16,13 +16,17 @@ from nebula import headers as names
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.job_context import Job
 from nebula.rpc.contract.job_runner import JobListener, JobTask, Started
+from nebula.rpc.contract.job_verb import JobVerb
+from nebula.rpc.jobs.local.runner import LocalRunner
 from nebula.rpc.jobs.model.identifiers import new_ulid
-from nebula.rpc.jobs.model.limits import Clock, JobLimits
-from nebula.rpc.jobs.model.states import JobStatus
-from nebula.rpc.jobs.model.status_messages import Publish
+from nebula.rpc.jobs.model.limits import JobLimits
+from nebula.rpc.jobs.model.status import JobStatus
 from nebula.rpc.jobs.registry.state_folder import StateFolder
+from nebula.rpc.jobs.registry.unfinished import notes_of
+from nebula.rpc.jobs.service.clock import Clock
 from nebula.rpc.jobs.service.service import JobService
-from nebula.rpc.jobs.service.verb import JobVerb
+from nebula.rpc.jobs.service.status_publisher import Publish
+from nebula.rpc.jobs.service.verbs import management_verbs
 from nebula.rpc.wire.brokers import NEBULA
 from nebula.rpc.wire.envelope import Envelope
 
@@ -198,16 +202,17 @@ class House:
         self.published = Published(prefix=self.brand.job_prefix, on_deliver=self.on_deliver)
         folder = StateFolder.take("counting", lambda: f"{self._instance}{next(self._ids)}", self.root)
         with folder:
+            self.verb = JobVerb(self.verb_name, **self.declaration)
+            local = LocalRunner({self.verb_name: self.verb}, notes=notes_of(folder.path))
             service = JobService(
                 "counting",
                 state=folder,
-                runners={"default": self.runner},
+                runners={None: local, "default": self.runner},
                 limits=self.limits,
                 clock=self.clock,
                 new_id=self.new_id,
                 **self.options,
             )
-            self.verb = JobVerb(self.verb_name, **self.declaration)
             service.declare(self.verb)
             started = anyio.Event()
             with anyio.fail_after(20):
@@ -249,7 +254,7 @@ def request(verb: str, parameters: Any = None, *, principal: str | None = None, 
 
 async def ask(service: JobService, verb: str, parameters: Any = None, principal: str | None = None) -> Any:
     """Ask a management verb, as a responder does."""
-    known = {one.name: one for one in service.verbs()}[verb]
+    known = {one.name: one for one in management_verbs(service)}[verb]
     asked = request(verb, parameters, principal=principal)
     return await known.invoke(known.signature.bind(parameters), asked)
 

@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import pytest
 
 from nebula.rpc.contract.job_runner import JobFailure, JobOutput, TaskCounts
-from nebula.rpc.jobs.model.record import JobRecord, JobStep, LogLine
-from nebula.rpc.jobs.model.states import TRANSITIONS, IllegalTransition, JobState
-from nebula.rpc.jobs.registry.registry import MAX_LOG_LINES, JobFilter, JobRegistry, OwnerBytes, Superseded
+from nebula.rpc.jobs.model.record import MAX_LOG_LINES, JobRecord, JobStep, LogLine
+from nebula.rpc.jobs.model.states import TABLE, IllegalTransition, JobState
+from nebula.rpc.jobs.registry.errors import Superseded
+from nebula.rpc.jobs.registry.job_filter import JobFilter
+from nebula.rpc.jobs.registry.registry import JobRegistry, OwnerBytes
 
 
 def job(number: int = 1, **fields: object) -> JobRecord:
@@ -80,7 +82,7 @@ class RegistrySuite:
     ) -> None:
         registry.insert(job(state=old))
 
-        if new is old or new in TRANSITIONS[old]:
+        if new is old or new in {state for (before, _), state in TABLE.items() if before is old}:
             registry.save(job(state=new, seq=2))
             found = registry.find(job().id)
             assert found is not None

@@ -100,7 +100,7 @@ async def test_result_is_had_although_the_service_stops_while_it_is_waited_for(t
             job.client.at["asking"] = partial(_be_back, job, len(job.client.asked) + 5)
             await job.end()
 
-        job.service.inquiries.callers.dismiss()
+        job.service.queries.waiters.dismiss()
         job.client.at["answered"] = be_away
 
         assert await handle.result() == [1, 2, 3]

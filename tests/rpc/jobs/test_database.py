@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from nebula.errors import SettingsError
-from nebula.extras.postgres import Database, database_of_environment
+from nebula.extras.postgres import PostgresJobs
+from nebula.extras.postgres_database import Database
 from nebula.rpc.jobs.model.limits import JobLimits
+from nebula.rpc.service.job_storage import database_of_environment
 from nebula.rpc.service.responder import Responder
 
 _URL = "postgresql://nebula:open%2Fsesame@db.example:6432/jobs"
@@ -60,7 +62,7 @@ def test_environment_may_name_a_database(monkeypatch: pytest.MonkeyPatch) -> Non
     assert database_of_environment() is None
 
     monkeypatch.setenv("NEBULA_JOBS", _URL)
-    assert database_of_environment() == Database(_URL, "NEBULA_JOBS")
+    assert database_of_environment() == PostgresJobs(Database(_URL, "NEBULA_JOBS"))
 
     monkeypatch.setenv("NEBULA_JOBS", "nonsense")
     with pytest.raises(SettingsError, match="NEBULA_JOBS"):

@@ -323,7 +323,7 @@ async def test_follower_whom_the_service_does_not_keep_waiting_asks_again_after_
             pass
 
     async with watching(tmp_path) as job, anyio.create_task_group() as tasks:
-        job.service.inquiries.callers._most = 0
+        job.service.queries.waiters._most = 0
         job.handle._pause = 60.0
         tasks.start_soon(follow)
         for _ in range(40):

@@ -10,13 +10,12 @@ import pytest
 
 from nebula.headers import JOB_ID
 from nebula.rpc.contract.job_runner import JobFailure, JobOutput, Progress
+from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.limits import JobLimits
-from nebula.rpc.jobs.model.record import JobRecord
-from nebula.rpc.jobs.model.steps import MOST_STEPS, with_step, with_steps_over
-from nebula.rpc.jobs.registry.registry import MAX_LOG_LINES
+from nebula.rpc.jobs.model.record import MAX_LOG_LINES, MOST_STEPS, JobRecord, with_step, with_steps_over
 from nebula.rpc.jobs.service.service import JobService
-from nebula.rpc.jobs.service.verb import JobVerb
+from nebula.rpc.jobs.service.verbs import management_verbs
 from tests.rpc.jobs.harness import House, ask, count, request
 
 pytestmark = pytest.mark.anyio
@@ -202,7 +201,7 @@ def _again(job: str, principal: str | None, **headers: str) -> Any:
 async def _rerun(
     house: House, service: JobService, job: str, principal: str | None = None, **headers: str
 ) -> dict[str, Any]:
-    known = {one.name: one for one in service.verbs()}["job.rerun"]
+    known = {one.name: one for one in management_verbs(service)}["job.rerun"]
     asked = _again(job, principal, **headers)
     answer: dict[str, Any] = await known.invoke(known.signature.bind(asked.parameters), asked)
     return answer
@@ -223,7 +222,7 @@ async def test_rerun_is_a_new_job_of_the_asker_with_the_parameters(house: House)
 
 async def test_rerun_is_answered_like_the_request_for_a_job(house: House) -> None:
     async with house.living() as service:
-        verbs = {verb.name: verb.response for verb in service.verbs()}
+        verbs = {verb.name: verb.response for verb in management_verbs(service)}
 
     assert verbs["job.rerun"] == "success"
     assert verbs["job.show"] == "job.showresponse"

@@ -10,7 +10,7 @@ import pytest
 from nebula.errors import ConnectionLost
 from nebula.rpc.contract.job_runner import JobFailure, JobListener, JobOutput, Progress
 from nebula.rpc.jobs.model.limits import JobLimits
-from nebula.rpc.jobs.model.states import JobStatus
+from nebula.rpc.jobs.model.status import JobStatus
 from nebula.rpc.wire.brokers import RABBITMQ
 from tests.own_logs import own_logs
 from tests.rpc.jobs.harness import House, ask

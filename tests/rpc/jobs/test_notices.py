@@ -15,11 +15,12 @@ from nebula.errors import ConnectionLost, Rejected, ServerError
 from nebula.rpc.contract.job_runner import JobOutput
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.states import JobState
-from nebula.rpc.jobs.model.status_messages import Teller, nobody_listens
-from nebula.rpc.jobs.registry.registry import JobFilter, JobRegistry
+from nebula.rpc.jobs.registry.job_filter import JobFilter
+from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry
-from nebula.rpc.jobs.scheduler.notices import Notices
+from nebula.rpc.jobs.service.notices import Notices
 from nebula.rpc.jobs.service.service import JobService
+from nebula.rpc.jobs.service.status_publisher import StatusPublisher, nobody_listens
 from tests.rpc.jobs.harness import House, ask, request
 
 pytestmark = pytest.mark.anyio
@@ -329,7 +330,9 @@ async def test_ends_that_have_piled_up_are_read_once_each(tmp_path: Path) -> Non
 
 async def _tell(do: Callable[..., Any], deliver: Callable[..., Any], all_are: anyio.Event) -> None:
     """Send what is owed until this is so, and all is quiet."""
-    notices = Notices(do, Teller("counting", "/queue/a", nobody_listens).notice, deliver, lambda: 2.0)
+    notices = Notices(
+        do, StatusPublisher("counting", "/queue/a", nobody_listens).notice, deliver, lambda: 2.0
+    )
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(notices.run)

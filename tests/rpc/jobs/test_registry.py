@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.jobs.model.states import JobState
 from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry, peek
-from nebula.rpc.jobs.scheduler.actions import keep
-from nebula.rpc.jobs.scheduler.board import JobBoard
-from nebula.rpc.jobs.scheduler.work import Moment
-from nebula.rpc.jobs.service.verb import JobVerb
+from nebula.rpc.jobs.scheduler.actions import Moment
+from nebula.rpc.jobs.scheduler.scheduler import Scheduler
+from nebula.rpc.jobs.service.action_runner import keep
 from tests.rpc.jobs.faults import failing_at
 from tests.rpc.jobs.harness import count
 from tests.rpc.jobs.registries import RegistrySuite, job
@@ -73,11 +73,11 @@ def test_what_follows_a_begin_that_was_refused_is_not_written_over_the_run_of_an
     registry.insert(job())
     theirs = job(state=JobState.STARTING, seq=2, holder="i2")
     registry.begin(theirs)
-    board = JobBoard({"count": JobVerb("count", count)}, lambda _: 1, cancel_grace=9.0, instance="i1")
+    scheduler = Scheduler({"count": JobVerb("count", count)}, lambda _: 1, cancel_grace=9.0, instance="i1")
     now = Moment(1.0, 1.0)
-    board.add(job(), now)
-    board.dispatch(now)
-    board.cancel(job().id, now)
+    scheduler.add(job(), now)
+    scheduler.dispatch(now)
+    scheduler.cancel(job().id, now)
 
-    assert [keep(work, registry) for work in board.take_work()] == [False, False]
+    assert [keep(work, registry) for work in scheduler.take_actions()] == [False, False]
     assert registry.find(job().id) == theirs

@@ -14,8 +14,7 @@ import pytest
 
 from nebula.errors import SettingsError
 from nebula.places import state_root
-from nebula.rpc.jobs.registry.projects import project_of
-from nebula.rpc.jobs.registry.state_folder import StateFolder
+from nebula.rpc.jobs.registry.state_folder import StateFolder, project_of
 
 
 @pytest.fixture
@@ -187,7 +186,9 @@ def test_project_is_found_however_its_program_is_started(
     if mark:
         (project / mark).touch()
     (project / file).write_text(
-        "from nebula.rpc.jobs.registry.projects import project_of\ndef job(): ...\nprint(project_of(job))\n"
+        "from nebula.rpc.jobs.registry.state_folder import project_of\n"
+        "def job(): ...\n"
+        "print(project_of(job))\n"
     )
     words = ["-m", name] if is_program else ["-c", f"import {name}"]
     found = subprocess.run(
@@ -205,7 +206,7 @@ def test_project_is_found_however_its_program_is_started(
 
 def test_project_of_what_has_no_file_is_where_it_runs(tmp_path: Path) -> None:
     program = (
-        "from nebula.rpc.jobs.registry.projects import project_of\ndef job(): ...\nprint(project_of(job))"
+        "from nebula.rpc.jobs.registry.state_folder import project_of\ndef job(): ...\nprint(project_of(job))"
     )
     found = subprocess.run(
         [sys.executable, "-c", program],

@@ -9,11 +9,14 @@ import pytest
 from nebula.rpc.contract.job_runner import JobFailure, TaskCounts
 from nebula.rpc.jobs.model.states import (
     END_STATES,
+    TABLE,
     IllegalTransition,
+    JobEvent,
     JobState,
-    JobStatus,
+    next_state,
     require_transition,
 )
+from nebula.rpc.jobs.model.status import JobStatus
 
 # The picture of SPARK 4.4, as pairs.
 _LEGAL = """
@@ -36,6 +39,19 @@ def test_each_pair_of_states_is_legal_or_refused(old: JobState, new: JobState) -
     else:
         with pytest.raises(IllegalTransition, match=f"{old} and cannot become {new}"):
             require_transition("j", old, new)
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(JobState, JobEvent)))
+def test_event_leads_where_the_table_says_or_is_refused(state: JobState, event: JobEvent) -> None:
+    if (state, event) in TABLE:
+        require_transition("j", state, next_state(state, event))
+    else:
+        with pytest.raises(IllegalTransition, match=f"{state} knows no {event.name}"):
+            next_state(state, event)
+
+
+def test_table_makes_the_legal_changes_and_no_others() -> None:
+    assert {(old, new) for (old, _), new in TABLE.items()} == _legal()
 
 
 def test_six_states_are_final() -> None:

@@ -74,13 +74,13 @@ anyio.run(main)
 
 
 async def test_output_of_a_job_in_a_service_that_is_killed_goes_at_its_next_start(tmp_path: Path) -> None:
-    (places := tmp_path / "places").mkdir()
-    words = [sys.executable, "-c", _SERVICE, str(tmp_path / "state"), str(places / "table")]
+    (slots := tmp_path / "places").mkdir()
+    words = [sys.executable, "-c", _SERVICE, str(tmp_path / "state"), str(slots / "table")]
     with anyio.fail_after(30):
         killed = await anyio.run_process(words, check=False)
-    left = list(places.iterdir())
+    left = list(slots.iterdir())
     async with House(tmp_path / "state", function=write, engine=None).living():
         pass
 
     assert (killed.returncode, len(left)) == (-signal.SIGKILL, 1)
-    assert list(places.iterdir()) == []
+    assert list(slots.iterdir()) == []

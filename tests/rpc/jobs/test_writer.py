@@ -13,11 +13,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from nebula.extras.postgres import RegistryAway
 from nebula.rpc.jobs.model.record import JobRecord
+from nebula.rpc.jobs.registry.errors import RegistryAway, RegistryClosed, RegistryLost
 from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry
-from nebula.rpc.jobs.registry.writer import RegistryClosed, RegistryLost, RegistryWriter
+from nebula.rpc.jobs.registry.writer import RegistryWriter
 from tests.rpc.jobs.faults import failing_at
 
 pytestmark = pytest.mark.anyio

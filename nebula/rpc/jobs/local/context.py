@@ -1,4 +1,4 @@
-"""The context of a job that runs in the service's own process."""
+"""Context of a job that runs in the service's own process."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from nebula.errors import JobError
 from nebula.rpc.contract.context import Surroundings
 from nebula.rpc.contract.job_context import Job
 from nebula.rpc.contract.job_runner import JobTask, Progress
-from nebula.rpc.jobs.model.steps import MOST_STEPS
-from nebula.rpc.jobs.registry.registry import MAX_LOG_LINES
+from nebula.rpc.jobs.model.record import MAX_LOG_LINES, MOST_STEPS
 from nebula.rpc.jobs.registry.unfinished import UNFINISHED, AttemptNote
 
 __all__ = ["LocalJob", "Told"]

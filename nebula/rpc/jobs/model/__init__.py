@@ -1,1 +1,1 @@
-"""Jobs as values: records, states, options and status messages."""
+"""Values of jobs: states, records, identifiers, limits, JSON views. Pure."""

@@ -1,4 +1,4 @@
-"""Names of jobs: ULIDs, which sort by time, and `<service>/<ulid>`, which says whom to ask."""
+"""Identifiers of jobs: ULIDs, which sort by time, and `<service>/<ulid>`, which names the service to ask."""
 
 from __future__ import annotations
 

@@ -1,37 +1,11 @@
-"""Numbers that bound what jobs may cost, and the clock by which they are counted."""
+"""Limits on what jobs may cost: queue, disk, time."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
-from typing import Final, NoReturn
+from typing import Final
 
-import anyio
-
-from nebula.rpc.jobs.scheduler.work import Moment
-
-__all__ = ["Clock", "JobLimits", "every"]
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Where the time comes from: seconds since the epoch, and seconds that never jump."""
-
-    wall: Callable[[], float] = time.time
-    steady: Callable[[], float] = time.monotonic
-
-    def now(self) -> Moment:
-        """Both."""
-        return Moment(self.wall(), self.steady())
-
-
-async def every(seconds: float, do: Callable[[], Awaitable[None]]) -> NoReturn:
-    """Do it again and again, so long after it was done."""
-    while True:
-        await anyio.sleep(seconds)
-        await do()
-
+__all__ = ["JobLimits"]
 
 # Within two thirds of it a database has to be reached, and libpq takes 2 s for what is less.
 _SHORTEST_LEASE: Final = 3.0
@@ -59,7 +33,7 @@ class JobLimits:
         max_waiting: callers of `job.wait`, `job.result` and `job.log` that are kept waiting at once; others
             are answered at once.
         lease: of an instance that shares its registry with others: not heard of for so long, it has lost its
-            jobs to them. It ends its own runs after two thirds of that time without an answer. 3 at least.
+            jobs to them. It ends its own runs after two thirds of that time without a reply. 3 at least.
         adopt_every: between two looks for folders that nobody has any more, whose open jobs are taken over.
 
     Raises:

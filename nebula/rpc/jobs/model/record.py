@@ -1,20 +1,29 @@
-"""What is recorded of one job: a value, which moves on by being replaced."""
+"""Record of one job: an immutable value, replaced with each change."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from nebula.headers import TRACEPARENT, TRACESTATE
 from nebula.rpc.contract.job_runner import JobFailure, JobOutput, TaskCounts
 from nebula.rpc.jobs.model.states import END_STATES, JobState
 
-__all__ = ["NOBODY", "JobRecord", "JobStep", "LogLine", "whose"]
+__all__ = [
+    "MAX_LOG_LINES", "MOST_STEPS", "NOBODY", "JobRecord", "JobStep", "LogLine", "whose", "with_step",
+    "with_steps_over",
+]  # fmt: skip
 
 
 # Where the broker vouches for nobody, and what ours calls those who did not say who they are.
 NOBODY: Final = ("", "anonymous")
+
+# A job that logs in a loop must not fill the disk.
+MAX_LOG_LINES: Final = 1000
+
+# A job that calls a thousand rounds of a loop steps must not make each of its writes long.
+MOST_STEPS: Final = 100
 
 
 class LogLine(NamedTuple):
@@ -128,3 +137,20 @@ def whose(record: JobRecord) -> dict[str, str]:
     """Principal and request id of a job, for the log, as far as they are known."""
     known = {"principal": record.owner, "request_id": record.reply_id}
     return {name: value for name, value in known.items() if value}
+
+
+def with_step(record: JobRecord, step: tuple[int, int, str] | None, at: float) -> JobRecord:
+    """The record of a job that is at this step now; if it is another than before, that one is over."""
+    last = record.steps[-1] if record.steps else None
+    if step is None or (last is not None and last[:3] == step and last.ended_at is None):
+        return record
+    over = with_steps_over(record, at).steps
+    return replace(record, steps=(*over[1 - MOST_STEPS :], JobStep(*step, at)))
+
+
+def with_steps_over(record: JobRecord, at: float) -> JobRecord:
+    """The record of a job that is at no step any more."""
+    if not record.steps or record.steps[-1].ended_at is not None:
+        return record
+    *before, last = record.steps
+    return replace(record, steps=(*before, last._replace(ended_at=at)))

@@ -1,24 +1,30 @@
-"""A job's states, which may follow which, and what is told of them.
+"""Job states, and the table of events that change them.
 
-Everything about states is here: elsewhere they are values to compare with, and each change is checked
-against `TRANSITIONS` when it is written.
+A job moves by the table alone: `next_state` gives the state that follows from an event, and refuses an event
+that a state has no row for. The registry checks each record that it writes against the same table, so that a
+bug cannot bring an ended job back to life.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
-from nebula.rpc.contract.job_runner import JobFailure, TaskCounts
-
-__all__ = ["END_STATES", "TRANSITIONS", "IllegalTransition", "JobState", "JobStatus", "require_transition"]
+__all__ = [
+    "END_STATES",
+    "TABLE",
+    "IllegalTransition",
+    "JobEvent",
+    "JobState",
+    "next_state",
+    "require_transition",
+]
 
 
 class JobState(StrEnum):
-    """Where a job is in its life. The first four are open, the others final."""
+    """Lifecycle of a job. The first four states are open, the others final."""
 
     QUEUED = "queued"
     """Recorded; waits for its turn."""
@@ -51,136 +57,93 @@ class JobState(StrEnum):
     """Its turn did not come in time. It never ran."""
 
 
-_S = JobState
+class JobEvent(Enum):
+    """What happens to a job. Progress and log lines change no state and are no events."""
 
-# Old state -> new ones. Queued again: lost, and its verb allows another attempt.
-TRANSITIONS: Final[Mapping[JobState, frozenset[JobState]]] = MappingProxyType(
+    BEGIN = auto()
+    """A runner gets it."""
+
+    START = auto()
+    """Its code runs."""
+
+    RETURN = auto()
+    """Its code returned."""
+
+    FAIL = auto()
+    """Its code raised, or it cannot be run."""
+
+    CANCEL = auto()
+    """A caller wants it to end."""
+
+    TIME_OUT = auto()
+    """Its run takes longer than it may."""
+
+    STOP = auto()
+    """The run of a job that was cancelled is over."""
+
+    STOP_LATE = auto()
+    """The run of a job that took too long is over."""
+
+    RERUN = auto()
+    """Its attempt is gone, and it gets another one."""
+
+    LOSE = auto()
+    """Its attempt is gone, and it gets no other one."""
+
+    EXPIRE = auto()
+    """It waited longer than it may."""
+
+
+_S, _E = JobState, JobEvent
+
+TABLE: Final[Mapping[tuple[JobState, JobEvent], JobState]] = MappingProxyType(
     {
-        _S.QUEUED: frozenset({_S.STARTING, _S.CANCELLED, _S.EXPIRED, _S.FAILED}),
-        _S.STARTING: frozenset({_S.RUNNING, _S.CANCELLING, _S.FAILED, _S.LOST, _S.QUEUED}),
-        _S.RUNNING: frozenset({_S.CANCELLING, _S.DONE, _S.FAILED, _S.LOST, _S.QUEUED}),
-        # What ended before it heard of the cancel has ended so.
-        _S.CANCELLING: frozenset({_S.CANCELLED, _S.TIMED_OUT, _S.DONE, _S.FAILED}),
-        **{end: frozenset() for end in (_S.DONE, _S.FAILED, _S.CANCELLED, _S.TIMED_OUT, _S.LOST, _S.EXPIRED)},
+        (_S.QUEUED, _E.BEGIN): _S.STARTING,
+        (_S.QUEUED, _E.CANCEL): _S.CANCELLED,
+        (_S.QUEUED, _E.EXPIRE): _S.EXPIRED,
+        # Its verb is gone since it was recorded.
+        (_S.QUEUED, _E.FAIL): _S.FAILED,
+        (_S.STARTING, _E.START): _S.RUNNING,
+        (_S.STARTING, _E.CANCEL): _S.CANCELLING,
+        (_S.STARTING, _E.FAIL): _S.FAILED,
+        (_S.STARTING, _E.RERUN): _S.QUEUED,
+        (_S.STARTING, _E.LOSE): _S.LOST,
+        (_S.RUNNING, _E.RETURN): _S.DONE,
+        (_S.RUNNING, _E.FAIL): _S.FAILED,
+        (_S.RUNNING, _E.CANCEL): _S.CANCELLING,
+        (_S.RUNNING, _E.TIME_OUT): _S.CANCELLING,
+        (_S.RUNNING, _E.RERUN): _S.QUEUED,
+        (_S.RUNNING, _E.LOSE): _S.LOST,
+        (_S.CANCELLING, _E.STOP): _S.CANCELLED,
+        (_S.CANCELLING, _E.STOP_LATE): _S.TIMED_OUT,
+        # A run that ended before it heard of the cancel has ended as it did.
+        (_S.CANCELLING, _E.RETURN): _S.DONE,
+        (_S.CANCELLING, _E.FAIL): _S.FAILED,
     }
 )
 
-END_STATES: Final = frozenset(state for state, following in TRANSITIONS.items() if not following)
+_FOLLOWING: Final = {state: {new for (old, _), new in TABLE.items() if old is state} for state in JobState}
+
+END_STATES: Final = frozenset(state for state, following in _FOLLOWING.items() if not following)
 
 
 class IllegalTransition(AssertionError):
-    """Our own code tried to move a job where the table does not let it: nothing was written."""
+    """A bug of ours: an event, or a change of state, that the table does not have. Nothing was written."""
+
+
+def next_state(state: JobState, event: JobEvent) -> JobState:
+    """The state that follows from an event.
+
+    Raises:
+        IllegalTransition: the table does not have it.
+    """
+    try:
+        return TABLE[state, event]
+    except KeyError:
+        raise IllegalTransition(f"a job that is {state} knows no {event.name}") from None
 
 
 def require_transition(job: str, old: JobState, new: JobState) -> None:
-    """Raise `IllegalTransition` unless `new` may follow `old`; a state may always be told again."""
-    if new is not old and new not in TRANSITIONS[old]:
+    """Raise `IllegalTransition` unless some event leads from `old` to `new`, or they are the same."""
+    if new is not old and new not in _FOLLOWING[old]:
         raise IllegalTransition(f"job {job} is {old} and cannot become {new}")
-
-
-@dataclass(frozen=True, slots=True)
-class JobStatus:
-    """What is told of a job: PROTOCOL G, "Job status".
-
-    Attributes:
-        job: `<service>/<ulid>`.
-        seq: rises with each change that is kept of one job. Of two, the one with the higher number is the
-            newer. A job that waits is told again with the same one when it has come nearer, or waits for
-            something else.
-        state: one of `JobState`, or, from a newer service, a word that is not: such a state is not final.
-        progress: 0 to 1, or None where nobody knows. It never falls and is 1 only when the job is done.
-        note: a short text for people.
-        step: number from 1, how many there are, name.
-        tasks: small units of work, as far as they are known.
-        counters: what is counted, by name, such as `rows_read`; as far as it is known.
-        position: 1 for the job whose turn is next, None when it does not wait.
-        via: the queue of the instance that holds it.
-        error: why it did not end as done.
-    """
-
-    job: str
-    seq: int
-    state: str
-    progress: float | None = None
-    note: str = ""
-    step: tuple[int, int, str] | None = None
-    tasks: TaskCounts | None = None
-    position: int | None = None
-    via: str = ""
-    error: JobFailure | None = None
-    counters: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def is_final(self) -> bool:
-        """Whether nothing of it will change any more."""
-        return self.state in END_STATES
-
-    def to_json(self) -> dict[str, Any]:
-        """The body of a status message."""
-        tasks, error = self.tasks, self.error
-        return {
-            "job": self.job,
-            "seq": self.seq,
-            "state": str(self.state),
-            "progress": self.progress,
-            "note": self.note,
-            "step": None if self.step is None else list(self.step),
-            "tasks": None if tasks is None else _tasks_to_json(tasks),
-            "position": self.position,
-            "via": self.via,
-            "error": None if error is None else _error_to_json(error),
-            **({"counters": dict(self.counters)} if self.counters else {}),
-        }
-
-    @classmethod
-    def from_json(cls, body: Any) -> JobStatus:
-        """Read a status message. Fields that are missing have their defaults; unknown ones are dropped.
-
-        Raises:
-            ValueError: it is no job status.
-        """
-        try:
-            step, tasks, error = body.get("step"), body.get("tasks"), body.get("error")
-            return cls(
-                job=str(body["job"]),
-                seq=int(body["seq"]),
-                state=_state(str(body["state"])),
-                progress=None if body.get("progress") is None else float(body["progress"]),
-                note=str(body.get("note") or ""),
-                step=None if step is None else (int(step[0]), int(step[1]), str(step[2])),
-                tasks=None if tasks is None else tasks_from_json(tasks),
-                position=None if body.get("position") is None else int(body["position"]),
-                via=str(body.get("via") or ""),
-                error=None if error is None else error_from_json(error),
-                counters={str(name): int(count) for name, count in (body.get("counters") or {}).items()},
-            )
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"this is no job status: {error!r}") from error
-
-
-def _state(word: str) -> str:
-    # Ours is the member itself, since people compare with `is`.
-    try:
-        return JobState(word)
-    except ValueError:
-        return word
-
-
-def _tasks_to_json(tasks: TaskCounts) -> dict[str, int]:
-    return {"done": tasks.done, "known": tasks.known, "active": tasks.active}
-
-
-def tasks_from_json(tasks: Mapping[str, Any]) -> TaskCounts:
-    """Task counts as a status or a record holds them."""
-    return TaskCounts(int(tasks["done"]), int(tasks["known"]), int(tasks.get("active") or 0))
-
-
-def _error_to_json(error: JobFailure) -> dict[str, str]:
-    # The trace is for the job's log, which its owner alone may read.
-    fields = {"code": error.code, "message": error.message}
-    return fields if error.sqlstate is None else {**fields, "sqlstate": error.sqlstate}
-
-
-def error_from_json(error: Mapping[str, Any]) -> JobFailure:
-    """A failure as a status or a record holds it: without its trace."""
-    return JobFailure(str(error["code"]), str(error["message"]), error.get("sqlstate"))

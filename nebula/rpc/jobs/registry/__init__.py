@@ -1,1 +1,1 @@
-"""The table of jobs in a database, and the files that belong to it."""
+"""Registry of jobs: the tables in a database, and the files that belong to them."""

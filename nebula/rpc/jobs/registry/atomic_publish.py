@@ -1,4 +1,4 @@
-"""Puts what is finished where it is to be seen, so that its name always has something whole."""
+"""Atomic publishing of files and folders: readers see the old version or the new one, and nothing between."""
 
 from __future__ import annotations
 

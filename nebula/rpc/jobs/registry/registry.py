@@ -1,28 +1,21 @@
-"""The table of jobs, in whichever database: what is asked of it, and the rules of what is written."""
+"""Registry of jobs: the table of jobs in any SQL database, and the rules for its writes."""
 
 from __future__ import annotations
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
-from nebula.errors import NebulaError
-from nebula.rpc.jobs.model.identifiers import ULID_LENGTH
-from nebula.rpc.jobs.model.record import JobRecord, LogLine
-from nebula.rpc.jobs.model.states import JobState, require_transition
+from nebula.rpc.jobs.model.record import MAX_LOG_LINES, JobRecord, LogLine
+from nebula.rpc.jobs.model.states import require_transition
+from nebula.rpc.jobs.registry.counting import ENDED, HELD_BYTES, LINE_BYTES
+from nebula.rpc.jobs.registry.errors import Superseded
+from nebula.rpc.jobs.registry.job_filter import JobFilter, conditions_of
 from nebula.rpc.jobs.registry.rows import COLUMNS, octets, record_of, row_of, size_of
-from nebula.rpc.jobs.scheduler.counting import ENDED, HELD_BYTES, LINE_BYTES
 
-__all__ = [
-    "ENDED", "MAX_LOG_LINES", "SELECT", "Disk", "JobFilter", "JobRegistry", "Kept", "OwnerBytes",
-    "RegistryFailed", "RegistryFull", "Superseded",
-]  # fmt: skip
-
-# A job that logs in a loop must not fill the disk.
-MAX_LOG_LINES: Final = 1000
+__all__ = ["SELECT", "Disk", "JobRegistry", "Kept", "OwnerBytes"]
 
 # Jobs of one owner that are removed at once; more are removed the next time.
 _MOST_AT_ONCE: Final = 1000
@@ -44,36 +37,8 @@ _SUPERFLUOUS: Final = f"""
 """  # noqa: S608
 
 
-# In what is looked for they are signs like any other.
-_LIKE_SIGNS: Final = re.compile(r"[%_~]")
-_QUOTED: Final = r"~\g<0>"
-_ESCAPED: Final = "ESCAPE '~'"
-
-
 # Whoever it is: no instance has this name.
 _ANYBODY: Final = ""
-
-
-class JobFilter(NamedTuple):
-    """Which jobs to list; None asks for any. Times are seconds since the epoch.
-
-    Attributes:
-        states: any of these.
-        verb: the one that was asked for.
-        owner: the principal that asked.
-        since: accepted then or later.
-        until: accepted before.
-        text: is in their note or their error, in upper or lower case.
-        prefix: the first characters of their ULIDs.
-    """
-
-    states: tuple[JobState, ...] | None = None
-    verb: str | None = None
-    owner: str | None = None
-    since: float | None = None
-    until: float | None = None
-    text: str | None = None
-    prefix: str | None = None
 
 
 class OwnerBytes(NamedTuple):
@@ -106,18 +71,6 @@ class Disk(NamedTuple):
 
     free_bytes: int
     spare_bytes: int
-
-
-class RegistryFull(NebulaError):
-    """The disk is full: nothing can be recorded until there is room. The message says where."""
-
-
-class RegistryFailed(NebulaError):
-    """The database has rolled back a whole transaction because a part of it failed."""
-
-
-class Superseded(NebulaError):
-    """Another instance has changed the job meanwhile: nothing was written."""
 
 
 class JobRegistry(ABC):
@@ -214,7 +167,7 @@ class JobRegistry(ABC):
             limit: how many at most.
             before: only those accepted before this one.
         """
-        clauses, values = self._conditions(chosen)
+        clauses, values = conditions_of(chosen, self._like, self._message_of_error)
         if before is not None:
             clauses.append("(accepted_at, number) < (SELECT accepted_at, number FROM jobs WHERE id = ?)")
             values.append(before)
@@ -318,7 +271,7 @@ class JobRegistry(ABC):
             raise LookupError(f"no job {record.id}")
         found, before = record_of(known[:-1]), known[-1]
         if found == record:
-            # Written already, by a commit whose answer was lost on the way.
+            # Written already, by a commit whose reply was lost on the way.
             return
         if found.seq != record.seq - 1 or held_by not in (_ANYBODY, found.holder):
             raise _superseded(record)
@@ -417,28 +370,6 @@ class JobRegistry(ABC):
     @property
     def _log_bytes(self) -> str:
         return f"coalesce(sum({self._octets} + {LINE_BYTES}), 0)"
-
-    def _conditions(self, chosen: JobFilter) -> tuple[list[str], list[Any]]:
-        states, like = chosen.states or (), f"{self._like} ? {_ESCAPED}"
-        text = None if chosen.text is None else f"%{_LIKE_SIGNS.sub(_QUOTED, chosen.text)}%"
-        wanted: list[tuple[str, tuple[Any, ...]]] = [
-            (f"state IN ({', '.join('?' * len(states))})", states),
-            ("verb = ?", (chosen.verb,)),
-            ("owner = ?", (chosen.owner,)),
-            ("accepted_at >= ?", (chosen.since,)),
-            ("accepted_at < ?", (chosen.until,)),
-            (f"(note {like} OR {self._message_of_error} {like})", (text, text)),
-            ("id BETWEEN ? AND ?", _range_of(chosen.prefix)),
-        ]
-        given = [(clause, values) for clause, values in wanted if values and values[0] is not None]
-        return [clause for clause, _ in given], [value for _, values in given for value in values]
-
-
-def _range_of(prefix: str | None) -> tuple[str | None, str | None]:
-    """The first and the last ULID with this prefix."""
-    if prefix is None:
-        return None, None
-    return prefix.ljust(ULID_LENGTH, "0"), prefix.ljust(ULID_LENGTH, "Z")
 
 
 def _held(record: JobRecord, size: int) -> int:

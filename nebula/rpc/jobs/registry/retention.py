@@ -1,4 +1,4 @@
-"""Forgets jobs that ended long ago, and with them the results that were made for them."""
+"""Retention of ended jobs: removes old ones with their results, and others when capacity is short."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from nebula.errors import NebulaError
 from nebula.logs import get_logger
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import JobRecord
+from nebula.rpc.jobs.registry.capacity import Capacity, Wanted
 from nebula.rpc.jobs.registry.registry import JobRegistry, Kept
-from nebula.rpc.jobs.scheduler.capacity import Room, Wanted
 
 __all__ = ["forget_for_room", "forget_old_jobs"]
 
@@ -60,7 +60,7 @@ async def forget_old_jobs(
 
 
 async def forget_for_room(
-    do: _Do, tell: Callable[[Iterable[str]], None], folder: Path, room: Room, wanted: Wanted | None
+    do: _Do, tell: Callable[[Iterable[str]], None], folder: Path, capacity: Capacity, wanted: Wanted | None
 ) -> bool:
     """Remove ended jobs to make room, as `forget_old_jobs` removes old ones.
 
@@ -68,7 +68,7 @@ async def forget_for_room(
         do: on the registry.
         tell: deletes the last statuses of these jobs. Where it cannot, they are kept.
         folder: our instance's.
-        room: chooses them.
+        capacity: chooses them.
         wanted: by a new job, or None.
 
     Returns:
@@ -82,7 +82,7 @@ async def forget_for_room(
             result = _made(job.id, job.path, folder.parent.name)
             return result is None or result.instance not in others
 
-        return room.choose(registry, wanted, is_ours)
+        return capacity.choose(registry, wanted, is_ours)
 
     found = await do(choose)
     if not found:

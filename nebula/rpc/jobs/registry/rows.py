@@ -1,4 +1,4 @@
-"""Records of jobs as rows of a table, the same in every database: JSON is text."""
+"""Rows of the table of jobs: conversion from and to records, the same in every database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from nebula.rpc.contract.job_runner import JobOutput
 from nebula.rpc.jobs.model.record import JobRecord, JobStep
-from nebula.rpc.jobs.model.states import JobState, error_from_json, tasks_from_json
+from nebula.rpc.jobs.model.states import JobState
+from nebula.rpc.jobs.model.status import error_from_json, tasks_from_json
 
 __all__ = ["COLUMNS", "JOB_BYTES", "STEP_BYTES", "column_types", "octets", "record_of", "row_of", "size_of"]
 

@@ -1,4 +1,4 @@
-"""The table of an instance's jobs in SQLite, in its folder."""
+"""SQLite registry: the table of one instance's jobs, in its state folder."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from nebula.private import free_bytes_at, make_private_database
-from nebula.rpc.jobs.registry.registry import Disk, JobRegistry, RegistryFailed, RegistryFull
+from nebula.rpc.jobs.registry.counting import SQLITE_COUNTING
+from nebula.rpc.jobs.registry.errors import RegistryFailed, RegistryFull
+from nebula.rpc.jobs.registry.registry import Disk, JobRegistry
 from nebula.rpc.jobs.registry.rows import COLUMNS
-from nebula.rpc.jobs.scheduler.counting import SQLITE_COUNTING
 
 __all__ = ["REGISTRY_FILE", "SqliteJobRegistry", "peek"]
 

@@ -1,9 +1,15 @@
-"""Jobs in folders that no process has any more, taken over into the folder of one that lives: open ones, and
-those whose end has not arrived where it is owed.
+"""Takeover of jobs from the state folders of instances that died.
 
-A job is added here, and this is on the disk, before it is removed there; both under the lock of the folder
-that it leaves. Whoever dies between the two leaves it twice: the one with the higher `seq` counts, and who
-opens a folder looks into all others for such.
+An instance locks its folder for as long as it lives, so a folder that can be locked belongs to nobody. Its
+open jobs are taken over, and ended ones whose notice is still owed. The steps, under the lock of that folder:
+
+1. Read the jobs there, without those that a third folder already has with a higher `seq`.
+2. Add each to our registry with `seq` + 1, and commit.
+3. Remove them there, and commit.
+
+A crash between 2 and 3 leaves a job in both folders. The record with the higher `seq` counts: each instance
+that opens a folder compares its open jobs with all other folders first (`moved_elsewhere`), so no job runs
+twice.
 """
 
 from __future__ import annotations
@@ -15,14 +21,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from nebula.rpc.jobs.model.record import JobRecord, LogLine
-from nebula.rpc.jobs.registry.registry import MAX_LOG_LINES, JobRegistry, RegistryFull
+from nebula.rpc.jobs.model.record import MAX_LOG_LINES, JobRecord, LogLine
+from nebula.rpc.jobs.registry.errors import RegistryFull
+from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.sqlite import REGISTRY_FILE, SqliteJobRegistry, peek
 from nebula.rpc.jobs.registry.state_folder import StateFolder
 
 __all__ = ["Orphans", "moved_elsewhere"]
 
-# At a time; the others are adopted the next time.
+# Per takeover; the next one takes the others.
 _MOST_OWED: Final = 100
 
 
@@ -40,11 +47,11 @@ class Orphans:
 
     @classmethod
     def of(cls, path: Path, ours: StateFolder, verbs: Collection[str] | None) -> Self | None:
-        """What is to be adopted from a folder; None: somebody has it, or there is nothing.
+        """What is to be taken over from a folder; None: somebody has it, or there is nothing.
 
         Args:
             path: of the folder; ours too, where it is not our registry any more.
-            ours: whose others may have adopted something of it before.
+            ours: whose others may have taken over something of it before.
             verbs: whose jobs we can run; None: all jobs, to be ended where we cannot.
         """
         file = path / REGISTRY_FILE
@@ -113,7 +120,7 @@ class Orphans:
 
 
 def moved_elsewhere(records: Iterable[JobRecord], folders: Iterable[Path]) -> set[str]:
-    """The jobs, by ULID, that somebody has adopted: one of the folders has newer records of them. Blocks."""
+    """The jobs, by ULID, that another instance has taken over: a folder has newer records of them. Blocks."""
     left, moved = list(records), set[str]()
     for folder in folders if left else ():
         moved |= set(peek(folder, _newer_than(left)) or ())

@@ -1,4 +1,4 @@
-"""Notes of the outputs that attempts have begun to write, so that what killed ones left is removed anywhere.
+"""Notes of unfinished outputs, by which those of killed attempts are removed.
 
 An attempt that is killed cannot tidy up, and only it knows where its job's code wanted to write. So each
 place is noted before it is given out, in a file of the attempt's, which its process has locked for as long as

@@ -1,4 +1,4 @@
-"""Keeps the loop off the disk: work on the registry goes to one thread, in order, many at a time."""
+"""Registry writer: group commit of work on the registry, in one thread, in order."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from typing import Any, Final, Generic, TypeVar
 import anyio
 import anyio.lowlevel
 
-from nebula.errors import NebulaError
-from nebula.extras.postgres import RegistryAway
-from nebula.rpc.jobs.registry.registry import JobRegistry, RegistryFailed, RegistryFull
+from nebula.rpc.jobs.registry.errors import (
+    RegistryAway,
+    RegistryClosed,
+    RegistryFailed,
+    RegistryFull,
+    RegistryLost,
+)
+from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.threads import DaemonThread
 
-__all__ = ["RegistryClosed", "RegistryLost", "RegistryWriter"]
+__all__ = ["RegistryWriter"]
 
 # Between two tries to do a batch again.
 _FIRST_RETRY: Final = 0.05
@@ -26,14 +31,6 @@ _T = TypeVar("_T")
 
 # What work gave, or what it raised.
 _Outcome = tuple[Any, Exception | None]
-
-
-class RegistryClosed(NebulaError):
-    """The service stops, or its disk has failed: the work was not done."""
-
-
-class RegistryLost(NebulaError):
-    """The database has not answered in time. What it has to be asked first must not go on."""
 
 
 @dataclass(slots=True)
@@ -62,7 +59,7 @@ class RegistryWriter:
     its batch waits, and is done again: nothing in it may have an effect beyond the registry.
 
     Attributes:
-        deadline: on anyio's clock; by then the registry has to have answered.
+        deadline: on anyio's clock; by then the registry has to have replied.
     """
 
     def __init__(self, registry: JobRegistry) -> None:

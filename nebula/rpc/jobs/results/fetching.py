@@ -53,14 +53,14 @@ async def each_page(
         UnexpectedReply: what came is no page.
     """
     wanted = {"rows": rows or _PAGE_ROWS, "form": form}
-    answer = await first(wanted)
+    reply = await first(wanted)
     while True:
         with reading("a page of a result"):
-            following = answer["next"]
-        yield answer
+            following = reply["next"]
+        yield reply
         if following is None:
             return
-        answer = await others({**wanted, "page": str(following)})
+        reply = await others({**wanted, "page": str(following)})
 
 
 def rows_of(page: Mapping[str, Any]) -> list[Any]:

@@ -21,7 +21,6 @@ import anyio.to_thread
 from nebula.logs import get_logger
 from nebula.rpc.contract.job_runner import JobOutput
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.model.limits import every
 from nebula.rpc.jobs.results.foreign_arrow import MOST_ROWS
 from nebula.rpc.jobs.results.tables import Form, Place, TableError, TableReader, files_of
 from nebula.rpc.wire.envelope import dump_json
@@ -66,7 +65,9 @@ class ResultPages:
     async def run(self) -> None:
         """Close idle readers until cancelled, then all of them."""
         try:
-            await every(_SWEEP_SECONDS, self._sweep)
+            while True:
+                await anyio.sleep(_SWEEP_SECONDS)
+                await self._sweep()
         finally:
             while self._kept:
                 self._kept.popitem()[1].reader.close()

@@ -1,1 +1,1 @@
-"""Which job runs when, and what follows from each event of a run."""
+"""Scheduler of jobs: which job runs next, and what follows from each event. Pure: no I/O, clock or log."""

@@ -1,157 +1,95 @@
-"""What follows from a decision of the board: it is written, then told, then acted upon."""
+"""Actions that follow from a decision of the scheduler, as values compared with `==`.
+
+An action is carried out in a fixed order: write to the registry, publish the status, do what follows
+(`then`). So no status is published, and no runner told, before the decision is durable.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Final, TypeVar
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Literal, NamedTuple
 
-import anyio
+from nebula.rpc.contract.job_runner import JobTask
+from nebula.rpc.jobs.model.record import JobRecord, LogLine
 
-from nebula.logs import get_logger
-from nebula.rpc.contract.job_runner import JobRunner
-from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.model.record import JobRecord, whose
-from nebula.rpc.jobs.model.states import JobState
-from nebula.rpc.jobs.model.status_messages import Teller
-from nebula.rpc.jobs.registry.registry import JobRegistry, Superseded
-from nebula.rpc.jobs.registry.writer import RegistryClosed, RegistryWriter
-from nebula.rpc.jobs.scheduler.board import JobBoard
-from nebula.rpc.jobs.scheduler.notices import Notices
-from nebula.rpc.jobs.scheduler.waiters import Callers, News
-from nebula.rpc.jobs.scheduler.work import Cancel, Ended, Keep, Submit, Work
-
-__all__ = ["Effects", "keep"]
-
-_log = get_logger(__name__)
-
-_T = TypeVar("_T")
-
-# Ends of jobs that failed and were not cancelled. A lost job is an error of its own.
-_LEVELS: Final = {
-    JobState.LOST: logging.ERROR,
-    JobState.FAILED: logging.WARNING,
-    JobState.TIMED_OUT: logging.WARNING,
-    JobState.EXPIRED: logging.WARNING,
-}
+__all__ = ["Action", "Cancel", "Ended", "FollowUp", "Keep", "Moment", "Submit"]
 
 
-class Effects:
-    """Does what the board of an instance has decided.
-
-    Args:
-        board: decides.
-        runners: by name; run jobs and end them.
-        callers: are told that there is news.
-        teller: tells statuses.
+class Moment(NamedTuple):
+    """The time, by two clocks.
 
     Attributes:
-        writer: of the registry, while the service runs.
-        notices: sends the ends that are owed.
-        on_end: hears of each job that has ended here.
-        refused: gets work that was not done, as another instance has changed the job.
-        moved: set when the board has decided: what time alone will change may be something else now.
+        wall: seconds since the epoch, for people; it may jump.
+        steady: seconds to measure durations with; it never jumps.
     """
 
-    def __init__(
-        self, board: JobBoard, runners: Mapping[str | None, JobRunner], callers: Callers, teller: Teller
-    ) -> None:
-        self._board, self.runners, self.callers, self.teller = board, runners, callers, teller
-        self.writer: RegistryWriter | None = None
-        self.notices: Notices | None = None
-        self.on_end: Callable[[JobRecord], None] = lambda _record: None
-        self.refused: Callable[[Work], None] = lambda _work: None
-        self.moved = anyio.Event()
-
-    def settle(self) -> None:
-        """Have what the board has decided written, and told and done when that is on the disk."""
-        for work in self._board.take_work():
-            assert self.writer is not None, "the job service does not run"
-            self.writer.post(partial(keep, work), partial(self.on_kept, work))
-        self.moved.set()
-
-    def tell_owed(self) -> None:
-        """Something is owed, or there is a connection again: send the ends that are owed."""
-        if self.notices is not None:
-            self.notices.look()
-
-    async def do(
-        self,
-        do: Callable[[JobRegistry], _T],
-        then: Callable[[_T], None] | None = None,
-        otherwise: Callable[[], None] | None = None,
-        afterwards: Callable[[_T], None] | None = None,
-    ) -> _T:
-        """Do something with the registry after all that was decided so far: see `RegistryWriter.do`.
-
-        Raises:
-            VerbError: `busy`, the service stops.
-            Exception: what `do` raised, or the database.
-        """
-        assert self.writer is not None, "the job service does not run"
-        try:
-            return await self.writer.do(do, then, otherwise, afterwards)
-        except RegistryClosed as error:
-            raise VerbError("busy", "the service is stopping, try again") from error
-
-    def on_kept(self, work: Work, is_kept: bool) -> None:
-        """It is on the disk, as `keep` said, or refused: what follows is told and done, on the loop."""
-        record = work.record
-        if not is_kept:
-            self.refused(work)
-            return
-        if work.is_told:
-            standing = self._board.standing(record.id)
-            self.teller.tell(record, standing, is_new=work.keep is Keep.RECORD)
-        if record.is_owed:
-            self.tell_owed()
-        if work.lines:
-            self.callers.tell(record.id, News.LINES)
-        match work.then:
-            case Ended(job):
-                self.on_end(record)
-                _log_end(record)
-                self.callers.tell(job, News.END, record)
-                self.callers.tell(job, News.LINES)
-            case Submit(engine, task):
-                self.runners[engine].submit(task)
-            case Cancel(engine, job, attempt, reason):
-                self.runners[engine].cancel(job, attempt, reason=reason)
-            case None:
-                pass
+    wall: float
+    steady: float
 
 
-def _log_end(record: JobRecord) -> None:
-    level = _LEVELS.get(record.state, logging.INFO)
-    code = {} if record.error is None else {"code": record.error.code}
-    facts = {"job": record.id, "verb": record.verb, "state": str(record.state), **code, **whose(record)}
-    _log.log(level, "job ended", **facts)
+class Submit(NamedTuple):
+    """Give a task to the runner of this engine.
 
-
-def keep(work: Work, registry: JobRegistry) -> bool:
-    """Write what was decided: whether it was, and not refused as another instance has changed the job.
-
-    Raises:
-        LookupError: there is no such job.
+    Attributes:
+        most: how many jobs of the verb run at a time, over all instances that share the registry.
     """
-    record = work.record
-    try:
-        if work.keep is Keep.NOTHING:
-            pass
-        elif work.keep is Keep.LINES:
-            registry.add_lines(record.id, work.lines)
-        elif work.keep is Keep.RELEASE:
-            registry.release(record.id, record.note)
-        elif isinstance(work.then, Submit):
-            registry.begin(record, work.lines, most=work.then.most)
-        else:
-            registry.save(record, work.lines, held_by=work.held_by)
-    except Superseded:
-        return False
-    except LookupError:
-        # An end may be forgotten before the last of it is told; nothing else may.
-        if not record.has_ended:
-            raise
-        return False
-    return True
+
+    engine: str | None
+    task: JobTask
+    most: int | None = None
+
+
+class Cancel(NamedTuple):
+    """Have the runner of this engine end an attempt."""
+
+    engine: str | None
+    job: str
+    attempt: int
+    reason: Literal["cancelled", "timed-out"]
+
+
+class Ended(NamedTuple):
+    """Wake the callers that wait for the end of this job."""
+
+    job: str
+
+
+FollowUp = Submit | Cancel | Ended
+
+
+class Keep(Enum):
+    """What to write of a job."""
+
+    RECORD = auto()
+    """The record and its log lines; then its status is published."""
+
+    LINES = auto()
+    """Log lines only."""
+
+    NOTHING = auto()
+    """Nothing; its status is published again because something unwritten changed, such as its position."""
+
+    RELEASE = auto()
+    """An ended job holds nothing any more. Its note is written; its end was published before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One action: write the record, add the lines to its log, publish its status, do `then`.
+
+    Attributes:
+        held_by: the instance that held the job before, as far as is known here. If the registry knows another
+            one, the action is refused.
+    """
+
+    record: JobRecord
+    lines: tuple[LogLine, ...] = ()
+    then: FollowUp | None = None
+    keep: Keep = Keep.RECORD
+    held_by: str | None = None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the status is published."""
+        return self.keep in (Keep.RECORD, Keep.NOTHING)

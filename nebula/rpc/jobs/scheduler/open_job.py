@@ -1,21 +1,18 @@
-"""One open job as the board holds it: its record, its verb, and what time alone will change of it."""
+"""Open job: its record, the rules of its verb, and its timers."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal, Protocol
 
 from nebula.rpc.contract.job_runner import JobFailure, JobTask, Progress
-from nebula.rpc.jobs.model.record import JobRecord, LogLine
-from nebula.rpc.jobs.model.states import JobState
-from nebula.rpc.jobs.model.steps import with_step
-from nebula.rpc.jobs.registry.registry import MAX_LOG_LINES
-from nebula.rpc.jobs.scheduler.work import Moment
-from nebula.rpc.jobs.service.verb import JobVerb
+from nebula.rpc.jobs.model.record import MAX_LOG_LINES, JobRecord, LogLine, with_step
+from nebula.rpc.jobs.model.states import JobEvent, JobState, next_state
+from nebula.rpc.jobs.scheduler.actions import Action, FollowUp, Keep, Moment
 
-__all__ = ["UNRUN", "Key", "OpenJob", "short"]
+__all__ = ["CANCELLED", "UNRUN", "JobRules", "Key", "OpenJob", "short"]
 
 # Until it is done a job is not done.
 _MOST_BEFORE_THE_END: Final = 0.99
@@ -37,8 +34,28 @@ UNRUN: Final[Mapping[str, Any]] = {
     "holder": None,
 }
 
+CANCELLED: Final = JobFailure("cancelled", "it was cancelled")
+
 # Of one attempt: the job's ULID and the attempt's number.
 Key = tuple[str, int]
+
+
+class JobRules(Protocol):
+    """Rules of a verb that matter for its runs: see `JobVerb`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def engine(self) -> str | None: ...
+    @property
+    def isolation(self) -> Literal["shared", "process"]: ...
+    @property
+    def max_running(self) -> int | None: ...
+
+    def retry_after(self, code: str, attempt: int, *, is_lost: bool = False) -> float | None:
+        """Seconds after which a job is run again whose attempt of this number ended so, or None."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,17 +63,18 @@ class OpenJob:
     """An open job. Times are on the steady clock.
 
     Attributes:
-        ends_at: what happens then follows from the state: expiry, time limit, end of grace.
-        begins_at: a waiting job is not begun before.
-        told_at: when its status was last told.
-        told_position: the position that was told then.
-        is_behind: more is known of it than was told.
+        rules: of its verb; None: the service does not declare the verb any more.
+        ends_at: timer whose meaning follows from the state: expiry, time limit, end of the grace.
+        begins_at: when a deferred job joins its line.
+        told_at: when its status was last published.
+        told_position: the position that was published then.
+        is_behind: more is known of it than was published.
         lines: of its log, not written yet.
-        lines_due: when they are.
+        lines_due: when they are written.
     """
 
     record: JobRecord
-    verb: JobVerb | None
+    rules: JobRules | None
     ends_at: float | None = None
     begins_at: float | None = None
     told_at: float = float("-inf")
@@ -67,44 +85,68 @@ class OpenJob:
 
     @property
     def key(self) -> Key:
-        """Of its present attempt."""
+        """Of its current attempt."""
         return self.record.id, self.record.attempt
 
     @property
-    def place(self) -> tuple[int, float, str]:
-        """Its order among those that wait."""
+    def order_key(self) -> tuple[int, float, str]:
+        """Its order among the waiting jobs of its engine: priority, then age."""
         return -self.record.priority, self.record.accepted_at, self.record.id
 
     @property
     def engine(self) -> str | None:
         """What runs it."""
-        return self.verb.engine if self.verb is not None else None
+        return self.rules.engine if self.rules is not None else None
 
     @property
     def task(self) -> JobTask:
-        """Its present attempt, for a runner."""
-        record, verb = self.record, self.verb
-        assert verb is not None
-        what = (verb.name, verb.address, record.parameters, record.timeout, record.trace)
+        """Its current attempt, for a runner."""
+        record, rules = self.record, self.rules
+        assert rules is not None
+        what = (rules.name, rules.address, record.parameters, record.timeout, record.trace)
         return JobTask(
             record.id,
             record.attempt,
             *what,
-            isolation=verb.isolation,
+            isolation=rules.isolation,
             priority=record.priority,
             owner=record.owner,
         )
 
     @property
-    def wanted_end(self) -> tuple[JobState, JobFailure]:
-        """How one ends that was told to."""
+    def wanted_end(self) -> tuple[JobEvent, JobFailure]:
+        """How a job that is being cancelled ends once its run is over."""
         if self.record.ends_as is JobState.TIMED_OUT:
             text = f"it ran longer than {self.record.timeout:g} s"
-            return JobState.TIMED_OUT, JobFailure("deadline-exceeded", text)
-        return JobState.CANCELLED, JobFailure("cancelled", "it was cancelled")
+            return JobEvent.STOP_LATE, JobFailure("deadline-exceeded", text)
+        return JobEvent.STOP, CANCELLED
+
+    def change(
+        self, now: Moment, event: JobEvent | None = None, then: FollowUp | None = None, **changes: Any
+    ) -> Action:
+        """Change the record, and its state as the event says: the action that writes and publishes it.
+
+        Raises:
+            IllegalTransition: the event cannot happen in this state.
+        """
+        before = self.record
+        if event is not None:
+            changes["state"] = next_state(before.state, event)
+        self.record = replace(before, seq=before.seq + 1, **changes)
+        self.told_at, self.is_behind = now.steady, False
+        return self.write(then, held_by=before.holder)
+
+    def write(
+        self, then: FollowUp | None = None, keep: Keep = Keep.RECORD, held_by: str | None = None
+    ) -> Action:
+        """The action that writes what there is to write, log lines included."""
+        action = Action(self.record, tuple(self.lines), then, keep, held_by)
+        self.lines.clear()
+        self.lines_due = None
+        return action
 
     def after(self, progress: Progress, at: float) -> JobRecord:
-        """Its record when it is so far."""
+        """Its record with this progress."""
         seen = replace(
             self.record,
             progress=_further(self.record.progress, progress.fraction),
@@ -116,15 +158,15 @@ class OpenJob:
         return with_step(seen, progress.step, at if progress.at is None else progress.at)
 
     def note_line(self, text: str, now: Moment) -> None:
-        """Add to its log, to be written soon."""
-        # A trace is cut in the middle of nowhere: its end says what happened.
+        """Add a line to its log, written with the next batch."""
+        # The end of a long trace says what happened, so the beginning goes.
         line = text if len(text) <= _MAX_LINE else "…" + text[-_MAX_LINE:]
         self.lines.append(LogLine(now.wall, line))
         if self.lines_due is None:
             self.lines_due = now.steady + _LOG_EVERY
 
     def due(self) -> Iterator[float]:
-        """When time alone changes something."""
+        """When one of its timers is due."""
         if self.ends_at is not None:
             yield self.ends_at
         if self.begins_at is not None:

@@ -1,1 +1,1 @@
-"""Jobs of one service instance: accepted, recorded, run, reported."""
+"""Job service of one instance: accepts jobs, records them, has them run, publishes their statuses."""

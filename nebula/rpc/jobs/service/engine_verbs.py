@@ -1,16 +1,14 @@
-"""The verbs by which callers look at engines and have them replaced."""
+"""Verbs for engines: status and restart."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.record import NOBODY
-
-if TYPE_CHECKING:
-    from nebula.rpc.jobs.service.service import JobService
+from nebula.rpc.jobs.service.service import JobService
 
 __all__ = ["SERVICE_ENGINE", "EngineVerbs"]
 

@@ -1,4 +1,4 @@
-"""What becomes of jobs that are found: those of an earlier process, of instances that died, and old ones."""
+"""Housekeeping of jobs: recovery at the start, takeover from instances that died, removal of old ones."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import anyio
 import anyio.to_thread
 
 from nebula.logs import get_logger
-from nebula.rpc.jobs.model.limits import Clock, JobLimits, every
+from nebula.rpc.contract.job_verb import JobVerb
+from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.states import JobState
+from nebula.rpc.jobs.registry.capacity import Capacity, Wanted
 from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.retention import forget_for_room, forget_old_jobs
 from nebula.rpc.jobs.registry.state_folder import StateFolder
 from nebula.rpc.jobs.registry.unfinished import sweep_all
-from nebula.rpc.jobs.scheduler.actions import Effects
-from nebula.rpc.jobs.scheduler.board import JobBoard
-from nebula.rpc.jobs.scheduler.capacity import Room, Wanted
+from nebula.rpc.jobs.scheduler.scheduler import Scheduler
+from nebula.rpc.jobs.service.action_runner import ActionRunner
+from nebula.rpc.jobs.service.clock import Clock, every
 from nebula.rpc.jobs.service.other_instances import OtherInstances
-from nebula.rpc.jobs.service.shared_queue import GONE, RESTARTED, Sharing
-from nebula.rpc.jobs.service.verb import JobVerb
+from nebula.rpc.jobs.service.shared_queue import GONE, RESTARTED, SharedQueue
 
 __all__ = ["Housekeeping"]
 
@@ -37,12 +38,12 @@ class Housekeeping:
         service: its name.
         state: the instance's folder.
         verbs: by name.
-        board: of the instance.
-        effects: does what the board decides.
+        scheduler: of the instance.
+        actions: does what the scheduler decides.
         others: the other instances.
-        clock: the time of the board.
+        clock: the time of the scheduler.
         limits: numbers.
-        room: decides whether the registry has room.
+        capacity: decides whether the registry has room.
 
     Attributes:
         sharing: the registry is shared with others.
@@ -53,30 +54,30 @@ class Housekeeping:
         service: str,
         state: StateFolder,
         verbs: Mapping[str, JobVerb],
-        board: JobBoard,
-        effects: Effects,
+        scheduler: Scheduler,
+        actions: ActionRunner,
         others: OtherInstances,
         clock: Clock,
         limits: JobLimits,
-        room: Room,
+        capacity: Capacity,
     ) -> None:
-        self._service, self._state, self._verbs, self._room = service, state, verbs, room
-        self._board, self._effects, self._others = board, effects, others
+        self._service, self._state, self._verbs, self._capacity = service, state, verbs, capacity
+        self._scheduler, self._actions, self._others = scheduler, actions, others
         self._clock, self._limits = clock, limits
-        self.sharing: Sharing | None = None
+        self.shared_queue: SharedQueue | None = None
 
     async def recover(self) -> None:
         """Go on with what an earlier process left: in the registry, or in a folder that has none any more."""
-        if self.sharing is not None:
-            await self.sharing.join()
+        if self.shared_queue is not None:
+            await self.shared_queue.join()
         await self.prune()
-        found = await self._effects.do(JobRegistry.open_jobs)
-        if self.sharing is not None:
+        found = await self._actions.do(JobRegistry.open_jobs)
+        if self.shared_queue is not None:
             self._tell_waiting(found)
-            await self.adopt()
+            await self.take_over()
             return
-        moved = await self._others.have_adopted(found)
-        await self._effects.do(lambda registry: registry.forget(moved))
+        moved = await self._others.taken_over(found)
+        await self._actions.do(lambda registry: registry.forget(moved))
         self._take_in([record for record in found if record.id not in moved], RESTARTED)
         await self._warn_of_others()
 
@@ -84,46 +85,46 @@ class Housekeeping:
         """Do now and then what has to be done so, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(every, _PRUNE_EVERY, self.prune, name="job retention")
-            tasks.start_soon(every, self._limits.adopt_every, self.adopt, name="job adoption")
+            tasks.start_soon(every, self._limits.adopt_every, self.take_over, name="job adoption")
         raise AssertionError("unreachable")
 
     async def prune(self) -> None:
         """Forget what need not be remembered any longer, and remove what killed runs left unfinished."""
-        tell, now = self._effects.teller.forget, self._clock.wall()
-        await forget_old_jobs(self._effects.do, tell, self._state.path, self._limits, now)
+        tell, now = self._actions.publisher.forget, self._clock.wall()
+        await forget_old_jobs(self._actions.do, tell, self._state.path, self._limits, now)
         await self.make_room(None)
         await anyio.to_thread.run_sync(sweep_all, self._state.path)
 
     async def make_room(self, wanted: Wanted | None) -> bool:
         """Remove ended jobs, for a new one or because there are too many. Returns whether any were
         removed."""
-        tell = self._effects.teller.forget
-        return await forget_for_room(self._effects.do, tell, self._state.path, self._room, wanted)
+        tell = self._actions.publisher.forget
+        return await forget_for_room(self._actions.do, tell, self._state.path, self._capacity, wanted)
 
-    async def adopt(self) -> None:
+    async def take_over(self) -> None:
         """Take over the open jobs of instances that died and have not come back."""
 
         async def add(add_to: Callable[[JobRegistry], list[JobRecord]]) -> None:
-            await self._effects.do(add_to, lambda added: self._take_in(added, GONE))
+            await self._actions.do(add_to, lambda added: self._take_in(added, GONE))
 
-        await self._others.adopt(self._board.verbs(), add)
-        self._effects.tell_owed()
+        await self._others.take_over(self._scheduler.verbs(), add)
+        self._actions.tell_owed()
 
     def _take_in(self, found: Sequence[JobRecord], reason: str) -> None:
         now = self._clock.now()
         for record in found:
-            self._board.recover(record, now, reason)
+            self._scheduler.recover(record, now, reason)
         self._tell_waiting(found)
         if found:
             _log.info("open jobs found", service=self._service, jobs=len(found))
-        self._board.advance(now)
-        self._effects.settle()
+        self._scheduler.advance(now)
+        self._actions.settle()
 
     def _tell_waiting(self, found: Sequence[JobRecord]) -> None:
         # What was told of it went with its process. The others' new states are told when written.
         for record in found:
             if record.state is JobState.QUEUED:
-                self._effects.teller.tell(record, self._board.standing(record.id))
+                self._actions.publisher.tell(record, self._scheduler.standing(record.id))
 
     async def _warn_of_others(self) -> None:
         """Say so where keys and numbers of verbs hold for less than their author may think."""

@@ -1,4 +1,4 @@
-"""Jobs that other instances of the service hold, found in their folders under the same root."""
+"""Other instances of a service on this machine, and the jobs in their state folders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import anyio.to_thread
 
 from nebula.logs import get_logger
 from nebula.rpc.jobs.model.record import JobRecord
-from nebula.rpc.jobs.registry.registry import JobRegistry, RegistryFull
+from nebula.rpc.jobs.registry.errors import RegistryFull
+from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.sqlite import peek
 from nebula.rpc.jobs.registry.state_folder import StateFolder
 from nebula.rpc.jobs.registry.takeover import Orphans, moved_elsewhere
@@ -60,7 +61,7 @@ class OtherInstances:
 
         return await anyio.to_thread.run_sync(look)
 
-    async def have_adopted(self, records: Sequence[JobRecord]) -> set[str]:
+    async def taken_over(self, records: Sequence[JobRecord]) -> set[str]:
         """Those of our open jobs, by ULID, that another instance took over before it died amid this."""
         folders = self._state.others() if records else []
         return await anyio.to_thread.run_sync(moved_elsewhere, records, folders) if folders else set()
@@ -73,7 +74,7 @@ class OtherInstances:
 
         return await anyio.to_thread.run_sync(look)
 
-    async def adopt(self, verbs: Collection[str], add: Add) -> None:
+    async def take_over(self, verbs: Collection[str], add: Add) -> None:
         """Take over the open jobs of folders that nobody has; where they are shared, of our own folder too.
 
         Args:

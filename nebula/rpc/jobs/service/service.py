@@ -1,11 +1,10 @@
-"""Jobs of one instance of a service: accepted, recorded, handed to what runs them, told, kept."""
+"""Job service: the jobs of one instance of a service, from acceptance to their end."""
 
 from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,41 +13,39 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from nebula.extras.postgres import Database
 from nebula.logs import get_logger
 from nebula.private import free_bytes_at
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.job_runner import JobRunner
+from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.contract.signature import Arguments
-from nebula.rpc.contract.verbs import Verb, refuse_reserved
+from nebula.rpc.contract.verbs import refuse_reserved
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.local.runner import LocalRunner
 from nebula.rpc.jobs.model.identifiers import RANDOM_BYTES, new_ulid, qualified
-from nebula.rpc.jobs.model.limits import Clock, JobLimits
-from nebula.rpc.jobs.model.options import draft_of, earlier_of, require_same
+from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import JobRecord
-from nebula.rpc.jobs.model.states import JobStatus
-from nebula.rpc.jobs.model.status_messages import Publish, Teller, nobody_listens
-from nebula.rpc.jobs.registry.registry import JobRegistry, RegistryFull
+from nebula.rpc.jobs.model.status import JobStatus
+from nebula.rpc.jobs.registry.capacity import Capacity
+from nebula.rpc.jobs.registry.errors import RegistryFull
+from nebula.rpc.jobs.registry.registry import JobRegistry
+from nebula.rpc.jobs.registry.shared import SharedDatabase
 from nebula.rpc.jobs.registry.sqlite import REGISTRY_FILE, SqliteJobRegistry
 from nebula.rpc.jobs.registry.state_folder import StateFolder
-from nebula.rpc.jobs.registry.unfinished import notes_of
 from nebula.rpc.jobs.registry.writer import RegistryWriter
 from nebula.rpc.jobs.results.pages import ResultPages
-from nebula.rpc.jobs.scheduler.actions import Effects
-from nebula.rpc.jobs.scheduler.admission import Admission
-from nebula.rpc.jobs.scheduler.board import JobBoard
-from nebula.rpc.jobs.scheduler.board_listener import BoardListener
-from nebula.rpc.jobs.scheduler.capacity import NoRoom, Room
-from nebula.rpc.jobs.scheduler.notices import Deliver, Notices, posting
-from nebula.rpc.jobs.scheduler.queries import Inquiries
-from nebula.rpc.jobs.scheduler.waiting import Standing
+from nebula.rpc.jobs.scheduler.scheduler import Scheduler
+from nebula.rpc.jobs.service.action_runner import ActionRunner
+from nebula.rpc.jobs.service.admission import Admission
+from nebula.rpc.jobs.service.clock import Clock
+from nebula.rpc.jobs.service.draft import draft_of, earlier_of, require_same
 from nebula.rpc.jobs.service.housekeeping import Housekeeping
 from nebula.rpc.jobs.service.job_statistics import EndedJobs, JobStatistics
+from nebula.rpc.jobs.service.notices import Deliver, Notices, posting
 from nebula.rpc.jobs.service.other_instances import OtherInstances
-from nebula.rpc.jobs.service.shared_queue import Sharing
-from nebula.rpc.jobs.service.verb import JobVerb
-from nebula.rpc.jobs.service.verbs import management_verbs
+from nebula.rpc.jobs.service.queries import JobQueries
+from nebula.rpc.jobs.service.runner_listener import RunnerListener
+from nebula.rpc.jobs.service.shared_queue import SharedQueue
+from nebula.rpc.jobs.service.status_publisher import Publish, StatusPublisher, nobody_listens
 from nebula.rpc.wire.brokers import NEBULA, Brand, instance_queue
 from nebula.threads import call_in_daemon
 
@@ -68,7 +65,7 @@ class JobService:
     Args:
         service: the service's name.
         state: the instance's folder, for as long as this lives. The caller closes it.
-        runners: what runs jobs, by the names that verbs use. For None there is a `LocalRunner` anyway.
+        runners: run jobs, by the names of engines that verbs use; None stands for the service itself.
         operators: who may restart them, by the same names; see `Spark.operators`.
         limits: numbers.
         clock: the time.
@@ -83,33 +80,30 @@ class JobService:
         service: str,
         *,
         state: StateFolder,
-        runners: Mapping[str | None, JobRunner] | None = None,
+        runners: Mapping[str | None, JobRunner],
         operators: Mapping[str, Collection[str] | None] | None = None,
         limits: JobLimits | None = None,
         clock: Clock | None = None,
         new_id: Callable[[], str] | None = None,
         connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
-        database: Database | None = None,
+        database: SharedDatabase | None = None,
         free_bytes: Callable[[Path], int] = free_bytes_at,
     ) -> None:
         self.name, self._free_bytes = service, free_bytes
         self._brand = NEBULA
         self.instance, self.folder = state.instance, state.path
-        # Where they are shared, any instance answers for all of them.
+        # Where they are shared, any instance replies for all of them.
         self.via = instance_queue(service, state.instance) if database is None else f"/queue/{service}"
         self._others = OtherInstances(service, state, is_shared=database is not None)
         self._database = database
-        self._sharing: Sharing | None = None
+        self._shared_queue: SharedQueue | None = None
         self.limits, self.operators = limits or JobLimits(), operators or {}
         self._state, self._clock, self._connect = state, clock or Clock(), connect
         self._new_id = new_id or self._random_id
         self._verbs: dict[str, JobVerb] = {}
         self._allowed: dict[str, frozenset[str] | None] = {}
-        self.runners: dict[str | None, JobRunner] = {
-            None: LocalRunner(self._verbs, notes=notes_of(state.path)),
-            **(runners or {}),
-        }
-        self._board = JobBoard(
+        self.runners = dict(runners)
+        self._scheduler = Scheduler(
             self._verbs,
             lambda engine: self.runners[engine].max_running,
             cancel_grace=self.limits.cancel_grace,
@@ -117,27 +111,34 @@ class JobService:
             left_to_others=self._left_to_others,
             is_shared=database is not None,
         )
-        self._accepting = 0
         self.pages = ResultPages()
-        self.inquiries = Inquiries(
-            service, self.read, self._board.open_record, self._flush, self._others, self.limits
+        self.queries = JobQueries(
+            service, self.read, self._scheduler.open_record, self._flush, self._others, self.limits
         )
-        teller = Teller(service, self.via, nobody_listens)
-        self._effects = Effects(self._board, self.runners, self.inquiries.callers, teller)
+        publisher = StatusPublisher(service, self.via, nobody_listens)
+        self._actions = ActionRunner(self._scheduler, self.runners, self.queries.waiters, publisher)
         self._ended = EndedJobs(self._verbs)
-        self._effects.on_end = self._ended.add
-        room = Room(service, self.limits)
-        self._admission = Admission(self._board, self._effects, self._clock, room)
+        self._actions.on_end = self._ended.add
+        capacity = Capacity(service, self.limits)
         self.housekeeping = Housekeeping(
             service,
             state,
             self._verbs,
-            self._board,
-            self._effects,
+            self._scheduler,
+            self._actions,
             self._others,
             self._clock,
             self.limits,
-            room,
+            capacity,
+        )
+        self._admission = Admission(
+            self._scheduler,
+            self._actions,
+            self._clock,
+            capacity,
+            self.limits,
+            self._left_to_others,
+            self.housekeeping.make_room,
         )
 
     # --- declaring ---
@@ -165,10 +166,6 @@ class JobService:
     def declared(self, name: str) -> tuple[JobVerb, frozenset[str] | None] | None:
         """The verb of this name, and who may call it."""
         return (self._verbs[name], self._allowed[name]) if name in self._verbs else None
-
-    def verbs(self) -> Sequence[Verb]:
-        """`job.status` and its like: for the registry of the service and for the instance's own queue."""
-        return management_verbs(self)
 
     # --- accepting ---
 
@@ -213,62 +210,24 @@ class JobService:
             known = await self.read(find)
             if known is not None:
                 return self._receipt(
-                    require_same(known, draft), self._board.standing(known.id).position, self.via
+                    require_same(known, draft), self._scheduler.standing(known.id).position, self.via
                 )
             if verb.check is not None:
                 await verb.run_check(arguments, self.limits.check_timeout)
-        self._accepting += 1
         try:
-            with self._told_after_reply(request, draft.id):
-                record, standing = await self._admit(draft, verb)
-            return self._receipt(record, standing.position, self.via)
+            record, standing = await self._admission.take_on(request, draft, verb)
         except RegistryFull as error:
             raise _stopping() from error
-        finally:
-            self._accepting -= 1
-
-    @contextmanager
-    def _told_after_reply(self, request: Request, ulid: str) -> Iterator[None]:
-        """Keep a job's statuses from `notify` until its request is answered, or is not taken."""
-        release = self._effects.teller.hold(ulid)
-        try:
-            yield
-        except BaseException:
-            release()
-            raise
-        request.after_reply = release
-
-    async def _admit(self, draft: JobRecord, verb: JobVerb) -> tuple[JobRecord, Standing]:
-        try:
-            return await self._admission.admit(draft, self._refusal(verb, draft.owner))
-        except NoRoom as lacking:
-            if not await self.housekeeping.make_room(lacking.wanted):
-                raise
-        return await self._admission.admit(draft, self._refusal(verb, draft.owner))
+        return self._receipt(record, standing.position, self.via)
 
     def _receipt(self, record: JobRecord, position: int | None, via: str) -> dict[str, Any]:
         return {
             "job": qualified(self.name, record.id),
             "state": str(record.state),
             "position": position,
-            "status": self._effects.teller.destination(record.id),
+            "status": self._actions.publisher.destination(record.id),
             "via": via,
         }
-
-    def _refusal(self, verb: JobVerb, owner: str | None) -> VerbError | None:
-        """Why a new job is not taken on now. One that is known already is answered all the same."""
-        reason = self.runners[verb.engine].is_broken
-        if reason is not None and verb.name not in self._left_to_others():
-            return VerbError("engine-unavailable", reason)
-        if self._board.queued + self._accepting > self.limits.max_queued:
-            return VerbError("busy", f"{self._board.queued} jobs are queued, try later")
-        share = max(1, int(self.limits.max_queued * self.limits.owner_share))
-        # Count one owner's jobs only if there are that many jobs in all.
-        if self._board.queued >= share and (own := self._board.queued_by(owner)) >= share:
-            return VerbError(
-                "busy", f"{own} jobs of {owner or 'all callers'} are queued, their share; try later"
-            )
-        return None
 
     # --- living ---
 
@@ -295,15 +254,15 @@ class JobService:
         Raises:
             ExceptionGroup: the registry cannot be read or written, or a runner failed: nothing goes on.
         """
-        effects, self._brand = self._effects, brand
-        effects.teller = Teller(self.name, self.via, publish, brand)
+        actions, self._brand = self._actions, brand
+        actions.publisher = StatusPublisher(self.name, self.via, publish, brand)
         sends = deliver or posting(publish)
-        teller = effects.teller
-        notices = effects.notices = Notices(
-            effects.do, teller.notice, sends, self._clock.wall, teller.until_released
+        publisher = actions.publisher
+        notices = actions.notices = Notices(
+            actions.do, publisher.notice, sends, self._clock.wall, publisher.until_released
         )
         registry = await self._open()
-        writer = effects.writer = RegistryWriter(registry)
+        writer = actions.writer = RegistryWriter(registry)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(writer.run, name="job registry")
@@ -321,20 +280,17 @@ class JobService:
             path = self._state.path / REGISTRY_FILE
             opened = partial(SqliteJobRegistry, path, connect=self._connect, free_bytes=self._free_bytes)
             return await anyio.to_thread.run_sync(opened)
-        # Only who uses it has to have it installed.
-        from nebula.extras.postgres_registry import PostgresJobRegistry
-
         # A database may take the connection and say nothing: a service that shall stop does not wait for it.
         # What is opened too late is nobody's, and closed as such.
         registry = await call_in_daemon(
-            partial(PostgresJobRegistry, self._database, self.name, self.instance, patience=self._patience)
+            partial(self._database.registry, self.name, self.instance, patience=self._patience)
         )
-        self._sharing = self.housekeeping.sharing = Sharing(
+        self._shared_queue = self.housekeeping.shared_queue = SharedQueue(
             self._database,
             registry,
             instance=self.instance,
-            board=self._board,
-            effects=self._effects,
+            scheduler=self._scheduler,
+            actions=self._actions,
             clock=self._clock,
             lease=self.limits.lease,
             working=self._working,
@@ -359,14 +315,14 @@ class JobService:
         is_over = anyio.Event()
         are_up = {engine: anyio.Event() for engine in self.runners}
         async with anyio.create_task_group() as tasks:
-            listener = BoardListener(self._board, self._clock.now, self.settle)
-            run = partial(listener.run, self.runners, are_up, is_over, self._board.stop)
+            listener = RunnerListener(self._scheduler, self._clock.now, self.settle)
+            run = partial(listener.run, self.runners, are_up, is_over, self._scheduler.stop)
             tasks.start_soon(run, name="job runners")
             tasks.start_soon(self.housekeeping.run, name="job housekeeping")
             tasks.start_soon(notices.run, name="job notices")
             tasks.start_soon(self.pages.run, name="pages of results")
-            if self._sharing is not None:
-                tasks.start_soon(self._sharing.run, name="shared jobs")
+            if self._shared_queue is not None:
+                tasks.start_soon(self._shared_queue.run, name="shared jobs")
             try:
                 for one in are_up.values():
                     await one.wait()
@@ -379,43 +335,43 @@ class JobService:
     async def _keep_time(self) -> None:
         while True:
             self.advance()
-            moved = self._effects.moved = anyio.Event()
-            due = self._board.next_due()
+            moved = self._actions.moved = anyio.Event()
+            due = self._scheduler.next_due()
             seconds = None if due is None else max(0.0, due - self._clock.steady())
             with anyio.move_on_after(seconds):
                 await moved.wait()
 
     def advance(self) -> None:
         """Do what is due by now. The service's own timer does it; who moves the clock by hand does it too."""
-        self._board.advance(self._clock.now())
+        self._scheduler.advance(self._clock.now())
         self.settle()
 
     def settle(self) -> None:
-        """Do what the board has decided: write it, and when that is on the disk, tell it and act upon it."""
-        self._effects.settle()
+        """Carry out the actions of the scheduler: write, then publish, then act."""
+        self._actions.settle()
 
     def republish(self) -> None:
         """Tell the status of each open job again, and what is owed: for the time after a reconnect."""
-        self._effects.tell_owed()
-        for record in self._board.open_records():
-            self._effects.teller.tell(record, self._board.standing(record.id))
+        self._actions.tell_owed()
+        for record in self._scheduler.open_records():
+            self._actions.publisher.tell(record, self._scheduler.standing(record.id))
 
     def statistics(self) -> JobStatistics:
         """Statistics of its jobs since the start, and of its engines."""
         engines = {name: runner.status() for name, runner in self.runners.items() if name is not None}
-        return self._ended.statistics(self._board.open_records(), engines)
+        return self._ended.statistics(self._scheduler.open_records(), engines)
 
     # --- for the management verbs ---
 
     def status(self, record: JobRecord) -> JobStatus:
         """What is told of a job now."""
-        return self._effects.teller.status(record, self._board.standing(record.id))
+        return self._actions.publisher.status(record, self._scheduler.standing(record.id))
 
     def cancel(self, record: JobRecord) -> None:
         """End a job as its caller wishes. Its states tell the rest."""
-        is_ours = self._board.cancel(record.id, self._clock.now())
-        if not is_ours and self._sharing is not None and not record.has_ended:
-            self._sharing.ask_to_cancel(record)
+        is_ours = self._scheduler.cancel(record.id, self._clock.now())
+        if not is_ours and self._shared_queue is not None and not record.has_ended:
+            self._shared_queue.ask_to_cancel(record)
         self.settle()
 
     async def read(self, read: Callable[[JobRegistry], _T]) -> _T:
@@ -425,14 +381,14 @@ class JobService:
             VerbError: `busy`, because the service is stopping.
         """
         try:
-            return await self._effects.do(read)
+            return await self._actions.do(read)
         except RegistryFull as error:
             raise _stopping() from error
 
     # --- inside ---
 
     def _flush(self, ulid: str) -> None:
-        self._board.flush_log(ulid)
+        self._scheduler.flush_log(ulid)
         self.settle()
 
     def _working(self) -> list[str]:
@@ -441,9 +397,9 @@ class JobService:
 
     def _left_to_others(self) -> Collection[str]:
         """The verbs that cannot be run here now, and can by another instance."""
-        if self._sharing is None:
+        if self._shared_queue is None:
             return ()
-        return self._sharing.working.difference(self._working())
+        return self._shared_queue.working.difference(self._working())
 
     def _random_id(self) -> str:
         return new_ulid(int(self._clock.wall() * 1000), secrets.token_bytes(RANDOM_BYTES))

@@ -1,8 +1,16 @@
-"""One instance among those that share a queue of jobs (decision 0034).
+"""Shared queue: one instance among those that share a registry of jobs (decision 0034).
 
-Each has the whole queue on its board, and begins what may begin there; the registry lets one of them do it.
-Who has not been heard of for the time of a lease has lost its jobs to the others. It knows that before they
-do: it ends its runs, and itself, when two thirds of that time have gone by without an answer.
+Each instance schedules the whole queue and begins what it can. The registry arbitrates: several may decide to
+begin the same job, one write is accepted, and the others are refused (`refuse`) and look again.
+
+- What others change is read from the registry (`sync`): when a notification comes, and once per beat without
+  one. Notifications may be lost; rows are not.
+- An instance holds a lease and renews it with each beat, six times in its duration. The lease of an instance
+  that is not heard of ends, and its jobs are given to the next instance that beats.
+- An instance fences itself before the others do. After two thirds of the lease without a reply from the
+  database the writer's deadline is over: `run` raises, and all runs end. The others take over after the whole
+  lease. So a job that must not run twice at a time does not, as long as clocks measure durations alike.
+- The deadline counts from before the database was asked: the lease cannot have begun earlier.
 """
 
 from __future__ import annotations
@@ -10,31 +18,29 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import anyio
 
-from nebula.extras.postgres import Database, RegistryAway
 from nebula.logs import get_logger
-from nebula.rpc.jobs.model.limits import Clock
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.states import JobState
-from nebula.rpc.jobs.scheduler.actions import Effects
-from nebula.rpc.jobs.scheduler.board import JobBoard
-from nebula.rpc.jobs.scheduler.waiters import News
-from nebula.rpc.jobs.scheduler.work import Submit, Work
+from nebula.rpc.jobs.registry.errors import RegistryAway
+from nebula.rpc.jobs.registry.shared import Changes, Heard, SharedDatabase, SharedRegistry
+from nebula.rpc.jobs.scheduler.actions import Action, Submit
+from nebula.rpc.jobs.scheduler.scheduler import Scheduler
+from nebula.rpc.jobs.service.action_runner import ActionRunner
+from nebula.rpc.jobs.service.clock import Clock
+from nebula.rpc.jobs.service.waiters import News
 from nebula.threads import call_in_daemon
 
-if TYPE_CHECKING:
-    from nebula.extras.postgres_registry import Changes, Heard, PostgresJobRegistry
-
-__all__ = ["GONE", "RESTARTED", "Sharing"]
+__all__ = ["GONE", "RESTARTED", "SharedQueue"]
 
 _log = get_logger(__name__)
 
 _T = TypeVar("_T")
 
-# Parts of the lease: between two signs of life, and without an answer before it gives itself up.
+# Parts of the lease: between two signs of life, and without a reply before it gives itself up.
 _BEAT: Final = 1 / 6
 _GIVE_UP: Final = 2 / 3
 
@@ -48,17 +54,17 @@ RESTARTED: Final = "the service was restarted"
 GONE: Final = "the instance that ran it is gone"
 
 
-class Sharing:
-    """Keeps an instance's board and the registry that it shares with others abreast.
+class SharedQueue:
+    """Keeps the scheduler of an instance in step with the registry that it shares with others.
 
     Args:
         database: of the registry.
         registry: the opened one, used through `effects.do` alone.
         instance: our name.
-        board: ours.
-        effects: does what the board decides; its runners end what is no longer ours, its callers hear of
+        scheduler: ours.
+        actions: does what the scheduler decides; its runners end what is no longer ours, its waiters hear of
             ends elsewhere.
-        clock: the time of the board.
+        clock: the time of the scheduler.
         lease: seconds.
         working: the verbs that can be run here now.
         republish: tells the statuses of the open jobs again.
@@ -69,36 +75,36 @@ class Sharing:
 
     def __init__(
         self,
-        database: Database,
-        registry: PostgresJobRegistry,
+        database: SharedDatabase,
+        registry: SharedRegistry,
         *,
         instance: str,
-        board: JobBoard,
-        effects: Effects,
+        scheduler: Scheduler,
+        actions: ActionRunner,
         clock: Clock,
         lease: float,
         working: Callable[[], Collection[str]],
         republish: Callable[[], None],
     ) -> None:
         self._database, self._registry, self._instance = database, registry, instance
-        self._board, self._effects, self._clock = board, effects, clock
+        self._scheduler, self._actions, self._clock = scheduler, actions, clock
         self._lease, self._ours_working, self._republish = lease, working, republish
         self.working: frozenset[str] = frozenset()
         self._joined_at = 0.0
         self._seen: int | None = None
         self._again: set[str] = set()
         self._bell = anyio.Event()
-        effects.refused = self.refuse
+        actions.refused = self.refuse
 
     async def join(self) -> None:
         """Become one of the instances, and know the queue.
 
         Raises:
-            RegistryLost: the database does not answer.
+            RegistryLost: the database does not reply.
         """
         incarnation = secrets.token_hex(8)
         began = self._joined_at = anyio.current_time()
-        self._has_answered(began)
+        self._extend_deadline(began)
         await self._do(
             lambda registry: registry.join(self._instance, incarnation, self._lease),
             lambda left: self._recover(left, RESTARTED),
@@ -125,20 +131,20 @@ class Sharing:
 
     def ask_to_cancel(self, record: JobRecord) -> None:
         """Have whoever runs this job end it; one that waits for others ends here."""
-        if record.state is JobState.QUEUED and record.verb not in self._board.verbs():
+        if record.state is JobState.QUEUED and record.verb not in self._scheduler.verbs():
             now = self._clock.now()
-            self._board.add(record, now)
-            self._board.cancel(record.id, now)
+            self._scheduler.add(record, now)
+            self._scheduler.cancel(record.id, now)
             return
-        assert self._effects.writer is not None
-        self._effects.writer.post(lambda _registry: self._registry.ask_to_cancel(record.id))
+        assert self._actions.writer is not None
+        self._actions.writer.post(lambda _registry: self._registry.ask_to_cancel(record.id))
 
     # --- signs of life ---
 
     async def beat(self) -> None:
         """Be heard of, and take over what those had who are not any more."""
         began = anyio.current_time()
-        verbs, patience = self._board.verbs(), self._lease * _DESERTED
+        verbs, patience = self._scheduler.verbs(), self._lease * _DESERTED
         # What others had while nobody was here to see it is not known before.
         unseen = patience if began > self._joined_at + patience else None
         working = self._ours_working()
@@ -152,14 +158,14 @@ class Sharing:
             await anyio.sleep(self._lease * _BEAT)
             await self.beat()
 
-    def _has_answered(self, began: float) -> None:
+    def _extend_deadline(self, began: float) -> None:
         # From before it was asked: the lease cannot have begun earlier.
-        assert self._effects.writer is not None
-        self._effects.writer.deadline = began + self._lease * _GIVE_UP
+        assert self._actions.writer is not None
+        self._actions.writer.deadline = began + self._lease * _GIVE_UP
 
     def _take_over(self, heard: Heard, *, began: float) -> None:
         # Here, as what comes next is begun with the new deadline then.
-        self._has_answered(began)
+        self._extend_deadline(began)
         self.working = heard.working
         if heard.orphans:
             _log.warning("jobs without an instance taken over", jobs=len(heard.orphans))
@@ -170,13 +176,13 @@ class Sharing:
 
     def _recover(self, records: Collection[JobRecord], reason: str) -> None:
         now = self._clock.now()
-        known = {one.id: one.seq for one in self._board.open_records()} if records else {}
+        known = {one.id: one.seq for one in self._scheduler.open_records()} if records else {}
         for record in records:
             # It was seen before that was written which we have made of it already.
             if known.get(record.id, 0) <= record.seq:
-                self._board.recover(record, now, reason)
-        self._board.dispatch(now)
-        self._effects.settle()
+                self._scheduler.recover(record, now, reason)
+        self._scheduler.dispatch(now)
+        self._actions.settle()
 
     # --- the queue ---
 
@@ -184,7 +190,7 @@ class Sharing:
         """Learn what others have changed since the last time."""
         again, self._again = self._again, set()
 
-        def look(registry: PostgresJobRegistry) -> tuple[Changes, list[JobRecord]]:
+        def look(registry: SharedRegistry) -> tuple[Changes, list[JobRecord]]:
             found = [record for job in again if (record := registry.find(job)) is not None]
             return registry.changes(self._seen), found
 
@@ -194,47 +200,45 @@ class Sharing:
         now = self._clock.now()
         self._seen = changes.last
         for record in (*again, *changes.records):
-            self._board.learn(record, now)
+            self._scheduler.learn(record, now)
             if record.id in changes.unwanted:
-                self._board.cancel(record.id, now)
-            self._effects.callers.tell(record.id, News.LINES)
+                self._scheduler.cancel(record.id, now)
+            self._actions.waiters.tell(record.id, News.LINES)
             if record.has_ended:
-                self._effects.callers.tell(record.id, News.END, record)
-        self._board.keep_only(changes.ids)
-        self._board.dispatch(now)
-        self._effects.settle()
+                self._actions.waiters.tell(record.id, News.END, record)
+        self._scheduler.keep_only(changes.ids)
+        self._scheduler.dispatch(now)
+        self._actions.settle()
 
-    def refuse(self, work: Work) -> None:
+    def refuse(self, action: Action) -> None:
         """Another instance was quicker: look what it did."""
-        record = work.record
-        self._board.withdraw(work)
+        record = action.record
+        self._scheduler.withdraw(action)
         if JobState.CANCELLED in (record.state, record.ends_as):
             self.ask_to_cancel(record)
-        elif not isinstance(work.then, Submit) and record.holder == self._instance:
+        elif not isinstance(action.then, Submit) and record.holder == self._instance:
             # Others have taken over what is still running here.
-            for runner in self._effects.runners.values():
+            for runner in self._actions.runners.values():
                 runner.cancel(record.id, record.attempt, reason="cancelled")
         self._again.add(record.id)
         self._bell.set()
 
     async def _listen(self) -> None:
-        from nebula.extras.postgres_listener import PostgresListener
-
         while True:
             try:
-                listen = partial(PostgresListener, self._database, self._registry.schema)
+                listen = partial(self._database.listener, self._registry)
                 with await call_in_daemon(listen) as listener:
                     # What came before that was not heard.
                     self._bell.set()
                     while True:
-                        told = await listener.wait(lambda: self._registry.backend)
+                        told = await listener.wait()
                         for job in told.grown:
-                            self._effects.callers.tell(job, News.LINES)
+                            self._actions.waiters.tell(job, News.LINES)
                         if told.has_changes:
                             self._bell.set()
             except RegistryAway as error:
                 _log.info("news of jobs not heard, looking now and then", error=str(error))
             await anyio.sleep(_RETRY_SECONDS)
 
-    async def _do(self, do: Callable[[PostgresJobRegistry], _T], then: Callable[[_T], None]) -> None:
-        await self._effects.do(lambda _registry: do(self._registry), then)
+    async def _do(self, do: Callable[[SharedRegistry], _T], then: Callable[[_T], None]) -> None:
+        await self._actions.do(lambda _registry: do(self._registry), then)

@@ -1,32 +1,29 @@
-"""The verbs by which callers look at jobs, end them and have them run again.
+"""Management verbs: `job.*`, by which callers look at jobs, cancel them and run them again.
 
-They never wait for a job, but for `job.wait` and, where they are told to, `job.result` and `job.log`.
+Only `job.wait` waits for a job, and `job.result` and `job.log` if they get a `timeout`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
 from nebula.rpc.contract.context import Request
-from nebula.rpc.contract.verbs import Verb, VerbOptions
+from nebula.rpc.contract.verbs import Verb, VerbOptions, is_open_to
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.identifiers import unqualified
-from nebula.rpc.jobs.model.job_json import listed_job, result_of, shown
-from nebula.rpc.jobs.model.record import JobRecord
+from nebula.rpc.jobs.model.record import MAX_LOG_LINES, JobRecord
 from nebula.rpc.jobs.model.states import JobState
-from nebula.rpc.jobs.registry.registry import MAX_LOG_LINES, JobFilter
+from nebula.rpc.jobs.model.status import listed_job, result_of, shown
+from nebula.rpc.jobs.registry.job_filter import JobFilter
 from nebula.rpc.jobs.results.pages import MOST_ROWS
 from nebula.rpc.jobs.results.tables import Form
 from nebula.rpc.jobs.service.engine_verbs import EngineVerbs
-from nebula.rpc.jobs.service.rerunning import rerun
+from nebula.rpc.jobs.service.service import JobService
 from nebula.rpc.wire.envelope import SUCCESS
-
-if TYPE_CHECKING:
-    from nebula.rpc.jobs.service.service import JobService
 
 __all__ = ["management_verbs"]
 
@@ -55,7 +52,7 @@ def management_verbs(service: JobService) -> list[Verb]:
         "job.rerun": jobs.rerun,
         **EngineVerbs(service).named(),
     }
-    # A job that is run again is answered like one that is asked for at first.
+    # A job that is run again gets the same reply as a new one.
     responses = {"job.rerun": SUCCESS}
     return [
         Verb(function, VerbOptions(name=name, response=responses.get(name)))
@@ -77,13 +74,13 @@ class _JobVerbs:
             lines: of its log, the last ones.
         """
         ulid = (await self._find(job, request)).id
-        record, log = await self._service.inquiries.log(ulid, lines, None, 0.0)
+        record, log = await self._service.queries.log(ulid, lines, None, 0.0)
         status = self._service.status(record)
         return shown(self._service.name, record, status, log)
 
     async def rerun(self, job: str, request: Request) -> dict[str, Any]:
         """Run a job again: a new job with its parameters, whose options are this request's own."""
-        return await rerun(self._service, request, await self._find(job))
+        return await _rerun(self._service, request, await self._find(job))
 
     async def status(self, job: str) -> dict[str, Any]:
         """Tell how a job is: state, progress, note, position in the queue, error."""
@@ -118,7 +115,7 @@ class _JobVerbs:
         chosen = JobFilter(states, verb, owner, since, until, text, prefix)
         ulid = None if before is None else self._ulid(before)
         if ulid is not None:
-            await self._service.inquiries.find(ulid)
+            await self._service.queries.find(ulid)
         # One more, by which is known whether there are more.
         records = await self._service.read(lambda registry: registry.page(chosen, limit + 1, ulid))
         name, status = self._service.name, self._service.status
@@ -160,7 +157,7 @@ class _JobVerbs:
             page: `next` of the previous answer, for the following rows; null on the last page.
             form: of `data`: `json`, or `arrow` for an Arrow IPC stream in base64.
         """
-        record = await self._service.inquiries.ended(
+        record = await self._service.queries.ended(
             self._ulid(job),
             _in_time(request, timeout or 0.0),
             # Who may not have it hears that at once.
@@ -187,7 +184,7 @@ class _JobVerbs:
         """End a job. The answer is its status now: `cancelling`, or how it has ended."""
         record = await self._find(job, request)
         self._service.cancel(record)
-        return self._service.status(await self._service.inquiries.find(record.id)).to_json()
+        return self._service.status(await self._service.queries.find(record.id)).to_json()
 
     async def log(
         self,
@@ -208,7 +205,7 @@ class _JobVerbs:
                 the answer: it has ended, and there is no line after these.
         """
         ulid = (await self._find(job, request)).id
-        found = await self._service.inquiries.log(ulid, limit, after, _in_time(request, timeout))
+        found = await self._service.queries.log(ulid, limit, after, _in_time(request, timeout))
         lines = found.lines
         return {
             "lines": [line._asdict() for line in lines],
@@ -220,7 +217,7 @@ class _JobVerbs:
         self, job: str, request: Request, timeout: Annotated[float, Field(ge=0)] = _LONGEST_WAIT
     ) -> dict[str, Any]:
         """Answer with a job's status once it has ended, or after `timeout` seconds (25 at most)."""
-        record = await self._service.inquiries.ended(self._ulid(job), _in_time(request, timeout))
+        record = await self._service.queries.ended(self._ulid(job), _in_time(request, timeout))
         return self._service.status(record).to_json()
 
     def _ulid(self, job: str) -> str:
@@ -234,7 +231,7 @@ class _JobVerbs:
 
     async def _find(self, job: str, request: Request | None = None) -> JobRecord:
         """The record of a job; with a request, only for whoever started it."""
-        record = await self._service.inquiries.find(self._ulid(job))
+        record = await self._service.queries.find(self._ulid(job))
         if request is not None:
             _require_open(record, request)
         return record
@@ -250,3 +247,26 @@ def _in_time(request: Request, timeout: float) -> float:
     seconds = min(timeout, _LONGEST_WAIT)
     # An answer that comes too late is no answer.
     return seconds if request.remaining is None else min(seconds, request.remaining * 0.9)
+
+
+async def _rerun(service: JobService, request: Request, record: JobRecord) -> dict[str, Any]:
+    """Take on a job with the parameters of a known one, validated and checked again, for its owner.
+
+    Its options are the request's own: nothing but the parameters is taken over. Whose job it is could read
+    them in it, so nobody gets a job with another's.
+
+    Returns:
+        as `JobService.accept`.
+
+    Raises:
+        VerbError: as `JobService.accept`; `unknown-verb`, `not-allowed`.
+    """
+    declared = service.declared(record.verb)
+    if declared is None:
+        raise VerbError("unknown-verb", f"{service.name} has no job {record.verb!r} any more")
+    (verb, allow), asker = declared, request.principal
+    if not is_open_to(allow, asker):
+        raise VerbError("not-allowed", f"{asker or 'nobody known'} may not call {verb.name}")
+    if not record.is_open_to(asker):
+        raise VerbError("not-allowed", f"job {record.id} belongs to another principal")
+    return await service.accept(request, verb, verb.signature.bind(record.parameters), rerun_of=record.id)

@@ -1,4 +1,4 @@
-"""How callers learn of the jobs of one instance: found, waited for, read about."""
+"""Job queries: records, ends and logs of jobs, for the management verbs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import JobRecord, LogLine
 from nebula.rpc.jobs.registry.registry import JobRegistry
-from nebula.rpc.jobs.scheduler.waiters import Callers, News
 from nebula.rpc.jobs.service.other_instances import OtherInstances
+from nebula.rpc.jobs.service.waiters import News, Waiters
 
-__all__ = ["Inquiries", "Logged"]
+__all__ = ["JobQueries", "Logged"]
 
 _T = TypeVar("_T")
 
@@ -30,7 +30,7 @@ class _Read(Protocol):
     def __call__(self, read: Callable[[JobRegistry], _T], /) -> Awaitable[_T]: ...
 
 
-class Inquiries:
+class JobQueries:
     """Looks jobs up.
 
     Args:
@@ -56,7 +56,7 @@ class Inquiries:
     ) -> None:
         self._service, self._read, self._flush, self._others = service, read, flush, others
         self._open_record, self._limits = open_record, limits
-        self.callers = Callers(limits.max_waiting)
+        self.waiters = Waiters(limits.max_waiting)
 
     async def find(self, ulid: str) -> JobRecord:
         """The record of a job of this instance, with all that was decided of it before.
@@ -86,7 +86,7 @@ class Inquiries:
             return found.has_ended or is_enough(found)
 
         # One that is open is not looked up before its end is told: its caller asks while it begins.
-        return await self.callers.wait(ulid, News.END, look, suffices, seconds, self._open_record(ulid))
+        return await self.waiters.wait(ulid, News.END, look, suffices, seconds, self._open_record(ulid))
 
     async def log(self, ulid: str, limit: int, after: int | None, seconds: float) -> Logged:
         """Lines of a job's log, see `JobRegistry.lines`. Raises as `find`.
@@ -101,7 +101,7 @@ class Inquiries:
         def is_enough(found: Logged) -> bool:
             return found.record.has_ended or bool(found.lines)
 
-        return await self.callers.wait(ulid, News.LINES, look, is_enough, seconds)
+        return await self.waiters.wait(ulid, News.LINES, look, is_enough, seconds)
 
     def _unknown(self, ulid: str) -> str:
         days, most = self._limits.keep_for / 86400, self._limits.keep_jobs

@@ -1,4 +1,4 @@
-"""What runners tell, brought to the board with the time at which it came."""
+"""Listener of the runners: passes their events to the scheduler, with the time."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from nebula.rpc.contract.job_runner import (
     Progress,
 )
 from nebula.rpc.jobs.model.record import whose
-from nebula.rpc.jobs.scheduler.board import JobBoard
-from nebula.rpc.jobs.scheduler.work import Moment
+from nebula.rpc.jobs.scheduler.actions import Moment
+from nebula.rpc.jobs.scheduler.scheduler import Scheduler
 
-__all__ = ["BoardListener"]
+__all__ = ["RunnerListener"]
 
 _log = get_logger(__name__)
 
 
-class BoardListener(JobListener):
+class RunnerListener(JobListener):
     """The `JobListener` of a service's runners.
 
     Args:
@@ -34,8 +34,8 @@ class BoardListener(JobListener):
         settle: called after each call: the board has work.
     """
 
-    def __init__(self, board: JobBoard, now: Callable[[], Moment], settle: Callable[[], None]) -> None:
-        self._board, self._now, self._settle = board, now, settle
+    def __init__(self, scheduler: Scheduler, now: Callable[[], Moment], settle: Callable[[], None]) -> None:
+        self._scheduler, self._now, self._settle = scheduler, now, settle
 
     async def run(
         self,
@@ -63,41 +63,41 @@ class BoardListener(JobListener):
 
     def on_starting(self, job: str, attempt: int, incarnation: str) -> None:
         """See `JobListener`."""
-        self._board.starting((job, attempt), incarnation)
+        self._scheduler.starting((job, attempt), incarnation)
 
     def on_started(self, job: str, attempt: int) -> None:
         """See `JobListener`."""
-        self._board.started((job, attempt), self._now())
+        self._scheduler.started((job, attempt), self._now())
         self._settle()
 
     def on_progress(self, job: str, attempt: int, progress: Progress) -> None:
         """See `JobListener`."""
-        self._board.progress((job, attempt), progress, self._now())
+        self._scheduler.progress((job, attempt), progress, self._now())
         self._settle()
 
     def on_done(self, job: str, attempt: int, result: JobOutput) -> None:
         """See `JobListener`."""
-        self._board.done((job, attempt), result, self._now())
+        self._scheduler.done((job, attempt), result, self._now())
         self._settle()
 
     def on_failed(self, job: str, attempt: int, failure: JobFailure) -> None:
         """See `JobListener`."""
-        self._board.failed((job, attempt), failure, self._now())
+        self._scheduler.failed((job, attempt), failure, self._now())
         self._settle()
 
     def on_cancelled(self, job: str, attempt: int, *, slots_free: bool) -> None:
         """See `JobListener`."""
-        self._board.cancelled((job, attempt), self._now(), slots_free=slots_free)
+        self._scheduler.cancelled((job, attempt), self._now(), slots_free=slots_free)
         self._settle()
 
     def on_slots_free(self, job: str, attempt: int) -> None:
         """See `JobListener`."""
-        self._board.slots_free((job, attempt), self._now())
+        self._scheduler.slots_free((job, attempt), self._now())
         self._settle()
 
     def on_lost(self, job: str, attempt: int, reason: str, *, code: str = ENGINE_LOST) -> None:
         """See `JobListener`."""
-        record = self._board.running((job, attempt))
+        record = self._scheduler.running((job, attempt))
         if record is not None:
             _log.warning(
                 "job lost",
@@ -108,10 +108,10 @@ class BoardListener(JobListener):
                 reason=reason,
                 **whose(record),
             )
-        self._board.lost((job, attempt), reason, self._now(), code=code)
+        self._scheduler.lost((job, attempt), reason, self._now(), code=code)
         self._settle()
 
     def on_log(self, job: str, attempt: int, text: str) -> None:
         """See `JobListener`."""
-        self._board.log((job, attempt), text, self._now())
+        self._scheduler.log((job, attempt), text, self._now())
         self._settle()

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from nebula.rpc.contract.job_runner import JobFailure, JobOutput, Progress, TaskCounts
+from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.states import JobState, require_transition
-from nebula.rpc.jobs.scheduler.board import JobBoard
-from nebula.rpc.jobs.scheduler.work import Cancel, Ended, Keep, Moment, Submit, Work
-from nebula.rpc.jobs.service.verb import JobVerb
+from nebula.rpc.jobs.scheduler.actions import Action, Cancel, Ended, Keep, Moment, Submit
+from nebula.rpc.jobs.scheduler.scheduler import Scheduler
+from nebula.rpc.jobs.service.status_publisher import waits_for
 from tests.rpc.jobs.harness import count
 
 _CAPACITY = 2
@@ -33,35 +34,35 @@ class Table:
             "keyed": JobVerb("keyed", count),
         }
         self.left: list[str] = []
-        self.board = JobBoard(
+        self.scheduler = Scheduler(
             self.verbs, lambda engine: _CAPACITY, cancel_grace=_GRACE, left_to_others=lambda: self.left
         )
         self.moved: list[str] = []
         self.now = Moment(5000.0, 100.0)
         self.told: list[JobRecord] = []
-        self.effects: list[Submit | Cancel] = []
+        self.actions: list[Submit | Cancel] = []
         self.lines: list[str] = []
         self.ended: list[str] = []
 
     def add(self, number: int, verb: str = "count", **fields: Any) -> str:
         record = JobRecord(id=f"j{number}", verb=verb, parameters=None, accepted_at=float(number))
-        self.board.add(replace(record, **fields), self.now)
+        self.scheduler.add(replace(record, **fields), self.now)
         return record.id
 
     def dispatch(self) -> None:
-        self.board.dispatch(self.now)
+        self.scheduler.dispatch(self.now)
         self.work()
 
     def run(self, number: int = 1, **fields: Any) -> tuple[str, int]:
         """A job that runs."""
         key = self.add(number, **fields), fields.get("attempt", 1)
         self.dispatch()
-        self.board.started(key, self.now)
+        self.scheduler.started(key, self.now)
         self.work()
         return key
 
-    def work(self) -> list[Work]:
-        works = self.board.take_work()
+    def work(self) -> list[Action]:
+        works = self.scheduler.take_actions()
         for work in works:
             self.lines += [line.text for line in work.lines]
             if work.keep is Keep.RECORD:
@@ -71,19 +72,19 @@ class Table:
             if isinstance(work.then, Ended):
                 self.ended.append(work.then.job)
             elif work.then is not None:
-                self.effects.append(work.then)
+                self.actions.append(work.then)
         return works
 
     def later(self, seconds: float) -> None:
         self.now = Moment(self.now.wall + seconds, self.now.steady + seconds)
-        self.board.advance(self.now)
+        self.scheduler.advance(self.now)
         self.work()
 
     def last(self, job: str = "j1") -> JobRecord:
         return [record for record in self.told if record.id == job][-1]
 
     def begun(self) -> list[str]:
-        return [effect.task.job for effect in self.effects if isinstance(effect, Submit)]
+        return [effect.task.job for effect in self.actions if isinstance(effect, Submit)]
 
 
 @pytest.fixture
@@ -96,13 +97,13 @@ def test_engine_gets_as_many_jobs_as_it_takes_and_the_next_when_one_ends(table: 
         table.add(number)
     table.dispatch()
     assert table.begun() == ["j1", "j2"]
-    assert [table.board.standing(job).position for job in ("j1", "j3", "j4")] == [None, 1, 2]
+    assert [table.scheduler.standing(job).position for job in ("j1", "j3", "j4")] == [None, 1, 2]
 
-    table.board.done(("j2", 1), JobOutput(), table.now)
+    table.scheduler.done(("j2", 1), JobOutput(), table.now)
     table.work()
 
     assert table.begun() == ["j1", "j2", "j3"]
-    assert table.board.standing("j4").position == 1
+    assert table.scheduler.standing("j4").position == 1
 
 
 def test_engines_do_not_wait_for_each_other(table: Table) -> None:
@@ -120,7 +121,7 @@ def test_higher_priority_goes_first_and_equals_by_age(table: Table) -> None:
     table.add(1, priority=1)
     table.add(4, priority=9)
 
-    assert [table.board.standing(job).position for job in ("j4", "j2", "j3", "j1")] == [1, 2, 3, 4]
+    assert [table.scheduler.standing(job).position for job in ("j4", "j2", "j3", "j1")] == [1, 2, 3, 4]
 
 
 def test_verb_with_a_limit_of_its_own_lets_others_pass(table: Table) -> None:
@@ -140,9 +141,9 @@ def test_jobs_with_one_exclusive_key_run_one_after_the_other_whatever_their_verb
     table.dispatch()
     assert table.begun() == ["j1", "j3", "j4"]
 
-    table.board.started(("j1", 1), table.now)
-    table.board.done(("j1", 1), JobOutput(), table.now)
-    table.board.done(("j3", 1), JobOutput(), table.now)
+    table.scheduler.started(("j1", 1), table.now)
+    table.scheduler.done(("j1", 1), JobOutput(), table.now)
+    table.scheduler.done(("j3", 1), JobOutput(), table.now)
     table.work()
 
     assert table.begun() == ["j1", "j3", "j4", "j2"]
@@ -151,12 +152,12 @@ def test_jobs_with_one_exclusive_key_run_one_after_the_other_whatever_their_verb
 def test_cancelled_job_keeps_its_exclusive_key_as_long_as_its_code_runs(table: Table) -> None:
     key = table.run(1, exclusive="/data/a")
     table.add(2, exclusive="/data/a")
-    table.board.cancel("j1", table.now)
+    table.scheduler.cancel("j1", table.now)
     table.later(_GRACE + 0.1)
     assert table.last("j1").state is JobState.CANCELLED
     assert table.begun() == ["j1"]
 
-    table.board.cancelled(key, table.now, slots_free=True)
+    table.scheduler.cancelled(key, table.now, slots_free=True)
     table.work()
 
     assert table.begun() == ["j1", "j2"]
@@ -170,14 +171,14 @@ def test_job_is_not_begun_before_its_time_and_then_by_its_priority(table: Table)
         table.add(number)
     table.dispatch()
     assert table.begun() == ["j3", "j4"]
-    assert [table.board.standing(job).position for job in ("j1", "j2", "j5")] == [None, None, 1]
-    assert table.board.queued == 3
+    assert [table.scheduler.standing(job).position for job in ("j1", "j2", "j5")] == [None, None, 1]
+    assert table.scheduler.queued == 3
     table.later(2.0)
-    assert table.board.next_due() == table.now.steady + 58.0
+    assert table.scheduler.next_due() == table.now.steady + 58.0
 
     table.later(58.0)
-    assert [table.board.standing(job).position for job in ("j1", "j2", "j5")] == [1, None, 2]
-    table.board.done(("j3", 1), JobOutput(), table.now)
+    assert [table.scheduler.standing(job).position for job in ("j1", "j2", "j5")] == [1, None, 2]
+    table.scheduler.done(("j3", 1), JobOutput(), table.now)
     table.work()
 
     assert table.begun() == ["j3", "j4", "j1"]
@@ -186,11 +187,11 @@ def test_job_is_not_begun_before_its_time_and_then_by_its_priority(table: Table)
 def test_job_that_waits_for_its_time_is_cancelled_or_expires_like_any_other(table: Table) -> None:
     for number in (1, 2):
         table.add(number, not_before=table.now.wall + 60.0, expires_at=table.now.wall + 30.0 * number)
-    table.board.cancel("j2", table.now)
+    table.scheduler.cancel("j2", table.now)
     table.later(31.0)
 
     assert [table.last(job).state for job in ("j1", "j2")] == [JobState.EXPIRED, JobState.CANCELLED]
-    assert table.board.queued == 0
+    assert table.scheduler.queued == 0
     table.later(60.0)
     assert table.begun() == []
 
@@ -201,29 +202,29 @@ def test_first_ones_of_a_line_are_told_where_they_stand_when_it_moves_and_not_to
     for number in range(1, 12):
         table.add(number)
     table.dispatch()
-    assert [table.board.standing(f"j{number}").position for number in (3, 11)] == [1, 9]
+    assert [table.scheduler.standing(f"j{number}").position for number in (3, 11)] == [1, 9]
     assert table.moved == []
 
     for number in (1, 2):
-        table.board.done((f"j{number}", 1), JobOutput(), table.now)
+        table.scheduler.done((f"j{number}", 1), JobOutput(), table.now)
     table.work()
     assert table.moved == []
     # Time, and nothing else.
     table.later(2.0)
 
     assert table.moved == ["j5", "j6", "j7", "j8", "j9"]
-    assert table.board.standing("j5").position == 1
-    assert table.board.next_due() is None
+    assert table.scheduler.standing("j5").position == 1
+    assert table.scheduler.next_due() is None
 
 
 def test_status_of_a_waiting_job_leaves_what_its_log_is_to_get(table: Table) -> None:
     for number in range(1, 5):
         table.add(number)
     table.dispatch()
-    table.board._note_line(table.board._open["j4"], "kept", table.now)
-    table.board.done(("j1", 1), JobOutput(), table.now)
-    table.board.advance(Moment(table.now.wall + 2.0, table.now.steady + 2.0))
-    table.board.cancel("j4", table.now)
+    table.scheduler._note_line(table.scheduler._open["j4"], "kept", table.now)
+    table.scheduler.done(("j1", 1), JobOutput(), table.now)
+    table.scheduler.advance(Moment(table.now.wall + 2.0, table.now.steady + 2.0))
+    table.scheduler.cancel("j4", table.now)
     works = [work for work in table.work() if work.record.id == "j4"]
 
     assert [work.keep for work in works] == [Keep.NOTHING, Keep.RECORD]
@@ -237,7 +238,7 @@ def test_job_that_waits_says_what_for(table: Table) -> None:
     table.add(4, "lone")
     table.add(5, not_before=4_000_000_000.0)
     table.dispatch()
-    notes = [table.board.standing(f"j{number}").note("reports") for number in range(1, 6)]
+    notes = [waits_for(table.scheduler.standing(f"j{number}"), "reports") for number in range(1, 6)]
 
     assert notes == [
         "",
@@ -254,7 +255,7 @@ def test_what_cannot_run_here_is_left_to_others_as_long_as_they_can(table: Table
     table.add(2, "lone")
     table.dispatch()
     assert table.begun() == ["j2"]
-    assert table.board.standing("j1").reason.startswith("waits for another instance")
+    assert table.scheduler.standing("j1").reason.startswith("waits for another instance")
 
     table.left = []
     table.dispatch()
@@ -264,7 +265,7 @@ def test_what_cannot_run_here_is_left_to_others_as_long_as_they_can(table: Table
 
 def test_job_is_written_as_starting_before_it_is_handed_over(table: Table) -> None:
     table.add(1, timeout=9.0)
-    table.board.dispatch(table.now)
+    table.scheduler.dispatch(table.now)
     (work,) = table.work()
 
     assert (work.record.state, work.record.seq) == (JobState.STARTING, 2)
@@ -275,8 +276,8 @@ def test_job_is_written_as_starting_before_it_is_handed_over(table: Table) -> No
 def test_progress_never_falls_and_is_not_complete_before_the_end(table: Table) -> None:
     key = table.run(progress_every=0.0)
     for fraction in (0.2, 0.1, None, 0.5, -3.0, 1.0, 7.0):
-        table.board.progress(key, Progress(fraction, note=f"{fraction}"), table.now)
-    table.board.done(key, JobOutput(), table.now)
+        table.scheduler.progress(key, Progress(fraction, note=f"{fraction}"), table.now)
+    table.scheduler.done(key, JobOutput(), table.now)
     table.work()
 
     assert [record.progress for record in table.told][2:] == [0.2, 0.2, 0.2, 0.5, 0.5, 0.99, 0.99, 1.0]
@@ -287,10 +288,10 @@ def test_progress_is_told_at_most_so_often_and_the_latest_of_it(table: Table) ->
     told = len(table.told)
     for step in range(1, 16):
         table.now = Moment(table.now.wall + 0.125, table.now.steady + 0.125)
-        table.board.progress(key, Progress(step / 100, tasks=TaskCounts(step, 100, 2)), table.now)
+        table.scheduler.progress(key, Progress(step / 100, tasks=TaskCounts(step, 100, 2)), table.now)
         table.work()
     assert len(table.told) == told
-    assert table.board.next_due() == 102.0
+    assert table.scheduler.next_due() == 102.0
 
     table.later(0.125)
 
@@ -300,8 +301,8 @@ def test_progress_is_told_at_most_so_often_and_the_latest_of_it(table: Table) ->
 
 def test_change_of_state_tells_the_progress_that_waited(table: Table) -> None:
     key = table.run()
-    table.board.progress(key, Progress(0.3, note="reading", step=(1, 2, "read")), table.now)
-    table.board.cancel("j1", table.now)
+    table.scheduler.progress(key, Progress(0.3, note="reading", step=(1, 2, "read")), table.now)
+    table.scheduler.cancel("j1", table.now)
     table.work()
 
     assert table.last().state is JobState.CANCELLING
@@ -311,7 +312,7 @@ def test_change_of_state_tells_the_progress_that_waited(table: Table) -> None:
 def test_same_progress_is_not_told_again(table: Table) -> None:
     key = table.run(progress_every=0.0)
     for _ in range(3):
-        table.board.progress(key, Progress(0.3), table.now)
+        table.scheduler.progress(key, Progress(0.3), table.now)
         table.work()
 
     assert [record.progress for record in table.told] == [None, None, 0.3]
@@ -321,7 +322,7 @@ def test_waiting_job_is_cancelled_at_once_and_never_handed_over(table: Table) ->
     for number in (1, 2, 3):
         table.add(number)
     table.dispatch()
-    table.board.cancel("j3", table.now)
+    table.scheduler.cancel("j3", table.now)
     table.work()
 
     assert table.last("j3").state is JobState.CANCELLED
@@ -335,14 +336,14 @@ def test_job_in_work_is_cancelled_when_its_runner_says_so(table: Table, state: J
     key = table.add(1), 1
     table.dispatch()
     if state is JobState.RUNNING:
-        table.board.started(key, table.now)
-    table.board.cancel("j1", table.now)
-    table.board.cancel("j1", table.now)
+        table.scheduler.started(key, table.now)
+    table.scheduler.cancel("j1", table.now)
+    table.scheduler.cancel("j1", table.now)
     table.work()
     assert table.last().state is JobState.CANCELLING
-    assert table.effects[1:] == [Cancel("spark", "j1", 1, "cancelled")]
+    assert table.actions[1:] == [Cancel("spark", "j1", 1, "cancelled")]
 
-    table.board.cancelled(key, table.now, slots_free=True)
+    table.scheduler.cancelled(key, table.now, slots_free=True)
     table.work()
 
     assert (table.last().state, table.last().note) == (JobState.CANCELLED, "")
@@ -350,8 +351,8 @@ def test_job_in_work_is_cancelled_when_its_runner_says_so(table: Table, state: J
 
 def test_job_that_ended_before_the_cancel_reached_it_has_its_result(table: Table) -> None:
     key = table.run()
-    table.board.cancel("j1", table.now)
-    table.board.done(key, JobOutput(value=3), table.now)
+    table.scheduler.cancel("j1", table.now)
+    table.scheduler.done(key, JobOutput(value=3), table.now)
     table.work()
 
     assert (table.last().state, table.last().output) == (JobState.DONE, JobOutput(value=3))
@@ -359,8 +360,8 @@ def test_job_that_ended_before_the_cancel_reached_it_has_its_result(table: Table
 
 def test_job_that_fails_while_it_is_cancelled_has_failed(table: Table) -> None:
     key = table.run()
-    table.board.cancel("j1", table.now)
-    table.board.failed(key, JobFailure("data", "bad row"), table.now)
+    table.scheduler.cancel("j1", table.now)
+    table.scheduler.failed(key, JobFailure("data", "bad row"), table.now)
     table.work()
 
     assert table.last().state is JobState.FAILED
@@ -369,13 +370,13 @@ def test_job_that_fails_while_it_is_cancelled_has_failed(table: Table) -> None:
 def test_cancelled_job_holds_its_place_until_its_resources_are_free(table: Table) -> None:
     keys = [table.run(1), table.run(2)]
     table.add(3)
-    table.board.cancel("j1", table.now)
-    table.board.cancelled(keys[0], table.now, slots_free=False)
+    table.scheduler.cancel("j1", table.now)
+    table.scheduler.cancelled(keys[0], table.now, slots_free=False)
     table.work()
     assert (table.last("j1").state, table.begun()) == (JobState.CANCELLED, ["j1", "j2"])
     assert "free soon" in table.last("j1").note
 
-    table.board.slots_free(keys[0], table.now)
+    table.scheduler.slots_free(keys[0], table.now)
     released, _ = table.work()
 
     assert table.begun() == ["j1", "j2", "j3"]
@@ -389,7 +390,7 @@ def test_code_that_does_not_stop_is_called_cancelled_after_its_grace_and_keeps_i
     key = table.run(1)
     table.run(2)
     table.add(3)
-    table.board.cancel("j1", table.now)
+    table.scheduler.cancel("j1", table.now)
     table.later(_GRACE - 0.1)
     assert table.last("j1").state is JobState.CANCELLING
     table.later(0.2)
@@ -397,7 +398,7 @@ def test_code_that_does_not_stop_is_called_cancelled_after_its_grace_and_keeps_i
     assert any("did not stop" in line for line in table.lines)
     assert table.begun() == ["j1", "j2"]
 
-    table.board.cancelled(key, table.now, slots_free=True)
+    table.scheduler.cancelled(key, table.now, slots_free=True)
     table.work()
 
     assert table.begun() == ["j1", "j2", "j3"]
@@ -409,9 +410,9 @@ def test_run_that_takes_too_long_times_out(table: Table) -> None:
     assert table.last().state is JobState.RUNNING
     table.later(0.2)
     assert table.last().state is JobState.CANCELLING
-    assert table.effects[-1] == Cancel("spark", "j1", 1, "timed-out")
+    assert table.actions[-1] == Cancel("spark", "j1", 1, "timed-out")
 
-    table.board.cancelled(key, table.now, slots_free=True)
+    table.scheduler.cancelled(key, table.now, slots_free=True)
     table.work()
 
     assert table.last().state is JobState.TIMED_OUT
@@ -422,7 +423,7 @@ def test_time_limit_counts_from_the_start_of_the_code(table: Table) -> None:
     key = table.add(1, timeout=60.0), 1
     table.dispatch()
     table.later(300.0)
-    table.board.started(key, table.now)
+    table.scheduler.started(key, table.now)
     table.later(59.0)
 
     assert table.last().state is JobState.RUNNING
@@ -434,7 +435,7 @@ def test_job_whose_turn_does_not_come_in_time_expires(table: Table) -> None:
     table.add(3, expires_at=table.now.wall + 30.0)
     table.dispatch()
     table.later(29.0)
-    assert table.board.standing("j3").position == 1
+    assert table.scheduler.standing("j3").position == 1
     table.later(2.0)
 
     assert table.last("j3").state is JobState.EXPIRED
@@ -450,7 +451,7 @@ def test_job_that_has_begun_does_not_expire(table: Table) -> None:
 
 def test_lost_job_is_lost_unless_its_verb_lets_it_run_again(table: Table) -> None:
     key = table.run()
-    table.board.lost(key, "the engine died", table.now)
+    table.scheduler.lost(key, "the engine died", table.now)
     table.work()
 
     assert table.last().state is JobState.LOST
@@ -460,26 +461,26 @@ def test_lost_job_is_lost_unless_its_verb_lets_it_run_again(table: Table) -> Non
 def test_lost_job_runs_again_as_another_attempt_as_often_as_its_verb_says() -> None:
     table = Table(on_lost="rerun", retries=2)
     key = table.run()
-    table.board.progress(key, Progress(0.5), table.now)
+    table.scheduler.progress(key, Progress(0.5), table.now)
     for attempt in (1, 2):
-        table.board.lost(("j1", attempt), "the engine died", table.now)
-        table.board.started(("j1", attempt + 1), table.now)
+        table.scheduler.lost(("j1", attempt), "the engine died", table.now)
+        table.scheduler.started(("j1", attempt + 1), table.now)
         table.work()
         assert (table.last().state, table.last().attempt) == (JobState.RUNNING, attempt + 1)
         assert table.last().progress == 0.5
-    table.board.lost(("j1", 3), "the engine died", table.now)
+    table.scheduler.lost(("j1", 3), "the engine died", table.now)
     table.work()
 
     assert table.last().state is JobState.LOST
-    assert [task.task.attempt for task in table.effects if isinstance(task, Submit)] == [1, 2, 3]
+    assert [task.task.attempt for task in table.actions if isinstance(task, Submit)] == [1, 2, 3]
 
 
 def test_failure_that_its_verb_names_is_run_again_later_and_later_until_its_retries_are_used() -> None:
     table = Table(retry_on=("worker-crashed", "rate-limited"), retry_delay=5.0, retries=2)
     table.run()
     for attempt, delay in ((1, 5.0), (2, 10.0)):
-        table.board.started(("j1", attempt), table.now)
-        table.board.failed(("j1", attempt), JobFailure("rate-limited", "slowly"), table.now)
+        table.scheduler.started(("j1", attempt), table.now)
+        table.scheduler.failed(("j1", attempt), JobFailure("rate-limited", "slowly"), table.now)
         table.work()
         assert (table.last().state, table.last().attempt) == (JobState.QUEUED, attempt + 1)
         assert table.last().note == "to be run again: rate-limited: slowly"
@@ -487,7 +488,7 @@ def test_failure_that_its_verb_names_is_run_again_later_and_later_until_its_retr
         assert len(table.begun()) == attempt
         table.later(0.2)
         assert len(table.begun()) == attempt + 1
-    table.board.failed(("j1", 3), JobFailure("rate-limited", "slowly"), table.now)
+    table.scheduler.failed(("j1", 3), JobFailure("rate-limited", "slowly"), table.now)
     table.work()
 
     assert (table.last().state, table.last().error) == (JobState.FAILED, JobFailure("rate-limited", "slowly"))
@@ -496,9 +497,9 @@ def test_failure_that_its_verb_names_is_run_again_later_and_later_until_its_retr
 def test_other_failures_are_final_and_so_is_that_of_a_job_to_be_cancelled() -> None:
     table = Table(retry_on=("worker-crashed",))
     other, wanted = table.run(1), table.run(2)
-    table.board.failed(other, JobFailure("data", "bad row"), table.now)
-    table.board.cancel("j2", table.now)
-    table.board.failed(wanted, JobFailure("worker-crashed", "gone"), table.now)
+    table.scheduler.failed(other, JobFailure("data", "bad row"), table.now)
+    table.scheduler.cancel("j2", table.now)
+    table.scheduler.failed(wanted, JobFailure("worker-crashed", "gone"), table.now)
     table.work()
 
     assert [table.last(job).state for job in ("j1", "j2")] == [JobState.FAILED, JobState.FAILED]
@@ -507,7 +508,7 @@ def test_other_failures_are_final_and_so_is_that_of_a_job_to_be_cancelled() -> N
 def test_loss_that_is_to_be_retried_waits_as_a_failure_does() -> None:
     table = Table(retry_on=("engine-lost",), retry_delay=5.0)
     key = table.run()
-    table.board.lost(key, "the engine died", table.now)
+    table.scheduler.lost(key, "the engine died", table.now)
     table.work()
     assert (table.last().state, table.last().not_before) == (JobState.QUEUED, table.now.wall + 5.0)
     table.later(5.0)
@@ -520,11 +521,11 @@ def test_loss_that_is_to_be_retried_waits_as_a_failure_does() -> None:
 def test_retry_on_either_code_of_a_dead_engine_is_one_policy_for_both(named: str, code: str) -> None:
     table = Table(retry_on=(named,), retry_delay=5.0)
     key = table.run()
-    table.board.lost(key, "the JVM died", table.now, code=code)
+    table.scheduler.lost(key, "the JVM died", table.now, code=code)
     table.work()
     assert table.last().state is JobState.QUEUED
     table.later(5.0)
-    table.board.lost(("j1", 2), "the JVM died", table.now, code=code)
+    table.scheduler.lost(("j1", 2), "the JVM died", table.now, code=code)
     table.work()
 
     assert (table.last().state, table.last().error) == (JobState.LOST, JobFailure(code, "the JVM died"))
@@ -533,7 +534,7 @@ def test_retry_on_either_code_of_a_dead_engine_is_one_policy_for_both(named: str
 def test_job_whose_own_code_ran_out_of_memory_is_not_retried_as_one_whose_engine_was_lost() -> None:
     table = Table(retry_on=("engine-lost",), on_lost="rerun")
     key = table.run()
-    table.board.failed(key, JobFailure("out-of-memory", "the engine ran out of memory"), table.now)
+    table.scheduler.failed(key, JobFailure("out-of-memory", "the engine ran out of memory"), table.now)
     table.work()
 
     assert table.last().state is JobState.FAILED
@@ -548,8 +549,8 @@ def test_delay_between_attempts_has_a_limit() -> None:
 def test_lost_job_that_was_being_cancelled_is_cancelled_and_not_run_again() -> None:
     table = Table(on_lost="rerun")
     key = table.run()
-    table.board.cancel("j1", table.now)
-    table.board.lost(key, "the engine died", table.now)
+    table.scheduler.cancel("j1", table.now)
+    table.scheduler.lost(key, "the engine died", table.now)
     table.work()
 
     assert table.last().state is JobState.CANCELLED
@@ -559,16 +560,16 @@ def test_lost_job_that_was_being_cancelled_is_cancelled_and_not_run_again() -> N
 def test_what_an_earlier_attempt_still_says_is_not_heard() -> None:
     table = Table(on_lost="rerun")
     old = table.run()
-    table.board.lost(old, "the engine died", table.now)
-    table.board.started(("j1", 2), table.now)
+    table.scheduler.lost(old, "the engine died", table.now)
+    table.scheduler.started(("j1", 2), table.now)
     table.work()
     before = len(table.told)
 
-    table.board.progress(old, Progress(0.9), table.now)
-    table.board.done(old, JobOutput(value="old"), table.now)
-    table.board.failed(old, JobFailure("job", "old"), table.now)
-    table.board.cancelled(old, table.now, slots_free=True)
-    table.board.log(old, "old", table.now)
+    table.scheduler.progress(old, Progress(0.9), table.now)
+    table.scheduler.done(old, JobOutput(value="old"), table.now)
+    table.scheduler.failed(old, JobFailure("job", "old"), table.now)
+    table.scheduler.cancelled(old, table.now, slots_free=True)
+    table.scheduler.log(old, "old", table.now)
     table.later(5.0)
 
     assert len(table.told) == before
@@ -576,7 +577,7 @@ def test_what_an_earlier_attempt_still_says_is_not_heard() -> None:
 
 def test_job_that_its_engine_ended_unasked_is_lost(table: Table) -> None:
     key = table.run()
-    table.board.cancelled(key, table.now, slots_free=True)
+    table.scheduler.cancelled(key, table.now, slots_free=True)
     table.work()
 
     assert table.last().state is JobState.LOST
@@ -584,7 +585,9 @@ def test_job_that_its_engine_ended_unasked_is_lost(table: Table) -> None:
 
 def test_failure_is_one_line_for_its_caller_and_a_trace_for_the_log(table: Table) -> None:
     key = table.run()
-    table.board.failed(key, JobFailure("job", "first\n  second " + "x" * 1000, trace="Traceback…"), table.now)
+    table.scheduler.failed(
+        key, JobFailure("job", "first\n  second " + "x" * 1000, trace="Traceback…"), table.now
+    )
     table.work()
 
     error = table.last().error
@@ -598,7 +601,7 @@ def test_failure_is_one_line_for_its_caller_and_a_trace_for_the_log(table: Table
 def test_lines_of_a_log_are_written_together_and_soon(table: Table) -> None:
     key = table.run()
     for number in range(5):
-        table.board.log(key, f"line {number}", table.now)
+        table.scheduler.log(key, f"line {number}", table.now)
     assert table.work() == []
     told = len(table.told)
     table.later(0.6)
@@ -610,7 +613,7 @@ def test_lines_of_a_log_are_written_together_and_soon(table: Table) -> None:
 def test_job_that_logs_without_end_costs_bounded_memory(table: Table) -> None:
     key = table.run()
     for number in range(5000):
-        table.board.log(key, f"{number} " + "x" * 10_000, table.now)
+        table.scheduler.log(key, f"{number} " + "x" * 10_000, table.now)
     table.later(0.6)
 
     assert len(table.lines) == 1000
@@ -621,8 +624,8 @@ def test_nothing_is_begun_after_stop() -> None:
     table = Table(on_lost="rerun")
     key = table.run()
     table.add(2)
-    table.board.stop()
-    table.board.lost(key, "the service stopped", table.now)
+    table.scheduler.stop()
+    table.scheduler.lost(key, "the service stopped", table.now)
     table.dispatch()
 
     assert (table.last("j1").state, table.last("j1").attempt) == (JobState.QUEUED, 2)
@@ -645,7 +648,7 @@ def test_nothing_is_begun_after_stop() -> None:
 def test_job_found_at_the_start_becomes(found: JobState, rerun: bool, becomes: JobState) -> None:
     table = Table(on_lost="rerun" if rerun else "fail")
     record = JobRecord(id="j1", verb="count", parameters=None, accepted_at=1.0, state=found, seq=5)
-    table.board.recover(record, table.now)
+    table.scheduler.recover(record, table.now)
     table.dispatch()
 
     assert table.last().state is becomes
@@ -658,7 +661,7 @@ def test_timed_out_job_found_at_the_start_has_timed_out(table: Table) -> None:
         id="j1", verb="count", parameters=None, accepted_at=1.0, timeout=5.0, state=JobState.CANCELLING,
         ends_as=JobState.TIMED_OUT,
     )  # fmt: skip
-    table.board.recover(record, table.now)
+    table.scheduler.recover(record, table.now)
     table.work()
 
     assert table.last().state is JobState.TIMED_OUT
@@ -666,7 +669,7 @@ def test_timed_out_job_found_at_the_start_has_timed_out(table: Table) -> None:
 
 def test_waiting_job_whose_verb_is_gone_fails(table: Table) -> None:
     record = JobRecord(id="j1", verb="dropped", parameters=None, accepted_at=1.0)
-    table.board.recover(record, table.now)
+    table.scheduler.recover(record, table.now)
     table.dispatch()
 
     assert table.last().state is JobState.FAILED
@@ -675,7 +678,7 @@ def test_waiting_job_whose_verb_is_gone_fails(table: Table) -> None:
 
 def test_job_whose_time_to_wait_ran_out_while_the_service_was_away_expires(table: Table) -> None:
     record = JobRecord(id="j1", verb="count", parameters=None, accepted_at=1.0, expires_at=4000.0)
-    table.board.recover(record, table.now)
+    table.scheduler.recover(record, table.now)
     table.later(0.0)
 
     assert table.last().state is JobState.EXPIRED
@@ -687,7 +690,7 @@ def test_job_whose_time_to_wait_ran_out_while_the_service_was_away_expires(table
 
 def shared(**options: Any) -> Table:
     table = Table(**options)
-    table.board = JobBoard(
+    table.scheduler = Scheduler(
         table.verbs, lambda engine: _CAPACITY, cancel_grace=_GRACE, instance="me", is_shared=True
     )
     return table
@@ -700,9 +703,9 @@ def known(number: int, **fields: Any) -> JobRecord:
 def test_job_that_another_instance_accepted_is_begun_in_its_turn() -> None:
     table = shared()
     table.add(2)
-    table.board.learn(known(1), table.now)
-    table.board.learn(known(3, verb="unknown here"), table.now)
-    assert (table.board.standing("j1").position, table.board.standing("j3").position) == (1, None)
+    table.scheduler.learn(known(1), table.now)
+    table.scheduler.learn(known(3, verb="unknown here"), table.now)
+    assert (table.scheduler.standing("j1").position, table.scheduler.standing("j3").position) == (1, None)
     table.dispatch()
 
     assert table.begun() == ["j1", "j2"]
@@ -712,7 +715,7 @@ def test_job_that_another_instance_accepted_is_begun_in_its_turn() -> None:
 def test_what_others_run_counts_for_keys_and_verbs_and_not_for_engines() -> None:
     table = shared()
     running = known(1, verb="lone", state=JobState.RUNNING, seq=3, holder="other", exclusive="a")
-    table.board.learn(running, table.now)
+    table.scheduler.learn(running, table.now)
     table.add(2, "lone")
     table.add(3, exclusive="a")
     table.add(4)
@@ -721,11 +724,11 @@ def test_what_others_run_counts_for_keys_and_verbs_and_not_for_engines() -> None
     assert table.begun() == ["j4", "j5"]
 
     # It has ended, and something of it runs on.
-    table.board.learn(replace(running, state=JobState.CANCELLED, seq=4), table.now)
-    table.board.done(("j4", 1), JobOutput(), table.now)
+    table.scheduler.learn(replace(running, state=JobState.CANCELLED, seq=4), table.now)
+    table.scheduler.done(("j4", 1), JobOutput(), table.now)
     table.work()
     assert table.begun() == ["j4", "j5"]
-    table.board.learn(replace(running, state=JobState.CANCELLED, seq=4, holder=None), table.now)
+    table.scheduler.learn(replace(running, state=JobState.CANCELLED, seq=4, holder=None), table.now)
     table.dispatch()
 
     assert table.begun() == ["j4", "j5", "j2"]
@@ -735,12 +738,12 @@ def test_job_that_another_instance_has_begun_waits_here_no_more() -> None:
     table = shared()
     for number in (1, 2, 3):
         table.add(number, not_before=table.now.wall + 9.0)
-    table.board.learn(known(1, state=JobState.STARTING, seq=2, holder="other"), table.now)
-    table.board.learn(known(2, state=JobState.CANCELLED, seq=2), table.now)
-    table.board.keep_only(["j1"])
+    table.scheduler.learn(known(1, state=JobState.STARTING, seq=2, holder="other"), table.now)
+    table.scheduler.learn(known(2, state=JobState.CANCELLED, seq=2), table.now)
+    table.scheduler.keep_only(["j1"])
     table.later(9.0)
 
-    assert table.board.queued == 0
+    assert table.scheduler.queued == 0
     assert table.begun() == []
 
 
@@ -748,13 +751,13 @@ def test_job_that_was_refused_leaves_its_place_to_the_next() -> None:
     table = shared()
     for number in (1, 2, 3):
         table.add(number)
-    table.board.dispatch(table.now)
-    table.board.withdraw(table.work()[0])
-    table.board.learn(known(1, state=JobState.STARTING, seq=2, holder="other"), table.now)
+    table.scheduler.dispatch(table.now)
+    table.scheduler.withdraw(table.work()[0])
+    table.scheduler.learn(known(1, state=JobState.STARTING, seq=2, holder="other"), table.now)
     table.dispatch()
 
     assert table.begun() == ["j1", "j2", "j3"]
-    assert table.board.standing("j1").position is None
+    assert table.scheduler.standing("j1").position is None
 
 
 @pytest.mark.parametrize("seconds", [0.0, _GRACE])
@@ -763,11 +766,11 @@ def test_job_that_was_refused_after_its_cancel_leaves_its_place_and_its_key_to_t
 ) -> None:
     table = shared()
     table.add(1, exclusive="a")
-    table.board.dispatch(table.now)
-    table.board.cancel("j1", table.now)
-    table.board.advance(Moment(table.now.wall + seconds, table.now.steady + seconds))
+    table.scheduler.dispatch(table.now)
+    table.scheduler.cancel("j1", table.now)
+    table.scheduler.advance(Moment(table.now.wall + seconds, table.now.steady + seconds))
     for work in table.work():
-        table.board.withdraw(work)
+        table.scheduler.withdraw(work)
     for number in (2, 3):
         table.add(number, exclusive="a" if number == 2 else None)
     table.dispatch()
@@ -779,9 +782,9 @@ def test_what_is_written_by_ourselves_is_no_news() -> None:
     table = shared()
     key = table.run(1)
     before = table.last("j1")
-    table.board.learn(replace(before, seq=before.seq - 1, state=JobState.QUEUED, holder=None), table.now)
-    table.board.learn(replace(before, seq=before.seq + 1), table.now)
-    table.board.done(key, JobOutput(), table.now)
+    table.scheduler.learn(replace(before, seq=before.seq - 1, state=JobState.QUEUED, holder=None), table.now)
+    table.scheduler.learn(replace(before, seq=before.seq + 1), table.now)
+    table.scheduler.done(key, JobOutput(), table.now)
     table.work()
 
     assert (table.last("j1").state, table.last("j1").holder) == (JobState.DONE, None)
@@ -791,11 +794,11 @@ def test_what_is_written_by_ourselves_is_no_news() -> None:
 def test_job_keeps_its_holder_as_long_as_something_of_it_runs() -> None:
     table = shared()
     key = table.run(1)
-    table.board.cancel("j1", table.now)
+    table.scheduler.cancel("j1", table.now)
     table.later(_GRACE)
     assert (table.last("j1").state, table.last("j1").holder) == (JobState.CANCELLED, "me")
 
-    table.board.cancelled(key, table.now, slots_free=True)
+    table.scheduler.cancelled(key, table.now, slots_free=True)
     (work,) = table.work()
 
     assert (work.keep, work.record.id) == (Keep.RELEASE, "j1")
@@ -835,36 +838,36 @@ class AnyOrder(RuleBasedStateMachine):
                 not_before=None if begins is None else wall + begins,
                 exclusive=exclusive,
             )
-            self.table.board.add(self.latest[job], self.table.now)
-            self.table.board.dispatch(self.table.now)
+            self.table.scheduler.add(self.latest[job], self.table.now)
+            self.table.scheduler.dispatch(self.table.now)
 
     @rule(key=keys)
     def started(self, key: tuple[str, int]) -> None:
-        self.table.board.started(key, self.table.now)
+        self.table.scheduler.started(key, self.table.now)
 
     @rule(key=keys, fraction=st.none() | st.floats(-1, 2))
     def progress(self, key: tuple[str, int], fraction: float | None) -> None:
-        self.table.board.progress(key, Progress(fraction), self.table.now)
+        self.table.scheduler.progress(key, Progress(fraction), self.table.now)
 
     @rule(key=keys, free=st.booleans())
     def cancelled(self, key: tuple[str, int], free: bool) -> None:
         if self._is_handed_over(key):
-            self.table.board.cancelled(key, self.table.now, slots_free=free)
+            self.table.scheduler.cancelled(key, self.table.now, slots_free=free)
 
     @rule(key=keys)
     def slots_free(self, key: tuple[str, int]) -> None:
-        self.table.board.slots_free(key, self.table.now)
+        self.table.scheduler.slots_free(key, self.table.now)
 
     @rule(key=keys, end=st.sampled_from(["done", "failed", "lost"]))
     def end(self, key: tuple[str, int], end: str) -> None:
         if not self._is_handed_over(key):
             return
         value: Any = {"done": JobOutput(), "failed": JobFailure("job", "x"), "lost": "died"}[end]
-        getattr(self.table.board, end)(key, value, self.table.now)
+        getattr(self.table.scheduler, end)(key, value, self.table.now)
 
     @rule(job=jobs)
     def cancel(self, job: str) -> None:
-        self.table.board.cancel(job, self.table.now)
+        self.table.scheduler.cancel(job, self.table.now)
 
     @rule(seconds=st.floats(0, 12))
     def later(self, seconds: float) -> None:
@@ -873,7 +876,7 @@ class AnyOrder(RuleBasedStateMachine):
     def _is_handed_over(self, key: tuple[str, int]) -> bool:
         # A runner can only speak of what it was given.
         self.table.work()
-        given = [effect.task for effect in self.table.effects if isinstance(effect, Submit)]
+        given = [effect.task for effect in self.table.actions if isinstance(effect, Submit)]
         return key in [(task.job, task.attempt) for task in given]
 
     @invariant()
@@ -896,7 +899,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _check_places(self) -> None:
         known = self.latest.values()
-        assert self.table.board.queued == sum(one.state is JobState.QUEUED for one in known)
+        assert self.table.scheduler.queued == sum(one.state is JobState.QUEUED for one in known)
         for engine in ("spark", None):
             here = [one for one in known if self.table.verbs[one.verb].engine == engine]
             assert sum(one.state is not JobState.QUEUED and not one.has_ended for one in here) <= _CAPACITY
@@ -906,7 +909,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def each_attempt_is_begun_once(self) -> None:
-        begun = [(one.task.job, one.task.attempt) for one in self.table.effects if isinstance(one, Submit)]
+        begun = [(one.task.job, one.task.attempt) for one in self.table.actions if isinstance(one, Submit)]
         assert len(begun) == len(set(begun))
 
 
@@ -916,14 +919,14 @@ TestAnyOrder = AnyOrder.TestCase
 
 def test_place_is_taken_for_a_job_before_it_is_recorded_and_given_back_if_it_is_not() -> None:
     table = Table()
-    reserved = [table.board.reserve(known(number, verb="lone"), table.now) for number in (1, 2)]
+    reserved = [table.scheduler.reserve(known(number, verb="lone"), table.now) for number in (1, 2)]
     assert reserved[0] is not None
     assert (reserved[0].standing.position, reserved[1]) == (1, None)
     table.add(3, "lone")
     table.dispatch()
     assert table.begun() == []
 
-    table.board.give_back(reserved[0], table.now)
+    table.scheduler.give_back(reserved[0], table.now)
     table.work()
 
     assert table.begun() == ["j3"]
@@ -937,18 +940,18 @@ def test_no_place_is_taken_before_those_who_wait_and_may_begin() -> None:
     # Its engine is mended, and nobody has looked yet.
     table.left = []
 
-    assert table.board.reserve(known(2), table.now) is None
+    assert table.scheduler.reserve(known(2), table.now) is None
 
 
 def test_request_for_a_job_that_another_instance_runs_leaves_its_place_alone() -> None:
     running = known(1, verb="lone", state=JobState.RUNNING, seq=3, holder="other")
     learned_before, learned_after = shared(), shared()
-    learned_before.board.learn(running, table_now := learned_before.now)
-    assert learned_before.board.reserve(known(1, verb="lone"), table_now) is None
-    reserved = learned_after.board.reserve(known(1, verb="lone"), table_now)
+    learned_before.scheduler.learn(running, table_now := learned_before.now)
+    assert learned_before.scheduler.reserve(known(1, verb="lone"), table_now) is None
+    reserved = learned_after.scheduler.reserve(known(1, verb="lone"), table_now)
     assert reserved is not None
-    learned_after.board.learn(running, table_now)
-    learned_after.board.give_back(reserved, table_now)
+    learned_after.scheduler.learn(running, table_now)
+    learned_after.scheduler.give_back(reserved, table_now)
 
     for table in (learned_before, learned_after):
         table.add(2, "lone")

@@ -1,7 +1,7 @@
-"""Ends of jobs that have to arrive at a queue, whoever was away meanwhile: reader, broker, ourselves.
+"""Notices of the ends of jobs, delivered to queues at least once.
 
-What is owed is in the registry, written with the end itself. It is sent until the broker has confirmed it, so
-that it arrives at least once; who gets it twice knows it by the job and its `seq`.
+That a notice is owed is written in the registry with the end itself, so it outlives reader, broker and
+service. It is sent until the broker has confirmed it. A reader tells a duplicate by the job and its `seq`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from nebula.headers import REJECTED_FULL
 from nebula.logs import get_logger
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.record import JobRecord, LogLine
-from nebula.rpc.jobs.model.status_messages import Publish
 from nebula.rpc.jobs.registry.registry import JobRegistry
+from nebula.rpc.jobs.service.status_publisher import Publish
 
 __all__ = ["Deliver", "Notices", "posting"]
 
@@ -83,7 +83,7 @@ class Notices:
         write: makes a notice.
         deliver: sends it.
         now: seconds since the epoch.
-        until_due: waits until a job's end, by ULID, may be told: `Teller.until_released`.
+        until_due: waits until a job's end, by ULID, may be told: `StatusPublisher.until_released`.
     """
 
     def __init__(

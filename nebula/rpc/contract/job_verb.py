@@ -1,4 +1,4 @@
-"""A function as a long-running verb: its contract and the rules for its runs."""
+"""`JobVerb`: a function as a long-running verb, its contract and the rules for its runs."""
 
 from __future__ import annotations
 

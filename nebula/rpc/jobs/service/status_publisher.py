@@ -1,9 +1,10 @@
-"""Status messages: what watchers of a job see (PROTOCOL G, "Job status")."""
+"""Status publisher: status messages of jobs, to watchers and to where a caller asked for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol
 
@@ -14,12 +15,12 @@ from nebula.errors import NebulaError
 from nebula.logs import get_logger
 from nebula.rpc.jobs.model.identifiers import qualified
 from nebula.rpc.jobs.model.record import JobRecord
-from nebula.rpc.jobs.model.states import JobStatus
-from nebula.rpc.jobs.scheduler.waiting import Standing
+from nebula.rpc.jobs.model.status import JobStatus, status_destination
+from nebula.rpc.jobs.scheduler.order import Standing
 from nebula.rpc.wire.brokers import LONGEST_HEADER, NEBULA, Brand
 from nebula.rpc.wire.envelope import JSON_TYPE, dump_json
 
-__all__ = ["Publish", "Teller", "nobody_listens", "status_destination"]
+__all__ = ["Publish", "StatusPublisher", "nobody_listens", "waits_for"]
 
 _log = get_logger(__name__)
 
@@ -34,11 +35,6 @@ def nobody_listens(destination: str, body: bytes, headers: Mapping[str, str]) ->
     """Publish nothing: the service does not run yet."""
 
 
-def status_destination(service: str, ulid: str, brand: Brand) -> str:
-    """Where the statuses of a job are published on a broker of this brand."""
-    return f"{brand.job_prefix}{service}.{ulid}"
-
-
 @dataclass(slots=True)
 class _Hold:
     """What is kept from a job's caller, by how many, and until when."""
@@ -48,12 +44,12 @@ class _Hold:
     is_over: anyio.Event = field(default_factory=anyio.Event)
 
 
-# They have no verb, so a service that receives one does not answer it. They do not have `neb-response`
-# either: they are sent by the service's own rights, not by a right to answer.
+# They have no verb, so a service that receives one does not reply to it. They do not have `neb-response`
+# either: they are sent by the service's own rights, not by a right to reply.
 _HEADERS: Final = {"content-type": JSON_TYPE}
 
 
-class Teller:
+class StatusPublisher:
     """Tells the statuses of one instance's jobs.
 
     Where the broker keeps last values, the status of an open job goes with the connection that told it: a
@@ -72,17 +68,17 @@ class Teller:
 
     def destination(self, ulid: str) -> str:
         """Where a job's statuses are told."""
-        return status_destination(self._service, ulid, self._brand)
+        return status_destination(self._brand.job_prefix, self._service, ulid)
 
     def status(self, record: JobRecord, standing: Standing) -> JobStatus:
         """What is told of a job."""
-        waits_for = standing.note(self._service)
+        note = "; ".join(filter(None, (record.note, waits_for(standing, self._service))))
         return JobStatus(
             job=qualified(self._service, record.id),
             seq=record.seq,
             state=record.state,
             progress=record.progress,
-            note="; ".join(filter(None, (record.note, waits_for))),
+            note=note,
             step=record.step,
             tasks=record.tasks,
             counters=record.counters,
@@ -154,6 +150,16 @@ class Teller:
         if not record.has_ended and self._brand.has_last_values:
             headers[names.EPHEMERAL] = "true"
         return headers
+
+
+def waits_for(standing: Standing, service: str) -> str:
+    """What a job waits for, for people. Without the exclusive key: its parameters are not for everybody."""
+    if standing.rival is not None:
+        return f"waits for {qualified(service, standing.rival)}, which has the same exclusive key"
+    if standing.not_before is not None:
+        # Thirteen digits of milliseconds are always a date.
+        return f"waits until {datetime.fromtimestamp(standing.not_before, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return standing.reason
 
 
 def _headers_of(record: JobRecord) -> dict[str, str]:

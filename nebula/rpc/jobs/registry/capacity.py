@@ -1,4 +1,4 @@
-"""Room for jobs in a registry: when a new one is refused, and whose ended jobs are removed for it.
+"""Capacity of a registry: when a new one is refused, and whose ended jobs are removed for it.
 
 All jobs together take at most `max_stored_bytes`. When that is reached, ended jobs of the owner with the most
 bytes are removed, the oldest first, down to what the requesting owner has: nobody loses anything to an owner
@@ -18,7 +18,7 @@ from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.registry.registry import Disk, JobRegistry, Kept, OwnerBytes
 from nebula.rpc.jobs.registry.rows import row_of, size_of
 
-__all__ = ["NoRoom", "Room", "Wanted", "share_out"]
+__all__ = ["Capacity", "NoRoom", "Wanted", "share_out"]
 
 _log = get_logger(__name__)
 
@@ -55,8 +55,8 @@ class NoRoom(VerbError):
         self.wanted = wanted
 
 
-class Room:
-    """Decides on room for the jobs of one service. Its methods read the registry, so call them in its thread.
+class Capacity:
+    """Decides on the capacity for the jobs of one service. Call its methods in the registry's thread.
 
     Args:
         service: its name.

@@ -1,4 +1,4 @@
-"""Answers kept in Redis: for all instances, wherever they run. Needs the extra `redis`."""
+"""Idempotency keys in Redis, shared by all instances of a service. Needs the extra `redis`."""
 
 from __future__ import annotations
 

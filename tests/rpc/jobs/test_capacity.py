@@ -19,11 +19,13 @@ from nebula.rpc.contract.job_runner import JobOutput
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import LogLine
-from nebula.rpc.jobs.registry.registry import JobFilter, OwnerBytes, RegistryFull
+from nebula.rpc.jobs.registry.capacity import Wanted, share_out
+from nebula.rpc.jobs.registry.errors import RegistryFull
+from nebula.rpc.jobs.registry.job_filter import JobFilter
+from nebula.rpc.jobs.registry.registry import OwnerBytes
 from nebula.rpc.jobs.registry.rows import COLUMNS, row_of
 from nebula.rpc.jobs.registry.sqlite import REGISTRY_FILE, SqliteJobRegistry
 from nebula.rpc.jobs.registry.writer import RegistryWriter
-from nebula.rpc.jobs.scheduler.capacity import Wanted, share_out
 from nebula.rpc.jobs.service.service import JobService
 from tests.rpc.jobs.faults import FullDisk, filling_disk
 from tests.rpc.jobs.harness import House, ask, request

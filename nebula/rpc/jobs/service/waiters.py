@@ -1,4 +1,4 @@
-"""Callers that are kept waiting until there is news of a job: a few at a time, and never for ever."""
+"""Waiters: callers that wait for news of a job, bounded in number and time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio
 
 from nebula.rpc.jobs.model.record import JobRecord
 
-__all__ = ["Callers", "News"]
+__all__ = ["News", "Waiters"]
 
 _T = TypeVar("_T")
 
@@ -33,7 +33,7 @@ class _Waiter:
     ended: JobRecord | None = None
 
 
-class Callers:
+class Waiters:
     """Who waits for news of jobs.
 
     Args:

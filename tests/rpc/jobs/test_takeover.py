@@ -61,7 +61,7 @@ async def adopting(house: House, dead: Path) -> AsyncIterator[JobService]:
     assert lock is not None
     async with house.living() as service:
         lock.close()
-        await service.housekeeping.adopt()
+        await service.housekeeping.take_over()
         yield service
 
 
@@ -129,7 +129,7 @@ async def test_folder_that_somebody_has_is_left_alone(house: House, left: Path) 
     lock = StateFolder.lock(left)
     assert lock is not None
     async with house.living() as service:
-        await service.housekeeping.adopt()
+        await service.housekeeping.take_over()
 
         assert house.runner.submitted == []
     lock.close()
@@ -160,7 +160,7 @@ async def test_job_whose_verb_is_not_known_here_is_left_to_who_knows_it(house: H
     house.verb_name = "other"
     async with house.living() as service:
         lock.close()
-        await service.housekeeping.adopt()
+        await service.housekeeping.take_over()
 
     assert _ids(left) == [1, 2, 3]
 
@@ -173,7 +173,7 @@ async def test_folder_of_a_newer_version_is_left_alone(house: House, left: Path)
     db.close()
     async with house.living() as service:
         lock.close()
-        await service.housekeeping.adopt()
+        await service.housekeeping.take_over()
 
         assert house.runner.submitted == []
 
@@ -186,7 +186,7 @@ async def test_folder_that_cannot_be_read_harms_nobody(house: House, left: Path)
             db.execute("DROP TABLE lines")
         db.close()
         lock.close()
-        await service.housekeeping.adopt()
+        await service.housekeeping.take_over()
         receipt = await house.accept(service)
         task = await house.runner.next_task()
 
@@ -216,7 +216,7 @@ async def test_job_that_is_in_two_folders_after_a_crash_runs_once(
     async with house.living() as service:
         assert service.instance == "dead"
         assert house.runner.submitted == []
-        await service.housekeeping.adopt()
+        await service.housekeeping.take_over()
         for number in (1, 2):
             await house.runner.next_task(number)
 
@@ -234,7 +234,7 @@ async def test_same_request_made_anew_meanwhile_does_not_stand_in_the_way(house:
 
         await service.read(insert)
         lock.close()
-        await service.housekeeping.adopt()
+        await service.housekeeping.take_over()
         task = await house.runner.next_task()
 
     assert task.job == job(1).id

@@ -1,60 +1,78 @@
-"""The open jobs of one instance: what each waits for, and what follows from what happens to it.
+"""Scheduler: the state machine of one instance's open jobs.
 
-Deterministic and without I/O: time comes in with each call, and what has to be done goes out as work
-(`take_work`), which says what to write before what is done. So a decision is never told, and never
-acted upon, before it is kept.
+What decides the order: each engine has a line of waiting jobs, see `order`. `dispatch` begins the first ones
+that may begin. It runs after each event that may free a slot, an exclusive key or a verb's run count.
+
+What happens on an event: the state follows from the table in `model.states`, which refuses what it does not
+have. What has to be done goes out as actions, in the order of the decisions (`take_actions`):
+
+| event | actions |
+| --- | --- |
+| a slot is free | record `starting`, then submit the attempt to its runner |
+| started, progress | record; progress once in `progress_every` seconds at most |
+| done | record `done`, then wake the callers that wait |
+| failed, lost | record `queued` with the next attempt if the verb allows one; else the end, as for `done` |
+| cancel, time limit | record `cancelling`, then cancel the attempt; after `cancel_grace` record its end |
+| slots free | release what the attempt held beyond the end of its job |
+
+Invariants:
+
+- Write before deed: an action says what to write before what to do. So no runner begins, and no caller hears
+  of, what a crash could undo.
+- The state here is ahead of the disk. `withdraw` gives a job up if the registry refuses an action because
+  another instance has changed the job first.
+- An attempt (`Key`) holds its slot until its runner says that nothing of it runs any more, even if its job
+  has ended. What a runner says of an earlier attempt, or of an ended job, is ignored.
+- Only jobs with a timer are looked at when time passes: a thousand waiting jobs cost nothing.
+
+Pure: time comes in with each call, actions go out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from nebula.rpc.contract.job_runner import ENGINE_LOST, JobFailure, JobOutput, Progress
-from nebula.rpc.jobs.model.record import JobRecord
-from nebula.rpc.jobs.model.states import JobState
-from nebula.rpc.jobs.model.steps import with_steps_over
-from nebula.rpc.jobs.scheduler.open_job import UNRUN, Key, OpenJob, short
-from nebula.rpc.jobs.scheduler.order import Turns
-from nebula.rpc.jobs.scheduler.waiting import Standing
-from nebula.rpc.jobs.scheduler.work import Cancel, Effect, Ended, Keep, Moment, Submit, Work
-from nebula.rpc.jobs.service.verb import JobVerb
+from nebula.rpc.jobs.model.record import JobRecord, with_steps_over
+from nebula.rpc.jobs.model.states import JobEvent, JobState
+from nebula.rpc.jobs.scheduler.actions import Action, Cancel, Ended, FollowUp, Keep, Moment, Submit
+from nebula.rpc.jobs.scheduler.open_job import CANCELLED, UNRUN, JobRules, Key, OpenJob, short
+from nebula.rpc.jobs.scheduler.order import JobOrder, Standing
 
-__all__ = ["JobBoard", "Reserved"]
-
-_IN_WORK: Final = (JobState.STARTING, JobState.RUNNING)
+__all__ = ["Reserved", "Scheduler"]
 
 
 class Reserved(NamedTuple):
-    """A job that has a place, and is recorded together with its beginning.
+    """A job that has a slot, and is recorded together with its beginning.
 
     Attributes:
-        standing: where it would have stood.
-        begin: to be kept with it, and done then.
+        standing: the position that it would have had.
+        begin: the action to write with it.
     """
 
     job: OpenJob
     standing: Standing
-    begin: Work
+    begin: Action
 
 
-class JobBoard:
-    """The open jobs.
+class Scheduler:
+    """Schedules the open jobs of one instance.
 
     Args:
         verbs: by name.
         capacity: how many jobs a runner takes at a time.
-        cancel_grace: seconds for a cancelled job to end before it is called cancelled all the same.
-        instance: whose board it is.
+        cancel_grace: seconds that a cancelled run has to end; then its job ends all the same.
+        instance: name of this instance, which holds what it runs.
         left_to_others: verbs, by name, that cannot be run here now, and can by another instance.
-        is_shared: others have the same jobs on their boards. Then no move in the line is told: of what is
-            not written nobody could say which is the last of it.
+        is_shared: other instances schedule the same jobs. Then no move in a line is published: without a
+            write, no order between what several instances publish exists.
     """
 
     def __init__(
         self,
-        verbs: Mapping[str, JobVerb],
+        verbs: Mapping[str, JobRules],
         capacity: Callable[[str | None], int],
         *,
         cancel_grace: float,
@@ -65,22 +83,22 @@ class JobBoard:
         self._instance, self._is_shared = instance, is_shared
         self._verbs, self._cancel_grace = verbs, cancel_grace
         self._open: dict[str, OpenJob] = {}
-        # Those that time alone may change: a thousand that wait for nothing but their turn cost nothing.
+        # Jobs with a timer.
         self._timed: dict[str, OpenJob] = {}
-        self._turns = Turns(capacity, left_to_others)
-        self._waiting, self._places = self._turns.line, self._turns.places
-        # Jobs that have ended while something of them may still run.
+        self._order = JobOrder(capacity, left_to_others)
+        self._waiting, self._slots = self._order.line, self._order.slots
+        # Ended jobs whose attempts still hold a slot.
         self._settling: dict[Key, OpenJob] = {}
         # Attempts that other instances run, by job.
         self._elsewhere: dict[str, Key] = {}
-        self._work: list[Work] = []
+        self._actions: list[Action] = []
         self._is_stopping = False
 
     # --- looking ---
 
     @property
     def queued(self) -> int:
-        """How many jobs wait for their turn or for their time."""
+        """Number of waiting jobs, deferred ones included."""
         return len(self._waiting)
 
     def queued_by(self, owner: str | None) -> int:
@@ -88,103 +106,103 @@ class JobBoard:
         return sum(job.record.owner == owner for job in self._waiting)
 
     def standing(self, job: str) -> Standing:
-        """Where a job stands in its line, and what it waits for."""
+        """Position of a job in its line, and what it waits for."""
         found = self._open.get(job)
-        return Standing() if found is None else self._turns.standing(found)
+        return Standing() if found is None else self._order.standing(found)
 
     def verbs(self) -> list[str]:
-        """The names of those that can be run here."""
+        """Names of the declared verbs."""
         return list(self._verbs)
 
     def open_record(self, job: str) -> JobRecord | None:
-        """A job as it was last told, while it is open."""
+        """The record of a job while it is open."""
         found = self._open.get(job)
         return None if found is None else found.record
 
     def open_records(self) -> list[JobRecord]:
-        """The open jobs as they were last told."""
+        """The records of the open jobs."""
         return [job.record for job in self._open.values()]
 
-    def take_work(self) -> list[Work]:
-        """What has to be done since the last call, in order."""
-        work, self._work = self._work, []
-        return work
+    def take_actions(self) -> list[Action]:
+        """The actions decided since the last call, in order."""
+        actions, self._actions = self._actions, []
+        return actions
 
     def next_due(self) -> float | None:
-        """When `advance` has something to do, on the steady clock."""
+        """When the next timer is due, on the steady clock."""
         return min((due for job in self._timed.values() for due in job.due()), default=None)
 
     # --- from the service ---
 
     def add(self, record: JobRecord, now: Moment) -> None:
-        """A job was recorded: it waits for its turn. Nothing is begun before `dispatch`."""
+        """Queue a recorded job. Nothing begins before `dispatch`."""
         job = self._open[record.id] = OpenJob(record, self._verbs.get(record.verb), told_at=now.steady)
         self._enqueue(job, now)
 
     def reserve(self, record: JobRecord, now: Moment) -> Reserved | None:
-        """Take a runner's place for a job that nobody has recorded yet, where it may begin at once.
+        """Take a slot for a job that is not recorded yet, if it may begin at once.
 
-        So one commit keeps that it is accepted and that it begins. It is not on the board before that: then
-        comes `begun`, or `give_back` where it was not recorded.
+        So one commit records that it is accepted and that it begins. The caller ends the reservation: with
+        `begun` after the commit, with `give_back` if the job was not recorded.
 
         Returns:
-            what begins it, or None: it has to be recorded, and added, first.
+            the reservation; None: record the job first, then `add` it.
         """
         job = OpenJob(record, self._verbs.get(record.verb))
         is_deferred = record.not_before is not None and record.not_before > now.wall
         is_known = record.id in self._open or record.id in self._elsewhere
-        if self._is_stopping or is_deferred or is_known or not self._turns.may_begin(job):
+        if self._is_stopping or is_deferred or is_known or not self._order.may_begin(job):
             return None
         standing = Standing(self._waiting.count_before(job) + 1)
         self._begin(job, now)
-        return Reserved(job, standing, self._work.pop())
+        return Reserved(job, standing, self._actions.pop())
 
     def begun(self, reserved: Reserved) -> None:
-        """It was recorded, and that it begins: it is on the board."""
+        """Add a reserved job: it was recorded, with its beginning."""
         self._open[reserved.job.record.id] = reserved.job
 
     def give_back(self, reserved: Reserved, now: Moment) -> None:
-        """It was not recorded: others may have its place."""
-        # Unless another instance turned out to have the same job.
-        if self._places.has(reserved.job.key):
-            self._places.free(reserved.job.key)
+        """Free the slot of a reserved job that was not recorded."""
+        # `learn` has freed it if another instance has the same job.
+        if self._slots.has(reserved.job.key):
+            self._slots.free(reserved.job.key)
         self.dispatch(now)
 
     def recover(self, record: JobRecord, now: Moment, reason: str = "the service was restarted") -> None:
-        """An open job was found whose run, if any, died with the process that had it."""
+        """Take over an open job. Its run, if any, died with the process that had it."""
         self._drop(record.id)
         job = self._open[record.id] = OpenJob(record, self._verbs.get(record.verb))
         if record.state is not JobState.QUEUED:
             self._lose(job, reason, now)
-        elif job.verb is None:
+        elif job.rules is None:
             error = JobFailure("unknown-verb", f"the service has no job {record.verb!r} any more")
-            self._end(job, JobState.FAILED, now, error=error)
+            self._end(job, JobEvent.FAIL, now, error=error)
         else:
             self._enqueue(job, now)
 
     def dispatch(self, now: Moment) -> None:
-        """Begin what may begin. A job counts as begun once that is written: what runs is never unknown."""
+        """Begin the jobs that may begin. Runners get them after the write, so no run is unknown."""
         if self._is_stopping:
             return
-        for job in self._turns.take_next():
+        for job in self._order.take_next():
             self._begin(job, now)
-        for job in () if self._is_shared else self._turns.moved():
+        for job in () if self._is_shared else self._order.moved():
             job.is_behind = True
             self._timed[job.record.id] = job
 
     def cancel(self, job: str, now: Moment) -> bool:
-        """A caller wants this job to end. Nothing happens to one that is ending or has ended.
+        """Cancel a job. One that is being cancelled already, or has ended, stays as it is.
 
         Returns:
-            whether it is on this board, and not another's to end.
+            whether the job is open here; else another instance has to end it.
         """
         found = self._open.get(job)
         if found is not None:
-            self._cancel(found, JobState.CANCELLED, now)
+            self._cancel(found, JobEvent.CANCEL, now)
         return found is not None
 
     def advance(self, now: Moment) -> None:
-        """Let time pass: what is due now happens."""
+        """Run the timers that are due."""
         for job in list(self._timed.values()):
             if next(job.due(), None) is None:
                 del self._timed[job.record.id]
@@ -199,22 +217,22 @@ class JobBoard:
         self.dispatch(now)
 
     def flush_log(self, job: str) -> None:
-        """Write the lines that wait."""
+        """Write the log lines of a job that wait for their batch."""
         found = self._open.get(job)
         if found is not None and found.lines:
-            self._put(found, keep=Keep.LINES)
+            self._actions.append(found.write(keep=Keep.LINES))
 
     def stop(self) -> None:
-        """Begin nothing any more. What waits, waits for the next start of the service."""
+        """Begin no more jobs. Those that wait, wait for the next start of the service."""
         self._is_stopping = True
 
-    # --- from the other instances, where the registry is shared ---
+    # --- from other instances that share the registry ---
 
     def learn(self, record: JobRecord, now: Moment) -> None:
-        """This is in the registry: what waits may begin here, what others run counts for verbs and keys."""
+        """Learn of a change: a waiting job may begin here, a running one counts for its verb and key."""
         found = self._open.get(record.id)
-        if found is not None and (found.record.seq >= record.seq or self._places.has(found.key)):
-            # Written by ourselves, or to be refused when we write next.
+        if found is not None and (found.record.seq >= record.seq or self._slots.has(found.key)):
+            # Either our own write, or our next write will be refused.
             return
         if record.holder is not None and record.holder == self._instance:
             return
@@ -224,21 +242,21 @@ class JobBoard:
             self._enqueue(job, now)
         elif record.holder is not None:
             self._elsewhere[record.id] = record.id, record.attempt
-            self._places.take_elsewhere(record)
+            self._slots.take_elsewhere(record)
 
     def keep_only(self, jobs: Collection[str]) -> None:
-        """Nothing but these is open, or held by anybody: what waits or is held elsewhere is that no more."""
+        """Drop the waiting jobs, and those of other instances, that are not among these open or held ones."""
         waiting = [one.record.id for one in self._waiting]
         for job in [job for job in (*waiting, *self._elsewhere) if job not in jobs]:
             self._drop(job)
 
-    def withdraw(self, work: Work) -> None:
-        """Another instance has changed a job that was to be changed here: nothing of it is true here."""
-        record = work.record
-        if isinstance(work.then, Submit):
-            # No runner was given it, whatever was decided of it since.
+    def withdraw(self, action: Action) -> None:
+        """Give a job up: the registry refused the action because another instance has changed the job."""
+        record = action.record
+        if isinstance(action.then, Submit):
+            # No runner has got the attempt, whatever was decided since.
             key = record.id, record.attempt
-            self._places.free(key)
+            self._slots.free(key)
             self._settling.pop(key, None)
         self._drop(record.id)
 
@@ -247,25 +265,25 @@ class JobBoard:
             self._waiting.discard(found)
             self._timed.pop(job, None)
         if (key := self._elsewhere.pop(job, None)) is not None:
-            self._places.free(key)
+            self._slots.free(key)
 
     # --- from the runners ---
 
     def starting(self, key: Key, incarnation: str) -> None:
-        """It was handed to the engine whose start bears this name."""
+        """Note the engine process that has got the attempt."""
         if (job := self._find(key)) is not None:
             job.record = replace(job.record, incarnation=incarnation)
 
     def started(self, key: Key, now: Moment) -> None:
-        """Its code runs."""
+        """The code of an attempt runs."""
         job = self._find(key)
         if job is not None and job.record.state is JobState.STARTING:
             limit = job.record.timeout
             self._end_at(job, None if limit is None else now.steady + limit)
-            self._change(job, now, state=JobState.RUNNING, started_at=now.wall)
+            self._change(job, now, JobEvent.START, started_at=now.wall)
 
     def progress(self, key: Key, progress: Progress, now: Moment) -> None:
-        """It is so far."""
+        """Progress of an attempt."""
         job = self._find(key)
         if job is None:
             return
@@ -277,36 +295,36 @@ class JobBoard:
                 self._change(job, now)
 
     def done(self, key: Key, output: JobOutput, now: Moment) -> None:
-        """Its code returned."""
+        """The code of an attempt has returned."""
         if (job := self._take_back(key)) is not None:
             self.started(key, now)
-            self._end(job, JobState.DONE, now, output=output, note="", progress=1.0)
+            self._end(job, JobEvent.RETURN, now, output=output, note="", progress=1.0)
         self.dispatch(now)
 
     def failed(self, key: Key, failure: JobFailure, now: Moment) -> None:
-        """Its code raised, or could not be run."""
+        """The code of an attempt raised, or could not be run."""
         if (job := self._take_back(key)) is not None:
             if failure.trace:
                 self._note_line(job, failure.trace, now)
             error = replace(failure, message=short(failure.message), trace="")
-            delay = None if job.verb is None else job.verb.retry_after(failure.code, job.record.attempt)
+            delay = None if job.rules is None else job.rules.retry_after(failure.code, job.record.attempt)
             if delay is None or job.record.state is JobState.CANCELLING:
-                self._end(job, JobState.FAILED, now, error=error)
+                self._end(job, JobEvent.FAIL, now, error=error)
             else:
                 self._run_again(job, f"{error.code}: {error.message}", now, delay)
         self.dispatch(now)
 
     def cancelled(self, key: Key, now: Moment, *, slots_free: bool) -> None:
-        """It was ended by a cancel."""
+        """An attempt was ended by a cancel."""
         job = self._take_back(key) if slots_free else self._find(key)
         if job is not None and job.record.state is JobState.CANCELLING:
-            self._end_as_wanted(job, now, note="" if slots_free else "ended; its resources come free soon")
+            self._stop_as_wanted(job, now, note="" if slots_free else "ended; its resources come free soon")
         elif job is not None:
             self._lose(job, "it was ended by what ran it", now)
         self.dispatch(now)
 
     def slots_free(self, key: Key, now: Moment) -> None:
-        """What a cancelled job still held is free."""
+        """A cancelled attempt holds nothing any more."""
         if self._find(key) is None:
             self._release(key, note="")
         self.dispatch(now)
@@ -317,37 +335,37 @@ class JobBoard:
         return None if job is None else job.record
 
     def lost(self, key: Key, reason: str, now: Moment, *, code: str = ENGINE_LOST) -> None:
-        """What ran it is gone."""
+        """What ran an attempt is gone."""
         if (job := self._take_back(key)) is not None:
             self._lose(job, reason, now, code)
         self.dispatch(now)
 
     def log(self, key: Key, text: str, now: Moment) -> None:
-        """A line for its log."""
+        """Add a line to the log of a job."""
         if (job := self._find(key)) is not None:
             self._note_line(job, text, now)
 
     # --- inside ---
 
     def _find(self, key: Key) -> OpenJob | None:
-        # What an earlier attempt still says, or one that has ended, is late.
+        # None for an earlier attempt or an ended job: what their runners still say is late.
         job = self._open.get(key[0])
         return job if job is not None and job.key == key else None
 
     def _take_back(self, key: Key) -> OpenJob | None:
-        """The runner has done with an attempt: what it held is free."""
+        """Free what an attempt held: its runner is done with it."""
         self._release(key)
         return self._find(key)
 
     def _release(self, key: Key, note: str | None = None) -> None:
-        self._places.free(key)
+        self._slots.free(key)
         if (ended := self._settling.pop(key, None)) is not None:
             record = ended.record if note is None else replace(ended.record, note=note)
-            self._work.append(Work(record, keep=Keep.RELEASE))
+            self._actions.append(Action(record, keep=Keep.RELEASE))
 
     def _enqueue(self, job: OpenJob, now: Moment) -> None:
         record = job.record
-        # Only what never ran expires.
+        # Only a job that never ran expires.
         expires_at = record.expires_at if record.attempt == 1 else None
         self._end_at(job, None if expires_at is None else now.steady + expires_at - now.wall)
         if record.not_before is not None and record.not_before > now.wall:
@@ -362,88 +380,86 @@ class JobBoard:
             self._timed[job.record.id] = job
 
     def _begin(self, job: OpenJob, now: Moment) -> None:
-        assert job.verb is not None
-        then = Submit(job.engine, job.task, job.verb.max_running)
+        assert job.rules is not None
+        then = Submit(job.engine, job.task, job.rules.max_running)
         self._end_at(job, None)
-        self._places.take(job)
-        self._change(job, now, then, state=JobState.STARTING, holder=self._instance)
+        self._slots.take(job)
+        self._change(job, now, JobEvent.BEGIN, then, holder=self._instance)
 
-    def _cancel(self, job: OpenJob, ends_as: JobState, now: Moment) -> None:
-        if job.record.state is JobState.QUEUED:
-            job.record = replace(job.record, ends_as=ends_as)
-            self._end_as_wanted(job, now)
-        elif job.record.state in _IN_WORK:
-            reason: Literal["cancelled", "timed-out"]
-            reason = "timed-out" if ends_as is JobState.TIMED_OUT else "cancelled"
+    def _cancel(self, job: OpenJob, event: JobEvent, now: Moment) -> None:
+        state = job.record.state
+        is_time_out = event is JobEvent.TIME_OUT
+        ends_as = JobState.TIMED_OUT if is_time_out else JobState.CANCELLED
+        if state is JobState.QUEUED:
+            self._end(job, event, now, error=CANCELLED, note="", ends_as=ends_as)
+        elif state is not JobState.CANCELLING:
             self._end_at(job, now.steady + self._cancel_grace)
-            then = Cancel(job.engine, *job.key, reason)
-            self._change(job, now, then, state=JobState.CANCELLING, ends_as=ends_as)
+            then = Cancel(job.engine, *job.key, "timed-out" if is_time_out else "cancelled")
+            self._change(job, now, event, then, ends_as=ends_as)
 
     def _time_is_over(self, job: OpenJob, now: Moment) -> None:
         match job.record.state:
             case JobState.QUEUED:
                 error = JobFailure("deadline-exceeded", "its turn did not come in time")
-                self._end(job, JobState.EXPIRED, now, error=error)
+                self._end(job, JobEvent.EXPIRE, now, error=error)
             case JobState.CANCELLING:
                 self._note_line(job, "it was cancelled, but its code did not stop", now)
-                self._end_as_wanted(job, now, note="its code did not stop")
+                self._stop_as_wanted(job, now, note="its code did not stop")
             case _:
-                self._cancel(job, JobState.TIMED_OUT, now)
+                self._cancel(job, JobEvent.TIME_OUT, now)
 
     def _lose(self, job: OpenJob, reason: str, now: Moment, code: str = ENGINE_LOST) -> None:
         record = job.record
         self._note_line(job, f"attempt {record.attempt} was lost: {reason}", now)
         if record.state is JobState.CANCELLING:
-            # Whoever wanted it to end has that: it runs no more.
-            self._end_as_wanted(job, now)
+            # It does not run any more, which is what its caller wanted.
+            self._stop_as_wanted(job, now)
             return
-        delay = None if job.verb is None else job.verb.retry_after(code, record.attempt, is_lost=True)
+        delay = None if job.rules is None else job.rules.retry_after(code, record.attempt, is_lost=True)
         if delay is None:
-            self._end(job, JobState.LOST, now, error=JobFailure(code, short(reason)))
+            self._end(job, JobEvent.LOSE, now, error=JobFailure(code, short(reason)))
         else:
             self._run_again(job, reason, now, delay)
 
     def _run_again(self, job: OpenJob, reason: str, now: Moment, delay: float) -> None:
-        again = {"state": JobState.QUEUED, "attempt": job.record.attempt + 1, **UNRUN}
+        again = {"attempt": job.record.attempt + 1, **UNRUN}
         not_before = now.wall + delay if delay > 0 else None
         self._end_at(job, None)
-        self._change(job, now, note=short(f"to be run again: {reason}"), not_before=not_before, **again)
+        note = short(f"to be run again: {reason}")
+        self._change(job, now, JobEvent.RERUN, note=note, not_before=not_before, **again)
         self._enqueue(job, now)
 
-    def _end_as_wanted(self, job: OpenJob, now: Moment, note: str = "") -> None:
-        state, error = job.wanted_end
-        self._end(job, state, now, error=error, note=note)
+    def _stop_as_wanted(self, job: OpenJob, now: Moment, note: str = "") -> None:
+        event, error = job.wanted_end
+        self._end(job, event, now, error=error, note=note)
 
-    def _end(self, job: OpenJob, state: JobState, now: Moment, **changes: Any) -> None:
+    def _end(self, job: OpenJob, event: JobEvent, now: Moment, **changes: Any) -> None:
         self._drop(job.record.id)
-        if self._places.has(job.key):
+        if self._slots.has(job.key):
             self._settling[job.key] = job
         else:
             changes["holder"] = None
         job.record = replace(with_steps_over(job.record, now.wall), is_owed=job.record.wants_notice)
-        self._change(job, now, Ended(job.record.id), state=state, ended_at=now.wall, **changes)
+        self._change(job, now, event, Ended(job.record.id), ended_at=now.wall, **changes)
 
     def _tell(self, job: OpenJob, now: Moment) -> None:
-        """Tell what is known of it beyond what was told: of one that waits, where it stands."""
+        """Publish what is known of a job beyond what was published: of a waiting one, its position."""
         if job.record.state is not JobState.QUEUED:
             self._change(job, now)
             return
         job.told_at, job.is_behind = now.steady, False
-        # Not with its lines: this writes none.
-        self._work.append(Work(job.record, keep=Keep.NOTHING))
+        # Without its log lines: this action writes nothing.
+        self._actions.append(Action(job.record, keep=Keep.NOTHING))
 
-    def _change(self, job: OpenJob, now: Moment, then: Effect | None = None, **changes: Any) -> None:
-        before = job.record
-        job.record = replace(before, seq=before.seq + 1, **changes)
-        job.told_at, job.is_behind = now.steady, False
-        self._put(job, then, held_by=before.holder)
-
-    def _put(
-        self, job: OpenJob, then: Effect | None = None, keep: Keep = Keep.RECORD, held_by: str | None = None
+    def _change(
+        self,
+        job: OpenJob,
+        now: Moment,
+        event: JobEvent | None = None,
+        then: FollowUp | None = None,
+        **changes: Any,
     ) -> None:
-        self._work.append(Work(job.record, tuple(job.lines), then, keep, held_by))
-        job.lines.clear()
-        job.lines_due = None
+        self._actions.append(job.change(now, event, then, **changes))
 
     def _note_line(self, job: OpenJob, text: str, now: Moment) -> None:
         job.note_line(text, now)

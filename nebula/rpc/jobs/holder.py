@@ -1,0 +1,130 @@
+"""Holder of a job: requests to the instance that has it, wherever the job has gone.
+
+A job is asked for at the queue of its instance. An instance that does not have it says where it is. If the
+instance is away, the service's own queue is asked, where the others know who has taken the job over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+import anyio
+
+from nebula.errors import CallTimeout, NebulaError, NoResponder, RemoteError
+from nebula.rpc.contract.start_options import StartOptions
+from nebula.rpc.jobs.model.identifiers import own_queue
+from nebula.rpc.wire.replies import reading
+from nebula.stomp.client import AckMode
+
+__all__ = ["JobClient", "JobHolder", "Message", "is_away"]
+
+
+class Message(Protocol):
+    """A status message that came."""
+
+    @property
+    def body(self) -> bytes: ...
+
+    def ack(self) -> None: ...
+
+
+class Stomp(Protocol):
+    """A connection."""
+
+    @property
+    def server(self) -> str | None: ...
+
+
+class JobClient(Protocol):
+    """What a handle needs of a client."""
+
+    @property
+    def stomp(self) -> Stomp:
+        """Its connection of now."""
+
+    def subscribe(
+        self, destination: str, *, ack: AckMode = ..., eager: bool = ..., timeout: float | None = ...
+    ) -> AbstractAsyncContextManager[AsyncIterator[Message]]:
+        """Subscribe for a block, over the loss of connections. Raises as `Client.subscribe`."""
+
+    async def call_queue(
+        self, queue: str, verb: str, parameters: Any, *, timeout: float | None = None
+    ) -> Any:
+        """Ask whoever listens on this queue: the parameters of the reply. Raises as `Client.call`."""
+
+    async def start_on(
+        self, queue: str, service: str, verb: str, parameters: Any, options: StartOptions
+    ) -> Any:
+        """Have whoever listens on this queue begin a job. Raises as `Client.start`."""
+
+
+class JobHolder:
+    """Asks for one job.
+
+    Args:
+        client: to ask with.
+        job: `<service>/<ulid>`.
+        service: its name.
+        via: the queue of the instance that has the job, where known; one of the service's own.
+        pause: seconds between two requests to a service that is away.
+
+    Attributes:
+        queue: where the job is asked for now.
+    """
+
+    def __init__(self, client: JobClient, job: str, service: str, via: str | None, pause: float) -> None:
+        self._client, self._job, self._service, self._pause = client, job, service, pause
+        self._home = f"/queue/{service}"
+        self.queue = own_queue(service, via) if via else self._home
+
+    @property
+    def is_home(self) -> bool:
+        """Whether the service's own queue is asked, and no single instance."""
+        return self.queue == self._home
+
+    async def ask(
+        self, verb: str, more: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> Any:
+        """The parameters of the reply to a verb such as `job.status`. Raises as `Client.call`."""
+        parameters = {"job": self._job, **(more or {})}
+        try:
+            return await self._ask_here(verb, parameters, timeout)
+        except (NoResponder, CallTimeout) as error:
+            if self.is_home:
+                raise
+            # The instance is away, perhaps for good: the others know who has the job by now.
+            self.queue = self._home
+            # A broker that does not say that nobody listens has used up the time.
+            if isinstance(error, CallTimeout):
+                raise
+        return await self._ask_here(verb, parameters, timeout)
+
+    async def ask_again(self, verb: str, more: Mapping[str, Any] | None = None) -> Any:
+        """As `ask`, of a service that knew the job: waits for it while it is away."""
+        while True:
+            try:
+                return await self.ask(verb, more)
+            except NebulaError as error:
+                if not is_away(error):
+                    raise
+            await anyio.sleep(self._pause)
+
+    async def _ask_here(self, verb: str, parameters: Any, timeout: float | None = None) -> Any:
+        try:
+            return await self._client.call_queue(self.queue, verb, parameters, timeout=timeout)
+        except RemoteError as error:
+            if error.code != "elsewhere" or not isinstance(error.details, Mapping):
+                raise
+            # Once: two instances that send us to each other must not keep us busy.
+            with reading(f"where {self._job} is"):
+                self.queue = own_queue(self._service, str(error.details["via"]))
+        return await self._client.call_queue(self.queue, verb, parameters, timeout=timeout)
+
+
+def is_away(error: NebulaError) -> bool:
+    """Whether the service may come back and still know the job that it knew."""
+    return isinstance(error, NoResponder | CallTimeout) or (
+        isinstance(error, RemoteError) and error.retryable
+    )

@@ -1,0 +1,186 @@
+"""JSON views of a job: its status message, its entry in a list, the full view.
+
+The status message is the wire format of PROTOCOL G, "Job status": both services and callers use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput, TaskCounts
+from nebula.rpc.jobs.model.identifiers import qualified
+from nebula.rpc.jobs.model.record import JobRecord, LogLine
+from nebula.rpc.jobs.model.states import END_STATES, JobState
+
+__all__ = [
+    "JobStatus", "error_from_json", "listed_job", "result_of", "shown", "status_destination",
+    "tasks_from_json",
+]  # fmt: skip
+
+
+def status_destination(prefix: str, service: str, ulid: str) -> str:
+    """Destination where the statuses of a job are published.
+
+    Args:
+        prefix: `job_prefix` of the broker's brand.
+    """
+    return f"{prefix}{service}.{ulid}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What is told of a job: PROTOCOL G, "Job status".
+
+    Attributes:
+        job: `<service>/<ulid>`.
+        seq: rises with each change that is kept of one job. Of two, the one with the higher number is the
+            newer. A job that waits is told again with the same one when it has come nearer, or waits for
+            something else.
+        state: one of `JobState`, or, from a newer service, a word that is not: such a state is not final.
+        progress: 0 to 1, or None where nobody knows. It never falls and is 1 only when the job is done.
+        note: a short text for people.
+        step: number from 1, how many there are, name.
+        tasks: small units of work, as far as they are known.
+        counters: what is counted, by name, such as `rows_read`; as far as it is known.
+        position: 1 for the job whose turn is next, None when it does not wait.
+        via: the queue of the instance that holds it.
+        error: why it did not end as done.
+    """
+
+    job: str
+    seq: int
+    state: str
+    progress: float | None = None
+    note: str = ""
+    step: tuple[int, int, str] | None = None
+    tasks: TaskCounts | None = None
+    position: int | None = None
+    via: str = ""
+    error: JobFailure | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing of it will change any more."""
+        return self.state in END_STATES
+
+    def to_json(self) -> dict[str, Any]:
+        """The body of a status message."""
+        tasks, error = self.tasks, self.error
+        return {
+            "job": self.job,
+            "seq": self.seq,
+            "state": str(self.state),
+            "progress": self.progress,
+            "note": self.note,
+            "step": None if self.step is None else list(self.step),
+            "tasks": None if tasks is None else _tasks_to_json(tasks),
+            "position": self.position,
+            "via": self.via,
+            "error": None if error is None else _error_to_json(error),
+            **({"counters": dict(self.counters)} if self.counters else {}),
+        }
+
+    @classmethod
+    def from_json(cls, body: Any) -> JobStatus:
+        """Read a status message. Fields that are missing have their defaults; unknown ones are dropped.
+
+        Raises:
+            ValueError: it is no job status.
+        """
+        try:
+            step, tasks, error = body.get("step"), body.get("tasks"), body.get("error")
+            return cls(
+                job=str(body["job"]),
+                seq=int(body["seq"]),
+                state=_state(str(body["state"])),
+                progress=None if body.get("progress") is None else float(body["progress"]),
+                note=str(body.get("note") or ""),
+                step=None if step is None else (int(step[0]), int(step[1]), str(step[2])),
+                tasks=None if tasks is None else tasks_from_json(tasks),
+                position=None if body.get("position") is None else int(body["position"]),
+                via=str(body.get("via") or ""),
+                error=None if error is None else error_from_json(error),
+                counters={str(name): int(count) for name, count in (body.get("counters") or {}).items()},
+            )
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"this is no job status: {error!r}") from error
+
+
+def _state(word: str) -> str:
+    # Ours is the member itself, since people compare with `is`.
+    try:
+        return JobState(word)
+    except ValueError:
+        return word
+
+
+def _tasks_to_json(tasks: TaskCounts) -> dict[str, int]:
+    return {"done": tasks.done, "known": tasks.known, "active": tasks.active}
+
+
+def tasks_from_json(tasks: Mapping[str, Any]) -> TaskCounts:
+    """Task counts as a status or a record holds them."""
+    return TaskCounts(int(tasks["done"]), int(tasks["known"]), int(tasks.get("active") or 0))
+
+
+def _error_to_json(error: JobFailure) -> dict[str, str]:
+    # The trace is for the job's log, which its owner alone may read.
+    fields = {"code": error.code, "message": error.message}
+    return fields if error.sqlstate is None else {**fields, "sqlstate": error.sqlstate}
+
+
+def error_from_json(error: Mapping[str, Any]) -> JobFailure:
+    """A failure as a status or a record holds it: without its trace."""
+    return JobFailure(str(error["code"]), str(error["message"]), error.get("sqlstate"))
+
+
+def listed_job(service: str, record: JobRecord, status: JobStatus) -> dict[str, Any]:
+    """A job among others: what everybody may know who may ask the service."""
+    told = status.to_json()
+    return {
+        "job": told["job"],
+        "verb": record.verb,
+        "state": told["state"],
+        "progress": told["progress"],
+        "note": told["note"],
+        "position": told["position"],
+        "owner": record.owner or None,
+        "attempt": record.attempt,
+        "accepted_at": record.accepted_at,
+        "started_at": record.started_at,
+        "ended_at": record.ended_at,
+        "error": told["error"],
+        **_rerun_of(service, record),
+    }
+
+
+def shown(service: str, record: JobRecord, status: JobStatus, log: Iterable[LogLine]) -> dict[str, Any]:
+    """All that is known of a job: what its owner may know."""
+    return {
+        **listed_job(service, record, status),
+        "seq": record.seq,
+        "via": status.via,
+        "parameters": record.parameters,
+        "priority": record.priority,
+        "timeout": record.timeout,
+        "expires_at": record.expires_at,
+        "not_before": record.not_before,
+        "exclusive": record.exclusive,
+        "steps": [step._asdict() for step in record.steps],
+        "tasks": None if record.tasks is None else asdict(record.tasks),
+        "counters": dict(record.counters),
+        "result": None if record.output is None else result_of(record.output),
+        "log": [line._asdict() for line in log],
+    }
+
+
+def result_of(output: JobOutput) -> dict[str, Any]:
+    """What a job returned: `value`, or `path` with what is known of what is there."""
+    return {name: value for name, value in asdict(output).items() if value is not None}
+
+
+def _rerun_of(service: str, record: JobRecord) -> dict[str, str]:
+    return {} if record.rerun_of is None else {"rerun_of": qualified(service, record.rerun_of)}

@@ -1,0 +1,33 @@
+"""Clock of a job service, and the loop for what is done periodically."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import anyio
+
+from nebula.rpc.jobs.scheduler.actions import Moment
+
+__all__ = ["Clock", "every"]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Where the time comes from: seconds since the epoch, and seconds that never jump."""
+
+    wall: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
+
+    def now(self) -> Moment:
+        """Both."""
+        return Moment(self.wall(), self.steady())
+
+
+async def every(seconds: float, do: Callable[[], Awaitable[None]]) -> NoReturn:
+    """Do it again and again, so long after it was done."""
+    while True:
+        await anyio.sleep(seconds)
+        await do()
