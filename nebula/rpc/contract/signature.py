@@ -413,15 +413,10 @@ def job_signature(
         return Signature(function, context=context, returns=False, checks=checks)
 
 
-def _collector(taken: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> Callable[..., Arguments]:
-    """A function with the contract's signature that returns its arguments.
+def _collector(taken: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> Callable[..., None]:
+    """A function with the contract's signature, for pydantic to read. It is never called."""
 
-    pydantic validates calls of functions; so validating and calling come apart, and an error of the
-    handler cannot be mistaken for one of its parameters.
-    """
-
-    def collect(*args: Any, **kwargs: Any) -> Arguments:
-        return args, kwargs
+    def collect(*_args: Any, **_kwargs: Any) -> None: ...
 
     annotations = {one.name: hints.get(one.name, Any) for one in taken}
     parameters = [one.replace(annotation=annotations[one.name]) for one in taken]

@@ -15,7 +15,7 @@ from nebula import headers as names
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.registration import WHO
 from nebula.rpc.wire.brokers import Brand, brand_of, instance_queue, whole_milliseconds
-from nebula.rpc.wire.envelope import JSON_TYPE, content_type_of, dump_json, encode, parse
+from nebula.rpc.wire.envelope import JSON_TYPE, dump_json, encode, parse
 from nebula.stomp.client import StompClient
 from nebula.stomp.client.messages import Message
 from nebula.waiter import Waiter, new_waiter
@@ -235,7 +235,7 @@ class _Asked(Presence):
         answers = self._questions.get(message.headers.get(names.IN_REPLY_TO, ""))
         if answers is None:
             return  # too late
-        answer = parse(content_type_of(message.headers), message.body)
+        answer = parse(message.headers, message.body)
         instance = _checked(Instance.from_value(answer.parameters), self._brand)
         if instance is not None and self._service in (None, instance.service):
             answers[instance.destination] = instance

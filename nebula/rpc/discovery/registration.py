@@ -14,7 +14,7 @@ from nebula.errors import NebulaError, Refused, Rejected
 from nebula.logs import get_logger
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.wire.brokers import LONGEST_HEADER, Brand
-from nebula.rpc.wire.envelope import JSON_TYPE, Envelope, ascii_json, content_type_of, encode, parse
+from nebula.rpc.wire.envelope import JSON_TYPE, Envelope, ascii_json, encode, parse
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.client.messages import Message
 
@@ -111,7 +111,7 @@ class Registration:
     def _on_question(self, message: Message) -> None:
         """Answer who asks for us. Others' messages there, and what is malformed, are none of ours."""
         headers = message.headers
-        asked = parse(content_type_of(headers), message.body)
+        asked = parse(headers, message.body)
         destination = headers.get(names.REPLY_TO, "")
         reply_id = headers.get(names.REPLY_ID, "")
         told = self._told

@@ -267,7 +267,7 @@ class Serving:
         brand = brand_of(client.server)
         self._is_lost = False
         is_first, self._client = self._client is None, client
-        self._handler.connect(client.post, brand, trusts_sender=client.is_nebula)
+        self._handler.connect(client.connection.post, brand, trusts_sender=client.is_nebula)
         self._handler.streams.connect(
             client.post_with_receipt, brand.reply_to(self.instance_queue), trusts_sender=client.is_nebula
         )

@@ -17,7 +17,7 @@ from nebula.rpc.errors import NotAStream, StreamBroken, UnexpectedReply, VerbErr
 from nebula.rpc.streams.credit import Inflow
 from nebula.rpc.wire.brokers import NEBULA, Brand
 from nebula.rpc.wire.digits import whole_number
-from nebula.rpc.wire.envelope import JSON_TYPE, content_type_of, parse
+from nebula.rpc.wire.envelope import JSON_TYPE, parse
 from nebula.rpc.wire.replies import read_checked, read_value
 from nebula.stomp.client.messages import Message
 from nebula.waiter import Waiter, new_waiter
@@ -309,7 +309,7 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
             items = read_value(message, None)
             self._is_over = True
         else:
-            envelope = parse(content_type_of(headers), message.body)
+            envelope = parse(headers, message.body)
             items = envelope.parameters
             self._is_over = headers.get(names.STREAM_END) == "true"
         is_stream = headers.get(names.STREAM) == "true"

@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from typing import Final
 
 from nebula import headers as names
-from nebula.rpc.wire.digits import whole_number
 
 AMBIENT: Final[ContextVar[float | None]] = ContextVar("nebula_deadline", default=None)
 """When the request ends that is being handled, on `time.monotonic`'s clock, or None.
@@ -46,5 +45,8 @@ def deadline_of(headers: Mapping[str, str], arrived: float) -> float | None:
         headers: of the request.
         arrived: when it came, on `time.monotonic`'s clock. Durations travel, never times of the day.
     """
-    milliseconds = whole_number(headers.get(names.TIMEOUT), _MOST_DIGITS)
-    return None if milliseconds is None else arrived + milliseconds / 1000
+    text = headers.get(names.TIMEOUT)
+    # `digits.whole_number`, written out: every request comes here.
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
+        return None
+    return arrived + int(text) / 1000

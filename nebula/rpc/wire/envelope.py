@@ -95,26 +95,19 @@ def content_type_of(headers: Mapping[str, str]) -> str | None:
     return headers.get("content-type") or headers.get("content_type") or headers.get("contentType")
 
 
-def parse(content_type: str | None, body: bytes) -> Envelope:
-    """Read a body. Never raises: what cannot be read is a free body, or the raw string of it."""
-    is_json, charset, _, is_avro = media_of(content_type)
+def parse(headers: Mapping[str, str], body: bytes) -> Envelope:
+    """Read the body of a message. Never raises: what cannot be read is a free body, or the raw string of it.
+
+    Args:
+        headers: of the message; its content type decides by which rules the body is read.
+        body: of the message.
+    """
+    is_json, charset, _, is_avro = media_of(headers.get("content-type") or content_type_of(headers))
     if is_json is None:
         is_json = body.lstrip()[:1] in (b"{", b"[")
-    if is_json:
-        return _parse_json(body, charset)
-    return _parse_avro(body) if is_avro else _parse_text(_decode(body, charset))
-
-
-def _parse_avro(body: bytes) -> Envelope:
-    try:
-        verb, value, description = read_message(body)
-    except AvroError:
-        return Envelope()
-    # Those have no schema but JSON's.
-    return Envelope(verb, value.plain if verb in (SUCCESS, ERROR) else value, description)
-
-
-def _parse_json(body: bytes, charset: str | None) -> Envelope:
+    if not is_json:
+        return _parse_avro(body) if is_avro else _parse_text(_decode(body, charset))
+    # The rest is the hot path, in one function: nearly every body is a JSON object with full names.
     try:
         value = from_json(body)
     except ValueError:
@@ -125,20 +118,28 @@ def _parse_json(body: bytes, charset: str | None) -> Envelope:
         except ValueError:
             return Envelope(body=text)
     verb = value.get("verb") if isinstance(value, dict) else None
-    if verb is not None and verb is not False:
-        if not isinstance(verb, str):
-            verb = to_json(verb).decode()
-        # `_field` and `_text`, written out for what nearly every body has.
-        parameters = value.get("parameters")
-        if parameters is None or parameters is False:
-            parameters = _field(value, "parameters", "params")
-        description = value.get("description")
-        if description is None:
-            description = value.get("desc")
-        if not (description is None or isinstance(description, str)):
-            description = _text(_field(value, "description", "desc"))
-        return Envelope(verb, parameters, description)
-    return Envelope(body=None if value is False else value)
+    if verb is None or verb is False:
+        return Envelope(body=None if value is False else value)
+    if not isinstance(verb, str):
+        verb = to_json(verb).decode()
+    parameters = value.get("parameters")
+    if parameters is None or parameters is False:
+        parameters = _field(value, "parameters", "params")
+    description = value.get("description")
+    if description is None:
+        description = value.get("desc")
+    if not (description is None or isinstance(description, str)):
+        description = _text(_field(value, "description", "desc"))
+    return Envelope(verb, parameters, description)
+
+
+def _parse_avro(body: bytes) -> Envelope:
+    try:
+        verb, value, description = read_message(body)
+    except AvroError:
+        return Envelope()
+    # Those have no schema but JSON's.
+    return Envelope(verb, value.plain if verb in (SUCCESS, ERROR) else value, description)
 
 
 def _parse_text(text: str) -> Envelope:

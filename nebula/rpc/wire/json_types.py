@@ -23,6 +23,7 @@ DEPRECATED_BECAUSE: Final = "deprecationMessage"
 
 # A model says for itself how its octets travel; for all else we do. As text they would have to be UTF-8.
 _CONFIG: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+_CORE_CONFIG: Final = core_schema.CoreConfig(ser_json_bytes="base64", val_json_bytes="base64")
 _DISTRUSTFUL: Final = ConfigDict(**_CONFIG, revalidate_instances="always")
 
 
@@ -42,7 +43,7 @@ class Adapter:
     """One type, or the parameters of one function.
 
     Args:
-        kind: the type or function. Reading for a function calls it.
+        kind: the type; or a function, whose arguments are read: a pair of positional and named ones.
         trusts: take an instance of a dataclass as it is; else its fields are checked, too.
 
     Attributes:
@@ -59,6 +60,8 @@ class Adapter:
         whole: Any = kind if inspect.isfunction(kind) else Annotated[Any, _Of(kind)]
         self._adapter: TypeAdapter[Any] = TypeAdapter(whole, config=_CONFIG if trusts else _DISTRUSTFUL)
         validator = self._adapter.validator
+        if inspect.isfunction(kind):
+            validator = SchemaValidator(_arguments_of(self._adapter.core_schema), _CORE_CONFIG)
         self.take: Callable[[Any], Any] = validator.validate_python
         self.read = self.take
         if _knows_json_by_its_text(self._adapter.core_schema, set()):
@@ -95,6 +98,14 @@ class Adapter:
     def schema(self, mode: Literal["validation", "serialization"]) -> dict[str, Any]:
         """JSON Schema of what is read, or of what is written."""
         return self._adapter.json_schema(mode=mode, schema_generator=_Schemas)
+
+
+def _arguments_of(function: Any) -> core_schema.CoreSchema:
+    """The part of a function's schema that reads its arguments. The whole of it would call the function."""
+    if function["type"] == "definitions":
+        return core_schema.definitions_schema(_arguments_of(function["schema"]), function["definitions"])
+    arguments: core_schema.CoreSchema = function["arguments_schema"]
+    return arguments
 
 
 def _read_text(validator: SchemaValidator, value: Any) -> Any:
