@@ -21,7 +21,7 @@ BANNED: Final = {
     r"\bwho (?:has|reads|asks|sends|wants|does|needs|knows|comes|calls|writes)\b": "name the subject",
     r"\bwhoever\b|\bwhomever\b": "name the subject: a client, a caller, the user",
     r"\b(?:nobody|somebody|anybody|everybody)(?:'s)?\b": "name the subject: no client, another caller",
-    r"\boctets?\b": "byte",
+    r"\boctets?\b(?!-stream)": "byte",
     r"\bin vain\b": "without success",
     r"\bso (?:many|much|often|long)\b(?! (?:as|that))": "a number of, a limit, how often",
     r"\bbeside\b": "next to, besides, with, in addition to",

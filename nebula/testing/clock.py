@@ -56,7 +56,7 @@ class VirtualClock:
         return time.monotonic() + self.passed
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass at once, and let everybody who waited for that go on.
+        """Let time pass at once, and let all tasks that waited for that go on.
 
         What is due within `seconds` is late by as much as it would have been early: a retry that waits
         again afterwards wants another `advance`. First all tasks may come to where they wait.

@@ -34,7 +34,7 @@ class _FakeJob(JobVerb):
         JobVerb.__post_init__(self)
         if self.function is anything:
             object.__setattr__(self, "signature", AnyParameters(anything, context=(Job,)))
-        # What the function wants beside its parameters is for the real one.
+        # What the function wants besides its parameters is for the real one.
         self.signature.plan = None
 
     @property

@@ -198,7 +198,7 @@ def faked_services(fakes: Sequence[Fake], state: Path | None = None) -> list[Res
 
 
 def _responder(queue: str, fakes: Iterable[Fake], state: Path | None) -> Responder:
-    # Whoever calls a queue by its destination need not call it as a service could be called.
+    # A caller that names a queue by its destination need not call it as a service could be called.
     name = _NOT_IN_NAMES.sub("-", queue.removeprefix("/queue/"))
     app = Responder(name, queues=[queue], state=state)
     for each in fakes:

@@ -45,7 +45,7 @@ class Connection:
     Attributes:
         options: of the client.
         subscriptions: those that outlive a connection.
-        inbox: of the current connection; None while there is none.
+        inbox: of the current connection; None while not connected.
 
     Raises:
         SettingsError: an address cannot be used.

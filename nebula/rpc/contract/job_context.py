@@ -99,7 +99,7 @@ class Job(ABC):
 
         Args:
             done: from 0 to `total`.
-            total: in the same unit; 0 if nobody knows.
+            total: in the same unit; 0 if unknown.
             note: a short text for people.
 
         Raises:

@@ -94,7 +94,7 @@ class Remote:
 
 
 class Partial(BaseModel):
-    """A model that is sent without what nobody set, for fields whose defaults only the service knows."""
+    """A model that is sent without its unset fields, as only the service knows their defaults."""
 
     @model_serializer(mode="wrap")
     def _without_the_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

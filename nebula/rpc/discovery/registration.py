@@ -37,7 +37,7 @@ class Registration:
     """One instance's place among those that are there, for one connection.
 
     Where the broker keeps last values the place is one, and goes with the connection however that ends.
-    Elsewhere the instance answers who asks for it.
+    Elsewhere the instance replies to questions for it.
 
     Args:
         client: connected.
@@ -72,7 +72,7 @@ class Registration:
         told = self._now(self._describe())
         try:
             if self._brand.has_last_values:
-                # With a receipt: when this returns whoever looks for it finds it.
+                # With a receipt: when this returns, clients that look for it find it.
                 post = partial(self._client.send, receipt=True, timeout=_ANSWER_SECONDS)
                 await post(told.destination, told.to_json(), _HEADERS)
             else:
@@ -109,7 +109,7 @@ class Registration:
         return instance.with_load(busy, waiting)
 
     def _on_question(self, message: Message) -> None:
-        """Answer who asks for us. Others' messages there, and what is malformed, are none of ours."""
+        """Reply to questions for this instance. Other messages there, and malformed ones, are left alone."""
         headers = message.headers
         asked = parse(headers, message.body)
         destination = headers.get(names.REPLY_TO, "")
@@ -125,7 +125,7 @@ class Registration:
             self._client.post(destination, body, answer)
 
     def _may_answer(self, destination: str, reply_id: str) -> bool:
-        # A broker ends the connection over what it cannot read, and nobody may make it do so.
+        # A broker ends the connection over what it cannot read, and no peer may cause that.
         is_short = len(destination) <= LONGEST_HEADER and 0 < len(reply_id) <= LONGEST_HEADER
         return destination != "" and is_short and self._brand.may_reply_to(destination)
 

@@ -33,12 +33,12 @@ __all__ = ["InstanceAnswer", "Scatter", "ScatterResult"]
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-# An instance that has taken its leave may still answer what it has begun; so often we see whether it lives.
+# An instance that has left may still reply to what it has begun. Seconds between looks at whether it lives.
 _LOOK_EVERY: Final = 0.1
 
 
 class Ask(Protocol[T_co]):
-    """Asks one instance, on its queue, and waits for its answer so many seconds."""
+    """Asks one instance, on its queue, and waits for its reply for some seconds."""
 
     async def __call__(self, queue: str, /, *, timeout: float) -> T_co: ...
 
@@ -92,7 +92,7 @@ class ScatterResult(Generic[T]):
 class Scatter(Generic[T]):
     """A request to all instances of a service: `client.call_all(…)`.
 
-    Awaited, it gives a `ScatterResult` once nobody is waited for any longer. As an async context manager it
+    Awaited, it gives a `ScatterResult` once no instance is waited for. As an async context manager it
     gives the answers as they come; leaving it early forgets the others:
 
         async with client.call_all("prices", "reload") as answers:
@@ -105,7 +105,7 @@ class Scatter(Generic[T]):
     queue is full, or its circuit open. Whatever else goes wrong ends all of it.
 
     Args:
-        connected: gives a connection within so many seconds.
+        connected: gives a connection within some seconds.
         service: its name.
         ask: asks one instance.
         seconds: that all of it may take.
@@ -149,7 +149,7 @@ class Scatter(Generic[T]):
                 raise self._failure
             if self._block is None:
                 raise RuntimeError(
-                    "nobody was asked: `async with client.call_all(…) as answers:`, or await it"
+                    "no instance was asked: `async with client.call_all(…) as answers:`, or await it"
                 )
             if not self._waiting:
                 raise StopAsyncIteration
@@ -206,7 +206,7 @@ class Scatter(Generic[T]):
                 waiting.has_answered = True
             except (CallTimeout, CircuitOpen, NoResponder):
                 pass
-            except Exception as error:  # for who reads, as it is: the group would wrap it
+            except Exception as error:  # for the reader, unwrapped: the group would wrap it
                 if not (isinstance(error, Rejected) and error.verdict == names.REJECTED_FULL):
                     self._failure = error
         if not waiting.has_answered:
@@ -235,7 +235,7 @@ class Scatter(Generic[T]):
                     waiting.scope.cancel()
                     return
             except (ConnectionLost, ServerError):
-                return  # who asks hears of it
+                return  # the caller gets it
             await anyio.sleep(_LOOK_EVERY)
 
 

@@ -148,7 +148,7 @@ def _telling(span: Span) -> Iterator[None]:
     except (RemoteError, VerbError) as error:
         fail(span, error.code)
         raise
-    # A cancellation, too: nobody waits for the end of this.
+    # A cancellation, too: no task waits for the end of this.
     except BaseException as error:
         fail(span, type(error).__name__)
         raise

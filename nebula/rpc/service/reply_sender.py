@@ -71,7 +71,7 @@ class ReplySender:
             _log.warning("reply too large", verb=reply.verb, bytes=len(body))
             reply = failure(VerbError("result-too-large", f"the answer has {len(body)} bytes"))
             body = encode(content_type, reply.verb, reply.parameters, reply.description)
-        # D.46: with this mark no service of ours replies to the reply, wherever it ends up.
+        # D.46: with this mark no Nebula service replies to the reply, wherever it ends up.
         headers = {"content-type": content_type, names.RESPONSE: "true"}
         if reply_id is not None:
             headers[names.IN_REPLY_TO] = reply_id

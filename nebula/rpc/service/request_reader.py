@@ -90,7 +90,7 @@ class RequestReader:
             message.ack()
             return None
         deadline = deadline_of(headers, arrived)
-        # D.50: its caller has given up, and may have asked somebody else.
+        # D.50: its caller has given up, and may have called another service.
         if deadline is not None and monotonic() >= deadline:
             self.unhandled.expired += 1
             message.ack()
@@ -118,7 +118,7 @@ class RequestReader:
         return request
 
     def principal_of(self, headers: Mapping[str, str]) -> str | None:
-        """Who sent a message; None where the broker does not vouch for it: anybody can write the header."""
+        """Who sent a message; None where the broker does not vouch: any client can write the header."""
         return headers.get(names.SENDER) if self._trusts_sender else None
 
     def withdraw(self, one: Cancel, principal: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Deadlines and other context of the request being handled, for the calls that its handler makes.
+"""Deadlines of requests, and other context of the request being handled for the calls that its handler makes.
 
 Durations travel (`neb-timeout`, milliseconds), never times of day: the clocks of machines differ. Each side
 adds the duration to its own monotonic clock when the message arrives. The time on the way is not known and
@@ -31,7 +31,7 @@ ASKED_BY: Final[ContextVar[str | None]] = ContextVar("nebula_asked_by", default=
 """The principal of the request that is being handled, or of the job that runs; None outside of both.
 
 None, too, where the broker does not vouch for it: what a header claims is never in it. Set and inherited as
-`AMBIENT` is; `Responder.client` names it as the one for whom it calls.
+`AMBIENT` is; `Responder.client` names it as the principal it calls on behalf of.
 """
 
 # Of milliseconds: thirty thousand years.

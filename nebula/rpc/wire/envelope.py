@@ -1,8 +1,8 @@
-"""Bodies of The Nebulous Protocol: octets to envelopes and back (PROTOCOL C.2, C.5).
+"""Bodies of The Nebulous Protocol: bytes to envelopes and back (C.2, C.5).
 
 Two forms carry the same three fields, JSON and text; a third one is ours, see `avro_bodies`. Reading never
 fails: what is not a message of the protocol is a *free body*, an envelope without a verb. Writing gives
-ASCII-only JSON, because the `nebulous_stomp` gem takes every octet for Latin-1 (D.15).
+ASCII-only JSON, because the `nebulous_stomp` gem takes every byte for Latin-1 (D.15).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TEXT_TYPE: Final = "text/plain"
 SUCCESS: Final = "success"
 ERROR: Final = "error"
 
-# What the gem posts to a queue before it subscribes (C.4). Everybody ACKs and skips it.
+# What the gem posts to a queue before it subscribes (C.4). Services ACK and skip it.
 BOO: Final = b"boo"
 
 
@@ -38,7 +38,7 @@ class Envelope:
 
     Attributes:
         verb: the verb, possibly empty, or None for a free body. A verb that JSON does not write as a
-            string is its JSON text (`7`), so that it can be answered as unknown.
+            string is its JSON text (`7`), so that the reply can call it unknown.
         parameters: of any JSON type; a text body gives a string, one in Avro an `AvroValue`. None when
             absent.
         description: a text for people, or None.
@@ -182,18 +182,18 @@ def _text(value: Any) -> str | None:
 
 
 def text_of(content_type: str | None, body: bytes) -> str:
-    """A body as text, whatever octets it has."""
+    """A body as text, whatever bytes it has."""
     return _decode(body, media_of(content_type).charset)
 
 
 def _decode(body: bytes, charset: str | None) -> str:
-    """D.15: strict UTF-8, then the charset that was named, then Latin-1, which takes any octet."""
+    """D.15: strict UTF-8, then the charset that was named, then Latin-1, which takes any byte."""
     with suppress(ValueError):
         return body.decode()
     if charset is not None:
-        with suppress(ValueError, LookupError):  # wrong octets; a name that is no charset's
+        with suppress(ValueError, LookupError):  # wrong bytes; a name that is no charset's
             text = body.decode(charset)
-            # Some of Python's own charsets make halves of characters, which nobody could be answered.
+            # Some of Python's own charsets make halves of characters, which no reply could hold.
             text.encode()
             return text
     return body.decode("latin-1")
@@ -207,7 +207,7 @@ def encode(
     Args:
         content_type: decides between JSON, Avro and text; see `media_of`.
         verb: goes first in all forms.
-        parameters: the value as JSON octets, from `dump_json`. In text, a string goes out bare and any other
+        parameters: the value as JSON, from `dump_json`. In text, a string goes out bare and any other
             value as compact JSON (D.40). In Avro it may be one of `write_value`.
         description: a text for people.
     """
@@ -262,7 +262,7 @@ def _one_line(text: str) -> str:
 
 
 def encode_free(content_type: str, body: Any) -> bytes:
-    """Write a free body: octets as they are, in text a string as it is, else JSON (C.5)."""
+    """Write a free body: bytes as they are, in text a string as it is, else JSON (C.5)."""
     if isinstance(body, bytes):
         return body
     if isinstance(body, str) and not media_of(content_type).is_json:
@@ -273,7 +273,7 @@ def encode_free(content_type: str, body: Any) -> bytes:
 def dump_json(value: Any) -> bytes:
     """A value as compact ASCII-only JSON: what pydantic can serialize (models, Decimal, datetime, …).
 
-    Octets go as base64, but in models that say otherwise.
+    Bytes go as base64, except in models that choose another form.
 
     Raises:
         ValueError: the value, or something in it, has no JSON form.
@@ -306,8 +306,8 @@ _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 
 
 def _escaped(found: re.Match[str]) -> str:
-    octets = found[0].encode("utf-16-be")  # a pair of surrogates beyond the basic plane
-    return "".join(f"\\u{octets[at : at + 2].hex()}" for at in range(0, len(octets), 2))
+    units = found[0].encode("utf-16-be")  # a pair of surrogates beyond the basic plane
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 @lru_cache(maxsize=1024)

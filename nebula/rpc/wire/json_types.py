@@ -21,7 +21,7 @@ __all__ = ["DEPRECATED_BECAUSE", "ENUM_NAMES", "Adapter"]
 ENUM_NAMES: Final = "x-enum-varnames"
 DEPRECATED_BECAUSE: Final = "deprecationMessage"
 
-# A model says for itself how its octets travel; for all else we do. As text they would have to be UTF-8.
+# A model says for itself how its bytes travel; for all else we do. As text they would have to be UTF-8.
 _CONFIG: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 _CORE_CONFIG: Final = core_schema.CoreConfig(ser_json_bytes="base64", val_json_bytes="base64")
 _DISTRUSTFUL: Final = ConfigDict(**_CONFIG, revalidate_instances="always")
@@ -29,7 +29,7 @@ _DISTRUSTFUL: Final = ConfigDict(**_CONFIG, revalidate_instances="always")
 
 @dataclass(frozen=True, slots=True)
 class _Of:
-    """Stands for a type where pydantic takes no config beside it: a dataclass, a TypedDict."""
+    """Stands for a type where pydantic takes no config with it: a dataclass, a TypedDict."""
 
     kind: Any
 
@@ -48,7 +48,7 @@ class Adapter:
 
     Attributes:
         read: makes a value of what JSON gave (`str`, `dict`, …); raises pydantic's ValidationError.
-        take: the same of what may hold octets, dates and decimals already, as Avro gives them.
+        take: the same of what may hold bytes, dates and decimals already, as Avro gives them.
 
     Raises:
         PydanticUserError, PydanticSchemaGenerationError: the type has no JSON form.
@@ -83,7 +83,7 @@ class Adapter:
         return ascii_json(self._adapter.serializer.to_json(value, by_alias=True, warnings=warnings))
 
     def plain(self, value: Any) -> Any:
-        """A value as dicts, lists and scalars of Python: dates, decimals and octets stay what they are."""
+        """A value as dicts, lists and scalars of Python: dates, decimals and bytes stay what they are."""
         return self._adapter.serializer.to_python(value, by_alias=True, warnings=False)
 
     def can_check_dataclasses(self) -> bool:
@@ -115,7 +115,7 @@ def _read_text(validator: SchemaValidator, value: Any) -> Any:
 def _knows_json_by_its_text(node: Any, seen: set[int]) -> bool:
     """Whether pydantic has to see the JSON itself, as a `str` or `list` of Python would mean something else.
 
-    So it is with octets, strict types, and types with one rule for JSON and another for Python. All others
+    So it is with bytes, strict types, and types with one rule for JSON and another for Python. All others
     save the way back to text, which costs more than the reading.
     """
     if id(node) in seen:

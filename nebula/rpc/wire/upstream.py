@@ -1,4 +1,4 @@
-"""Errors of dependencies: what a handler's own calls failed with, as its caller is told of it."""
+"""Errors of dependencies: what the caller learns when a handler's own calls fail."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _told(error: BaseException) -> VerbError | None:
         case UnexpectedReply():
             return _answered("unexpected-reply")
         case _:
-            # Also what Nebula says of settings, schemas and rights: that is about this service.
+            # Also what Nebula says about settings, schemas and rights: that is about this service.
             return None
 
 
