@@ -122,8 +122,8 @@ class VerbError(NebulaError):
     code: str = ""
     retryable: bool = False
 
-    # By a service that was called: a handler that lets it pass does not speak of itself.
-    was_answered: bool = False
+    # Another service replied it to this one: a handler that lets it pass does not report its own error.
+    is_from_reply: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -210,7 +210,7 @@ def declared_error(error: RemoteError, kinds: Iterable[type[VerbError]]) -> Verb
             # Not by calling the class: what a constructor of its own takes is not on the wire.
             declared = kind.__new__(kind)
             VerbError.__init__(declared, error.message, details=error.details, retryable=error.retryable)
-            declared.was_answered = True
+            declared.is_from_reply = True
             return declared
     return None
 

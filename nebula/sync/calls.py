@@ -1,4 +1,4 @@
-"""Asking services without `await`: all calls that take a handler's own function, or names."""
+"""Calls without `await`, by a handler's own function or by names."""
 
 from __future__ import annotations
 

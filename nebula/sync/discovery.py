@@ -1,4 +1,4 @@
-"""Who is there, without `await`."""
+"""Instances of services without `await`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client whose services are in the test itself, with `await` or without."""
+"""`TestClient`: a client whose services run in the test itself, with `await` or without."""
 
 from __future__ import annotations
 

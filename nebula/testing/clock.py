@@ -1,4 +1,4 @@
-"""Time that a test moves on: deadlines, back-offs and time-outs pass without being waited for.
+"""Virtual clock: deadlines, back-offs and timeouts pass when a test says so, without waiting.
 
 trio lets a run have a clock of its own (`trio.testing.MockClock`). asyncio has no such thing, but its plain
 loop asks itself for the time by `loop.time()` and by nothing else. uvloop's timers are in C and cannot be

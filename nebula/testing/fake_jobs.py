@@ -1,4 +1,4 @@
-"""Jobs as a test wants them: accepted, told and kept by a real service, with nothing behind them."""
+"""Fakes of jobs: a real service accepts, reports and records them, with a result that the test chooses."""
 
 from __future__ import annotations
 

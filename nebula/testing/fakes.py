@@ -1,4 +1,4 @@
-"""Remote verbs as a test wants them: what they answer, and whether they were asked as their contract says."""
+"""Fakes of remote verbs: replies that a test chooses, and checks of requests against the contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of the way to the broker, as a test wants them: cut, slow, twice, out of order."""
+"""Faults of a connection to the broker that a test injects: cut, slow, twice, out of order."""
 
 from __future__ import annotations
 

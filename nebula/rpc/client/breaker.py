@@ -1,4 +1,4 @@
-"""A circuit breaker: who failed again and again is left alone for a while."""
+"""Circuit breaker: a destination that fails again and again is not called for a while."""
 
 from __future__ import annotations
 

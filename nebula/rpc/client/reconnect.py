@@ -1,4 +1,4 @@
-"""A connection that comes back, over a list of addresses, for as long as it is wanted."""
+"""Reconnecting: one connection after another, over a list of addresses, until told to leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reply queue that several requesters share, as seed 003 describes it: each takes its own answers only."""
+"""Reply queues that several requesters share: each takes its own replies only (C.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One last value of a type: what it is now, what becomes of it, and how it is set."""
+"""Typed access to one last value: reading, following and setting it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typed calls: the overloads that type checkers see, and whom a function's call goes to."""
+"""Typed calls: the overloads that type checkers see, and the service that a function's call goes to."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Request(Generic[S_co]):
 
     @property
     def on_behalf_of(self) -> str | None:
-        """The principal on whose behalf `principal` claims to call, or None.
+        """The principal on whose behalf `principal` claims to call (G.on-behalf), or None.
 
         It is a claim of `principal`, which may write any name there. It gives no rights, and `allow` ignores
         it. None if the broker does not vouch for senders.

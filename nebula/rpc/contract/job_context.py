@@ -1,4 +1,4 @@
-"""What a job's own code may ask for, and how it learns that it shall end."""
+"""`Job`: the context of a job for its own code, and the notice that it must end."""
 
 from __future__ import annotations
 

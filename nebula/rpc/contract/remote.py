@@ -1,4 +1,4 @@
-"""A service that is elsewhere, as its callers declare it: what it answers to, without the code."""
+"""Declarations of remote services: their verbs, for callers that do not have the code."""
 
 from __future__ import annotations
 

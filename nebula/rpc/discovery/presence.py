@@ -192,7 +192,7 @@ class _Asked(Presence):
     @asynccontextmanager
     async def open(self, seconds: float) -> AsyncGenerator[None]:
         options = dict(self._brand.inbox_headers)
-        listener = await self._stomp.listen(self._inbox, self._on_answer, headers=options, timeout=seconds)
+        listener = await self._stomp.listen(self._inbox, self._on_reply, headers=options, timeout=seconds)
         try:
             await self._ask()
             yield
@@ -231,12 +231,12 @@ class _Asked(Presence):
             del self._questions[number]
         self._there = answers
 
-    def _on_answer(self, message: Message) -> None:
+    def _on_reply(self, message: Message) -> None:
         answers = self._questions.get(message.headers.get(names.IN_REPLY_TO, ""))
         if answers is None:
             return  # too late
-        answer = parse(message.headers, message.body)
-        instance = _checked(Instance.from_value(answer.parameters), self._brand)
+        reply = parse(message.headers, message.body)
+        instance = _checked(Instance.from_value(reply.parameters), self._brand)
         if instance is not None and self._service in (None, instance.service):
             answers[instance.destination] = instance
 

@@ -1,4 +1,4 @@
-"""The service's side: an instance makes itself known, keeps its load up to date, and takes its leave."""
+"""Registration of an instance: it makes itself known, keeps its load up to date, and says when it leaves."""
 
 from __future__ import annotations
 
@@ -117,14 +117,14 @@ class Registration:
         told = self._told
         if asked.verb != WHO or told is None or self._left.is_set():
             return
-        if _wanted(asked) not in (None, told.service) or not self._may_answer(destination, reply_id):
+        if _wanted(asked) not in (None, told.service) or not self._may_reply(destination, reply_id):
             return
         body = encode(JSON_TYPE, f"{WHO}response", ascii_json(self._now(told).to_json()))
-        answer = {"content-type": JSON_TYPE, names.RESPONSE: "true", names.IN_REPLY_TO: reply_id}
+        reply = {"content-type": JSON_TYPE, names.RESPONSE: "true", names.IN_REPLY_TO: reply_id}
         with suppress(NebulaError):
-            self._client.post(destination, body, answer)
+            self._client.post(destination, body, reply)
 
-    def _may_answer(self, destination: str, reply_id: str) -> bool:
+    def _may_reply(self, destination: str, reply_id: str) -> bool:
         # A broker ends the connection over what it cannot read, and no peer may cause that.
         is_short = len(destination) <= LONGEST_HEADER and 0 < len(reply_id) <= LONGEST_HEADER
         return destination != "" and is_short and self._brand.may_reply_to(destination)

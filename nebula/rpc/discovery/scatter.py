@@ -1,4 +1,4 @@
-"""One request to all instances of a service, and what each of them answered."""
+"""Scatter: one request to all instances of a service, and the reply of each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.wire.envelope import BOO, TEXT_TYPE
 from nebula.stomp.client import StompClient
 
-__all__ = ["InstanceAnswer", "Scatter", "ScatterResult"]
+__all__ = ["InstanceReply", "Scatter", "ScatterResult"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -44,7 +44,7 @@ class Ask(Protocol[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceAnswer(Generic[T]):
+class InstanceReply(Generic[T]):
     """What one instance answered.
 
     Attributes:
@@ -80,7 +80,7 @@ class ScatterResult(Generic[T]):
         missing: the instances that were there and did not answer.
     """
 
-    answers: list[InstanceAnswer[T]] = field(default_factory=list)
+    answers: list[InstanceReply[T]] = field(default_factory=list)
     missing: list[Instance] = field(default_factory=list)
 
     @property
@@ -123,7 +123,7 @@ class Scatter(Generic[T]):
     ) -> None:
         self._connected, self._service, self._ask, self._seconds = connected, service, ask, seconds
         self._waiting: dict[str, _Waiting] = {}
-        self._answers: deque[InstanceAnswer[T]] = deque()
+        self._answers: deque[InstanceReply[T]] = deque()
         self._moved = anyio.Event()
         self._failure: Exception | None = None
         self._block: AbstractAsyncContextManager[None] | None = None
@@ -140,10 +140,10 @@ class Scatter(Generic[T]):
         assert self._block is not None
         return await self._block.__aexit__(kind, error, trace)
 
-    def __aiter__(self) -> AsyncIterator[InstanceAnswer[T]]:
+    def __aiter__(self) -> AsyncIterator[InstanceReply[T]]:
         return self
 
-    async def __anext__(self) -> InstanceAnswer[T]:
+    async def __anext__(self) -> InstanceReply[T]:
         while not self._answers:
             if self._failure is not None:
                 raise self._failure
@@ -199,10 +199,10 @@ class Scatter(Generic[T]):
             began = anyio.current_time()
             try:
                 value = await self._ask(waiting.queue, timeout=max(ends - began, 0.001))
-                self._answers.append(InstanceAnswer(instance, anyio.current_time() - began, value))
+                self._answers.append(InstanceReply(instance, anyio.current_time() - began, value))
                 waiting.has_answered = True
             except (RemoteError, VerbError, UnexpectedReply) as error:
-                self._answers.append(InstanceAnswer(instance, anyio.current_time() - began, None, error))
+                self._answers.append(InstanceReply(instance, anyio.current_time() - began, None, error))
                 waiting.has_answered = True
             except (CallTimeout, CircuitOpen, NoResponder):
                 pass

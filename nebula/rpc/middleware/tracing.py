@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry (extra `otel`), joined over the wire by W3C's `traceparent` and `tracestate`.
+"""OpenTelemetry spans (extra `otel`), joined over the wire by W3C's `traceparent`, `tracestate` (G.tracing).
 
     Client(middleware=[trace_calls()])
     Responder("prices", middleware=[trace_requests()])  # and its jobs

@@ -77,7 +77,7 @@ class ReplySender:
             headers[names.IN_REPLY_TO] = reply_id
         if reply.code is not None:
             headers[names.ERROR_CODE] = reply.code
-        expiry = self._brand.answer_expiry
+        expiry = self._brand.reply_expiry
         if expiry is not None and (remaining := request.remaining) is not None:
             headers |= expiry(remaining)
         assert self._post is not None
@@ -146,7 +146,7 @@ def is_meant_for_caller(verb: Endpoint, error: VerbError) -> bool:
 
     What another service replied to the handler is not, unless the verb declares that error, too.
     """
-    return not error.was_answered or type(error) in verb.errors
+    return not error.is_from_reply or type(error) in verb.errors
 
 
 def unknown_verb(name: str | None, known: Iterable[str]) -> ReplyBody:

@@ -1,4 +1,4 @@
-"""The caller's side: a stream in flight, and what iterates over it."""
+"""Reading a stream: the caller's side, in flight and as an iterator (G.stream)."""
 
 from __future__ import annotations
 

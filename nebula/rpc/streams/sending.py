@@ -1,4 +1,4 @@
-"""One stream on its way: from what a handler yields to messages, at its reader's pace."""
+"""Sending a stream: from the items of a handler to messages, at the pace of its reader (G.credit)."""
 
 from __future__ import annotations
 

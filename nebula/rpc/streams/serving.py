@@ -1,4 +1,4 @@
-"""The service's side: handlers that yield, and what their readers say of credit."""
+"""Serving streams: handlers that yield, and the credit messages of their readers."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Brand:
         durable: headers of the SUBSCRIBE that makes a durable subscription, besides ours, from its name.
         more_expiry: headers of a message that expires after a number of milliseconds, besides `neb-timeout`;
             None: there are no others.
-        answer_expiry: headers of a reply whose requester waits for that many more seconds. None: what comes
+        reply_expiry: headers of a reply whose requester waits for that many more seconds. None: what comes
             too late goes with the inbox.
         job_prefix: what the destinations begin with that jobs' statuses are told on.
         keeps_message_ids: a message has the same `message-id` whenever it is delivered, and no other one
@@ -60,7 +60,7 @@ class Brand:
     requeues_on_unsubscribe: bool = True
     durable: Callable[[str], dict[str, str]] = lambda _name: {}
     more_expiry: Callable[[int], dict[str, str]] | None = None
-    answer_expiry: Callable[[float], dict[str, str]] | None = None
+    reply_expiry: Callable[[float], dict[str, str]] | None = None
     job_prefix: str = JOB_TOPIC_PREFIX
     keeps_message_ids: bool = False
 
@@ -79,7 +79,7 @@ class Brand:
         return self.job_prefix == JOB_PREFIX
 
     @property
-    def answers_verbs(self) -> bool:
+    def has_verbs(self) -> bool:
         """The broker has a service of its own, which knows schemas."""
         return self.has_last_values
 
@@ -139,7 +139,7 @@ ACTIVEMQ = Brand(
     destinations=re.compile(r"/(queue|topic|(remote-)?temp-(queue|topic))/.+"),
     durable=lambda name: {"activemq.subscriptionName": name},
     more_expiry=_expires,
-    answer_expiry=_expires_later,
+    reply_expiry=_expires_later,
     keeps_message_ids=True,
 )
 

@@ -39,7 +39,7 @@ _MOST_DIGITS: Final = 15
 
 
 def deadline_of(headers: Mapping[str, str], arrived: float) -> float | None:
-    """When a request's caller stops waiting, by its `neb-timeout`; None if it does not say.
+    """When a request's caller stops waiting, by its `neb-timeout` (G.timeout); None if it does not say.
 
     Args:
         headers: of the request.

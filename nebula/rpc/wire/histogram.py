@@ -1,4 +1,4 @@
-"""How long things took: counts by duration, small enough for each verb and cheap enough for each call."""
+"""Histogram of durations: small enough for each verb and cheap enough for each call."""
 
 from __future__ import annotations
 
