@@ -435,7 +435,7 @@ class Recorder:
 
     def _ask(self, fingerprint: int) -> Schema | None:
         """On the worker's thread."""
-        if not self._brand.answers_verbs:
+        if not self._brand.has_verbs:
             return None
         return anyio.from_thread.run(ask_broker, self._url, self._tls, fingerprint)
 

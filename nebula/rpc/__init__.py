@@ -1,6 +1,6 @@
 """RPC over any STOMP broker: services that reply to every request, and the clients that call them.
 
-`wire` has the messages and `contract` what a function says of itself; neither waits. `client` calls,
+`wire` has the messages and `contract` what a function says about itself; neither waits. `client` calls,
 `service` replies; `streams`, `discovery`, `idempotency` and `jobs` are for both. Nothing in here knows the
 inside of a broker.
 

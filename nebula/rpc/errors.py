@@ -38,7 +38,7 @@ class ErrorCode:
     is_retryable: bool = False
 
 
-# PROTOCOL G, "RPC error codes"; below the line those of jobs (SPARK 4.9).
+# G.error-codes; below the line those of jobs.
 _TABLE: Final = (
     ErrorCode("bad-request", "The body cannot be read: send JSON or text with a verb."),
     ErrorCode("unknown-verb", "The service has no such verb: ask `describe`."),
@@ -98,13 +98,13 @@ class VerbError(NebulaError):
     A verb's own errors are best declared, as classes that both sides may share:
 
         class OutOfStock(VerbError):
-            "There are not so many left."
+            "There are fewer left."
             code = "out-of-stock"
 
         @app.verb(errors=[OutOfStock])
         async def order(...): ... raise OutOfStock("two are left", details={"left": 2})
 
-    `describe` then lists them with their docstrings, and who calls the function has to catch just that class.
+    `describe` then lists them with their docstrings, and callers of the function catch just that class.
     A class with a `code` takes the message alone, and without one says what its docstring says first.
 
     Args:
@@ -122,8 +122,8 @@ class VerbError(NebulaError):
     code: str = ""
     retryable: bool = False
 
-    # By a service that was called: a handler that lets it pass does not speak of itself.
-    was_answered: bool = False
+    # Another service replied it to this one: a handler that lets it pass does not report its own error.
+    is_from_reply: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -166,7 +166,7 @@ class VerbError(NebulaError):
 
 
 def meaning_of(kind: type[VerbError]) -> str:
-    """What an error class says of itself: the first line of its own docstring, else its code."""
+    """What an error class says about itself: the first line of its own docstring, else its code."""
     return next(iter((kind.__doc__ or "").strip().splitlines()), "") or kind.code
 
 
@@ -210,7 +210,7 @@ def declared_error(error: RemoteError, kinds: Iterable[type[VerbError]]) -> Verb
             # Not by calling the class: what a constructor of its own takes is not on the wire.
             declared = kind.__new__(kind)
             VerbError.__init__(declared, error.message, details=error.details, retryable=error.retryable)
-            declared.was_answered = True
+            declared.is_from_reply = True
             return declared
     return None
 

@@ -1,4 +1,4 @@
-"""Asking services without `await`: all calls that take a handler's own function, or names."""
+"""Calls without `await`, by a handler's own function or by names."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class Calls:
         timeout: float | None = None,
     ) -> ScatterResult[Any]: ...
     def call_all(self, target: Any, /, *args: Any, **kwargs: Any) -> ScatterResult[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
-        """Ask every instance of a service that is there; returns when nobody is waited for any longer."""
+        """Ask every instance of a service that is there; returns when no instance is waited for."""
 
         async def ask() -> ScatterResult[Any]:
             return await self._client.call_all(target, *args, **kwargs)
@@ -209,7 +209,7 @@ class Calls:
     def call_queue(
         self, queue: str, verb: str, parameters: Any = None, *, timeout: float | None = None
     ) -> Any:
-        """`call` by name, to whoever listens on a queue: an instance's own, for one."""
+        """`call` by name, to the listener of a queue: an instance's own, for one."""
         return self._loop.do(partial(self._client.call_queue, queue, verb, parameters, timeout=timeout))
 
     @overload

@@ -1,4 +1,4 @@
-"""The client without `await`, but for its calls."""
+"""Connection and messages of the client without `await`."""
 
 from __future__ import annotations
 

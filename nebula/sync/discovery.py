@@ -1,4 +1,4 @@
-"""Who is there, without `await`."""
+"""Instances of services without `await`."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class Presence:
         return self._loop.make(lambda: self._presence.instances)
 
     def changes(self) -> Generator[Change]:
-        """Who comes, goes, or has another load, for ever."""
+        """Instances that come, go, or have another load, for ever."""
         return self._loop.each(self._presence.changes)

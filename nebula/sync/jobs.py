@@ -76,7 +76,7 @@ class JobHandle(Generic[T]):
         return self._loop.do(self._job.cancel)
 
     def show(self, lines: int = 10) -> dict[str, Any]:
-        """All that is known of the job, with so many lines of its log; for its owner alone."""
+        """All that is known of the job, with some lines of its log; for its owner alone."""
         return self._loop.do(partial(self._job.show, lines))
 
     def rerun(self, **options: Unpack[StartOptions]) -> JobHandle[T]:

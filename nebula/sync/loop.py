@@ -1,4 +1,4 @@
-"""The loop on a thread of its own, and how other threads have it do something."""
+"""An event loop on its own thread, and calls into it from other threads."""
 
 from __future__ import annotations
 

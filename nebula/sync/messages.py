@@ -70,7 +70,7 @@ class LastValue(Iterable[T | None], Generic[T]):
         self._loop = loop
 
     def get(self) -> T | None:
-        """The present value, None where there is none."""
+        """The present value, or None."""
         return self._loop.do(self._value.get)
 
     def put(self, value: T, *, ephemeral: bool = False) -> None:
@@ -82,7 +82,7 @@ class LastValue(Iterable[T | None], Generic[T]):
         self._loop.do(self._value.delete)
 
     def __iter__(self) -> Generator[T | None]:
-        """The present value at once, and then whatever it becomes; None where there is none."""
+        """The present value at once, and then whatever it becomes; None: no value."""
         return self._loop.each(partial(aiter, self._value))
 
 

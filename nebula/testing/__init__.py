@@ -1,4 +1,4 @@
-"""For tests of services and of what calls them: brokers, fakes, faults and a clock that can be moved.
+"""Test support for services and their callers: brokers, fakes, faults and a clock that can be moved.
 
 The names are loaded when they are first used, since the pytest plugin is loaded by every run of pytest.
 """

@@ -1,4 +1,4 @@
-"""A client whose services are in the test itself, with `await` or without."""
+"""`TestClient`: a client whose services run in the test itself, with `await` or without."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nebula.testing.running import RunningBroker, started
 
 
 class TestClient(Client):
-    """A `Client` of services that run beside it, over a real broker in memory: nothing of a network.
+    """A `Client` of services in the same process, over a real broker in memory: no network is used.
 
         async with TestClient(app) as client:
             assert await client.call(quote, "ABC", qty=2) == Decimal("20")

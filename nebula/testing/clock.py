@@ -1,4 +1,4 @@
-"""Time that a test moves on: deadlines, back-offs and time-outs pass without being waited for.
+"""Virtual clock: deadlines, back-offs and timeouts pass when a test says so, without waiting.
 
 trio lets a run have a clock of its own (`trio.testing.MockClock`). asyncio has no such thing, but its plain
 loop asks itself for the time by `loop.time()` and by nothing else. uvloop's timers are in C and cannot be
@@ -56,7 +56,7 @@ class VirtualClock:
         return time.monotonic() + self.passed
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass at once, and let everybody who waited for that go on.
+        """Let time pass at once, and let all tasks that waited for that go on.
 
         What is due within `seconds` is late by as much as it would have been early: a retry that waits
         again afterwards wants another `advance`. First all tasks may come to where they wait.

@@ -1,4 +1,4 @@
-"""Jobs as a test wants them: accepted, told and kept by a real service, with nothing behind them."""
+"""Fakes of jobs: a real service accepts, reports and records them, with a result that the test chooses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _FakeJob(JobVerb):
         JobVerb.__post_init__(self)
         if self.function is anything:
             object.__setattr__(self, "signature", AnyParameters(anything, context=(Job,)))
-        # What the function wants beside its parameters is for the real one.
+        # What the function wants besides its parameters is for the real one.
         self.signature.plan = None
 
     @property

@@ -1,4 +1,4 @@
-"""Remote verbs as a test wants them: what they answer, and whether they were asked as their contract says."""
+"""Fakes of remote verbs: replies that a test chooses, and checks of requests against the contract."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def faked_services(fakes: Sequence[Fake], state: Path | None = None) -> list[Res
 
 
 def _responder(queue: str, fakes: Iterable[Fake], state: Path | None) -> Responder:
-    # Whoever calls a queue by its destination need not call it as a service could be called.
+    # A caller that names a queue by its destination need not call it as a service could be called.
     name = _NOT_IN_NAMES.sub("-", queue.removeprefix("/queue/"))
     app = Responder(name, queues=[queue], state=state)
     for each in fakes:

@@ -1,4 +1,4 @@
-"""Faults of the way to the broker, as a test wants them: cut, slow, twice, out of order."""
+"""Faults of a connection to the broker that a test injects: cut, slow, twice, out of order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Faults:
             faults.drop_connection()
 
     Until it is told otherwise it lets everything through. It does what the protocol allows to happen, and
-    nothing else: a connection may end at any octet, be slow, and say the same again after a loss; but STOMP
+    nothing else: a connection may end at any byte, be slow, and say the same again after a loss; but STOMP
     keeps the order of a connection, so only what has no order is put out of it.
 
     Args:
@@ -38,7 +38,7 @@ class Faults:
         tls: see `TlsOptions`.
 
     Raises:
-        ValueError: a WebSocket, whose octets are no frames of STOMP.
+        ValueError: a WebSocket, whose bytes are no frames of STOMP.
     """
 
     def __init__(self, url: str, *, tls: TlsOptions | None = None) -> None:
@@ -74,13 +74,13 @@ class Faults:
                 link.drop()
 
     def refuse_connections(self, times: int) -> None:
-        """Let so many next attempts to connect fail, as if nobody listened."""
+        """Let that many next attempts to connect fail, as if no broker listened."""
         self._refusals = times
 
     def delay(self, seconds: float) -> None:
-        """From now on everything takes so long, each way and in order; 0: no longer.
+        """From now on everything takes this long, each way and in order; 0: no longer.
 
-        More than the heart-beat bears looks like a broker that fell silent; in memory nobody beats.
+        More than the heart-beat allows looks like a silent broker; in memory there are no heart-beats.
         """
         self._plan.delay = seconds
 
@@ -91,7 +91,7 @@ class Faults:
         repeats nothing on one connection without saying `redelivered`.
 
         Args:
-            times: so many messages.
+            times: how many messages.
             destination: only those that go there.
         """
         self._plan.duplicates = times
@@ -103,7 +103,7 @@ class Faults:
         queue, a stream's items, a job's events) keeps it: then nothing happens to that message.
 
         Args:
-            times: so many messages, one after the other.
+            times: how many messages, one after the other.
         """
         self._plan.overtakings = times
 

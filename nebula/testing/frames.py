@@ -1,6 +1,6 @@
-"""Octets to whole frames, still as octets: for faults, which strike between frames or within one.
+"""Bytes to whole frames, still as bytes: for faults, which strike between frames or within one.
 
-Not the codec: what goes through here has to come out as it was, octet by octet.
+Not the codec: what goes through here has to come out as it was, byte by byte.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _LINE_ENDS: Final = b"\r\n"
 
 
 class FrameSplitter:
-    """Collects octets and gives them back as pieces: a frame with its NUL, or a line end between frames."""
+    """Collects bytes and gives them back as pieces: a frame with its NUL, or a line end between frames."""
 
     def __init__(self) -> None:
         self._held = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The pieces that these octets complete, in order. Joined, all pieces are all octets."""
+        """The pieces that these bytes complete, in order. Joined, all pieces are all bytes."""
         self._held += data
         pieces: list[bytes] = []
         while size := self._first_size():

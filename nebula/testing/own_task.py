@@ -1,4 +1,4 @@
-"""Blocks that may be left in another task than they were entered in, as fixtures of pytest-asyncio are."""
+"""Context managers that may be left in another task than they were entered in, as some fixtures are."""
 
 from __future__ import annotations
 

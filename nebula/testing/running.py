@@ -60,7 +60,7 @@ class RunningBroker:
     Attributes:
         url: where to connect, from `start` on.
         memory_url: the same in memory; known at once.
-        urls: where it listens beside that.
+        urls: where else it listens.
         tls: what a client needs to trust it; None: it is not encrypted.
         server: the broker itself, from `start` on.
 
@@ -165,7 +165,7 @@ class RunningBroker:
 
     def _tls_listener(self) -> ListenerSettings:
         certificate, key = self._certificate or self._make_certificate()
-        # Without a CA for clients a listener of TLS wants to be told that anybody may come in.
+        # Without a CA for clients a listener of TLS must be told that any client may come in.
         return ListenerSettings(port=self._port, tls_cert=certificate, tls_key=key, anonymous=True)
 
     def _make_certificate(self) -> tuple[Path, Path]:

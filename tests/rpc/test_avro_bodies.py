@@ -115,7 +115,7 @@ def test_body_that_is_no_message_is_a_free_body(body: bytes) -> None:
     with pytest.raises(AvroError):
         read_message(body)
 
-    assert parse(AVRO, body).verb is None
+    assert parse({"content-type": AVRO}, body).verb is None
 
 
 def test_page_shows_the_schema_of_a_body() -> None:
@@ -268,5 +268,5 @@ async def test_describe_shows_the_schemas(serving: Serving, client: Client) -> N
 
 
 def test_text_is_read_and_written_as_ever() -> None:
-    assert parse("text/plain", b"verb: a\nparameters: b\n\n").parameters == "b"
+    assert parse({"content-type": "text/plain"}, b"verb: a\nparameters: b\n\n").parameters == "b"
     assert encode(AVRO, "a", b"[]") == write_message("a", b"[]", None)

@@ -310,7 +310,7 @@ async def test_who_waits_for_another_call_does_so_within_its_own_time(cache: Cac
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask, cache, never)
             await leads.wait()
-            with pytest.raises(CallTimeout, match="somebody else"):
+            with pytest.raises(CallTimeout, match="the call that this one shares"):
                 await ask(cache, never, timeout=0.01)
             tasks.cancel_scope.cancel()
 
@@ -365,7 +365,7 @@ async def test_who_has_no_time_left_when_another_call_ends_does_not_ask(
             await ask(cache, give_up)
 
     async def follow() -> None:
-        with pytest.raises(CallTimeout, match="somebody else"):
+        with pytest.raises(CallTimeout, match="the call that this one shares"):
             await ask(cache, asked, timeout=5.0)
 
     with anyio.fail_after(_DEADLINE):

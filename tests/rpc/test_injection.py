@@ -90,7 +90,7 @@ def test_provider_with_a_parameter_that_nobody_gives_is_refused() -> None:
 
     def quote(*, name: str = Depends(provider)) -> None: ...
 
-    with pytest.raises(TypeError, match="nobody gives it name; annotate it with Request"):
+    with pytest.raises(TypeError, match="name gets no value; annotate it with Request"):
         Signature(quote, context=(Request,))
 
 

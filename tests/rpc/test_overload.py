@@ -134,7 +134,7 @@ async def test_what_is_handled_after_a_loss_counts_again_for_what_may_wait() -> 
     refused: list[Message] = []
     may_end = anyio.Semaphore(0)
     # The same for all: a request may well get the memory of one that was lost.
-    request = Request(parse("text/plain", b"verb: stay"), {}, destination="/queue/a")
+    request = Request(parse({"content-type": "text/plain"}, b"verb: stay"), {}, destination="/queue/a")
 
     async def serve(message: Message, arrived: float, worker: Worker) -> None:
         worker.request = request

@@ -1,4 +1,4 @@
-"""A circuit breaker: who failed again and again is left alone for a while."""
+"""Circuit breaker: a destination that fails again and again is not called for a while."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Breaker:
     An open one fails each call to that target with `CircuitOpen`, at once and without sending it. After
     `seconds` it is half-open: one call is let through, and what becomes of that closes it or opens it again.
 
-    What counts as a failure: no answer in time, nobody there, refused by the broker, connection lost, and an
-    `error` that is retryable, such as `busy`. Any other answer says that the target works, whatever its type.
+    What counts as a failure: no reply in time, no service there, refused by the broker, connection lost, and
+    an `error` that is retryable, such as `busy`. Any other reply says that the target works.
     To look for a service that may be waited for (`wait_for_responder`) says nothing.
 
     Attributes:
-        failures: so many one after the other open it.
+        failures: this number in a row opens it.
         seconds: that it is open.
 
     Raises:
@@ -114,7 +114,7 @@ class Circuits:
             return
         circuit = self._circuits[target] = circuit or _Circuit()
         if len(self._circuits) > _MOST:
-            # Each restart of a service leaves the queue of an instance that nobody will ask again.
+            # Each restart of a service leaves the queue of an instance that no client will call again.
             del self._circuits[next(iter(self._circuits))]
         circuit.failures += 1
         circuit.is_probed = False

@@ -1,4 +1,4 @@
-"""Cache of replies, so that the same question is not asked twice within some seconds (PROTOCOL C.6, D.39).
+"""Cache of replies, so that the same question is not asked twice within some seconds (C.6, D.39).
 
 The key is the question: destination, verb, parameters as JSON with sorted keys (or the Avro datum), and
 last the partition: the broker and the principal. A reply to one principal is never given to another, unless
@@ -35,13 +35,13 @@ from nebula.rpc.wire.replies import Reply
 
 _log = get_logger(__name__)
 
-# What an entry takes beside its key and its answer, roughly.
+# Bytes of an entry besides its key and its reply, roughly.
 _OVERHEAD_BYTES: Final = 500
 
 _NOT_GIVEN: Final = object()
 
 Ask: TypeAlias = Callable[[float], Awaitable[Reply]]
-"""Sends a request and waits for its answer, for so many seconds at most."""
+"""Sends a request and waits for its reply, at most that many seconds."""
 
 
 class KeptReply(NamedTuple):
@@ -56,10 +56,10 @@ class CacheFailed(NebulaError):
 
 
 class CacheStore(Protocol):
-    """Keeps octets by key for some seconds. Each method may raise `CacheFailed`.
+    """Keeps bytes by key for some seconds. Each method may raise `CacheFailed`.
 
-    Whoever waits for one of them may be cancelled, and does not wait longer for that; a value whose `put` was
-    cancelled is not kept.
+    A task that waits for one of them may be cancelled, and does not wait longer for that; a value whose `put`
+    was cancelled is not kept.
     """
 
     async def get(self, key: str) -> bytes | None:
@@ -123,7 +123,7 @@ class Cache:
 
     A question is a target, a verb and parameters, whatever their order in an object. While it is being asked
     for the first time, all who ask the same wait for that one answer (and an error is an error for all of
-    them; but who has more time than the one who asked asks again). Errors are not kept.
+    them; but a call with more time than the first one asks again). Errors are not kept.
 
     Several clients of one loop may share it, and any number its store. An answer is for those who ask the
     same broker as the same principal: for the same addresses with the same logins, tokens and certificates.
@@ -133,11 +133,11 @@ class Cache:
             says `cache=SECONDS`.
         store: where they are kept, by default a `MemoryCache`. A call waits for it for half of its time at
             most.
-        shared: answers are for all who use the store, whoever and wherever they are: for clients of one
-            broker with the same rights.
+        shared: replies are for all users of the store, whatever their principal or machine: for clients of
+            one broker with the same rights.
 
     Attributes:
-        hits: questions that were answered by what was kept, or by somebody else's call.
+        hits: calls whose reply came from the cache, or from another task's call.
         misses: those that were asked.
 
     Raises:
@@ -178,11 +178,11 @@ class Cache:
             request: its body, JSON or Avro.
             ask: sends it, given the seconds that are left, and raises what is not to be kept.
             partition: of the cache: broker and principal, see `cache_partition_of`.
-            keep: seconds; True: as the cache says of the verb; False: neither read nor kept.
-            timeout: seconds, for somebody else's call and our own.
+            keep: seconds; True: as the cache says for the verb; False: neither read nor kept.
+            timeout: seconds, for another task's call and our own.
 
         Raises:
-            CallTimeout: somebody else's call was not answered in that time.
+            CallTimeout: another task's call got no reply in that time.
             NebulaError: as `ask`.
         """
         if keep is False:
@@ -204,11 +204,11 @@ class Cache:
             timeout = until - monotonic()
             # Also where the other call ended in the last moment: the store cannot be asked in no time.
             if in_time.cancelled_caught or timeout <= 0:
-                raise CallTimeout(f"{destination} did not answer in time, as somebody else asked it")
+                raise CallTimeout(f"{destination} did not reply in time to the call that this one shares")
         return await self._lead(key, seconds, ask, timeout)
 
     async def _follow(self, key: str) -> Reply | None:
-        """The answer to somebody else's call; None: all who asked have given up."""
+        """The reply to another task's call; None: all callers have given up."""
         while (flight := self._flights.get(key)) is not None:
             await flight.has_ended.wait()
             if flight.error is not None:
@@ -229,7 +229,7 @@ class Cache:
             self.misses += 1
             flight.reply = await ask(until - monotonic())
             flight.has_ended.set()  # those who wait need not wait for the store
-            # Whoever forgot it meanwhile wants the next one to ask again.
+            # It was forgotten meanwhile: the next call must ask again.
             if not flight.is_stale:
                 flight.is_kept = anyio.Event()
                 await self._put(key, flight.reply, seconds, until - monotonic())
@@ -247,7 +247,7 @@ class Cache:
         return flight.reply
 
     async def invalidate(self, service: str, verb: str | None = None, parameters: Any = _NOT_GIVEN) -> None:
-        """Forget what was answered, whoever asked, and do not keep what is being asked now with this cache.
+        """Forget the replies of all callers, and do not keep what is being asked now with this cache.
 
         When it returns no answer from before is kept; but for those that another process is asking for with a
         cache of its own, and the same store.

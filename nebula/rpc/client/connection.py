@@ -1,4 +1,4 @@
-"""The connection of a client: the current one and its inbox, whatever connection that is.
+"""The connection of a client, and its inbox. They are replaced after a loss.
 
 A client and all its views share one `Connection`. Connections come and go below it, see `reconnect`; each has
 an inbox of its own, as a broker deletes an inbox with its connection. While there is no connection, calls
@@ -45,7 +45,7 @@ class Connection:
     Attributes:
         options: of the client.
         subscriptions: those that outlive a connection.
-        inbox: of the current connection; None while there is none.
+        inbox: of the current connection; None while not connected.
 
     Raises:
         SettingsError: an address cannot be used.

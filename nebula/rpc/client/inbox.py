@@ -201,7 +201,7 @@ class Inbox:
         except (Exception, GeneratorExit):
             raise
         except BaseException:  # cancelled, by asyncio or trio
-            # A stored request is wanted even if nobody waits for its early reply.
+            # A stored request is wanted even if no caller waits for its early reply.
             if PERSISTENT not in headers:
                 self._cancel(call, number)
             raise
@@ -349,7 +349,7 @@ def _refusal(verdict: str, destination: str) -> Rejected:
 def publish_cancel(
     client: StompClient, destination: str, reply_to: str, reply_id: str, seconds: float | None
 ) -> None:
-    """Cancel a request: tell its service that nobody waits for the reply (PROTOCOL G, "Cancel").
+    """Cancel a request: tell its service that no caller waits for the reply (G.cancel).
 
     At once and without waiting; never raises a `NebulaError`. Nothing is sent where no service would read it:
     the request went to no queue, or to the broker's own verbs, which take no time. A cancel lost with the

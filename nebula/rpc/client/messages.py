@@ -47,7 +47,7 @@ class Messages:
     async def _ask_broker(self, queue: str, verb: str, parameters: Any, /) -> Any:
         connection = self._calls.connection
         await connection.connected(self._calls.seconds(None))
-        if not connection.brand.answers_verbs:
+        if not connection.brand.has_verbs:
             # The request would wait there for its whole time.
             raise NoResponder(REJECTED_NO_CONSUMER, queue)
         return await self._calls.ask(verb, queue, request_body(verb, parameters), None, self._rules, None)

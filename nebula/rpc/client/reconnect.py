@@ -1,4 +1,4 @@
-"""A connection that comes back, over a list of addresses, for as long as it is wanted."""
+"""Reconnecting: one connection after another, over a list of addresses, until told to leave."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Addresses:
         return self._left == 0
 
     def lose(self, seconds: float) -> None:
-        """The connection to the address that was taken last has ended, after so many seconds."""
+        """The connection to the address that was taken last has ended, after some seconds."""
         self._next = (self._next - 1) % len(self._urls)
         # After a delay even so: all of a broker's peers lose it in the same moment.
         self._left = 0
@@ -99,9 +99,9 @@ class Connections:
         urls: the addresses.
         live: entered with each connection, and left when that ends. What it raises as it is entered counts
             as if the address could not be had.
-        restore: what is to be made again with each connection but the first, before it is `connected`.
-        on_lost: told, synchronously, of the end of each connection that ended otherwise than by us.
-        on_state: told of each change, synchronously. What it raises is logged.
+        restore: makes again what each connection but the first needs, before it is `connected`.
+        on_lost: called, synchronously, with the end of each connection that we did not end.
+        on_state: called with each change, synchronously. What it raises is logged.
         reconnects: after the first connection has ended; else that is the end.
         waits: for the first connection, as for later ones; else it is an error if no address can be had.
         backoff: the delays between the rounds of addresses.
@@ -148,9 +148,9 @@ class Connections:
 
         Raises:
             ConnectFailed, Refused, …: the first connection could not be had, from any address.
-            ConnectionLost, ServerError: the connection ended, and there is to be no other.
+            ConnectionLost, ServerError: the connection ended, and there will be no other.
             OutsideBroker: an address that is not allowed here: trying again would not help.
-            OtherContract: what runs over the connection is not to run beside others.
+            OtherContract: what runs over the connection must not run next to others.
         """
         try:
             while not self._is_leaving:
@@ -184,7 +184,7 @@ class Connections:
             began = None
             try:
                 async with self._make(url) as stomp:
-                    # Before anything is waited for: nobody is told twice.
+                    # Before anything is waited for: no task is told twice.
                     stomp.on_lost = self._lose
                     async with self._live(stomp):
                         # From now on `leave` is graceful.
@@ -239,7 +239,7 @@ class Connections:
         error = self.last_failure = self._loss or error
         self._failures.append(error)
         if self._was_connected or self._waits:
-            # The first one says that somebody has to look, and the others that it is still so.
+            # The first one asks for attention, the others say that nothing has changed.
             (_log.info if self._has_failed else _log.warning)("no connection", reason=str(error))
             self._has_failed = True
         self._tell(ConnectionState.LOST)
@@ -276,7 +276,7 @@ def urls_of(url: str | Sequence[str] | None) -> Sequence[str | None]:
     """The addresses, of one or several; None is the usual one, see `StompClient`.
 
     Raises:
-        SettingsError: there is none, or one of them cannot be used.
+        SettingsError: there is no address, or one of them cannot be used.
     """
     urls = (url,) if url is None or isinstance(url, str) else tuple(url)
     if not urls:

@@ -57,7 +57,7 @@ class LastingSubscription(Subscription):
         self.attach(stomp.connection)
         options = options_for(brand_of(stomp.server), self._options)
         if options.get("timeout") is None:
-            # Nobody is there who could give up.
+            # No task waits that could give up.
             options["timeout"] = timeout
         before = self.listener
         listener = await self._listen(self._destination, options)
@@ -150,8 +150,8 @@ class Subscriptions:
             stomp = await self._connected(seconds(options.get("timeout")))
             subscription = LastingSubscription(stomp, destination, options)
             await subscription.begin(stomp)
-            # The connection may have ended between the answer and now, and whoever makes subscriptions again
-            # did not know of this one.
+            # The connection may have ended between the RECEIPT and now, and the task that makes subscriptions
+            # again did not know this one.
             if self._is_alive(stomp):
                 return subscription
 

@@ -1,4 +1,4 @@
-"""A reply queue that several requesters share, as seed 003 describes it: each takes its own answers only."""
+"""Reply queues that several requesters share: each takes its own replies only (C.3)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from nebula.rpc.wire.envelope import BOO
 from nebula.stomp.client import AckMode, Listener, Message, StompClient
 from nebula.waiter import Waiter, new_waiter
 
-# A stranger's answer is held so long at most, so that its owner loses a tenth of a second, not more.
+# Another client's reply is held this long at most, so that its owner loses a tenth of a second, not more.
 # The jitter keeps two requesters from passing it to and fro in step.
 _HELD_SECONDS = (0.05, 0.1)
 _AWAY_SECONDS = (0.0, 0.05)
 
-# Strangers' answers that nobody fetches must not stop ours from coming.
+# Replies that no client fetches must not stop ours from coming.
 _PREFETCH = "1000"
 
 
@@ -44,12 +44,12 @@ class SharedReplies:
         self._change: Waiter[None] | None = None
 
     def want(self) -> None:
-        """Somebody waits for an answer."""
+        """A call waits for a reply."""
         self._is_wanted = True
         self._wake()
 
     def rest(self) -> None:
-        """Nobody waits any more."""
+        """No call waits any more."""
         self._is_wanted = False
         self._wake()
 

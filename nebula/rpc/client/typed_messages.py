@@ -44,7 +44,7 @@ class Received(Generic[T]):
         """The value; None for a deletion: an empty message or an envelope with the tombstone.
 
         Raises:
-            AvroError: the body is no Avro that can be read, or nobody knows its schema.
+            AvroError: the body is not readable Avro, or its schema is unknown.
             UnexpectedReply: it is not of the type that was asked for.
         """
         if self._error is not None:
@@ -78,7 +78,7 @@ class Schemas:
 
         Raises:
             AvroError: the broker does not know it, or knows no schemas.
-            UnexpectedReply: what the broker says of it cannot be read.
+            UnexpectedReply: the reply of the broker cannot be read.
             ConnectionLost, ServerError, CallTimeout: it could not be asked.
         """
         from nebula.avro import Schema
@@ -149,7 +149,7 @@ async def plain_value(message: Message, schemas: Schemas) -> Any:
     """What a message says as JSON or Avro has it; None for a deletion.
 
     Raises:
-        AvroError: it is no Avro that can be read, or nobody knows its schema.
+        AvroError: it is not readable Avro, or its schema is unknown.
         UnexpectedReply: it is no JSON.
         NebulaError: a schema could not be asked for.
     """

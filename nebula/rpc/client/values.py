@@ -1,4 +1,4 @@
-"""One last value of a type: what it is now, what becomes of it, and how it is set."""
+"""Typed access to one last value: reading, following and setting it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class LastValue(Generic[T]):
         self._timeout = timeout
 
     async def get(self) -> T | None:
-        """The present value, None where there is none.
+        """The present value, or None.
 
         Raises:
             UnexpectedReply, AvroError: it is not of the type.
@@ -98,7 +98,7 @@ class LastValue(Generic[T]):
         return None if message is None else await self._read(message)
 
     async def put(self, value: T, *, ephemeral: bool = False) -> None:
-        """Set it; returns when the broker has it, and whoever looks from now on finds it.
+        """Set it; returns when the broker has it, and every later look finds it.
 
         Args:
             value: of the type.
@@ -120,7 +120,7 @@ class LastValue(Generic[T]):
         await self._send(b"", {PERSISTENT: "true"})
 
     def __aiter__(self) -> ValueChanges[T]:
-        """The present value at once, and then whatever it becomes; None where there is none.
+        """The present value at once, and then whatever it becomes; None: no value.
 
         What changes while the loop's body runs is conflated: the next round has the newest. After a lost
         connection it goes on with the next one; the present value is given again if it is another one. The
@@ -255,7 +255,7 @@ async def _look(connection: Connection, pattern: str, seconds: float) -> dict[st
             # What was deleted meanwhile came as nothing.
             return {destination: message for destination, message in found.items() if message.body}
     except TimeoutError as error:
-        raise CallTimeout(f"the broker did not tell of {pattern} in time") from error
+        raise CallTimeout(f"the broker did not send the values of {pattern} in time") from error
 
 
 def _require_last_values(stomp: StompClient, connection: Connection, destination: str) -> StompClient:

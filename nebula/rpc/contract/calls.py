@@ -1,4 +1,4 @@
-"""Typed calls: the overloads that type checkers see, and whom a function's call goes to."""
+"""Typed calls: the overloads that type checkers see, and the service that a function's call goes to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ArgumentsGiven:
 
 
 # For the messages of type checkers alone. mypy compares a call that fits no overload with those whose shape
-# it has, and explains the first of them; where there is none it lists all overloads, 1,450 characters for
+# it has, and explains the first of them; without one it lists all overloads, 1,450 characters for
 # one wrong argument. A signature with a `ParamSpec` has the shape of calls with both positional and keyword
 # arguments, and of no others. So two overloads stand behind those: `Callable[[*Ts], object]` for positional
 # calls, which shows what was given next to what is taken; and `Unfitting` for keyword calls, which shows what
@@ -130,7 +130,7 @@ def resolve(
 
     Args:
         function: a verb or a job.
-        service: whom to ask, whoever declared it; None: the service that did.
+        service: whom to ask instead; None: the service that declared it.
         as_job: the caller wants to start it; else to call it.
 
     Raises:

@@ -84,7 +84,7 @@ class Request(Generic[S_co]):
         around: Surroundings = _NOWHERE,
     ) -> None:
         self._around = around
-        # For what handles it: the body as it was read.
+        # The body as it was read, for the service.
         self.envelope = envelope
         self.verb: str = envelope.verb or ""
         self.parameters: Any = envelope.parameters
@@ -114,7 +114,7 @@ class Request(Generic[S_co]):
 
     @property
     def on_behalf_of(self) -> str | None:
-        """The principal on whose behalf `principal` claims to call, or None.
+        """The principal on whose behalf `principal` claims to call (G.on-behalf), or None.
 
         It is a claim of `principal`, which may write any name there. It gives no rights, and `allow` ignores
         it. None if the broker does not vouch for senders.
@@ -128,7 +128,7 @@ class Request(Generic[S_co]):
 
     @property
     def cancelled(self) -> bool:
-        """Nobody waits for the answer any more: the caller has withdrawn the request, or its time is over.
+        """No caller waits for the reply any more: it has withdrawn the request, or its time is over.
 
         A handler in a thread cannot be stopped: one that takes long looks at this now and then, and returns.
         An async one is cancelled, and need not look.
@@ -137,14 +137,14 @@ class Request(Generic[S_co]):
 
     @property
     def attempt(self) -> int:
-        """The how many-th delivery of the request this is, 1 for the first, as far as the broker tells.
+        """The number of this delivery of the request, from 1, as far as the broker counts.
 
-        From 2 on an earlier one was begun, perhaps, and never acknowledged: its process died, or was stopped.
+        From 2 on, an earlier one may have begun and was not acknowledged: its process died or was stopped.
         """
         return attempts_before(self.headers) + 1
 
     def end(self, why: Ending) -> None:
-        """End its handler, as nobody waits for it; for what serves it. The first reason counts."""
+        """End its handler, as its caller is gone; for the service alone. The first reason counts."""
         if self.ending is None:
             self.ending = why
             if self.scope is not None:
@@ -152,12 +152,12 @@ class Request(Generic[S_co]):
 
     @property
     def reply_to(self) -> str:
-        """Where the answer goes. Rule 3: without `neb-reply-to`, to where the request was sent."""
+        """Where the reply goes. Rule 3: without `neb-reply-to`, to where the request was sent."""
         return self.headers.get(names.REPLY_TO) or self.destination
 
     @property
     def reply_id(self) -> str | None:
-        """What the answer bears as `neb-in-reply-to` (rule 4), or None."""
+        """The `neb-in-reply-to` of the reply (rule 4), or None."""
         return self.headers.get(names.REPLY_ID)
 
     def __repr__(self) -> str:

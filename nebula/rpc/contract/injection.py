@@ -66,8 +66,8 @@ def Depends(provider: Callable[..., Any], /) -> Any:  # noqa: N802 - as it is ca
 
     Args:
         provider: a function, `async def` (on the event loop) or plain (in a worker thread, as handlers are);
-            or a class. A generator yields one value, and what it does after that is done when the answer has
-            gone out; where the handler failed, or nobody waits for it any more, the error is raised at the
+            or a class. A generator yields one value, and what it does after that is done when the reply has
+            gone out; where the handler failed, or no caller waits any more, the error is raised at the
             `yield`. What the generator itself raises then is logged. Its own parameters are the `Request` (in
             jobs: the `Job`), and `Depends(…)` of others; all else needs a default.
     """
@@ -111,7 +111,7 @@ class Plan:
         where: what to call the handler in an error's text.
 
     Raises:
-        TypeError: a provider has a parameter that nobody gives, or is none; the text says what to do.
+        TypeError: a provider has a parameter without a value, or cannot be called; the text says what to do.
     """
 
     def __init__(self, wanted: Mapping[str, Dependency], context: tuple[type, ...], where: str) -> None:
@@ -139,7 +139,7 @@ class Plan:
             elif one.default is one.empty and one.kind not in _UNNAMED:
                 kinds = " or ".join(kind.__name__ for kind in self._context)
                 raise TypeError(
-                    f"{where}: nobody gives it {one.name}; annotate it with {kinds}, "
+                    f"{where}: {one.name} gets no value; annotate it with {kinds}, "
                     "or give it a default, Depends(…) for one"
                 )
         kind = _kind_of(provider, hints.get("return"), where)
@@ -157,7 +157,7 @@ def _parameters_of(provider: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _annotated(provider: Callable[..., Any]) -> Callable[..., Any]:
-    """What bears the annotations of a provider."""
+    """The function that has the annotations of a provider."""
     if isinstance(provider, partial):
         return _annotated(provider.func)
     if isinstance(provider, type):

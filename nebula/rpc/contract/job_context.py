@@ -1,4 +1,4 @@
-"""What a job's own code may ask for, and how it learns that it shall end."""
+"""`Job`: the context of a job for its own code, and the notice that it must end."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Job(ABC):
 
         Args:
             done: from 0 to `total`.
-            total: in the same unit; 0 if nobody knows.
+            total: in the same unit; 0 if unknown.
             note: a short text for people.
 
         Raises:

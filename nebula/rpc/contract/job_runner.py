@@ -66,7 +66,7 @@ class Progress:
     """How far a job says it is.
 
     Attributes:
-        fraction: 0 to 1, or None where nobody knows. It may jump: the service makes it monotonous.
+        fraction: 0 to 1, or None where unknown. It may jump: the service makes it monotonous.
         note: a short text for people.
         step: number from 1, how many there are, and its name. Each one that is begun is told, in order.
         counters: what is counted of the job, by name, such as `rows_read`; as far as it is known.
@@ -120,7 +120,7 @@ class JobListener(Protocol):
     """
 
     def on_starting(self, job: str, attempt: int, incarnation: str) -> None:
-        """The job was handed to the engine whose start bears this name."""
+        """The job was handed to the engine whose start has this name."""
 
     def on_started(self, job: str, attempt: int) -> None:
         """Its code runs."""

@@ -36,7 +36,7 @@ class CallOptions(TypedDict, total=False):
         idempotency_key: a text of the caller's, the same on each attempt. A Nebula service runs the request
             once, and answers later attempts with the first reply.
         wait_for_responder: seconds of the call's time to wait for a service to listen, instead of raising
-            `NoResponder` at once. Other brokers do not say that nobody listens; they keep the request.
+            `NoResponder` at once. Other brokers do not say that no service listens; they keep the request.
         errors: classes of `VerbError`, each with its `code`: an `error` reply with that code is raised as
             that class. A call by function adds the classes that the verb was declared with.
         cache: seconds to keep the reply, where the client has a `Cache`; False neither reads nor writes the
@@ -155,7 +155,7 @@ def require_named(
 
 
 def as_option(names: Collection[str], method: str, function: str) -> str:
-    """How to pass options that were given among a function's arguments. Empty if there are none."""
+    """How to pass options that were given among a function's arguments. Empty without any."""
     found = sorted(OPTIONS & set(names))
     if not found:
         return ""

@@ -1,4 +1,4 @@
-"""A service that is elsewhere, as its callers declare it: what it answers to, without the code."""
+"""Declarations of remote services: their verbs, for callers that do not have the code."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Remote:
 
 
 class Partial(BaseModel):
-    """A model that is sent without what nobody set, for fields whose defaults only the service knows."""
+    """A model that is sent without its unset fields, as only the service knows their defaults."""
 
     @model_serializer(mode="wrap")
     def _without_the_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

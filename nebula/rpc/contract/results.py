@@ -46,7 +46,7 @@ class BadResult(VerbError):
 
 
 def of_job(error: BadResult) -> str:
-    """What a job that returned it has failed with: in full, for whoever may see its log."""
+    """What a job that returned it has failed with: in full, for readers of its log."""
     place = f"{error.field}: " if error.field else ""
     return f"the result is not what the job declares: {place}{error.problem}"
 
@@ -118,7 +118,7 @@ class ResultContract:
 
     @cached_property
     def _distrustful(self) -> Adapter | None:
-        """Checks dataclasses anew; None where there are none. Made late: callers do not need it."""
+        """Checks dataclasses anew; None without any. Made late: callers do not need it."""
         return Adapter(self._kind, trusts=False) if self.adapter.can_check_dataclasses() else None
 
     def _written(self, taken: Any) -> bytes:

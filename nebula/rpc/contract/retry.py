@@ -17,7 +17,7 @@ class Retry:
     The delay grows from `first` to `longest`, each one `factor` times the one before. Jitter adds up to
     `jitter` of the delay, so that clients which failed together do not return together.
 
-    A failing call keeps somebody waiting, a message does not, so the defaults differ: `attempts=3`,
+    A failing call keeps its caller waiting, a message does not, so the defaults differ: `attempts=3`,
     `first=0.05`, `longest=2.0` for calls, and `attempts=10`, `first=1.0`, `longest=300.0` for messages.
 
     Attributes:

@@ -49,10 +49,10 @@ PARAMETER_NAME: Final = "x-parameter"
 class Signature:
     """What one handler takes and gives, built once so that a call costs two or three microseconds.
 
-    Parameters arrive as DESIGN 2 says: an object is keywords, a list positional, a scalar the single
+    An object is keywords, a list positional, a scalar the single
     argument; where the one parameter is a model it takes the object itself, where it is a list the array.
     Values are converted as pydantic does by default, so `"2"` is an `int` too: text bodies know strings only.
-    Octets travel as base64, but in models that say otherwise.
+    Bytes travel as base64, except in models that choose another form.
 
     Args:
         function: the handler. Its annotations are read now, and must be resolvable.
@@ -66,7 +66,7 @@ class Signature:
         context_name: the parameter that takes the context, or None.
         unannotated: the parameters of which nothing is said: they take anything.
         is_called_by_name: `complete` has something to do.
-        plan: how the parameters with `Depends` are made, or None if there are none.
+        plan: how the parameters with `Depends` are made, or None without any.
         streams: results come one by one, and `dump` and `load` deal with lists of them.
         avro: the schemas of `in_avro`, or None.
         deprecated: why not to use it any more, from `@deprecated` (PEP 702), or None.
@@ -114,7 +114,7 @@ class Signature:
         self._arguments = self._adapter(_collector(taken, hints))
         result = hints.get("return", Any)
         self.streams = stands_for_stream(function, result)
-        # All that a handler yields, or so much of it as comes in one message.
+        # All that a handler yields, or the part of it that comes in one message.
         given = _list_of(items_of(result)) if self.streams else result
         self._returned = self._result_contract(given, checks=checks)
         self._result = self._returned.adapter
@@ -315,7 +315,7 @@ class Signature:
         return self._result.schema("serialization")
 
     def marks(self) -> dict[str, Any]:
-        """What `describe` says beside the schemas: `avro`, `deprecated`, where there is something to say."""
+        """What `describe` says besides the schemas: `avro` and `deprecated`, where they apply."""
         shown: dict[str, Any] = {} if self.avro is None else {"avro": self.avro.describe()}
         if self.deprecated is not None:
             shown |= {"deprecated": True, DEPRECATED_BECAUSE: self.deprecated}
@@ -413,15 +413,10 @@ def job_signature(
         return Signature(function, context=context, returns=False, checks=checks)
 
 
-def _collector(taken: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> Callable[..., Arguments]:
-    """A function with the contract's signature that returns its arguments.
+def _collector(taken: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> Callable[..., None]:
+    """A function with the contract's signature, for pydantic to read. It is never called."""
 
-    pydantic validates calls of functions; so validating and calling come apart, and an error of the
-    handler cannot be mistaken for one of its parameters.
-    """
-
-    def collect(*args: Any, **kwargs: Any) -> Arguments:
-        return args, kwargs
+    def collect(*_args: Any, **_kwargs: Any) -> None: ...
 
     annotations = {one.name: hints.get(one.name, Any) for one in taken}
     parameters = [one.replace(annotation=annotations[one.name]) for one in taken]

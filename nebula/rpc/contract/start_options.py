@@ -1,4 +1,4 @@
-"""What a caller may say of a job beside its parameters: the `neb-job-…` headers (PROTOCOL G)."""
+"""Options of a started job: the `neb-job-…` headers, apart from its parameters (G.job-request)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class StartOptions(TypedDict, total=False):
     dedupe: str
     """A second request with the same text, principal and verb gets the first one's job."""
     job_timeout: float
-    """The run may take so long; a verb's own limit, if shorter, holds."""
+    """Seconds that the run may take; a verb's own limit, if shorter, holds."""
     notify: str
     """A destination that gets each status too; `ended` is `/queue/ended`."""
     priority: int
     """0 to 9: waiting jobs of a higher one run first."""
     progress_every: float
-    """Progress is told so often, at most."""
+    """Seconds between reports of progress, at least."""
     not_before: datetime | float
     """The job is accepted at once and begun then, or later; a number is seconds since the epoch."""
 

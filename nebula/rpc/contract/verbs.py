@@ -31,12 +31,12 @@ TARGET: Final = "__nebula_target__"
 
 @dataclass(frozen=True, slots=True)
 class VerbOptions:
-    """What a decorator says of a verb beyond its signature.
+    """What a decorator says about a verb beyond its signature.
 
     Attributes:
         name: the verb, by default the function's name.
         response: the verb of its value replies, by default `<name>response`.
-        allow: the principals that may call it; None: everybody.
+        allow: the principals that may call it; None: all.
         queue: the one of its service's queues where it is announced, by default the first.
         errors: the errors of its own that it may raise.
         idempotent: asking twice has the effect of asking once, so that callers may ask again.
@@ -160,7 +160,7 @@ class Endpoint(Protocol):
 
     @property
     def allow(self) -> frozenset[str] | None:
-        """The principals that may call it; None: everybody. No unknown principal passes a list."""
+        """The principals that may call it; None: all. No unknown principal passes a list."""
 
     def invoke(self, arguments: Arguments, request: Request) -> Any:
         """Handle a request: the result, or a coroutine of it."""
@@ -180,7 +180,7 @@ class Verb:
         is_async: `async def`: it runs on the event loop, else in a worker thread.
         streams: it yields: its items are sent as they come.
         response: the verb of its value replies.
-        allow: the principals that may call it; None: everybody.
+        allow: the principals that may call it; None: all.
         queue: where it is announced, None for the service's first queue.
         errors: what it may raise, besides the framework's own.
         idempotent: callers may ask again.
@@ -335,7 +335,7 @@ def verb(
     Args:
         name: the verb, by default the function's name. Without parentheses: the function itself.
         response: the verb of its value replies, by default `<name>response`.
-        allow: the principals that may call it, by default everybody.
+        allow: the principals that may call it, by default all.
         errors, idempotent, concurrency, validate_results: as for `Responder.verb`.
     """
     function, named = named_by(name, "@verb")
@@ -358,7 +358,7 @@ def verb(
 
 
 def options_of(function: Any) -> VerbOptions | None:
-    """What `@verb` said of a function or method, or None if it is not marked."""
+    """What `@verb` said about a function or method, or None if it is not marked."""
     options = getattr(function, _OPTIONS, None)
     return options if isinstance(options, VerbOptions) else None
 
@@ -406,7 +406,7 @@ def target_of(function: Any) -> Target | None:
 
 
 def marked_members(holder: object) -> Iterator[Callable[..., Any]]:
-    """The functions and methods of a module or object that bear the `@verb` mark, by name."""
+    """The functions and methods of a module or object with the `@verb` mark, by name."""
     for name in sorted(dir(holder)):
         # Looking at a property of an object would run it.
         if isinstance(getattr(type(holder), name, None), property):

@@ -15,6 +15,6 @@ Presence says who is registered, not who will reply: a call still ends by its ow
 
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.presence import Change, Presence
-from nebula.rpc.discovery.scatter import InstanceAnswer, Scatter, ScatterResult
+from nebula.rpc.discovery.scatter import InstanceReply, Scatter, ScatterResult
 
-__all__ = ["Change", "Instance", "InstanceAnswer", "Presence", "Scatter", "ScatterResult"]
+__all__ = ["Change", "Instance", "InstanceReply", "Presence", "Scatter", "ScatterResult"]

@@ -1,4 +1,4 @@
-"""What an instance of a service says of itself."""
+"""Discovery records: what an instance of a service says about itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nebula.headers import SERVICE_PREFIX
 
 __all__ = ["Instance", "hash_of"]
 
-# Who may tell of itself may tell anything, and it is shown and reckoned with: within reason, then.
+# Instances may write anything here, and it is shown and calculated with: within limits.
 _Text: TypeAlias = Annotated[str, Field(max_length=500)]
 _Texts: TypeAlias = Annotated[tuple[_Text, ...], Field(max_length=10_000)]
 _Count: TypeAlias = Annotated[int, Field(ge=0, le=2**53)]
@@ -23,7 +23,7 @@ _Seconds: TypeAlias = Annotated[float, Field(ge=0, le=2**53, allow_inf_nan=False
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One instance of a service, as it last told of itself.
+    """One instance of a service, as it last described itself.
 
     Attributes:
         service: its name.
@@ -51,7 +51,7 @@ class Instance:
 
     @property
     def destination(self) -> str:
-        """The last value that tells of it."""
+        """The last value that describes it."""
         return f"{SERVICE_PREFIX}{self.service}.{self.name}"
 
     def is_unlike(self, other: Instance) -> bool:
@@ -71,7 +71,7 @@ class Instance:
 
     @classmethod
     def from_json(cls, body: bytes) -> Instance | None:
-        """What a body tells, whoever wrote it; None if that is no instance."""
+        """The instance that a body describes; None if it describes none. Its writer is not checked."""
         try:
             return _ADAPTER.validate_json(body)
         except ValidationError:

@@ -1,4 +1,4 @@
-"""The client's side: which instances are there, and who comes and goes."""
+"""Presence of service instances, as a client follows it: the present ones, and changes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from nebula import headers as names
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.registration import WHO
 from nebula.rpc.wire.brokers import Brand, brand_of, instance_queue, whole_milliseconds
-from nebula.rpc.wire.envelope import JSON_TYPE, content_type_of, dump_json, encode, parse
+from nebula.rpc.wire.envelope import JSON_TYPE, dump_json, encode, parse
 from nebula.stomp.client import StompClient
 from nebula.stomp.client.messages import Message
 from nebula.waiter import Waiter, new_waiter
 
 __all__ = ["Change", "Presence", "present", "watching"]
 
-# How often is asked where nobody tells of changes, and how long all may take to answer.
+# Seconds between questions where the broker reports no changes, and seconds for all replies.
 _ASK_EVERY: Final = 2.0
 _ANSWER_SECONDS: Final = 1.0
 
@@ -53,7 +53,7 @@ class Presence(Protocol):
         ...
 
     def changes(self) -> AsyncGenerator[Change]:
-        """Who comes, goes, or has another load, for ever.
+        """Instances that come, go, or have another load, for ever.
 
         What happens to one instance between two looks is one change: its last load, or its going; who went
         and came back has gone, and is there.
@@ -71,7 +71,7 @@ async def watching(stomp: StompClient, service: str | None, seconds: float) -> A
     Args:
         stomp: connected.
         service: whose instances; None: of all services that one may call.
-        seconds: that it may take to know who is there at first; where nobody knows but the instances
+        seconds: until the first list is known; where only the instances know
             themselves, they are given one second at most.
 
     Raises:
@@ -114,7 +114,7 @@ class _Told(Presence):
     @asynccontextmanager
     async def open(self, seconds: float) -> AsyncGenerator[None]:
         all_came: Waiter[None] = new_waiter()
-        # Not by a subscription, where messages wait that nobody takes until the link is read no more.
+        # Not by a subscription, where messages wait unread until the link is read no more.
         listener = await self._stomp.listen(
             self._pattern,
             self._on_message,
@@ -192,7 +192,7 @@ class _Asked(Presence):
     @asynccontextmanager
     async def open(self, seconds: float) -> AsyncGenerator[None]:
         options = dict(self._brand.inbox_headers)
-        listener = await self._stomp.listen(self._inbox, self._on_answer, headers=options, timeout=seconds)
+        listener = await self._stomp.listen(self._inbox, self._on_reply, headers=options, timeout=seconds)
         try:
             await self._ask()
             yield
@@ -211,7 +211,7 @@ class _Asked(Presence):
                     yield Change(instance)
 
     async def _ask(self) -> None:
-        """Ask all, and wait as long as an answer may take: nobody knows how many will come."""
+        """Ask all, and wait as long as a reply may take: how many will come is not known."""
         never: Waiter[None] = new_waiter()
         number = uuid4().hex
         answers: dict[str, Instance] = {}
@@ -231,18 +231,18 @@ class _Asked(Presence):
             del self._questions[number]
         self._there = answers
 
-    def _on_answer(self, message: Message) -> None:
+    def _on_reply(self, message: Message) -> None:
         answers = self._questions.get(message.headers.get(names.IN_REPLY_TO, ""))
         if answers is None:
             return  # too late
-        answer = parse(content_type_of(message.headers), message.body)
-        instance = _checked(Instance.from_value(answer.parameters), self._brand)
+        reply = parse(message.headers, message.body)
+        instance = _checked(Instance.from_value(reply.parameters), self._brand)
         if instance is not None and self._service in (None, instance.service):
             answers[instance.destination] = instance
 
 
 def _checked(instance: Instance | None, brand: Brand) -> Instance | None:
-    """An instance whose queue is its own: who tells of itself must not send callers to somebody else."""
+    """An instance whose queue is its own: it must not send callers to another service."""
     if instance is None or instance.queue is None:
         return instance
     plain = instance_queue(instance.service, instance.name)

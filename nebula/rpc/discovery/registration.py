@@ -1,4 +1,4 @@
-"""The service's side: an instance makes itself known, keeps its load up to date, and takes its leave."""
+"""Registration of an instance: it makes itself known, keeps its load up to date, and says when it leaves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nebula.errors import NebulaError, Refused, Rejected
 from nebula.logs import get_logger
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.wire.brokers import LONGEST_HEADER, Brand
-from nebula.rpc.wire.envelope import JSON_TYPE, Envelope, ascii_json, content_type_of, encode, parse
+from nebula.rpc.wire.envelope import JSON_TYPE, Envelope, ascii_json, encode, parse
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.client.messages import Message
 
@@ -37,7 +37,7 @@ class Registration:
     """One instance's place among those that are there, for one connection.
 
     Where the broker keeps last values the place is one, and goes with the connection however that ends.
-    Elsewhere the instance answers who asks for it.
+    Elsewhere the instance replies to questions for it.
 
     Args:
         client: connected.
@@ -72,7 +72,7 @@ class Registration:
         told = self._now(self._describe())
         try:
             if self._brand.has_last_values:
-                # With a receipt: when this returns whoever looks for it finds it.
+                # With a receipt: when this returns, clients that look for it find it.
                 post = partial(self._client.send, receipt=True, timeout=_ANSWER_SECONDS)
                 await post(told.destination, told.to_json(), _HEADERS)
             else:
@@ -109,23 +109,23 @@ class Registration:
         return instance.with_load(busy, waiting)
 
     def _on_question(self, message: Message) -> None:
-        """Answer who asks for us. Others' messages there, and what is malformed, are none of ours."""
+        """Reply to questions for this instance. Other messages there, and malformed ones, are left alone."""
         headers = message.headers
-        asked = parse(content_type_of(headers), message.body)
+        asked = parse(headers, message.body)
         destination = headers.get(names.REPLY_TO, "")
         reply_id = headers.get(names.REPLY_ID, "")
         told = self._told
         if asked.verb != WHO or told is None or self._left.is_set():
             return
-        if _wanted(asked) not in (None, told.service) or not self._may_answer(destination, reply_id):
+        if _wanted(asked) not in (None, told.service) or not self._may_reply(destination, reply_id):
             return
         body = encode(JSON_TYPE, f"{WHO}response", ascii_json(self._now(told).to_json()))
-        answer = {"content-type": JSON_TYPE, names.RESPONSE: "true", names.IN_REPLY_TO: reply_id}
+        reply = {"content-type": JSON_TYPE, names.RESPONSE: "true", names.IN_REPLY_TO: reply_id}
         with suppress(NebulaError):
-            self._client.post(destination, body, answer)
+            self._client.post(destination, body, reply)
 
-    def _may_answer(self, destination: str, reply_id: str) -> bool:
-        # A broker ends the connection over what it cannot read, and nobody may make it do so.
+    def _may_reply(self, destination: str, reply_id: str) -> bool:
+        # A broker ends the connection over what it cannot read, and no peer may cause that.
         is_short = len(destination) <= LONGEST_HEADER and 0 < len(reply_id) <= LONGEST_HEADER
         return destination != "" and is_short and self._brand.may_reply_to(destination)
 

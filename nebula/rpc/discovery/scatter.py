@@ -1,4 +1,4 @@
-"""One request to all instances of a service, and what each of them answered."""
+"""Scatter: one request to all instances of a service, and the reply of each."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from nebula.rpc.errors import UnexpectedReply, VerbError
 from nebula.rpc.wire.envelope import BOO, TEXT_TYPE
 from nebula.stomp.client import StompClient
 
-__all__ = ["InstanceAnswer", "Scatter", "ScatterResult"]
+__all__ = ["InstanceReply", "Scatter", "ScatterResult"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-# An instance that has taken its leave may still answer what it has begun; so often we see whether it lives.
+# An instance that has left may still reply to what it has begun. Seconds between looks at whether it lives.
 _LOOK_EVERY: Final = 0.1
 
 
 class Ask(Protocol[T_co]):
-    """Asks one instance, on its queue, and waits for its answer so many seconds."""
+    """Asks one instance, on its queue, and waits for its reply for some seconds."""
 
     async def __call__(self, queue: str, /, *, timeout: float) -> T_co: ...
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceAnswer(Generic[T]):
+class InstanceReply(Generic[T]):
     """What one instance answered.
 
     Attributes:
@@ -80,7 +80,7 @@ class ScatterResult(Generic[T]):
         missing: the instances that were there and did not answer.
     """
 
-    answers: list[InstanceAnswer[T]] = field(default_factory=list)
+    answers: list[InstanceReply[T]] = field(default_factory=list)
     missing: list[Instance] = field(default_factory=list)
 
     @property
@@ -92,7 +92,7 @@ class ScatterResult(Generic[T]):
 class Scatter(Generic[T]):
     """A request to all instances of a service: `client.call_all(…)`.
 
-    Awaited, it gives a `ScatterResult` once nobody is waited for any longer. As an async context manager it
+    Awaited, it gives a `ScatterResult` once no instance is waited for. As an async context manager it
     gives the answers as they come; leaving it early forgets the others:
 
         async with client.call_all("prices", "reload") as answers:
@@ -105,7 +105,7 @@ class Scatter(Generic[T]):
     queue is full, or its circuit open. Whatever else goes wrong ends all of it.
 
     Args:
-        connected: gives a connection within so many seconds.
+        connected: gives a connection within some seconds.
         service: its name.
         ask: asks one instance.
         seconds: that all of it may take.
@@ -123,7 +123,7 @@ class Scatter(Generic[T]):
     ) -> None:
         self._connected, self._service, self._ask, self._seconds = connected, service, ask, seconds
         self._waiting: dict[str, _Waiting] = {}
-        self._answers: deque[InstanceAnswer[T]] = deque()
+        self._answers: deque[InstanceReply[T]] = deque()
         self._moved = anyio.Event()
         self._failure: Exception | None = None
         self._block: AbstractAsyncContextManager[None] | None = None
@@ -140,16 +140,16 @@ class Scatter(Generic[T]):
         assert self._block is not None
         return await self._block.__aexit__(kind, error, trace)
 
-    def __aiter__(self) -> AsyncIterator[InstanceAnswer[T]]:
+    def __aiter__(self) -> AsyncIterator[InstanceReply[T]]:
         return self
 
-    async def __anext__(self) -> InstanceAnswer[T]:
+    async def __anext__(self) -> InstanceReply[T]:
         while not self._answers:
             if self._failure is not None:
                 raise self._failure
             if self._block is None:
                 raise RuntimeError(
-                    "nobody was asked: `async with client.call_all(…) as answers:`, or await it"
+                    "no instance was asked: `async with client.call_all(…) as answers:`, or await it"
                 )
             if not self._waiting:
                 raise StopAsyncIteration
@@ -199,14 +199,14 @@ class Scatter(Generic[T]):
             began = anyio.current_time()
             try:
                 value = await self._ask(waiting.queue, timeout=max(ends - began, 0.001))
-                self._answers.append(InstanceAnswer(instance, anyio.current_time() - began, value))
+                self._answers.append(InstanceReply(instance, anyio.current_time() - began, value))
                 waiting.has_answered = True
             except (RemoteError, VerbError, UnexpectedReply) as error:
-                self._answers.append(InstanceAnswer(instance, anyio.current_time() - began, None, error))
+                self._answers.append(InstanceReply(instance, anyio.current_time() - began, None, error))
                 waiting.has_answered = True
             except (CallTimeout, CircuitOpen, NoResponder):
                 pass
-            except Exception as error:  # for who reads, as it is: the group would wrap it
+            except Exception as error:  # for the reader, unwrapped: the group would wrap it
                 if not (isinstance(error, Rejected) and error.verdict == names.REJECTED_FULL):
                     self._failure = error
         if not waiting.has_answered:
@@ -235,7 +235,7 @@ class Scatter(Generic[T]):
                     waiting.scope.cancel()
                     return
             except (ConnectionLost, ServerError):
-                return  # who asks hears of it
+                return  # the caller gets it
             await anyio.sleep(_LOOK_EVERY)
 
 

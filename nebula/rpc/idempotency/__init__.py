@@ -1,4 +1,4 @@
-"""Idempotency keys: a request that is sent twice is handled once, and replied to twice (PROTOCOL G)."""
+"""Idempotency keys: a request that is sent twice is handled once, and replied to twice (G.idempotency)."""
 
 from nebula.rpc.idempotency.memory import MemoryStore
 from nebula.rpc.idempotency.sqlite import SqliteStore

@@ -41,7 +41,7 @@ class MemoryStore:
     A request whose reply has gone is handled again when it comes again; the log says so, once.
 
     Args:
-        max_bytes: of all replies, each with 800 for what is beside it. A single one that is larger is not
+        max_bytes: of all replies, each with 800 for its overhead. A single one that is larger is not
             kept.
         clock: the time in seconds.
     """

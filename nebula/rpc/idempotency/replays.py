@@ -123,12 +123,12 @@ class Replays:
         """The kept reply for this key, else that of `run`.
 
         Args:
-            key: as the request bears it.
+            key: as in the request.
             request: with that key.
             run: handles it. None is not kept: there is no reply.
-            is_meant: whether an error is for who asked; no other is kept.
+            is_meant: whether an error is for the caller; no other is kept.
             outlives: what `run` began may go on after its cancellation, as a thread does. The claim is left
-                then, so that no other instance begins beside it within the lease.
+                then, so that no other instance begins it too within the lease.
 
         Raises:
             VerbError: `bad-request`: the key was used with other parameters; `busy`: the store cannot be
@@ -167,7 +167,7 @@ class Replays:
             _require_same(claim.fingerprint, turn.fingerprint)
             if claim.reply is not None:
                 return _read(claim.reply)
-            await anyio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody gains by guessing it
+            await anyio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - guessing it gains nothing
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _run(

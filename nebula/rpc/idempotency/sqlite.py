@@ -37,7 +37,7 @@ _PATIENCE: Final = 5.0
 # Between two tries where it does not wait by itself.
 _LOOK_SECONDS: Final = 0.01
 
-# The sender whose replies take most; and, of those, as many as take so many octets, the first to end first.
+# The sender whose replies take most; and, of those, as many as take that many bytes, the first to end first.
 _LARGEST: Final = """
 SELECT sender(key) AS whose FROM answers WHERE answer IS NOT NULL
 GROUP BY whose ORDER BY sum(length(answer) + 200) DESC LIMIT 1
@@ -51,7 +51,7 @@ DELETE FROM answers WHERE key IN (
 )
 """
 
-# What is over is deleted with every so many replies kept.
+# Replies between deletions of expired ones.
 _PRUNE_EVERY: Final = 100
 
 # A full file makes room for more than the next reply: to see whose are the most is to look at all of them.

@@ -62,8 +62,8 @@ class IdempotencyStore(Protocol):
     lease: then its owner is dead, and the next one may have the key. Each method is atomic among all who
     share the store, and raises `StoreFailed`.
 
-    A store that is full may forget replies before their time; whose they are is `sender_of`, so that nobody
-    need lose theirs for what others sent.
+    A store that is full may forget replies before their time; whose they are is `sender_of`, so that no
+    sender need lose theirs for what others sent.
     """
 
     @property
@@ -85,7 +85,7 @@ class IdempotencyStore(Protocol):
         """Let claims, each a key and its owner, end that many seconds from now. What is lost stays so."""
 
     async def keep(self, key: str, owner: str, reply: bytes, window: float) -> None:
-        """Keep a reply for so many seconds, if the claim is still its owner's."""
+        """Keep a reply for some seconds, if the claim is still its owner's."""
 
     async def release(self, key: str, owner: str) -> None:
         """Give up a claim without a reply, if it is still its owner's."""

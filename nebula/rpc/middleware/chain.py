@@ -7,7 +7,7 @@
         finally:
             print(request.verb, monotonic() - began)
 
-The chain is put together once. Without middleware there is none, and a request pays nothing for it.
+The chain is put together once. Without middleware there is no chain, and a request pays nothing for it.
 """
 
 from __future__ import annotations

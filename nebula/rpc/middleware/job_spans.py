@@ -25,7 +25,7 @@ W3C: Final = TraceContextTextMapPropagator()
 
 
 def job_facts(job: str, attempt: int, verb: str) -> dict[str, str | int]:
-    """What a span says of a job."""
+    """What a span says about a job."""
     return {"nebula.job": job, "nebula.attempt": attempt, "rpc.method": verb}
 
 

@@ -21,7 +21,7 @@ async def log_requests(request: Request, call_next: CallNext) -> ReplyBody:
     """Log how each request ended, and after how many seconds: `Responder(middleware=[log_requests])`.
 
     Meanwhile `service`, `verb`, `request_id` (the `neb-reply-id`) and `principal` are bound in structlog's
-    contextvars: whatever the handler logs, also in a thread, bears them.
+    contextvars: whatever the handler logs, also in a thread, has them.
     """
     known = {"service": request.service, "verb": request.verb, "request_id": request.reply_id}
     known["principal"] = request.principal

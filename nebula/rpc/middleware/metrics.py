@@ -1,6 +1,6 @@
 """Counts, durations and errors of requests and calls, for Prometheus (extra `prometheus`).
 
-`nebula run --http` shows what is in the usual registry, beside what a service counts without any of this.
+`nebula run --http` shows what is in the usual registry, besides what a service counts without any of this.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ with needing("prometheus", __name__):
 
 __all__ = ["MeasureCalls", "MeasureRequests"]
 
-# Each makes series that are never forgotten. A code or a verb that somebody makes up at run time must not
+# Each makes series that are never forgotten. A code or a verb that is made up at run time must not
 # make one for each.
 _MOST_NAMES: Final = 500
 

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry (extra `otel`), joined over the wire by W3C's `traceparent` and `tracestate`.
+"""OpenTelemetry spans (extra `otel`), joined over the wire by W3C's `traceparent`, `tracestate` (G.tracing).
 
     Client(middleware=[trace_calls()])
     Responder("prices", middleware=[trace_requests()])  # and its jobs
@@ -148,7 +148,7 @@ def _telling(span: Span) -> Iterator[None]:
     except (RemoteError, VerbError) as error:
         fail(span, error.code)
         raise
-    # A cancellation, too: nobody waits for the end of this.
+    # A cancellation, too: no task waits for the end of this.
     except BaseException as error:
         fail(span, type(error).__name__)
         raise

@@ -36,7 +36,7 @@ class Engine(Protocol):
 
     @property
     def operators(self) -> Collection[str] | None:
-        """The principals that may restart it; None: everybody, where the broker vouches for nobody."""
+        """The principals that may restart it; None: all, where the broker vouches for no principal."""
         ...
 
     @property
@@ -51,7 +51,7 @@ class Engine(Protocol):
             state: the instance's folder.
             service: its name.
             name: the engine's, which no other engine of the service has.
-            is_shared: whether there are verbs that run beside others; else each run is isolated.
+            is_shared: whether there are verbs that run next to others; else each run is isolated.
         """
         ...
 
@@ -117,7 +117,7 @@ class DeclaredJobs:
 
     Args:
         around: the service, for its jobs.
-        engines: what jobs may run in, by name, beside the service itself.
+        engines: what jobs may run in, by name, besides the service itself.
         root: where state is kept; see `StateFolder`.
         middleware: of the responder; what of it is `JobMiddleware` stands around jobs, too.
         limits: numbers that bound what jobs may cost.

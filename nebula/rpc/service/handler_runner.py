@@ -40,7 +40,7 @@ F = TypeVar("F")
 T = TypeVar("T")
 
 Work: TypeAlias = Callable[[S, Request, Worker], Awaitable[ReplyBody | None]]
-"""Calls a handler: its reply, or None where there is none to be sent. Raises what the handler raises."""
+"""Calls a handler: its reply, or None to send no reply. Raises what the handler raises."""
 
 Failed: TypeAlias = Callable[[S, Request, BaseException], F]
 """Makes a result of what a handler raised."""
@@ -60,7 +60,7 @@ class HandlerRunner(Generic[S, F]):
         self._chain = request_chain(middleware) if middleware else None
 
     async def run(self, subject: S, request: Request, worker: Worker, tally: Tally) -> ReplyBody | F | None:
-        """Call the handler: its reply, None where there is none to be sent, or what `failed` returns.
+        """Call the handler: its reply, None to send no reply, or what `failed` returns.
 
         Raises only the cancellation of the worker's own scope.
 
@@ -86,7 +86,7 @@ class HandlerRunner(Generic[S, F]):
             tally.errors += 1
             return self._failed(subject, request, error)
         except anyio.get_cancelled_exc_class() as error:
-            # Ours, or of something that the handler waited for and somebody else cancelled.
+            # Ours, or of something that the handler waited for and that another task cancelled.
             if anyio.current_effective_deadline() == -math.inf:
                 raise
             tally.errors += 1
@@ -157,7 +157,8 @@ class VerbRunner:
             times = f"delivered {self._max_attempts} times without an answer"
             raise VerbError("too-many-attempts", times)
         if verb.allow is not None and request.principal not in verb.allow:
-            raise VerbError("not-allowed", f"{request.principal or 'nobody known'} may not call {verb.name}")
+            who = request.principal or "an unknown principal"
+            raise VerbError("not-allowed", f"{who} may not call {verb.name}")
         arguments = verb.signature.bind(request.parameters, is_text=request.envelope.is_text)
         run: _Run[ReplyBody | None] = self._stream if verb.streams else self._call
         if verb.plan is not None:
@@ -195,7 +196,7 @@ class VerbRunner:
         # A scope of the handler's own: providers close in peace when its time is over.
         with CancelScope() as own, provided:
             return await run(verb, request, arguments, worker, own)
-        raise VerbError("deadline-exceeded", "nobody waits for the answer any more")
+        raise VerbError("deadline-exceeded", "no caller waits for the reply any more")
 
     async def _call(
         self, verb: Endpoint, request: Request, arguments: Arguments, worker: Worker, scope: CancelScope

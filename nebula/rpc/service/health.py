@@ -31,7 +31,7 @@ class Checks:
     """Hooks of one kind, asked together.
 
     `async def` hooks run on the event loop, plain ones in threads. One that turns out to return an awaitable
-    is called again on the loop, from then on always. A hook runs once at a time: whoever asks meanwhile gets
+    is called again on the loop, from then on always. A hook runs once at a time: callers meanwhile get
     that run's outcome. So a hook that hangs holds one thread, however often it is asked for.
 
     Args:
@@ -105,7 +105,7 @@ class _Hook:
                 await self._wait(run)
             if run.is_well is not None:
                 return run.is_well
-            # Whoever ran it was cancelled, or it belongs on the loop: it is run again.
+            # The task that ran it was cancelled, or it belongs on the loop: it is run again.
 
     async def _wait(self, run: _Run) -> None:
         with anyio.CancelScope(deadline=run.deadline) as in_time:
@@ -127,7 +127,7 @@ class _Hook:
             self._end(run)
 
     def _begin_thread(self, run: _Run) -> None:
-        """Run it in a thread of its own, which nobody waits for at the end of the program."""
+        """Run it in a thread of its own, which the end of the program does not wait for."""
         on_loop = call_soon_from_thread()
 
         def work() -> None:

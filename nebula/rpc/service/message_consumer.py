@@ -132,7 +132,7 @@ class MessageConsumers:
             await one.listen(client)
 
     async def _call(self, queue: str, verb: str, parameters: Any, /) -> Any:
-        if self._brand is not None and not self._brand.answers_verbs:
+        if self._brand is not None and not self._brand.has_verbs:
             raise NoResponder(names.REJECTED_NO_CONSUMER, queue)
         client = await self._get_client()
         return await client.call_queue(queue, verb, parameters, timeout=_SCHEMA_SECONDS)
@@ -358,7 +358,7 @@ class MessageConsumer:
             self._give_up(message, failure)
             return
         delay = self._retry.delay(failures, random.uniform)
-        if self._trusts_sender:
+        if self._trusts_sender:  # G.retry
             waits = {names.REDELIVERY_DELAY: str(math.ceil(delay * 1000))} if delay else {}
             message.nack(**waits, **failure.headers(self.subscriber.verb.name))
         else:

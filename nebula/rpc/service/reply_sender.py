@@ -71,13 +71,13 @@ class ReplySender:
             _log.warning("reply too large", verb=reply.verb, bytes=len(body))
             reply = failure(VerbError("result-too-large", f"the answer has {len(body)} bytes"))
             body = encode(content_type, reply.verb, reply.parameters, reply.description)
-        # D.46: with this mark no service of ours replies to the reply, wherever it ends up.
+        # D.46: with this mark no Nebula service replies to the reply, wherever it ends up.
         headers = {"content-type": content_type, names.RESPONSE: "true"}
         if reply_id is not None:
             headers[names.IN_REPLY_TO] = reply_id
         if reply.code is not None:
             headers[names.ERROR_CODE] = reply.code
-        expiry = self._brand.answer_expiry
+        expiry = self._brand.reply_expiry
         if expiry is not None and (remaining := request.remaining) is not None:
             headers |= expiry(remaining)
         assert self._post is not None
@@ -146,7 +146,7 @@ def is_meant_for_caller(verb: Endpoint, error: VerbError) -> bool:
 
     What another service replied to the handler is not, unless the verb declares that error, too.
     """
-    return not error.was_answered or type(error) in verb.errors
+    return not error.is_from_reply or type(error) in verb.errors
 
 
 def unknown_verb(name: str | None, known: Iterable[str]) -> ReplyBody:

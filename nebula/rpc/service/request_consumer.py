@@ -1,6 +1,6 @@
 """Subscriptions of a service to its request queues, made anew with each connection.
 
-A stopping service must lose nothing that was fetched and not begun. A broker of ours takes it back at once
+A stopping service must lose nothing that was fetched and not begun. A Nebula broker takes it back at once
 (DRAIN) and gives it to other instances. Other brokers give nothing to another instance as long as the
 connection lasts: there the caller is told `busy`, so that it asks again. The instance's own queue has no
 other reader: a request that comes by it is always told `busy`, or dropped if it wants no reply.
@@ -126,7 +126,7 @@ class RequestConsumer:
 
     def _put_own(self, message: Message) -> None:
         # Credit never waits for a worker: all of them may be waiting for credit. Nor does "boo", which is
-        # sent to see whether anybody listens: it must not keep credit from coming, see `_turn_away`.
+        # sent to see whether a service listens: it must not keep credit from coming, see `_turn_away`.
         if message.body == BOO or self._handler.streams.take_credit(message):
             message.ack()
         else:

@@ -1,4 +1,4 @@
-"""The four steps of a request: take, bound, run, reply (PROTOCOL C.1, D.13, D.37, D.46, D.50).
+"""The four steps of a request: take, bound, run, reply (C.1, D.13, D.37, D.46, D.50).
 
 Every valid request gets one reply, whatever its handler does, unless it asks for none, its time is over or
 its caller has withdrawn it. The reply goes out before the ACK: a crash between the two brings the request

@@ -15,7 +15,7 @@ from nebula.logs import get_logger
 from nebula.rpc.contract.context import Request, Surroundings
 from nebula.rpc.wire.cancel import Cancel, PendingCancels
 from nebula.rpc.wire.deadlines import deadline_of
-from nebula.rpc.wire.envelope import BOO, ERROR, SUCCESS, content_type_of, parse
+from nebula.rpc.wire.envelope import BOO, ERROR, SUCCESS, parse
 from nebula.stomp.client.messages import Message
 
 __all__ = ["RequestReader", "Unhandled", "wants_reply"]
@@ -77,7 +77,7 @@ class RequestReader:
             # It comes again by the next connection, perhaps to another instance.
             return None
         headers = message.headers
-        envelope = parse(content_type_of(headers), message.body)
+        envelope = parse(headers, message.body)
         # C.4: the gem posts "boo" to each queue before it subscribes. A genuine body "boo" is lost.
         # D.46: a reply is never replied to, so that no loop can arise.
         if (
@@ -90,7 +90,7 @@ class RequestReader:
             message.ack()
             return None
         deadline = deadline_of(headers, arrived)
-        # D.50: its caller has given up, and may have asked somebody else.
+        # D.50: its caller has given up, and may have called another service.
         if deadline is not None and monotonic() >= deadline:
             self.unhandled.expired += 1
             message.ack()
@@ -118,7 +118,7 @@ class RequestReader:
         return request
 
     def principal_of(self, headers: Mapping[str, str]) -> str | None:
-        """Who sent a message; None where the broker does not vouch for it: anybody can write the header."""
+        """Who sent a message; None where the broker does not vouch: any client can write the header."""
         return headers.get(names.SENDER) if self._trusts_sender else None
 
     def withdraw(self, one: Cancel, principal: str | None) -> None:

@@ -82,9 +82,9 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
         retry: how often, and after which delays, functions that listen (`on`) are called for a message of a
             queue, where they do not say. By default `Retry(attempts=max_attempts)`.
         max_reply_bytes: a longer answer goes out as `error`, `result-too-large`: the broker ends the
-            connection of who sends more than it takes. Ours takes 8 MiB, see `max_body_bytes`.
+            connection of a client that sends more than it takes. Ours takes 8 MiB, see `max_body_bytes`.
         stream_idle: seconds after which a handler that yields is closed if its reader owes credit and says
-            nothing, more than 0. Readers of ours say that they are there every 10 s.
+            nothing, more than 0. Nebula's readers say that they are there every 10 s.
         debug: `internal` errors show the exception to the caller.
         idempotency: remembers the answers of requests with a key (`neb-idempotency-key`), so that a second
             one gets the answer of the first; see `nebula.rpc.idempotency`. By default it is this process's
@@ -147,7 +147,7 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
         if ack not in ("late", "early"):
             raise ValueError(f"service {name!r}: ack is 'late' or 'early', not {ack!r}")
         if queues is not None and not queues:
-            raise ValueError(f"service {name!r}: queues=[] would hear nobody")
+            raise ValueError(f"service {name!r}: queues=[] would get no requests")
         self.version = version
         HasHealth.__init__(self)
         own_queues = tuple(queue_named(one) for one in queues or [name])
@@ -205,11 +205,11 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
         Args:
             name: the verb, by default the function's name. Without parentheses: the function itself.
             response: the verb of its value replies, by default `<name>response`.
-            allow: the principals that may call it, by default everybody. Only our broker vouches for
-                principals: elsewhere a list lets nobody in.
+            allow: the principals that may call it, by default all. Only Nebula's broker vouches for
+                principals: elsewhere a list lets no caller in.
             queue: the one of the service's queues where callers should ask for it, by default the first.
-            errors: classes of errors that it may raise, see `VerbError`. `describe` lists them, and who calls
-                the function catches just those. Others may be raised all the same.
+            errors: classes of errors that it may raise, see `VerbError`. `describe` lists them, and a caller
+                of the function catches just those. Others may be raised all the same.
             idempotent: asking twice has the effect of asking once: callers with a retry policy ask again.
                 It only says so; the handler has to keep it.
             concurrency: how many requests for it are handled at once; the others wait, and hold no worker
@@ -280,7 +280,7 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
         Args:
             name: the verb, by default the function's name. Without parentheses: the function itself.
             engine: what runs it, by its name in the responder's `spark`; None: the service itself.
-            allow: the principals that may start it, by default everybody.
+            allow: the principals that may start it, by default all.
             **options: timeout, check, on_lost, retry_on, retry_delay, retries, exclusive, max_running,
                 expires, isolation, validate_results: see `JobVerb`.
 
@@ -304,7 +304,7 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
         self._registry.declare(self._jobs.declare(entry, None) if isinstance(entry, JobVerb) else entry)
 
     def include(self, holder: object) -> None:
-        """Declare every function or method of a module or object that bears the bare `@verb` mark.
+        """Declare every function or method of a module or object with the bare `@verb` mark.
 
         Such functions may be included by several services; callers use `client.service(name).call(…)`.
 
@@ -413,7 +413,7 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
             wait: for the first connection, too, as long as it takes; else each address is tried once.
             reconnect: False makes the end of the connection that of the service. By default that is so over a
                 `link`, whose end is for its owner to deal with.
-            link: opens what carries the octets, instead of a connection to the address.
+            link: opens what carries the bytes, instead of a connection to the address.
             exclusive: do not start if an instance of the service has another contract: verbs, parameters or
                 results. Instances with the same contract may run. The broker shows instances only to
                 principals that may call the service. Without `exclusive`, a warning is logged.

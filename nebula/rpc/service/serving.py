@@ -221,16 +221,18 @@ class Serving:
 
     async def _live_in(self, connect: Connect, started: anyio.Event | None) -> None:
         with self._shield, self._watch.watching():
-            async with anyio.create_task_group() as beside:
-                beside.start_soon(self._handler.cancellation.run, name="request deadlines")
-                beside.start_soon(self._handler.streams.run, name="streams")
-                beside.start_soon(self._replays.run, name="idempotency keys")
-                beside.start_soon(self.messages.delayed.run, name="retries")
+            async with anyio.create_task_group() as background:
+                background.start_soon(self._handler.cancellation.run, name="request deadlines")
+                background.start_soon(self._handler.streams.run, name="streams")
+                background.start_soon(self._replays.run, name="idempotency keys")
+                background.start_soon(self.messages.delayed.run, name="retries")
                 async with anyio.create_task_group() as tasks:
                     for pool in self._pools:
                         tasks.start_soon(self._run_pool, pool, name="worker pool")
-                    await self._connect(connect(partial(self._taking, beside, started), on_lost=self._lose))
-                beside.cancel_scope.cancel()
+                    await self._connect(
+                        connect(partial(self._taking, background, started), on_lost=self._lose)
+                    )
+                background.cancel_scope.cancel()
 
     async def _run_pool(self, pool: WorkerPool) -> None:
         await pool.run(self._grace)
@@ -264,21 +266,21 @@ class Serving:
 
     @asynccontextmanager
     async def _taking(
-        self, beside: TaskGroup, started: anyio.Event | None, client: StompClient
+        self, background: TaskGroup, started: anyio.Event | None, client: StompClient
     ) -> AsyncGenerator[None]:
         """Take requests over a connection; at the end, unless it is lost, no more are begun."""
         brand = brand_of(client.server)
         self._is_lost = False
         is_first, self._client = self._client is None, client
-        self._handler.connect(client.post, brand, trusts_sender=client.is_nebula)
+        self._handler.connect(client.connection.post, brand, trusts_sender=client.is_nebula)
         self._handler.streams.connect(
             client.post_with_receipt, brand.reply_to(self.instance_queue), trusts_sender=client.is_nebula
         )
         if is_first and self._jobs is not None:
-            await self._begin_jobs(self._jobs, beside, brand)
+            await self._begin_jobs(self._jobs, background, brand)
         try:
             try:
-                await self._enter(client, brand, beside, started, is_first=is_first)
+                await self._enter(client, brand, background, started, is_first=is_first)
                 yield
             finally:
                 self.is_taking = False
@@ -295,7 +297,7 @@ class Serving:
         self,
         client: StompClient,
         brand: Brand,
-        beside: TaskGroup,
+        background: TaskGroup,
         started: anyio.Event | None,
         *,
         is_first: bool,
@@ -311,13 +313,13 @@ class Serving:
             await self.messages.listen(client)
             if names.BROKER_QUEUE not in self.requests.pools:  # every broker has its own service
                 self._registration = Registration(client, brand, partial(self._describe, brand), self.load)
-                beside.start_soon(self._registration.keep, name="discovery")
+                background.start_soon(self._registration.keep, name="discovery")
                 await self._registration.enter()
                 if is_first and self._is_exclusive:
                     await self._others.refuse(client, self._describe(brand))
                 elif brand.has_last_values:
                     # Elsewhere all would have to be asked, by a queue that some brokers keep for good.
-                    beside.start_soon(
+                    background.start_soon(
                         self._others.warn, client, self._describe(brand), name="other contracts"
                     )
                 event = "service started" if is_first else "service came back"
@@ -341,10 +343,10 @@ class Serving:
             self._jobs_scope.cancel()
             await self._jobs_ended.wait()
 
-    async def _begin_jobs(self, jobs: JobService, beside: TaskGroup, brand: Brand) -> None:
+    async def _begin_jobs(self, jobs: JobService, background: TaskGroup, brand: Brand) -> None:
         """Jobs begin before the first request for one, and end after the last."""
         are_taken = anyio.Event()
-        beside.start_soon(self._run_jobs, jobs, brand, are_taken, name="jobs")
+        background.start_soon(self._run_jobs, jobs, brand, are_taken, name="jobs")
         await are_taken.wait()
 
     async def _run_jobs(self, jobs: JobService, brand: Brand, are_taken: anyio.Event) -> None:

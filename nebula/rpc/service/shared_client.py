@@ -40,7 +40,7 @@ class SharedClient:
 
         Raises:
             ConnectionLost: there was no connection before the time of the request that is being handled was
-                over, or within 30 s where there is none.
+                over, or within 30 s without a request.
             LocalProtocolError: the service has ended.
         """
         if self._is_over.is_set():
@@ -58,7 +58,7 @@ class SharedClient:
     async def opened(self) -> AsyncGenerator[None]:
         """Have it for the block."""
         async with anyio.create_task_group() as tasks:
-            # A task of its own enters and leaves it: whoever wants it first is gone by the end.
+            # A task of its own enters and leaves it: the first user of it is gone by the end.
             tasks.start_soon(self._live, name="client of the service")
             try:
                 yield

@@ -12,13 +12,13 @@ from nebula.rpc.wire.replies import reading
 
 __all__ = ["Statistics", "Tally", "merged", "subscriber_to_json", "without_buckets"]
 
-# Of a reply to `stats`: what is no count, or told of each verb.
+# Of a reply to `stats`: numbers that are not added up, but of which the largest counts.
 _LONGEST_COUNTS: Final = frozenset({"uptime_seconds"})
 
 # What a float counts exactly. Sums of what peers tell stay finite, and so JSON.
 _MAX_COUNT: Final = 2.0**53
 
-# Of a function that is called for messages, beside what is told of each verb.
+# Counts of a function that is called for messages, besides those that each verb has.
 _SUBSCRIBER_COUNTS: Final = ("unreadable", "given_up", "waiting")
 
 

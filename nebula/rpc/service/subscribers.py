@@ -112,7 +112,7 @@ class Subscriber:
                 f"{destination}: only last values (X/…) are there to begin with; leave eager out"
             )
         if is_stream(function):
-            raise TypeError(f"{function.__qualname__} yields, but nobody is there who would read it")
+            raise TypeError(f"{function.__qualname__} yields, but there is no caller to read the items")
         refuse_method(function, f"declare an object's: app.on(…)({{kind}}().{function.__name__})")
         self.verb = Verb(function, VerbOptions(name=function.__name__))
         if len(self.verb.signature.names) != 1:
@@ -195,7 +195,7 @@ class HasSubscribers(ABC):
             async def note(meter: Meter | None, request: Request) -> None: ...
 
         Its one parameter is what the message says, read and checked by its type: JSON, text, Avro in an
-        envelope, or octets (`application/octet-stream`). Where the type allows None, a message without a body
+        envelope, or bytes (`application/octet-stream`). Where the type allows None, a message without a body
         and the deletion of a last value come as that; else it does not hear of deletions. What it returns is
         of no interest. The function itself is returned. `Request` and `Depends` parameters are as for verbs.
 
@@ -271,12 +271,12 @@ class HasSubscribers(ABC):
     ) -> None:
         """Send a message over the service's own connection, and wait until the broker has it.
 
-        For handlers, and what else runs beside the service. From a plain handler, which runs in a thread:
+        For handlers, and for other tasks of the program. From a plain handler, which runs in a thread:
         `anyio.from_thread.run(app.publish, destination, body)`.
 
         Args:
             destination: a topic, queue or last value; `orders` is `/queue/orders`.
-            body: octets as they are; a string as it is under a content type of text; all else as JSON. `b""`
+            body: bytes as they are; a string as it is under a content type of text; all else as JSON. `b""`
                 deletes a last value.
             content_type: of the body.
             headers: more of them.

@@ -1,4 +1,4 @@
-"""The caller's side: a stream in flight, and what iterates over it."""
+"""Reading a stream: the caller's side, in flight and as an iterator (G.stream)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nebula.rpc.errors import NotAStream, StreamBroken, UnexpectedReply, VerbErr
 from nebula.rpc.streams.credit import Inflow
 from nebula.rpc.wire.brokers import NEBULA, Brand
 from nebula.rpc.wire.digits import whole_number
-from nebula.rpc.wire.envelope import JSON_TYPE, content_type_of, parse
+from nebula.rpc.wire.envelope import JSON_TYPE, parse
 from nebula.rpc.wire.replies import read_checked, read_value
 from nebula.stomp.client.messages import Message
 from nebula.waiter import Waiter, new_waiter
@@ -26,11 +26,11 @@ T_co = TypeVar("T_co", covariant=True)
 
 DEFAULT_CREDIT: Final = 256
 
-# A service tells every ten seconds that it is there, see `Responder`; one that has said nothing for so long
+# A service tells every ten seconds that it is there, see `Responder`; one that has said nothing for this long
 # is gone, or has all hands full.
 _SILENCE: Final = 30.0
 
-# So often we tell it, while the reader has not got on.
+# Seconds between our own signs of life, while the reader does not get on.
 _BEAT: Final = 10.0
 
 
@@ -97,7 +97,7 @@ class Incoming:
                 seq = headers.get(names.STREAM_SEQ)
                 self._meet(headers.get(names.REPLY_TO), has_items=seq is not None)
                 if seq is None:
-                    # A sign of life. Only its sender knows how long it bears our silence: it gets one, too.
+                    # A sign of life. Only its sender knows how long it accepts our silence: it gets one, too.
                     self._tell_more(monotonic())
                     return
                 is_end = headers.get(names.STREAM_END) == "true"
@@ -110,7 +110,7 @@ class Incoming:
         self._wake()
 
     def _meet(self, peer: str | None, *, has_items: bool) -> None:
-        """Learn where credit goes: to who sends the items. Until there are some, to who spoke last."""
+        """Learn where credit goes: to the sender of items; until there are items, to the last sender."""
         # The instance that spoke first may have died before it sent any, and the broker given the request to
         # another one.
         if self._has_items or not peer:
@@ -171,14 +171,14 @@ class Incoming:
         return self._messages.popleft()
 
     def consume(self, count: int) -> None:
-        """The reader is done with so many items, and comes for more."""
+        """The reader is done with that many items, and comes for more."""
         more = self.flow.consume(count)
         if more and not self._is_complete and self._error is None:
             self._told_at = monotonic()
             self._tell(more)
 
     def close(self) -> None:
-        """Nobody reads it any more: if it is not complete the service is told. Idempotent; raises nothing."""
+        """It is read no more: if it is not complete the service is told. Idempotent; raises nothing."""
         self._leave()
         self.fail(LocalProtocolError("the stream was closed"))
         self._messages.clear()
@@ -187,7 +187,7 @@ class Incoming:
         line, self._line = self._line, None
         if line is None:
             return
-        # Whoever refused the request runs nothing.
+        # A service or broker that refused the request runs nothing.
         is_open = not self._is_complete and not isinstance(self._error, Rejected)
         seconds = None if self._until == math.inf else max(0.0, self._until - monotonic())
         line.leave(self._number, cancel_at=self._service_queue() if is_open else None, seconds=seconds)
@@ -219,7 +219,7 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
 
     Made by `Client.stream`. The request goes out when the first item is asked for. A reader that is slow
     slows the handler: no more items are under way or unread than credit was given for. Leaving the loop (by
-    `break`, by an error, or cancelled) tells the service that nobody reads any more, and its handler is
+    `break`, by an error, or cancelled) tells the service that it is read no more, and its handler is
     closed. That happens at once where nothing else holds the stream; `async with client.stream(…) as items:`
     makes sure.
 
@@ -227,7 +227,7 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
 
     Raises:
         RemoteError: the handler raised an error, or it cannot be asked so; the items before it were given.
-        Rejected: nobody listens there; the broker refused the request.
+        Rejected: no service listens there; the broker refused the request.
         CallTimeout: the time for the stream is over, or its service says nothing any more.
         StreamBroken: items are missing, as the instance that sent them is gone.
         UnexpectedReply: what comes is no stream, or items are not of the type asked for.
@@ -263,7 +263,7 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
         return next(self._ready)
 
     async def next_batch(self) -> Sequence[T_co]:
-        """The items that are there, at least one, for who works on several at once; empty at the end.
+        """The items that are there, at least one, for readers that take several at once; empty at the end.
 
         To ask for more says that the batch before is done with.
         """
@@ -309,7 +309,7 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
             items = read_value(message, None)
             self._is_over = True
         else:
-            envelope = parse(content_type_of(headers), message.body)
+            envelope = parse(headers, message.body)
             items = envelope.parameters
             self._is_over = headers.get(names.STREAM_END) == "true"
         is_stream = headers.get(names.STREAM) == "true"

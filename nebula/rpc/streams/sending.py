@@ -1,4 +1,4 @@
-"""One stream on its way: from what a handler yields to messages, at its reader's pace."""
+"""Sending a stream: from the items of a handler to messages, at the pace of its reader (G.credit)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class ServedStream:
             raise self._failure
 
     def cancel(self) -> None:
-        """Close the handler: nobody reads this any more. Idempotent."""
+        """Close the handler: this is read no more. Idempotent."""
         self._is_over = True
         if self._source is not None:
             self._source.close()
@@ -122,7 +122,7 @@ class ServedStream:
         self._go_on()
 
     def look(self, now: float) -> None:
-        """See whether anybody has been silent for too long: the reader, or we."""
+        """See whether one side has been silent for too long: the reader, or we."""
         if self._flow.is_abandoned(now):
             self._close("reader silent")
         elif self._flow.beat_is_due(now):

@@ -1,4 +1,4 @@
-"""The service's side: handlers that yield, and what their readers say of credit."""
+"""Serving streams: handlers that yield, and the credit messages of their readers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def wants_stream(request: Request) -> bool:
         headers.get(names.STREAM) == "true"
         and headers.get(names.NO_REPLY) != "true"
         and names.REPLY_TO in headers
-        # Without one, nobody could say which stream is given credit.
+        # Without one, no reader could say which stream is given credit.
         and request.reply_id is not None
     )
 
@@ -156,16 +156,16 @@ class ServedStreams:
             found = await anyio.to_thread.run_sync(
                 _first_of_plain, items, limiter=self._limiter, abandon_on_cancel=True
             )
-        octets = verb.signature.dump(found)
-        if len(found) > MOST_ITEMS or len(octets) > MOST_BYTES:
+        document = verb.signature.dump(found)
+        if len(found) > MOST_ITEMS or len(document) > MOST_BYTES:
             raise VerbError(
                 "streaming-only",
                 f"{verb.name} yields more than one reply may hold: ask with {names.STREAM}:true",
             )
-        return octets
+        return document
 
     def take_credit(self, message: Message) -> bool:
-        """Take what a reader says of credit. False: this message is something else. Never waits."""
+        """Take a credit message of a reader. False: this message is something else. Never waits."""
         headers = message.headers
         text, stream_id = headers.get(names.CREDIT), headers.get(names.IN_REPLY_TO)
         if text is None or stream_id is None:

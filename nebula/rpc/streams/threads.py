@@ -41,7 +41,7 @@ class ThreadedItems:
         self._is_signalled = False
 
     def allow(self, limit: int) -> None:
-        """So many items may lie there."""
+        """How many items may wait there."""
         self._limit = limit
         if self._is_waiting and limit:
             with self._change:
@@ -69,7 +69,7 @@ class ThreadedItems:
                 if len(self._ready) >= self._limit:
                     self._wait()
         finally:
-            # In its own thread: nobody else can close it while it runs.
+            # In its own thread: no other thread can close it while it runs.
             generator.close()
 
     def _wait(self) -> None:

@@ -1,6 +1,6 @@
 """Bodies in Avro: the protocol's three fields, with parameters in a schema that the verb declares.
 
-A body is one `nebula.Message`. Its parameters are octets in Avro's single-object encoding, which names their
+A body is one `nebula.Message`. Its parameters are bytes in Avro's single-object encoding, which names their
 schema by its fingerprint, or a text that is JSON: errors, and values of verbs that declare no schema.
 """
 
@@ -66,7 +66,7 @@ class AvroBody(bytes):
 
 
 class AvroValue(NamedTuple):
-    """Parameters of a message in Avro: octets and the fingerprint of their schema, or what JSON gave."""
+    """Parameters of a message in Avro: bytes and the fingerprint of their schema, or what JSON gave."""
 
     fingerprint: int | None
     datum: bytes = b""
@@ -93,7 +93,7 @@ def in_avro(*, parameters: Schema | None = None, result: Schema | None = None) -
     """Declare the Avro schemas of a verb; to stand below `@verb`.
 
     A request in `avro/binary` is read by them, and answered by them; requests in JSON and text are as ever.
-    Who calls the function sends Avro.
+    Callers of the function send Avro.
 
     Args:
         parameters: of a record with the verb's parameters as fields, or of the one that is taken whole.
@@ -108,7 +108,7 @@ def in_avro(*, parameters: Schema | None = None, result: Schema | None = None) -
 
 
 def schemas_of(function: Callable[..., Any]) -> AvroSchemas | None:
-    """What `in_avro` said of a function, or None."""
+    """What `in_avro` said about a function, or None."""
     return getattr(function, _SCHEMAS, None)
 
 
@@ -160,12 +160,12 @@ def write_value(schema: Schema, value: Any) -> bytes:
     if isinstance(plain, dict) and isinstance(schema.parsed, Mapping) and schema.parsed["type"] == "record":
         missing = {one["name"]: one["default"] for one in schema.parsed["fields"] if "default" in one}
         plain = missing | plain
-    octets = _MARKER + schema.fingerprint.to_bytes(8, "little") + schema.encode(plain)
-    return _IN_BASE64 + base64.b64encode(octets)
+    encoded = _MARKER + schema.fingerprint.to_bytes(8, "little") + schema.encode(plain)
+    return _IN_BASE64 + base64.b64encode(encoded)
 
 
 def read_value(schema: Schema | None, value: AvroValue) -> Any:
-    """The value that was sent, as Python has it: dicts, lists, octets, dates, …
+    """The value that was sent, as Python has it: dicts, lists, bytes, dates, …
 
     Raises:
         AvroError: it was written with another schema, or is none of it.

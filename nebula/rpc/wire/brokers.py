@@ -1,4 +1,4 @@
-"""What the brands of brokers call the same thing (PROTOCOL G). Everything else in rpc is one for all."""
+"""Broker brands: the headers by which each brand does the same thing. All other rpc modules know no brand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nebula.headers import (
 
 # What a peer wrote into a header and we write into another may be longer there: the name is, and escapes
 # may be; and a broker ends the connection over a line that is too long. In characters, of which each is
-# four octets at most; our broker takes 16 KiB a line, ActiveMQ 10.
+# four bytes at most; our broker takes 16 KiB a line, ActiveMQ 10.
 LONGEST_HEADER: Final = 2000
 
 _YEAR_SECONDS: Final = 365 * 86400.0
@@ -43,13 +43,13 @@ class Brand:
         destinations: what a caller may name as its reply destination. These brokers end the connection over
             one that they do not know, and a caller must not be able to end a service. None: any.
         requeues_on_unsubscribe: UNSUBSCRIBE gives back what was not acked.
-        durable: headers of the SUBSCRIBE that makes a durable subscription, beside ours, from its name.
+        durable: headers of the SUBSCRIBE that makes a durable subscription, besides ours, from its name.
         more_expiry: headers of a message that expires after a number of milliseconds, besides `neb-timeout`;
             None: there are no others.
-        answer_expiry: headers of an answer whose requester waits for so many seconds more. None: what comes
+        reply_expiry: headers of a reply whose requester waits for that many more seconds. None: what comes
             too late goes with the inbox.
         job_prefix: what the destinations begin with that jobs' statuses are told on.
-        keeps_message_ids: a message bears the same `message-id` whenever it is delivered, and no other one
+        keeps_message_ids: a message has the same `message-id` whenever it is delivered, and no other one
             ever does.
     """
 
@@ -60,12 +60,12 @@ class Brand:
     requeues_on_unsubscribe: bool = True
     durable: Callable[[str], dict[str, str]] = lambda _name: {}
     more_expiry: Callable[[int], dict[str, str]] | None = None
-    answer_expiry: Callable[[float], dict[str, str]] | None = None
+    reply_expiry: Callable[[float], dict[str, str]] | None = None
     job_prefix: str = JOB_TOPIC_PREFIX
     keeps_message_ids: bool = False
 
     def durable_headers(self, name: str | None) -> dict[str, str]:
-        """Headers of a SUBSCRIBE, beside ours; the name is None where it is not durable."""
+        """Headers of a SUBSCRIBE, besides ours; the name is None where it is not durable."""
         return {} if name is None else self.durable(name)
 
     def expiry(self, milliseconds: int) -> dict[str, str]:
@@ -79,7 +79,7 @@ class Brand:
         return self.job_prefix == JOB_PREFIX
 
     @property
-    def answers_verbs(self) -> bool:
+    def has_verbs(self) -> bool:
         """The broker has a service of its own, which knows schemas."""
         return self.has_last_values
 
@@ -117,14 +117,14 @@ def _expires(milliseconds: int) -> dict[str, str]:
 
 
 def _expires_later(seconds: float) -> dict[str, str]:
-    # Only so that it does not stay for ever: nobody's answer is to be lost over two clocks.
+    # Only so that it does not stay for ever: no reply must be lost over two clocks.
     return {"expires": str(int((time.time() + seconds + _CLOCKS_APART) * 1000))}
 
 
 NEBULA = Brand(job_prefix=JOB_PREFIX, keeps_message_ids=True)
 OTHER = Brand()
-# Its UNSUBSCRIBE leaves what was not acked with the connection, where nobody can get it. Its message-id names
-# a delivery, and not the message.
+# Its UNSUBSCRIBE leaves what was not acked with the connection, where no consumer can get it. Its message-id
+# names a delivery, and not the message.
 RABBITMQ = Brand(
     reply_to=_under_amq,
     destinations=re.compile(r"/(queue|topic|amq/queue|reply-queue)/[^/]+"),
@@ -139,7 +139,7 @@ ACTIVEMQ = Brand(
     destinations=re.compile(r"/(queue|topic|(remote-)?temp-(queue|topic))/.+"),
     durable=lambda name: {"activemq.subscriptionName": name},
     more_expiry=_expires,
-    answer_expiry=_expires_later,
+    reply_expiry=_expires_later,
     keeps_message_ids=True,
 )
 
@@ -147,8 +147,8 @@ ACTIVEMQ = Brand(
 def brand_of(server: str | None) -> Brand:
     """The brand, by CONNECTED's `server` header.
 
-    What we do not know is spoken to like ours, but that it need not have last values. Who does not say
-    its name may be ours: MaXaM's profile has no such header.
+    An unknown broker is used like ours, except that it need not have last values. A broker that does not
+    say its name may be ours: MaXaM's profile has no such header.
     """
     name = (server or "nebula").partition("/")[0]
     return {"nebula": NEBULA, "RabbitMQ": RABBITMQ, "ActiveMQ": ACTIVEMQ}.get(name, OTHER)

@@ -1,4 +1,4 @@
-"""Requests that their callers withdraw: how a service hears of it and remembers it (PROTOCOL G, "Cancel")."""
+"""Cancelled requests: how a service learns that a caller withdrew one, and remembers it (G.cancel)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nebula.headers import CANCEL_TOPIC_PREFIX
 _QUEUE: Final = "/queue/"
 
 # How long a withdrawal is remembered that does not say how long its request may still be on its way, and
-# how many are: both are DESIGN's.
+# how many are.
 _DEFAULT_SECONDS: Final = 30.0
 _MOST: Final = 10_000
 
@@ -55,7 +55,7 @@ class Cancel:
 
     @classmethod
     def parse(cls, body: bytes) -> Self | None:
-        """Read one; None if it is none, as anybody may have sent it.
+        """Read one; None if it is malformed: any client may have sent it.
 
         One whose destination or id has more than 500 characters counts as none.
         """
@@ -88,7 +88,7 @@ class PendingCancels:
 
     def __init__(self) -> None:
         # By reply destination, id and principal; when it may be forgotten. The principal is part of the
-        # key so that nobody can make up what another principal withdrew.
+        # key so that no client can make up what another principal withdrew.
         self._until: dict[tuple[str, str, str | None], float] = {}
 
     def __len__(self) -> int:

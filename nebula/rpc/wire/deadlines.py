@@ -1,4 +1,4 @@
-"""Deadlines and other context of the request being handled, for the calls that its handler makes.
+"""Deadlines of requests, and other context of the request being handled for the calls that its handler makes.
 
 Durations travel (`neb-timeout`, milliseconds), never times of day: the clocks of machines differ. Each side
 adds the duration to its own monotonic clock when the message arrives. The time on the way is not known and
@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from typing import Final
 
 from nebula import headers as names
-from nebula.rpc.wire.digits import whole_number
 
 AMBIENT: Final[ContextVar[float | None]] = ContextVar("nebula_deadline", default=None)
 """When the request ends that is being handled, on `time.monotonic`'s clock, or None.
@@ -32,7 +31,7 @@ ASKED_BY: Final[ContextVar[str | None]] = ContextVar("nebula_asked_by", default=
 """The principal of the request that is being handled, or of the job that runs; None outside of both.
 
 None, too, where the broker does not vouch for it: what a header claims is never in it. Set and inherited as
-`AMBIENT` is; `Responder.client` names it as the one for whom it calls.
+`AMBIENT` is; `Responder.client` names it as the principal it calls on behalf of.
 """
 
 # Of milliseconds: thirty thousand years.
@@ -40,11 +39,14 @@ _MOST_DIGITS: Final = 15
 
 
 def deadline_of(headers: Mapping[str, str], arrived: float) -> float | None:
-    """When a request's caller stops waiting, by its `neb-timeout`; None if it does not say.
+    """When a request's caller stops waiting, by its `neb-timeout` (G.timeout); None if it does not say.
 
     Args:
         headers: of the request.
         arrived: when it came, on `time.monotonic`'s clock. Durations travel, never times of the day.
     """
-    milliseconds = whole_number(headers.get(names.TIMEOUT), _MOST_DIGITS)
-    return None if milliseconds is None else arrived + milliseconds / 1000
+    text = headers.get(names.TIMEOUT)
+    # `digits.whole_number`, written out: every request comes here.
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
+        return None
+    return arrived + int(text) / 1000

@@ -1,4 +1,4 @@
-"""Whole numbers in headers, which anybody may have written."""
+"""Whole numbers in headers. Any peer may have written them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["whole_number"]
 
 
 def whole_number(text: str | None, most_digits: int) -> int | None:
-    """The number that a header's value is; None: there is none, or it is none.
+    """The number in a header's value; None if it is missing or no number.
 
     Args:
         text: of the header.

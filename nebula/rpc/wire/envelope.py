@@ -1,8 +1,8 @@
-"""Bodies of The Nebulous Protocol: octets to envelopes and back (PROTOCOL C.2, C.5).
+"""Bodies of The Nebulous Protocol: bytes to envelopes and back (C.2, C.5).
 
 Two forms carry the same three fields, JSON and text; a third one is ours, see `avro_bodies`. Reading never
 fails: what is not a message of the protocol is a *free body*, an envelope without a verb. Writing gives
-ASCII-only JSON, because the `nebulous_stomp` gem takes every octet for Latin-1 (D.15).
+ASCII-only JSON, because the `nebulous_stomp` gem takes every byte for Latin-1 (D.15).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TEXT_TYPE: Final = "text/plain"
 SUCCESS: Final = "success"
 ERROR: Final = "error"
 
-# What the gem posts to a queue before it subscribes (C.4). Everybody ACKs and skips it.
+# What the gem posts to a queue before it subscribes (C.4). Services ACK and skip it.
 BOO: Final = b"boo"
 
 
@@ -38,7 +38,7 @@ class Envelope:
 
     Attributes:
         verb: the verb, possibly empty, or None for a free body. A verb that JSON does not write as a
-            string is its JSON text (`7`), so that it can be answered as unknown.
+            string is its JSON text (`7`), so that the reply can call it unknown.
         parameters: of any JSON type; a text body gives a string, one in Avro an `AvroValue`. None when
             absent.
         description: a text for people, or None.
@@ -95,26 +95,19 @@ def content_type_of(headers: Mapping[str, str]) -> str | None:
     return headers.get("content-type") or headers.get("content_type") or headers.get("contentType")
 
 
-def parse(content_type: str | None, body: bytes) -> Envelope:
-    """Read a body. Never raises: what cannot be read is a free body, or the raw string of it."""
-    is_json, charset, _, is_avro = media_of(content_type)
+def parse(headers: Mapping[str, str], body: bytes) -> Envelope:
+    """Read the body of a message. Never raises: what cannot be read is a free body, or the raw string of it.
+
+    Args:
+        headers: of the message; its content type decides by which rules the body is read.
+        body: of the message.
+    """
+    is_json, charset, _, is_avro = media_of(headers.get("content-type") or content_type_of(headers))
     if is_json is None:
         is_json = body.lstrip()[:1] in (b"{", b"[")
-    if is_json:
-        return _parse_json(body, charset)
-    return _parse_avro(body) if is_avro else _parse_text(_decode(body, charset))
-
-
-def _parse_avro(body: bytes) -> Envelope:
-    try:
-        verb, value, description = read_message(body)
-    except AvroError:
-        return Envelope()
-    # Those have no schema but JSON's.
-    return Envelope(verb, value.plain if verb in (SUCCESS, ERROR) else value, description)
-
-
-def _parse_json(body: bytes, charset: str | None) -> Envelope:
+    if not is_json:
+        return _parse_avro(body) if is_avro else _parse_text(_decode(body, charset))
+    # The rest is the hot path, in one function: nearly every body is a JSON object with full names.
     try:
         value = from_json(body)
     except ValueError:
@@ -125,20 +118,28 @@ def _parse_json(body: bytes, charset: str | None) -> Envelope:
         except ValueError:
             return Envelope(body=text)
     verb = value.get("verb") if isinstance(value, dict) else None
-    if verb is not None and verb is not False:
-        if not isinstance(verb, str):
-            verb = to_json(verb).decode()
-        # `_field` and `_text`, written out for what nearly every body has.
-        parameters = value.get("parameters")
-        if parameters is None or parameters is False:
-            parameters = _field(value, "parameters", "params")
-        description = value.get("description")
-        if description is None:
-            description = value.get("desc")
-        if not (description is None or isinstance(description, str)):
-            description = _text(_field(value, "description", "desc"))
-        return Envelope(verb, parameters, description)
-    return Envelope(body=None if value is False else value)
+    if verb is None or verb is False:
+        return Envelope(body=None if value is False else value)
+    if not isinstance(verb, str):
+        verb = to_json(verb).decode()
+    parameters = value.get("parameters")
+    if parameters is None or parameters is False:
+        parameters = _field(value, "parameters", "params")
+    description = value.get("description")
+    if description is None:
+        description = value.get("desc")
+    if not (description is None or isinstance(description, str)):
+        description = _text(_field(value, "description", "desc"))
+    return Envelope(verb, parameters, description)
+
+
+def _parse_avro(body: bytes) -> Envelope:
+    try:
+        verb, value, description = read_message(body)
+    except AvroError:
+        return Envelope()
+    # Those have no schema but JSON's.
+    return Envelope(verb, value.plain if verb in (SUCCESS, ERROR) else value, description)
 
 
 def _parse_text(text: str) -> Envelope:
@@ -181,18 +182,18 @@ def _text(value: Any) -> str | None:
 
 
 def text_of(content_type: str | None, body: bytes) -> str:
-    """A body as text, whatever octets it has."""
+    """A body as text, whatever bytes it has."""
     return _decode(body, media_of(content_type).charset)
 
 
 def _decode(body: bytes, charset: str | None) -> str:
-    """D.15: strict UTF-8, then the charset that was named, then Latin-1, which takes any octet."""
+    """D.15: strict UTF-8, then the charset that was named, then Latin-1, which takes any byte."""
     with suppress(ValueError):
         return body.decode()
     if charset is not None:
-        with suppress(ValueError, LookupError):  # wrong octets; a name that is no charset's
+        with suppress(ValueError, LookupError):  # wrong bytes; a name that is no charset's
             text = body.decode(charset)
-            # Some of Python's own charsets make halves of characters, which nobody could be answered.
+            # Some of Python's own charsets make halves of characters, which no reply could hold.
             text.encode()
             return text
     return body.decode("latin-1")
@@ -206,7 +207,7 @@ def encode(
     Args:
         content_type: decides between JSON, Avro and text; see `media_of`.
         verb: goes first in all forms.
-        parameters: the value as JSON octets, from `dump_json`. In text, a string goes out bare and any other
+        parameters: the value as JSON, from `dump_json`. In text, a string goes out bare and any other
             value as compact JSON (D.40). In Avro it may be one of `write_value`.
         description: a text for people.
     """
@@ -261,7 +262,7 @@ def _one_line(text: str) -> str:
 
 
 def encode_free(content_type: str, body: Any) -> bytes:
-    """Write a free body: octets as they are, in text a string as it is, else JSON (C.5)."""
+    """Write a free body: bytes as they are, in text a string as it is, else JSON (C.5)."""
     if isinstance(body, bytes):
         return body
     if isinstance(body, str) and not media_of(content_type).is_json:
@@ -272,7 +273,7 @@ def encode_free(content_type: str, body: Any) -> bytes:
 def dump_json(value: Any) -> bytes:
     """A value as compact ASCII-only JSON: what pydantic can serialize (models, Decimal, datetime, …).
 
-    Octets go as base64, but in models that say otherwise.
+    Bytes go as base64, except in models that choose another form.
 
     Raises:
         ValueError: the value, or something in it, has no JSON form.
@@ -305,8 +306,8 @@ _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 
 
 def _escaped(found: re.Match[str]) -> str:
-    octets = found[0].encode("utf-16-be")  # a pair of surrogates beyond the basic plane
-    return "".join(f"\\u{octets[at : at + 2].hex()}" for at in range(0, len(octets), 2))
+    units = found[0].encode("utf-16-be")  # a pair of surrogates beyond the basic plane
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 @lru_cache(maxsize=1024)

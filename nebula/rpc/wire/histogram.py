@@ -1,4 +1,4 @@
-"""How long things took: counts by duration, small enough for each verb and cheap enough for each call."""
+"""Histogram of durations: small enough for each verb and cheap enough for each call."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Histogram:
         return sum(self._counts.values())
 
     def quantile(self, share: float) -> float | None:
-        """The seconds that this share (0 to 1) of all took at most; None if there are none."""
+        """The seconds that this share (0 to 1) of all took at most; None without any."""
         wanted = max(1, ceil(share * self.total))
         for bucket, count in sorted(self._counts.items()):
             wanted -= count
@@ -69,7 +69,7 @@ class Histogram:
         return found
 
     def to_json(self) -> list[list[int]]:
-        """Pairs of bucket and count, for `from_json` of whoever adds up several."""
+        """Pairs of bucket and count, for `from_json`, where several are added up."""
         return [[bucket, count] for bucket, count in sorted(self._counts.items())]
 
     @classmethod

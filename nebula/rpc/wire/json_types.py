@@ -21,14 +21,15 @@ __all__ = ["DEPRECATED_BECAUSE", "ENUM_NAMES", "Adapter"]
 ENUM_NAMES: Final = "x-enum-varnames"
 DEPRECATED_BECAUSE: Final = "deprecationMessage"
 
-# A model says for itself how its octets travel; for all else we do. As text they would have to be UTF-8.
+# A model says for itself how its bytes travel; for all else we do. As text they would have to be UTF-8.
 _CONFIG: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+_CORE_CONFIG: Final = core_schema.CoreConfig(ser_json_bytes="base64", val_json_bytes="base64")
 _DISTRUSTFUL: Final = ConfigDict(**_CONFIG, revalidate_instances="always")
 
 
 @dataclass(frozen=True, slots=True)
 class _Of:
-    """Stands for a type where pydantic takes no config beside it: a dataclass, a TypedDict."""
+    """Stands for a type where pydantic takes no config with it: a dataclass, a TypedDict."""
 
     kind: Any
 
@@ -42,12 +43,12 @@ class Adapter:
     """One type, or the parameters of one function.
 
     Args:
-        kind: the type or function. Reading for a function calls it.
+        kind: the type; or a function, whose arguments are read: a pair of positional and named ones.
         trusts: take an instance of a dataclass as it is; else its fields are checked, too.
 
     Attributes:
         read: makes a value of what JSON gave (`str`, `dict`, …); raises pydantic's ValidationError.
-        take: the same of what may hold octets, dates and decimals already, as Avro gives them.
+        take: the same of what may hold bytes, dates and decimals already, as Avro gives them.
 
     Raises:
         PydanticUserError, PydanticSchemaGenerationError: the type has no JSON form.
@@ -59,6 +60,8 @@ class Adapter:
         whole: Any = kind if inspect.isfunction(kind) else Annotated[Any, _Of(kind)]
         self._adapter: TypeAdapter[Any] = TypeAdapter(whole, config=_CONFIG if trusts else _DISTRUSTFUL)
         validator = self._adapter.validator
+        if inspect.isfunction(kind):
+            validator = SchemaValidator(_arguments_of(self._adapter.core_schema), _CORE_CONFIG)
         self.take: Callable[[Any], Any] = validator.validate_python
         self.read = self.take
         if _knows_json_by_its_text(self._adapter.core_schema, set()):
@@ -80,7 +83,7 @@ class Adapter:
         return ascii_json(self._adapter.serializer.to_json(value, by_alias=True, warnings=warnings))
 
     def plain(self, value: Any) -> Any:
-        """A value as dicts, lists and scalars of Python: dates, decimals and octets stay what they are."""
+        """A value as dicts, lists and scalars of Python: dates, decimals and bytes stay what they are."""
         return self._adapter.serializer.to_python(value, by_alias=True, warnings=False)
 
     def can_check_dataclasses(self) -> bool:
@@ -97,6 +100,14 @@ class Adapter:
         return self._adapter.json_schema(mode=mode, schema_generator=_Schemas)
 
 
+def _arguments_of(function: Any) -> core_schema.CoreSchema:
+    """The part of a function's schema that reads its arguments. The whole of it would call the function."""
+    if function["type"] == "definitions":
+        return core_schema.definitions_schema(_arguments_of(function["schema"]), function["definitions"])
+    arguments: core_schema.CoreSchema = function["arguments_schema"]
+    return arguments
+
+
 def _read_text(validator: SchemaValidator, value: Any) -> Any:
     return validator.validate_json(to_json(value, bytes_mode="base64"))
 
@@ -104,7 +115,7 @@ def _read_text(validator: SchemaValidator, value: Any) -> Any:
 def _knows_json_by_its_text(node: Any, seen: set[int]) -> bool:
     """Whether pydantic has to see the JSON itself, as a `str` or `list` of Python would mean something else.
 
-    So it is with octets, strict types, and types with one rule for JSON and another for Python. All others
+    So it is with bytes, strict types, and types with one rule for JSON and another for Python. All others
     save the way back to text, which costs more than the reading.
     """
     if id(node) in seen:

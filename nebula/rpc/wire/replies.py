@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from nebula.errors import RemoteError
 from nebula.headers import ERROR_CODE
 from nebula.rpc.errors import CODES, UnexpectedReply
-from nebula.rpc.wire.envelope import ERROR, SUCCESS, Envelope, content_type_of, parse
+from nebula.rpc.wire.envelope import ERROR, SUCCESS, Envelope, parse
 from nebula.rpc.wire.json_types import Adapter
 
 # Success without parameters, as both forms of body write it.
@@ -50,7 +50,7 @@ def read_value(reply: Reply, read: Callable[[Any], Any] | None) -> Any:
         UnexpectedReply: `read` refuses it.
     """
     headers = reply.headers
-    envelope = parse(content_type_of(headers), reply.body)
+    envelope = parse(headers, reply.body)
     # The verb is not compared with `<verb>response`: a service may choose it (D.46).
     if envelope.verb == ERROR:
         raise remote_error(envelope, headers.get(ERROR_CODE))

@@ -11,7 +11,7 @@ from nebula.rpc.wire.envelope import ERROR, SUCCESS, dump_json
 # "Nothing to report", as the gem writes it (C.5).
 _NO_PARAMETERS: Final = b"[]"
 
-# All that a caller learns of a fault of ours.
+# All that a caller learns about a fault of the service.
 SEE_LOG: Final = "the service failed; its log says why"
 
 

@@ -1,4 +1,4 @@
-"""Errors of dependencies: what a handler's own calls failed with, as its caller is told of it."""
+"""Errors of dependencies: what the caller learns when a handler's own calls fail."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def _told(error: BaseException) -> VerbError | None:
         case ConnectionLost() | ServerError() | CircuitOpen() | StreamBroken():
             return _unavailable()
         case Rejected(verdict=verdict):
-            return _unavailable() if verdict in _PASSING else _answered(verdict)
+            return _unavailable() if verdict in _PASSING else _replied(verdict)
         case (
             RemoteError(code=code, retryable=retryable)
-            | VerbError(code=code, retryable=retryable, was_answered=True)
+            | VerbError(code=code, retryable=retryable, is_from_reply=True)
         ):
-            return _answered(code, retryable=retryable)
+            return _replied(code, retryable=retryable)
         case JobEnded(code=code):
-            return _answered(code)
+            return _replied(code)
         case UnexpectedReply():
-            return _answered("unexpected-reply")
+            return _replied("unexpected-reply")
         case _:
-            # Also what Nebula says of settings, schemas and rights: that is about this service.
+            # Also what Nebula says about settings, schemas and rights: that is about this service.
             return None
 
 
@@ -72,7 +72,7 @@ def _unavailable() -> VerbError:
     return VerbError("upstream-unavailable", "a service that this one called cannot be reached now")
 
 
-def _answered(code: str, *, retryable: bool = False) -> VerbError:
+def _replied(code: str, *, retryable: bool = False) -> VerbError:
     return VerbError(
         "upstream-error",
         f"a service that this one called answered {code}",

@@ -172,7 +172,7 @@ def _is_away(error: Exception) -> bool:
 async def _ask_once(broker: BrokerOptions, verb: str, parameters: dict[str, Any]) -> Any:
     async with Client(broker.url, timeout=broker.timeout) as client:
         server = client.stomp.server
-        if not brand_of(server).answers_verbs:
+        if not brand_of(server).has_verbs:
             # The question would make a queue there, and wait in it for ever.
             raise RemoteError(
                 _UNKNOWN_VERB, f"{server} knows no schemas: give schemas, a folder of .avsc files"
