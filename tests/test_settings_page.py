@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from nebula.broker.core.fixed_limits import FIXED_LIMITS
+from nebula.broker.core import fixed_limits, limits
 from nebula.broker.core.limits import Limits
 from nebula.broker.settings import (
     BrokerSettings,
@@ -26,6 +26,7 @@ from nebula.broker.settings import (
     load_broker_settings,
 )
 from tests.docs_runner import read_page
+from tests.limit_comments import limit_comments
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
 
@@ -148,14 +149,17 @@ def default_of(field: FieldInfo) -> str:
 
 
 def limit_rows() -> Iterator[str]:
+    comments = limit_comments(limits)
     for limit in dataclasses.fields(Limits):
         default: Any = limit.default
-        yield f"| `{limit.name}` | {default:,} | {limit.metadata['why']} | {limit.metadata['at_it']} |"
+        comment = comments[limit.name]
+        yield f"| `{limit.name}` | {default:,} | {comment.why} | {comment.at_it} |"
 
 
 def fixed_limit_rows() -> Iterator[str]:
-    for name, limit in FIXED_LIMITS.items():
-        yield f"| `{name}` | {limit.value:,} {limit.unit} | {limit.why} | {limit.at_it} |"
+    for name, comment in limit_comments(fixed_limits).items():
+        unit, _, why = comment.why.partition(": ")
+        yield f"| `{name}` | {getattr(fixed_limits, name):,} {unit.lower()} | {why} | {comment.at_it} |"
 
 
 ABOUT = {

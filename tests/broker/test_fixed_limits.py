@@ -1,4 +1,4 @@
-"""Fixed limits: each has a test that presses it. The table is compared with `FIXED_LIMITS`."""
+"""Fixed limits: each has a test that presses it, and a comment that says why it is so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nebula.broker.core.fixed_limits import FIXED_LIMITS, HTTP_PORTION_BYTES, SLICE_BYTES
+from nebula.broker.core import fixed_limits
+from nebula.broker.core.fixed_limits import HTTP_PORTION_BYTES, SLICE_BYTES
 from nebula.broker.server import authenticator as authenticating
 from nebula.broker.server import connection
 from nebula.broker.server.authenticator import Authenticator
@@ -17,6 +18,7 @@ from tests.broker.harness import BrokerHarness
 from tests.broker.test_linger import Socket
 from tests.faults.served import serve, wait_until
 from tests.faults.sinks import Deaf, Sink, attach
+from tests.limit_comments import limit_comments
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,9 +103,12 @@ TESTS = {
 }
 """The test of each limit."""
 
+FIXED_LIMITS = [name for name in vars(fixed_limits) if name.isupper()]
+COMMENTS = limit_comments(fixed_limits)
+
 
 def test_each_fixed_limit_has_a_test() -> None:
-    assert TESTS.keys() == FIXED_LIMITS.keys()
+    assert TESTS.keys() == set(FIXED_LIMITS)
 
 
 @pytest.mark.parametrize("test", sorted(set(TESTS.values())))
@@ -115,12 +120,12 @@ def test_test_of_a_fixed_limit_exists(test: str) -> None:
 
 @pytest.mark.parametrize("name", FIXED_LIMITS)
 def test_fixed_limit_says_why_and_what_happens_at_it(name: str) -> None:
-    limit = FIXED_LIMITS[name]
+    unit, _, why = COMMENTS[name].why.partition(": ")
 
-    assert limit.value > 0
-    assert limit.unit
-    assert limit.why
-    assert limit.at_it
+    assert getattr(fixed_limits, name) > 0
+    assert unit
+    assert why
+    assert COMMENTS[name].at_it
 
 
 @pytest.mark.parametrize(("sink", "name"), [(Deaf, "FLUSH_SECONDS"), (Sink, "LINGER_SECONDS")])
