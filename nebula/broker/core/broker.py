@@ -106,6 +106,8 @@ class Broker:
             numbers=count(first_number),
             wall_offset=wall_offset,
             last_value_prefixes=tuple(last_value_prefixes),
+            key_of=key_of,
+            dead_letter=dead_letter,
         )
         self.limits = limits
         self.policies = context.policies
@@ -114,7 +116,7 @@ class Broker:
         self.journal = journal
         self.incarnation = incarnation
         self.wall_offset = wall_offset
-        self.routing = routing = Routing(context, key_of=key_of, dead_letter=dead_letter)
+        self.routing = routing = Routing(context)
         self.queues = routing.queues
         self.topics = routing.topics
         self.values = routing.values
@@ -256,10 +258,7 @@ class Broker:
             rights,
             profile,
             self._dirty,
-            high_water_bytes=self.limits.outbox_high_water_bytes,
-            max_outbox_bytes=self.limits.max_outbox_bytes,
-            value_credit=self.limits.max_unacked_values,
-            account=self.account,
+            self.context,
             usage=self.account.usages.of(rights, place),
             place=place,
             connection=connection,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from nebula.broker.core.access import Rights
-from nebula.broker.core.account import Account
+from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
 from nebula.broker.core.destinations.value_feed import ValueFeed
-from nebula.broker.core.journal import Journal
-from nebula.broker.core.limits import Limits
 from nebula.broker.core.session import AckMode, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.tables import (
@@ -103,23 +101,19 @@ class StandingSessions:
     """All sessions with durable subscriptions.
 
     Args:
-        limits: for how long they are kept.
-        account: what all principals use.
-        journal: is told of all of them; None: they do not survive the process.
+        context: what all parts of the core share.
+
+    Attributes:
+        by_id: all of them, by client-id.
     """
 
-    def __init__(self, limits: Limits, account: Account, journal: Journal | None = None) -> None:
-        self._limits = limits
-        self._account = account
-        self._journal = journal
-        self._by_id: dict[str, StandingSession] = {}
+    def __init__(self, context: CoreContext) -> None:
+        self._limits = context.limits
+        self._account = context.account
+        self._journal = context.journal
+        self.by_id: dict[str, StandingSession] = {}
         # Those without a connection, longest first.
         self._away: dict[str, StandingSession] = {}
-
-    @property
-    def by_id(self) -> Mapping[str, StandingSession]:
-        """All of them."""
-        return self._by_id
 
     def open(self, id: str, rights: Rights, usage: Usage) -> StandingSession:  # noqa: A002
         """The session of this client-id, made if it is new.
@@ -127,7 +121,7 @@ class StandingSessions:
         Raises:
             Refused: there are too many.
         """
-        session = self._by_id.get(id)
+        session = self.by_id.get(id)
         if session is None:
             if not self._account.has_room(Resource.SESSIONS, usage):
                 self._account.exceed(Resource.SESSIONS, usage, id)
@@ -180,7 +174,7 @@ class StandingSessions:
             for table in (SUBSCRIPTIONS, PENDING):
                 self._journal.put(Drop(table, (session.id, durable.id)))
         if not session.durables:
-            del self._by_id[session.id]
+            del self.by_id[session.id]
             self._account.give_back(Resource.SESSIONS, session.usage)
             self._account.release(SESSION_COST_BYTES + text_cost_bytes(session.id), session.usage)
             self._away.pop(session.id, None)
@@ -196,7 +190,7 @@ class StandingSessions:
 
     def leave(self, id: str, now: float) -> None:  # noqa: A002
         """It has gone: from now on the session is abandoned, until it comes again."""
-        session = self._by_id.get(id)
+        session = self.by_id.get(id)
         if session is not None and session.away_since is None:
             session.away_since = now
             self._away[id] = session
@@ -226,14 +220,14 @@ class StandingSessions:
         """At a clean stop, after all connections have ended: have the store know what is pending."""
         if self._journal is None:
             return
-        for session in self._by_id.values():
+        for session in self.by_id.values():
             for durable in session.durables.values():
                 if durable.feed is not None:
                     pending = tuple(topic.destination for topic in durable.feed.pending())
                     self._journal.put(Put(PENDING, PendingRow(session.id, durable.id, pending)))
 
     def _make(self, id: str, rights: Rights, usage: Usage) -> StandingSession:  # noqa: A002
-        session = self._by_id[id] = StandingSession(id, rights, usage)
+        session = self.by_id[id] = StandingSession(id, rights, usage)
         self._account.take(Resource.SESSIONS, usage)
         self._account.hold(SESSION_COST_BYTES + text_cost_bytes(id), usage)
         return session

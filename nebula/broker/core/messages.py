@@ -39,7 +39,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DestinationKind:
-    """What a kind of destination does with messages (D.10). Each kind is declared once, with its class.
+    """What a kind of destination does with messages (D.10).
 
     Attributes:
         name: as in settings and replies.
@@ -52,6 +52,11 @@ class DestinationKind:
     holds_messages: bool = False
     fans_out: bool = False
     holds_value: bool = False
+
+
+QUEUE_KIND: Final = DestinationKind("queue", holds_messages=True)
+TOPIC_KIND: Final = DestinationKind("topic", fans_out=True)
+LAST_VALUE_KIND: Final = DestinationKind("last-value", holds_value=True)
 
 
 class Content(Enum):

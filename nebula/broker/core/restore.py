@@ -6,10 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.line import level_name, level_of, queue_name
-from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
-from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND
+from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.journal import Journal
-from nebula.broker.core.messages import DEFAULT_PRIORITY, PRIORITIES, Content, Message
+from nebula.broker.core.messages import (
+    DEFAULT_PRIORITY,
+    LAST_VALUE_KIND,
+    PRIORITIES,
+    QUEUE_KIND,
+    Content,
+    Message,
+)
 from nebula.broker.core.routing import Routing
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage

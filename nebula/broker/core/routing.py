@@ -7,19 +7,19 @@ message; the only question left is whether there is room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.delayed import Delayed
 from nebula.broker.core.destinations.last_value import LastValues
-from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
+from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.registry import Queues
 from nebula.broker.core.destinations.topic import Topics
 from nebula.broker.core.duplicates import DedupKey, Duplicates
 from nebula.broker.core.fixed_limits import DUE_AT_ONCE
-from nebula.broker.core.messages import Content, Head, Message, Verdict, Wishes
+from nebula.broker.core.messages import QUEUE_KIND, Content, Head, Message, Verdict, Wishes
 from nebula.broker.core.notes import SHARE
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource
@@ -36,8 +36,6 @@ class Routing:
 
     Args:
         context: what all parts of the core share.
-        key_of: what a last value is kept under, where two destinations may share it (D.30).
-        dead_letter: name of the dead-letter queue.
 
     Attributes:
         queues, topics, values: the destinations, by kind.
@@ -45,24 +43,14 @@ class Routing:
         duplicates: the `dedup-id`s of the current window.
     """
 
-    def __init__(
-        self, context: CoreContext, *, key_of: Callable[[str], str] | None, dead_letter: str
-    ) -> None:
+    def __init__(self, context: CoreContext) -> None:
         self._context = context
         self._account = context.account
         self._journal = context.journal
         self._next_number = context.numbers.__next__
-        self.queues = Queues(
-            context.account,
-            context.limits,
-            context.policies,
-            context.numbers,
-            journal=context.journal,
-            wall_offset=context.wall_offset,
-            dead_letter=dead_letter,
-        )
+        self.queues = Queues(context)
         self.topics = Topics(context.account)
-        self.values = LastValues(context.account, context.numbers, journal=context.journal, key_of=key_of)
+        self.values = LastValues(context)
         self.delayed = Delayed(context.account, context.journal)
         self.duplicates = Duplicates(context.account, context.journal)
 

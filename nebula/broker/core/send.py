@@ -135,11 +135,11 @@ class Sends:
         cost_bytes, uses = head.cost_bytes, head.uses
         message = Message(head, body, 0, now, exchange)
         head.cost_bytes, head.uses = cost_bytes, uses  # this message is not kept
-        return _ACCEPTED if self._rooms(session, now).take(message) else Verdict.FULL
-
-    def _rooms(self, session: Session, now: float) -> Rooms:
-        routing = self._routing
-        return Rooms(self._account, routing.queues, routing.values, routing.delayed, session.usage, now)
+        return (
+            _ACCEPTED
+            if Rooms(self._context, self._routing, session.usage, now).take(message)
+            else Verdict.FULL
+        )
 
     def judge_together(self, session: Session, sends: list[HeldSend], now: float) -> Outcome | list[Message]:
         """Judge the SENDs of a transaction together: what refuses the first one refuses all (D.24).
@@ -150,7 +150,7 @@ class Sends:
         messages: list[Message] = []
         spent = []
         ids: set[tuple[str, str]] = set()
-        rooms = self._rooms(session, now)
+        rooms = Rooms(self._context, self._routing, session.usage, now)
         for send in sends:
             head = send.head
             queue = self._find_queue(head.destination) if head.kind.holds_messages else None

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from nebula.broker.core.access import Rights
-from nebula.broker.core.account import Account
+from nebula.broker.core.context import CoreContext
 from nebula.broker.core.journal import Batch
 from nebula.broker.core.known_heads import KnownHeads
 from nebula.broker.core.messages import Message
@@ -259,14 +259,14 @@ class Session:
     rights: Rights
     profile: Profile
     dirty: list[Session]
+    context: InitVar[CoreContext]
     _: KW_ONLY
-    high_water_bytes: int
-    max_outbox_bytes: int
-    value_credit: int
-    account: InitVar[Account]
     usage: Usage
     place: str = ""
     connection: Any = None
+    high_water_bytes: int = field(init=False)
+    max_outbox_bytes: int = field(init=False)
+    value_credit: int = field(init=False)
     inbox_count: int = 0
     has_entered: bool = False
     origin: object = field(default_factory=object)
@@ -286,9 +286,13 @@ class Session:
     is_backlogged: bool = False
     ending: str | None = None
 
-    def __post_init__(self, account: Account) -> None:
-        self.reply_rights = ReplyRights(account, self.usage)
-        self.heads = KnownHeads(account, self.usage)
+    def __post_init__(self, context: CoreContext) -> None:
+        limits = context.limits
+        self.high_water_bytes = limits.outbox_high_water_bytes
+        self.max_outbox_bytes = limits.max_outbox_bytes
+        self.value_credit = limits.max_unacked_values
+        self.reply_rights = ReplyRights(context.account, self.usage)
+        self.heads = KnownHeads(context.account, self.usage)
 
     @property
     def principal(self) -> str:

@@ -13,11 +13,11 @@ from itertools import chain
 from typing import Final
 
 from nebula.broker.core.context import CoreContext
-from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
+from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES, ValueFeed
 from nebula.broker.core.durable import Durable, StandingSession, StandingSessions
 from nebula.broker.core.globs import compile_glob, is_glob
-from nebula.broker.core.messages import QUEUE_PREFIX, DestinationKind
+from nebula.broker.core.messages import QUEUE_KIND, QUEUE_PREFIX, DestinationKind
 from nebula.broker.core.notes import SESSIONS_EXPIRED
 from nebula.broker.core.policies import SlowSubscriber, WhenFull
 from nebula.broker.core.routing import Routing
@@ -68,7 +68,7 @@ class Subscriptions:
         self._queues = routing.queues
         self._topics = routing.topics
         self._values = routing.values
-        self.standing = StandingSessions(context.limits, context.account, context.journal)
+        self.standing = StandingSessions(context)
         # The first to use a glob, of those who still do: they pay for it.
         self._glob_owners: dict[str, Usage] = {}
 

@@ -14,12 +14,12 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
-from nebula.broker.core.destinations.topic import TOPIC_KIND, Topic
-from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND, LastValueTopic
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.topic import Topic
+from nebula.broker.core.destinations.value_feed import LastValueTopic
 from nebula.broker.core.durable import StandingSession
 from nebula.broker.core.globs import compile_glob
-from nebula.broker.core.messages import DestinationKind, Message
+from nebula.broker.core.messages import LAST_VALUE_KIND, QUEUE_KIND, TOPIC_KIND, DestinationKind, Message
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.operations.views import (

@@ -14,18 +14,11 @@ Invariants, checked after each step of the tests:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import count
 
-from nebula.broker.core.account import Account
+from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.snapshots import Departed, Snapshots
-from nebula.broker.core.destinations.value_feed import (
-    LAST_VALUE_KIND,
-    TOPIC_COST_BYTES,
-    LastValueTopic,
-    ValueFeed,
-)
-from nebula.broker.core.journal import Journal
-from nebula.broker.core.messages import Head, Message
+from nebula.broker.core.destinations.value_feed import TOPIC_COST_BYTES, LastValueTopic, ValueFeed
+from nebula.broker.core.messages import LAST_VALUE_KIND, Head, Message
 from nebula.broker.core.patterns import PatternTable
 from nebula.broker.core.session import SNAPSHOT_END, AckMode, Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
@@ -36,28 +29,19 @@ class LastValues:
     """All last-value destinations, and who is told of which.
 
     Args:
-        account: what all destinations of a broker hold together; an attribute, too.
-        numbers: gives messages of our own their numbers.
-        journal: is told of what is to be kept on disk; None: nothing is.
-        key_of: what a destination's value is kept under, where two destinations may share it (D.30).
+        context: what all parts of the core share.
     """
 
     takes_globs = True
     subscriber_cost_bytes = 0
 
-    def __init__(
-        self,
-        account: Account,
-        numbers: count[int],
-        *,
-        journal: Journal | None = None,
-        key_of: Callable[[str], str] | None = None,
-    ) -> None:
+    def __init__(self, context: CoreContext) -> None:
         self.is_judged = False
-        self.account = account
-        self._numbers = numbers
-        self._journal = journal
-        self._key_of = key_of
+        self.account = account = context.account
+        # A number above all that were given, and below all that will be.
+        self.next_number: Callable[[], int] = context.numbers.__next__
+        self._journal = context.journal
+        self._key_of = context.key_of
         self._topics: dict[str, LastValueTopic] = {}
         self._by_key: dict[str, str] = {}
         self._table: PatternTable[list[ValueFeed]] = PatternTable(self._reaches)
@@ -73,10 +57,6 @@ class LastValues:
     def topics(self) -> Mapping[str, LastValueTopic]:
         """By destination; those without a value too that somebody has still to be told of."""
         return self._topics
-
-    def next_number(self) -> int:
-        """A number above all that were given, and below all that will be."""
-        return next(self._numbers)
 
     # --- values ---
 
@@ -164,7 +144,7 @@ class LastValues:
             # Not by `send`: its key may be another destination's by now.
             key_of, self._key_of = self._key_of, None
             try:
-                self.send(Message(head, b"", next(self._numbers), 0.0), None, deletes=True)
+                self.send(Message(head, b"", self.next_number(), 0.0), None, deletes=True)
             finally:
                 self._key_of = key_of
 
@@ -450,5 +430,5 @@ class LastValues:
         feed.snapshot = None
         head = Head(LAST_VALUE_KIND, feed.pattern, "", ())
         head.headers = (("destination", feed.pattern),)  # nobody sent it
-        feed.marker = LastValueTopic(feed.pattern, Message(head, b"", next(self._numbers), 0.0))
+        feed.marker = LastValueTopic(feed.pattern, Message(head, b"", self.next_number(), 0.0))
         feed.notify(feed.marker)

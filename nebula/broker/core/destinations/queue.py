@@ -20,12 +20,10 @@ from typing import Final
 from nebula.broker.core.access import Rights
 from nebula.broker.core.destinations.queue_store import QueueStore, QueueWork
 from nebula.broker.core.journal import Journal
-from nebula.broker.core.messages import DestinationKind, Message, Verdict
+from nebula.broker.core.messages import Message, Verdict
 from nebula.broker.core.session import PLAIN_NACK, AckMode, Nack, Subscription
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import PageRequest
-
-QUEUE_KIND: Final = DestinationKind("queue", holds_messages=True)
 
 # Memory that CPython uses for an empty queue, measured by tests/broker/test_costs.py.
 QUEUE_COST_BYTES: Final = 3_200

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from itertools import count
 
 from nebula import headers as names
 from nebula.broker.core.access import Rights
-from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, QUEUE_KIND, Queue
+from nebula.broker.core.context import CoreContext
+from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
 from nebula.broker.core.destinations.queue_store import QueueStore, QueueWork
 from nebula.broker.core.fixed_limits import (
     EXPIRED_AT_ONCE,
@@ -17,11 +16,9 @@ from nebula.broker.core.fixed_limits import (
     PUT_BACK_AT_ONCE,
     RETIRED_INBOX_SECONDS,
 )
-from nebula.broker.core.journal import Journal
-from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Head, Message, Verdict
+from nebula.broker.core.messages import QUEUE_KIND, Head, Message, Verdict
 from nebula.broker.core.notes import MESSAGES_DEAD
-from nebula.broker.core.policies import DestinationPolicy, PolicyTable, QueueRules, WhenFull
+from nebula.broker.core.policies import DestinationPolicy, QueueRules, WhenFull
 from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 
@@ -30,38 +27,21 @@ class Queues:
     """The queues of a broker, by name.
 
     Args:
-        account: what all destinations hold together.
-        limits: of queues for which no policy says otherwise.
-        policies: limits of single queues, by pattern.
-        numbers: gives messages of our own their numbers.
-        journal: is told of what is to be kept on disk; None: nothing is.
-        wall_offset: what makes wall-clock time (seconds since 1970) of the broker's own.
-        dead_letter: name of the queue for messages that nobody consumed.
+        context: what all parts of the core share.
 
     Attributes:
         work: which queues have something to do, those bound to topics too.
     """
 
-    def __init__(
-        self,
-        account: Account,
-        limits: Limits,
-        policies: PolicyTable,
-        numbers: count[int],
-        *,
-        journal: Journal | None = None,
-        wall_offset: float = 0.0,
-        dead_letter: str = names.DEAD_LETTER_QUEUE,
-    ) -> None:
-        self.dead_letter = dead_letter
+    def __init__(self, context: CoreContext) -> None:
+        self.dead_letter = context.dead_letter
         self.work = QueueWork()
-        self._account = account
-        self._limits = limits
-        self._policies = policies
-        self._numbers = numbers
-        self._journal = journal
-        self._copies = policies.copies
-        self._wall_offset = wall_offset
+        self._account = context.account
+        self._limits = context.limits
+        self._policies = context.policies
+        self._next_number = context.numbers.__next__
+        self._journal = context.journal
+        self._wall_offset = context.wall_offset
         self._by_name: dict[str, Queue] = {}
         # Hashes of names, which may be long, with until when; and by whose they were, oldest first.
         self._retired_inboxes: dict[int, float] = {}
@@ -103,7 +83,7 @@ class Queues:
         is_reserved = name.startswith(names.RESERVED_QUEUE_PREFIX)
         is_dead_letter = name == self.dead_letter
         # A queue that others rely on is not removed with its last subscription.
-        is_ours = is_dead_letter or is_reserved or name in self._copies
+        is_ours = is_dead_letter or is_reserved or name in self._policies.copies
         auto_delete = auto_delete and not is_ours
         # The two queues in which anybody's messages may end up have bounds of their own.
         payer = self._account.own if name == names.BROKER_QUEUE else None
@@ -119,7 +99,7 @@ class Queues:
             # Anybody may send to the broker's own service: nobody's dead letters go for what that rejects.
             dead_letter=None if is_reserved or is_dead_letter else self._bury,
             journal=journal,
-            keeps_all=name in self._copies,
+            keeps_all=name in self._policies.copies,
             # Operators' requests go before what anybody may send there.
             has_levels=has_levels or name == names.BROKER_QUEUE,
             # Messages that a peer does not take from its inbox must not use up the shares of their senders.
@@ -361,4 +341,4 @@ class Queues:
             is_moved=is_moved,
             usage=message.head.usage,
         )
-        return Message(head, message.body, next(self._numbers), self._now)
+        return Message(head, message.body, self._next_number(), self._now)

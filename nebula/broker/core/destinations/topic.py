@@ -12,18 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
-from typing import Final
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.base import View
 from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.messages import DestinationKind, Message, Verdict
+from nebula.broker.core.messages import TOPIC_KIND, Message, Verdict
 from nebula.broker.core.patterns import PatternTable
 from nebula.broker.core.session import Nack, Subscription
 from nebula.broker.core.shares import Resource, Usage
 from nebula.headers import RESERVED_TOPIC_PREFIX
-
-TOPIC_KIND: Final = DestinationKind("topic", fans_out=True)
 
 
 class Topic:

@@ -11,7 +11,7 @@ from typing import Final
 from nebula.broker.core.access import Rights
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.base import View
-from nebula.broker.core.messages import DestinationKind, Message
+from nebula.broker.core.messages import LAST_VALUE_KIND, Message
 from nebula.broker.core.session import Session, Subscription
 from nebula.broker.core.shares import Usage
 
@@ -23,9 +23,6 @@ ENTRY_COST_BYTES: Final = 150
 TOPIC_COST_BYTES: Final = 300
 
 _REFERENCE_BYTES: Final = 8
-
-
-LAST_VALUE_KIND: Final = DestinationKind("last-value", holds_value=True)
 
 
 class LastValueTopic:
