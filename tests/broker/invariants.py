@@ -93,7 +93,7 @@ def _check_disk(broker: Broker) -> None:
     """Everybody pays for what is theirs on disk, as far as it is known whose it is."""
     paid: Counter[Usage] = Counter()
     for queue in _queues(broker):
-        if queue._journal is not None:
+        if queue.store.journal is not None:
             for message in _in_memory(queue):
                 if queue.store.keeps(message):
                     paid[queue.store.payer or message.head.usage] += message.disk_bytes
@@ -201,8 +201,8 @@ def _check_queue(queue: Queue) -> None:
     waiting = list(queue.store.line.in_memory())
     paged = [line.paged for line in queue.store.line.lines if line.paged is not None]
     assert len(queue._uncommitted) <= 2
-    assert bool(queue._uncommitted) == (queue in queue._work.uncommitted)
-    assert queue.store.postponed is None or queue in queue._work.postponed
+    assert bool(queue._uncommitted) == (queue in queue.store.work.uncommitted)
+    assert queue.store.postponed is None or queue in queue.store.work.postponed
     for line in queue.store.line.lines:
         _check_line(queue, line)
     assert queue.store.paging.paged_bytes == sum(paged.size_bytes for paged in paged)
@@ -217,7 +217,7 @@ def _check_queue(queue: Queue) -> None:
     assert queue.store.stored_bytes == sum(message.size_bytes for message in held)
     assert queue.store.stored_bytes <= queue.store.rules.max_memory_bytes
     # What was kept is kept, though it takes more room by now or the limits are lower: until it is consumed.
-    was_kept = paged or (queue._journal is not None and queue.store.rules.when_full is WhenFull.REJECT)
+    was_kept = paged or (queue.store.journal is not None and queue.store.rules.when_full is WhenFull.REJECT)
     assert was_kept or queue.store.stored_bytes <= queue.store.max_bytes
     assert was_kept or queue.store.depth <= queue.store.max_messages
     assert set(queue.store.attempts) <= set(numbers), "attempts are remembered of what is gone"

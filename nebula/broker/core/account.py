@@ -55,26 +55,6 @@ class Account:
         notes: events for the operator's log.
     """
 
-    __slots__ = (
-        "_refusals",
-        "_uncounted",
-        "_unheard",
-        "dead",
-        "dropped",
-        "heads_bytes",
-        "is_disk_low",
-        "judged",
-        "max_bytes",
-        "notes",
-        "own",
-        "pools",
-        "refusals",
-        "reserved_bytes",
-        "stored_bytes",
-        "usages",
-        "watermark_bytes",
-    )
-
     def __init__(self, limits: Limits, shares: Sequence[Share] = ()) -> None:
         self.max_bytes = limits.max_memory_bytes
         self.reserved_bytes = int(limits.max_memory_bytes * limits.operator_reserve)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from nebula.broker.core.access import Rights
@@ -28,6 +29,7 @@ SESSION_COST_BYTES: Final = 800
 DURABLE_COST_BYTES: Final = 1_500
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Durable:
     """A durable subscription: what goes on while its session is away.
 
@@ -40,27 +42,14 @@ class Durable:
         subscription: the one that is served at present; None while it is paused or away.
     """
 
-    __slots__ = ("ack_mode", "feed", "id", "pattern", "prefetch", "queue", "since", "subscription")
-
-    def __init__(
-        self,
-        id: str,  # noqa: A002
-        pattern: str,
-        ack_mode: AckMode,
-        prefetch: int,
-        since: int,
-        *,
-        queue: Queue | None = None,
-        feed: ValueFeed | None = None,
-    ) -> None:
-        self.id = id
-        self.pattern = pattern
-        self.ack_mode = ack_mode
-        self.prefetch = prefetch
-        self.since = since
-        self.queue = queue
-        self.feed = feed
-        self.subscription: Subscription | None = None
+    id: str
+    pattern: str
+    ack_mode: AckMode
+    prefetch: int
+    since: int
+    queue: Queue | None = None
+    feed: ValueFeed | None = None
+    subscription: Subscription | None = None
 
     @property
     def waiting_count(self) -> int:
@@ -76,6 +65,7 @@ class Durable:
         return DURABLE_COST_BYTES + bound_bytes + text_cost_bytes(self.id, self.pattern)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class StandingSession:
     """What a client-id names, as long as it has durable subscriptions.
 
@@ -87,14 +77,11 @@ class StandingSession:
         away_since: when its connection ended; None while it is connected.
     """
 
-    __slots__ = ("away_since", "durables", "id", "rights", "usage")
-
-    def __init__(self, id: str, rights: Rights, usage: Usage) -> None:  # noqa: A002
-        self.id = id
-        self.rights = rights
-        self.usage = usage
-        self.durables: dict[str, Durable] = {}
-        self.away_since: float | None = None
+    id: str
+    rights: Rights
+    usage: Usage
+    durables: dict[str, Durable] = field(default_factory=dict)
+    away_since: float | None = None
 
 
 class StandingSessions:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
@@ -32,6 +33,7 @@ _MAX_RUN_CHARACTERS: Final = 8
 _MAX_LATEST = 64
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Glob(Generic[T]):
     """A glob of the table.
 
@@ -41,30 +43,25 @@ class _Glob(Generic[T]):
         is_gone: it was removed.
     """
 
-    __slots__ = ("is_gone", "matches", "number", "run", "thing")
-
-    def __init__(self, number: int, matches: Callable[[str], object], run: str, thing: T) -> None:
-        self.number = number
-        self.matches = matches
-        self.run = run
-        self.thing = thing
-        self.is_gone = False
+    number: int
+    matches: Callable[[str], object]
+    run: str
+    thing: T
+    is_gone: bool = False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Match(Generic[T]):
     """The patterns that one destination matches, and those that reach anybody, as far as is known."""
 
-    __slots__ = ("additions", "changes", "everything", "globs", "reached", "reaching", "removals", "version")
-
-    def __init__(self) -> None:
-        self.version = -1
-        self.everything: list[T] = []
-        self.globs: list[_Glob[T]] = []
-        self.additions = 0
-        self.removals = 0
-        self.changes = -1
-        self.reached: list[T] = []
-        self.reaching: list[_Glob[T]] = []
+    version: int = -1
+    everything: list[T] = field(default_factory=list)
+    globs: list[_Glob[T]] = field(default_factory=list)
+    additions: int = 0
+    removals: int = 0
+    changes: int = -1
+    reached: list[T] = field(default_factory=list)
+    reaching: list[_Glob[T]] = field(default_factory=list)
 
 
 class PatternTable(Generic[T]):

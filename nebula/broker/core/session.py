@@ -68,7 +68,6 @@ class Source(Protocol):
 
     def attach(self, subscription: Subscription, now: float) -> None:
         """Feed `subscription` from now on."""
-        ...
 
     def detach(
         self,
@@ -90,7 +89,6 @@ class Source(Protocol):
         Returns:
             Whether some messages stay with it. Call it again when their transactions have ended.
         """
-        ...
 
     def drain(self, subscription: Subscription) -> bool:
         """Stop feeding it, and leave with it what is un-ACKed, until that is settled. Idempotent.
@@ -98,23 +96,18 @@ class Source(Protocol):
         Returns:
             False, and nothing done: nothing would stay with it. `detach` it.
         """
-        ...
 
     def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:
         """An ACK: the messages that it covers are consumed. False: none is un-ACKed."""
-        ...
 
     def give_back(self, subscription: Subscription, number: int, now: float, nack: Nack) -> bool:
         """A NACK. False, and nothing done: no message is un-ACKed, or a NACK means nothing here (D.23)."""
-        ...
 
     def resume(self, subscription: Subscription, now: float) -> None:
         """Its session can take deliveries again."""
-        ...
 
     def review(self, subscription: Subscription, now: float) -> None:
         """The rights of its principal have changed: what it gets from now on is judged by the new ones."""
-        ...
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -64,6 +64,7 @@ class Share:
     most: Mapping[Resource, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Usage:
     """What one principal uses of the broker. Everything that costs something has a reference to the usage
     that pays.
@@ -80,29 +81,15 @@ class Usage:
         is_stalled: it waited for memory without success, and does not wait again until some is free.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "counts",
-        "disk_bytes",
-        "is_stalled",
-        "memory_bytes",
-        "most_disk_bytes",
-        "name",
-        "refusals",
-        "rights",
-        "share",
-    )
-
-    def __init__(self, name: str, rights: Rights | None = None, share: Share | None = None) -> None:
-        self.name = name
-        self.rights = rights
-        self.share = share or Share()
-        self.memory_bytes = 0
-        self.disk_bytes = 0
-        self.counts: dict[Resource, int] = {}
-        self.refusals = 0
-        self.most_disk_bytes = UNBOUNDED_BYTES
-        self.is_stalled = False
+    name: str
+    rights: Rights | None = None
+    share: Share = field(default_factory=Share)
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    counts: dict[Resource, int] = field(default_factory=dict)
+    refusals: int = 0
+    most_disk_bytes: int = UNBOUNDED_BYTES
+    is_stalled: bool = False
 
     @property
     def is_disk_full(self) -> bool:

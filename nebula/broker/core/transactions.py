@@ -9,7 +9,7 @@ or none.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from nebula.broker.core.context import CoreContext
@@ -35,6 +35,7 @@ class HeldSettlement:
 Action: TypeAlias = HeldSend | HeldSettlement
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Transaction:
     """The actions of one transaction, in order.
 
@@ -44,14 +45,11 @@ class Transaction:
             holds no actions.
     """
 
-    __slots__ = ("_heads", "actions", "failure", "size_bytes")
-
-    def __init__(self) -> None:
-        self.actions: list[Action] = []
-        self.size_bytes = 0
-        self.failure: Outcome | None = None
-        # Headers are held once for all SENDs that have the same.
-        self._heads: set[Head] = set()
+    actions: list[Action] = field(default_factory=list)
+    size_bytes: int = 0
+    failure: Outcome | None = None
+    # Headers are held once for all SENDs that have the same.
+    _heads: set[Head] = field(default_factory=set)
 
     def cost_bytes(self, action: Action) -> int:
         """What holding one more would cost."""

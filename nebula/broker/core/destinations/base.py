@@ -19,7 +19,6 @@ class Destination(Source, Protocol):
 
     def send(self, message: Message, now: float) -> Verdict:
         """Take a message that was judged. Not ACCEPTED: there is no room for it, and nothing has happened."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

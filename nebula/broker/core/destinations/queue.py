@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from nebula.broker.core.access import Rights
-from nebula.broker.core.destinations.queue_store import QueueStore, QueueWork
-from nebula.broker.core.journal import Journal
+from nebula.broker.core.destinations.queue_store import QueueStore
 from nebula.broker.core.messages import Message, Verdict
 from nebula.broker.core.session import PLAIN_NACK, AckMode, Nack, Subscription
 from nebula.broker.core.shares import Usage
@@ -29,14 +29,13 @@ from nebula.broker.core.storage import PageRequest
 QUEUE_COST_BYTES: Final = 3_200
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Queue:
     """A FIFO queue with competing consumers, served in turn as far as their credit goes.
 
     Args:
         store: holds its messages.
-        work: where it says that it waits for something.
         owner: who created it, and pays for it as a destination.
-        journal: of the broker, if messages may be on disk here.
         auto_delete: goes with its last subscription, whatever it holds.
         is_inbox: lives by its exclusive subscription only (D.48).
         rights: of whom it belongs to, where it is bound to one subscription to topics; it gets what
@@ -51,59 +50,30 @@ class Queue:
         is_stalled: its consumers took too long, so that no sender waits for them until they make progress.
     """
 
-    __slots__ = (
-        "_journal",
-        "_on_left",
-        "_takers",
-        "_time_to_live",
-        "_uncommitted",
-        "_work",
-        "auto_delete",
-        "drained",
-        "exclusive_subscription",
-        "is_inbox",
-        "is_stalled",
-        "name",
-        "owner",
-        "rights",
-        "store",
-        "subscriptions",
-        "taken_count",
-    )
+    store: QueueStore
+    owner: Usage
+    _: KW_ONLY
+    auto_delete: bool = False
+    is_inbox: bool = False
+    rights: Rights | None = None
+    on_left: Callable[[Queue, float], None] | None = None
+    name: str = field(init=False)
+    is_stalled: bool = False
+    taken_count: int = 0
+    subscriptions: list[Subscription] = field(default_factory=list)
+    drained: list[Subscription] = field(default_factory=list)
+    exclusive_subscription: Subscription | None = None
+    # Those with credit, next one first. A session may be throttled without our knowledge: such a
+    # subscription is dropped from here when its turn comes, and `resume` brings it back.
+    _takers: deque[Subscription] = field(default_factory=deque)
+    _time_to_live: float | None = field(init=False)
+    # Batches that messages here wait for, each with the number of the first such message. Two at most:
+    # the one being written and the one being gathered.
+    _uncommitted: list[tuple[int, int]] = field(default_factory=list)
 
-    def __init__(
-        self,
-        store: QueueStore,
-        work: QueueWork,
-        owner: Usage,
-        *,
-        journal: Journal | None = None,
-        auto_delete: bool = False,
-        is_inbox: bool = False,
-        rights: Rights | None = None,
-        on_left: Callable[[Queue, float], None] | None = None,
-    ) -> None:
-        self.name = store.name
-        self.store = store
-        self.owner = owner
-        self.auto_delete = auto_delete
-        self.is_inbox = is_inbox
-        self.rights = rights
-        self.is_stalled = False
-        self.taken_count = 0
-        self.subscriptions: list[Subscription] = []
-        self.drained: list[Subscription] = []
-        self.exclusive_subscription: Subscription | None = None
-        self._work = work
-        self._journal = journal
-        self._on_left = on_left
-        # Those with credit, next one first. A session may be throttled without our knowledge: such a
-        # subscription is dropped from here when its turn comes, and `resume` brings it back.
-        self._takers: deque[Subscription] = deque()
-        self._time_to_live = store.rules.time_to_live
-        # Batches that messages here wait for, each with the number of the first such message. Two at most:
-        # the one being written and the one being gathered.
-        self._uncommitted: list[tuple[int, int]] = []
+    def __post_init__(self) -> None:
+        self.name = self.store.name
+        self._time_to_live = self.store.rules.time_to_live
 
     @property
     def consumer_count(self) -> int:
@@ -179,7 +149,7 @@ class Queue:
 
         Later messages do not overtake it. So no crash can undo the SEND of a message that a consumer has.
         """
-        journal = self._journal
+        journal = self.store.journal
         if journal is None or not self.store.keeps(message):
             return self.send(message, now)
         if self._time_to_live is not None:
@@ -189,7 +159,7 @@ class Queue:
         batches = self._uncommitted
         if not batches or batches[-1][1] != journal.batch:
             batches.append((message.number, journal.batch))
-            self._work.uncommitted[self] = None
+            self.store.work.uncommitted[self] = None
         self.taken_count += 1
         return Verdict.ACCEPTED
 
@@ -199,7 +169,7 @@ class Queue:
         while batches and batches[0][1] <= batch:
             del batches[0]
         if not batches:
-            del self._work.uncommitted[self]
+            del self.store.work.uncommitted[self]
         self._pump(now)
 
     @property
@@ -218,7 +188,7 @@ class Queue:
     def restore_postponed(self, number: int, line: str, due: float) -> None:
         """A message of this line, in memory or on disk, was postponed until then by an earlier run."""
         self.store.restore_postponed(number, line, due)
-        self._work.postponed[self] = None
+        self.store.work.postponed[self] = None
 
     def put_back_due(self, now: float, most: int) -> int:
         """Go on with at most so many postponed messages that are due. Returns how many."""
@@ -226,7 +196,7 @@ class Queue:
         if count:
             self._pump(now)
         if self.store.postponed is None:
-            self._work.postponed.pop(self, None)
+            self.store.work.postponed.pop(self, None)
         return count
 
     # --- subscriptions ---
@@ -265,8 +235,8 @@ class Queue:
         if self.auto_delete and not self.subscriptions and not self.drained:
             self.store.clear("deleted")
         self._pump(now)
-        if not is_left and self._on_left is not None:
-            self._on_left(self, now)
+        if not is_left and self.on_left is not None:
+            self.on_left(self, now)
         return is_left
 
     def _outlives_subscription(self, *, removes: bool) -> bool:
@@ -343,7 +313,7 @@ class Queue:
             is_drain = subscription.is_drained and subscription not in subscription.session.parted
             self.store.take_back(messages, now, counted=not is_drain or nack.delay > 0, nack=nack)
             if self.store.postponed is not None:
-                self._work.postponed[self] = None
+                self.store.work.postponed[self] = None
         else:
             self.store.reject(messages, now, nack)
         self.resume(subscription, now)

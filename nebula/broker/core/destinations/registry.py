@@ -107,9 +107,7 @@ class Queues:
         )
         return Queue(
             store,
-            self.work,
             owner,
-            journal=journal,
             # D.48: an inbox exists through its subscription only, whatever that asked for.
             auto_delete=auto_delete or is_inbox,
             is_inbox=is_inbox,
@@ -178,9 +176,7 @@ class Queues:
         )
         return Queue(
             store,
-            self.work,
             owner,
-            journal=journal,
             auto_delete=not is_durable,
             rights=rights,
             on_left=on_left,

@@ -11,6 +11,7 @@ Invariants, checked after each step of the tests:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 
 from nebula.broker.core.account import Account
@@ -23,6 +24,7 @@ from nebula.broker.core.shares import Resource, Usage
 from nebula.headers import RESERVED_TOPIC_PREFIX
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Topic:
     """What is subscribed to one topic, or to one glob of topics.
 
@@ -33,12 +35,9 @@ class Topic:
             of a durable one stays while its subscription is away.
     """
 
-    __slots__ = ("direct", "owner", "queues")
-
-    def __init__(self, owner: Usage) -> None:
-        self.owner = owner
-        self.direct: list[Subscription] = []
-        self.queues: list[Queue] = []
+    owner: Usage
+    direct: list[Subscription] = field(default_factory=list)
+    queues: list[Queue] = field(default_factory=list)
 
     @property
     def consumer_count(self) -> int:

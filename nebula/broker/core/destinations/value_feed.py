@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
 from itertools import islice
 from typing import Final
@@ -25,6 +26,7 @@ TOPIC_COST_BYTES: Final = 300
 _REFERENCE_BYTES: Final = 8
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LastValueTopic:
     """One last-value destination.
 
@@ -40,28 +42,19 @@ class LastValueTopic:
         users: feeds that have still to be told of it, or have a message of it in flight.
     """
 
-    __slots__ = (
-        "creator",
-        "destination",
-        "first_number",
-        "is_live",
-        "is_stored",
-        "owner",
-        "stored",
-        "users",
-        "value",
-    )
+    destination: str
+    value: Message
+    creator: Usage = field(init=False)
+    first_number: int = field(init=False)
+    is_live: bool = False
+    owner: Session | None = None
+    is_stored: bool = False
+    stored: Message | None = None
+    users: int = 0
 
-    def __init__(self, destination: str, value: Message) -> None:
-        self.destination = destination
-        self.creator = value.head.usage
-        self.value = value
-        self.is_live = False
-        self.owner: Session | None = None
-        self.is_stored = False
-        self.stored: Message | None = None
-        self.first_number = value.number
-        self.users = 0
+    def __post_init__(self) -> None:
+        self.creator = self.value.head.usage
+        self.first_number = self.value.number
 
     def view(self) -> View:
         """What an operator sees of it."""
@@ -87,6 +80,7 @@ class _State(Enum):
     """It is in flight, and has changed since."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ValueFeed:
     """What one subscription has still to be told of. That of a durable one outlives its connection.
 
@@ -109,48 +103,26 @@ class ValueFeed:
         in_line: it stands among its session's feeds that have something to be sent.
     """
 
-    __slots__ = (
-        "_account",
-        "_in_flight",
-        "_is_wanted",
-        "_line",
-        "_states",
-        "_walk",
-        "_walk_bytes",
-        "in_line",
-        "is_durable",
-        "is_held",
-        "marker",
-        "owner",
-        "pattern",
-        "rights",
-        "seen_number",
-        "snapshot",
-        "subscription",
-    )
-
-    def __init__(
-        self, account: Account, pattern: str, rights: Rights, owner: Usage, *, is_durable: bool
-    ) -> None:
-        self._account = account
-        self.owner = owner
-        self.pattern = pattern
-        self.rights = rights
-        self.is_durable = is_durable
-        self.subscription: Subscription | None = None
-        self.snapshot: set[LastValueTopic] | None = None
-        self.marker: LastValueTopic | None = None
-        self.seen_number = 0
-        self.is_held = False
-        self.in_line = False
-        self._walk: Iterator[LastValueTopic] | None = None
-        self._walk_bytes = 0
-        self._is_wanted: Callable[[LastValueTopic], object] = bool
-        self._states: dict[LastValueTopic, _State] = {}
-        # Those in READY, in the order in which they became so.
-        self._line: deque[LastValueTopic] = deque()
-        # Those in the other two states, by the number of the message that was sent.
-        self._in_flight: dict[int, LastValueTopic] = {}
+    account: Account
+    pattern: str
+    rights: Rights
+    owner: Usage
+    _: KW_ONLY
+    is_durable: bool
+    subscription: Subscription | None = None
+    snapshot: set[LastValueTopic] | None = None
+    marker: LastValueTopic | None = None
+    seen_number: int = 0
+    is_held: bool = False
+    in_line: bool = False
+    _walk: Iterator[LastValueTopic] | None = None
+    _walk_bytes: int = 0
+    _is_wanted: Callable[[LastValueTopic], object] = bool
+    _states: dict[LastValueTopic, _State] = field(default_factory=dict)
+    # Those in READY, in the order in which they became so.
+    _line: deque[LastValueTopic] = field(default_factory=deque)
+    # Those in the other two states, by the number of the message that was sent.
+    _in_flight: dict[int, LastValueTopic] = field(default_factory=dict)
 
     @property
     def is_ready(self) -> bool:
@@ -199,7 +171,7 @@ class ValueFeed:
         """Have it told of what is live and wanted among `topics`: `walk_on` until that is done."""
         self._walk = iter(topics)
         self._walk_bytes = _REFERENCE_BYTES * len(topics)
-        self._account.hold(self._walk_bytes, self.owner)
+        self.account.hold(self._walk_bytes, self.owner)
         self._is_wanted = is_wanted
         self.snapshot = set() if tells_end else None
 
@@ -223,7 +195,7 @@ class ValueFeed:
         """What was not looked at is no part of the snapshot. Idempotent."""
         self._walk = None
         self._is_wanted = bool
-        self._account.release(self._walk_bytes, self.owner)
+        self.account.release(self._walk_bytes, self.owner)
         self._walk_bytes = 0
 
     def notify(self, topic: LastValueTopic) -> bool:
@@ -259,12 +231,12 @@ class ValueFeed:
         """There is nothing more to be told of it."""
         del self._states[topic]
         topic.users -= 1
-        self._account.release(ENTRY_COST_BYTES, self.owner)
+        self.account.release(ENTRY_COST_BYTES, self.owner)
 
     def _take_up(self, topic: LastValueTopic, state: _State) -> None:
         self._states[topic] = state
         topic.users += 1
-        self._account.hold(ENTRY_COST_BYTES, self.owner)
+        self.account.hold(ENTRY_COST_BYTES, self.owner)
 
     def let_go_some(self, count: int) -> list[LastValueTopic]:
         """Nobody is fed by it any more: let so many go, whatever they wait for. Returns them."""
@@ -272,7 +244,7 @@ class ValueFeed:
         while self._states and len(topics) < count:
             topic, _ = self._states.popitem()
             topic.users -= 1
-            self._account.release(ENTRY_COST_BYTES, self.owner)
+            self.account.release(ENTRY_COST_BYTES, self.owner)
             if topic is not self.marker:
                 topics.append(topic)
         return topics
