@@ -1,4 +1,4 @@
-"""Documentation of limits: the comments above them, of `nebula.broker.core.limits` and `fixed_limits`.
+"""Documentation of limits: the comments above them, of `nebula.broker.core.limits`, `fixed_limits` and others.
 
 A limit's comment has two sentences: `[Unit: ]why this number.` and, on a line of its own, `At it: what
 happens.` The settings page is made from them.
@@ -10,6 +10,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+
+from nebula import globs
+from nebula.broker.core import fixed_limits as core_limits
 
 _LIMIT = re.compile(
     r"(?P<why>(?:^ *# .*\n)+?) *# At it: (?P<at_it>.*\n(?: *# .*\n)*) *(?P<name>[A-Za-z]\w*): \w+ = ",
@@ -37,6 +40,15 @@ def limit_comments(module: ModuleType) -> dict[str, LimitComment]:
     return {
         found["name"]: LimitComment(_text(found["why"]), _text(found["at_it"]))
         for found in _LIMIT.finditer(source)
+    }
+
+
+def fixed_limits() -> dict[str, tuple[float, LimitComment]]:
+    """The value and the comment of each limit that no setting changes, by name."""
+    return {
+        name: (getattr(module, name), comment)
+        for module in (core_limits, globs)
+        for name, comment in limit_comments(module).items()
     }
 
 

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from nebula.broker.core import fixed_limits, limits
+from nebula.broker.core import limits
 from nebula.broker.core.limits import Limits
 from nebula.broker.settings import (
     BrokerSettings,
@@ -26,7 +26,7 @@ from nebula.broker.settings import (
     load_broker_settings,
 )
 from tests.docs_runner import read_page
-from tests.limit_comments import limit_comments
+from tests.limit_comments import fixed_limits, limit_comments
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
 
@@ -157,9 +157,9 @@ def limit_rows() -> Iterator[str]:
 
 
 def fixed_limit_rows() -> Iterator[str]:
-    for name, comment in limit_comments(fixed_limits).items():
+    for name, (value, comment) in fixed_limits().items():
         unit, _, why = comment.why.partition(": ")
-        yield f"| `{name}` | {getattr(fixed_limits, name):,} {unit.lower()} | {why} | {comment.at_it} |"
+        yield f"| `{name}` | {value:,} {unit.lower()} | {why} | {comment.at_it} |"
 
 
 ABOUT = {

@@ -20,6 +20,7 @@ from nebula.broker.core.shares import Share
 from nebula.broker.core.storage import PageRequest
 from nebula.broker.protocol.server_protocol import ServerProtocol
 from nebula.broker.server.pump import Pump
+from nebula.broker.store.restoring import restore
 from nebula.broker.store.store import Store
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
@@ -241,7 +242,7 @@ class BrokerHarness:
         )
         self.now = 0.0
         if kept is not None:
-            self.broker.restore(kept, self.now)
+            restore(self.broker, kept, self.now)
         self.pump = Pump(
             self.broker,
             read_page=self._read_page,

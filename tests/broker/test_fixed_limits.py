@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nebula.broker.core import fixed_limits
+from nebula.broker.core import fixed_limits as core_limits
 from nebula.broker.core.fixed_limits import HTTP_PORTION_BYTES, SLICE_BYTES
 from nebula.broker.server import authenticator as authenticating
 from nebula.broker.server import connection
@@ -18,7 +18,7 @@ from tests.broker.harness import BrokerHarness
 from tests.broker.test_linger import Socket
 from tests.faults.served import serve, wait_until
 from tests.faults.sinks import Deaf, Sink, attach
-from tests.limit_comments import limit_comments
+from tests.limit_comments import fixed_limits
 
 ROOT = Path(__file__).parents[2]
 
@@ -103,12 +103,11 @@ TESTS = {
 }
 """The test of each limit."""
 
-FIXED_LIMITS = [name for name in vars(fixed_limits) if name.isupper()]
-COMMENTS = limit_comments(fixed_limits)
+FIXED_LIMITS = fixed_limits()
 
 
 def test_each_fixed_limit_has_a_test() -> None:
-    assert TESTS.keys() == set(FIXED_LIMITS)
+    assert TESTS.keys() == FIXED_LIMITS.keys()
 
 
 @pytest.mark.parametrize("test", sorted(set(TESTS.values())))
@@ -120,12 +119,17 @@ def test_test_of_a_fixed_limit_exists(test: str) -> None:
 
 @pytest.mark.parametrize("name", FIXED_LIMITS)
 def test_fixed_limit_says_why_and_what_happens_at_it(name: str) -> None:
-    unit, _, why = COMMENTS[name].why.partition(": ")
+    value, comment = FIXED_LIMITS[name]
+    unit, _, why = comment.why.partition(": ")
 
-    assert getattr(fixed_limits, name) > 0
+    assert value > 0
     assert unit
     assert why
-    assert COMMENTS[name].at_it
+    assert comment.at_it
+
+
+def test_each_constant_is_declared_with_its_comment() -> None:
+    assert {name for name in vars(core_limits) if name.isupper()} <= FIXED_LIMITS.keys()
 
 
 @pytest.mark.parametrize(("sink", "name"), [(Deaf, "FLUSH_SECONDS"), (Sink, "LINGER_SECONDS")])

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from nebula.broker.core.access import Capability, Grants, Rights
-from nebula.broker.core.globs import compile_glob, is_glob
 from nebula.broker.core.limits import Limits
+from nebula.globs import compile_glob, is_glob
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore

@@ -13,7 +13,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from nebula.broker.core.fixed_limits import MAX_REMEMBERED_ANSWERS, MAX_REMEMBERED_CHARACTERS
-from nebula.broker.core.globs import Matcher, compile_glob, escape_glob, is_glob, literal_prefix
+from nebula.globs import Matcher, compile_glob, escape_glob, is_glob, literal_prefix
 from nebula.headers import (
     BROKER_QUEUE,
     CANCEL_TOPIC_PREFIX,

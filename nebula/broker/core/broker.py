@@ -9,7 +9,6 @@ Time is an argument. The same inputs (with their times) give the same outputs.
       subscriptions  SUBSCRIBE and UNSUBSCRIBE, durable subscriptions
       transactions   BEGIN, COMMIT, ABORT and what is between
       receipts       what waits for the store
-      restore        what an earlier run has left, and pages of deep queues
       routing        queues, topics and last values
 """
 
@@ -23,21 +22,22 @@ from typing import Any, Final
 from nebula.broker.core.access import ANONYMOUS, AccessPolicy, Grants
 from nebula.broker.core.account import Account, Refusal
 from nebula.broker.core.context import CoreContext
+from nebula.broker.core.destinations.line import level_of
+from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.durable import StandingSession
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.known_heads import KnownHeads
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import DestinationKind, Head, Message, Verdict
+from nebula.broker.core.messages import QUEUE_KIND, DestinationKind, Head, Message, Verdict
 from nebula.broker.core.policies import PolicyTable
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.receipts import Receipts
 from nebula.broker.core.reply_rights import ReplyRights
-from nebula.broker.core.restore import Restoring
 from nebula.broker.core.routing import Routing
 from nebula.broker.core.send import Sends
 from nebula.broker.core.session import Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, Share, Usage
-from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
+from nebula.broker.core.storage import PageRequest, StoredMessage
 from nebula.broker.core.subscribe import Subscriptions
 from nebula.broker.core.transactions import Transactions
 from nebula.errors import Refused
@@ -125,7 +125,7 @@ class Broker:
         self.standing = self.subscriptions.standing
         self.transactions = Transactions(context, self.sends, self.subscriptions, self.settle)
         self.receipts = Receipts(context, routing)
-        self._sessions: dict[str, Session] = {}
+        self.sessions: dict[str, Session] = {}
         self._dirty: list[Session] = []
         # For `send`: every message passes there.
         self._epoch = self.access.epoch
@@ -136,17 +136,11 @@ class Broker:
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
         if journal is not None:
             journal.usage_of = self.usage_of
-            self._restoring = Restoring(context, journal, routing, self.subscriptions)
 
     @property
     def destinations(self) -> Mapping[str, Any]:
         """By name, for inspection."""
         return {**self.queues.by_name, **self.topics.topics, **self.values.topics}
-
-    @property
-    def sessions(self) -> Mapping[str, Session]:
-        """Those that are connected, by id."""
-        return self._sessions
 
     @property
     def held_back_count(self) -> int:
@@ -282,7 +276,7 @@ class Broker:
             Refused: the session is another principal's, or the principal has too many connections.
         """
         id_ = client_id or session.id
-        former = self._sessions.get(id_)
+        former = self.sessions.get(id_)
         standing = self.standing.by_id.get(id_)
         owners = {each.rights.principal for each in (former, standing) if each is not None}
         if not owners <= {session.principal}:
@@ -297,7 +291,7 @@ class Broker:
         self.account.take(Resource.CONNECTIONS, session.usage)
         session.has_entered = True
         session.id = id_
-        self._sessions[id_] = session
+        self.sessions[id_] = session
         self.standing.arrive(id_)
 
     def _fills_its_address(self, session: Session) -> bool:
@@ -329,13 +323,13 @@ class Broker:
             self.account.give_back(Resource.CONNECTIONS, session.usage)
         self.sends.paused.pop(session, None)
         self.receipts.forget(session, is_told=is_told)
-        if self._sessions.get(session.id) is session:
-            del self._sessions[session.id]
+        if self.sessions.get(session.id) is session:
+            del self.sessions[session.id]
             self.standing.leave(session.id, now)
 
     def end_durable_session(self, standing: StandingSession, now: float) -> None:
         """Remove a session's durable subscriptions and everything kept for them, and end its connection."""
-        session = self._sessions.get(standing.id)
+        session = self.sessions.get(standing.id)
         if session is not None:
             session.end("an operator has ended the session")
             self.close_session(session, now, lost=True)
@@ -367,23 +361,34 @@ class Broker:
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
         self.topics.forget_reached()
         self.values.forget_reached()
-        for session in list(self._sessions.values()):
+        for session in list(self.sessions.values()):
             for subscription in list(session.subscriptions.values()):
                 subscription.destination.review(subscription, now)
 
     # --- the store ---
 
-    def restore(self, kept: Snapshot, now: float) -> None:
-        """Take up what an earlier run has left, before anything else happens."""
-        self._restoring.restore(kept, now)
-
     def page_after(self, request: PageRequest, rows: Sequence[StoredMessage]) -> PageRequest | None:
         """What else is to be read, at once, while `take_page` is called with what was."""
-        return self._restoring.page_after(request, rows)
+        queue = self._reader_of(request)
+        return None if queue is None or not rows else queue.store.page_after(request, rows[-1].number)
 
     def take_page(self, request: PageRequest, rows: Sequence[StoredMessage], now: float) -> None:
         """Go on with a page that the store has read."""
-        self._restoring.take_page(request, rows, now)
+        queue = self._reader_of(request)
+        if queue is not None:
+            queue.take_page(request, self.messages_of(request.line, rows), now)
+
+    def _reader_of(self, request: PageRequest) -> Queue | None:
+        """The queue that wants a page; None: it is gone."""
+        queue = self.subscriptions.queue_of(request.line)
+        return queue if queue is not None and queue.store is request.purpose else None
+
+    def messages_of(self, line: str, rows: Sequence[StoredMessage]) -> list[tuple[Message, int]]:
+        """The messages that rows of a line were made of, each with its deliveries that failed."""
+        assert self.journal is not None
+        restore, level = self.journal.restore, level_of(line)
+        is_dead = line == self.queues.dead_letter
+        return [(restore(row, QUEUE_KIND, is_dead=is_dead, priority=level), row.attempts) for row in rows]
 
     def committed(self, batch: int, now: float) -> None:
         """The store has this batch and all before it."""
@@ -404,7 +409,7 @@ class Broker:
         self.routing.advance(now)
         self.values.advance()
         self.subscriptions.expire(now)
-        self.subscriptions.relieve(self._sessions.values())
+        self.subscriptions.relieve(self.sessions.values())
 
     def take_work(self, now: float) -> Work:
         """What is to be done now. Ask after every input, and do all of it."""

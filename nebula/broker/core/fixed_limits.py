@@ -150,14 +150,6 @@ TOKEN_LEEWAY_SECONDS: Final = 10.0
 
 # --- names and patterns ---
 
-# Characters: a name of 8 KiB against the worst glob within these takes some milliseconds.
-# At it: ERROR and close.
-MAX_GLOB_CHARACTERS: Final = 512
-
-# Stars: the same.
-# At it: ERROR and close.
-MAX_GLOB_STARS: Final = 32
-
 # Names: whose matching globs are remembered.
 # At it: the oldest is matched anew.
 MAX_KNOWN_DESTINATIONS: Final = 100_000

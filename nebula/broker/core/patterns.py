@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from nebula.broker.core.fixed_limits import MAX_KNOWN_CHARACTERS, MAX_KNOWN_DESTINATIONS, MAX_KNOWN_MATCHES
-from nebula.broker.core.globs import compile_glob, is_glob, plain_runs
+from nebula.globs import compile_glob, is_glob, plain_runs
 
 T = TypeVar("T")
 

@@ -23,7 +23,6 @@ from nebula.broker.core.messages import QUEUE_KIND, Content, Head, Message, Verd
 from nebula.broker.core.notes import SHARE
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource
-from nebula.broker.core.tables import DuplicateRow
 from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
 
 # Looked up once: members of an enum are found by their class's attributes.
@@ -217,16 +216,6 @@ class Routing:
         if not is_taken:
             self.queues.forget_if_idle(queue, now)
         return is_taken
-
-    def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[DuplicateRow]) -> None:
-        """Take up what an earlier run has left. Times are those of the wall clock."""
-        offset = self._context.wall_offset
-        for message, deliver_at in delayed:
-            self.delayed.restore(message, deliver_at - offset)
-        for row in duplicates:
-            usage = self._account.own if self._journal is None else self._journal.usage_of(row.principal)
-            key = DedupKey(row.destination, row.principal, row.id)
-            self.duplicates.restore(key, row.until - offset, usage)
 
     def _publish(self, session: Session, message: Message, now: float) -> None:
         head = message.head

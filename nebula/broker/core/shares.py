@@ -21,7 +21,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from nebula.broker.core.access import ANONYMOUS, Rights
-from nebula.broker.core.globs import compile_glob
+from nebula.globs import compile_glob
 
 # Memory that CPython uses for a string without its characters, and for an entry of a dictionary that holds
 # it.

@@ -13,10 +13,10 @@ from itertools import chain
 from typing import Final
 
 from nebula.broker.core.context import CoreContext
+from nebula.broker.core.destinations.line import queue_name
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES, ValueFeed
 from nebula.broker.core.durable import Durable, StandingSession, StandingSessions
-from nebula.broker.core.globs import compile_glob, is_glob
 from nebula.broker.core.messages import QUEUE_KIND, QUEUE_PREFIX, DestinationKind
 from nebula.broker.core.notes import SESSIONS_EXPIRED
 from nebula.broker.core.policies import SlowSubscriber, WhenFull
@@ -25,6 +25,7 @@ from nebula.broker.core.session import AckMode, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.tables import SubscriptionRow
 from nebula.errors import Refused
+from nebula.globs import compile_glob, is_glob
 from nebula.headers import INBOX_PREFIX, PAUSED, REMOVED
 
 # Memory that CPython uses for a connected subscription, without its texts.
@@ -311,10 +312,11 @@ class Subscriptions:
         if feed is not None:
             self._values.owe(feed, pending, row.seen_number)
 
-    def queue_of(self, name: str) -> Queue | None:
-        """The bound queue of a durable subscription, by its own name."""
+    def queue_of(self, line: str) -> Queue | None:
+        """The queue that a line belongs to, also that of a durable subscription."""
+        name = queue_name(line)
         if not name.startswith("\0"):
-            return None
+            return self._queues.get(name)
         _, session, id_ = name.split("\0", 2)
         standing = self.standing.by_id.get(session)
         durable = None if standing is None else standing.durables.get(id_)

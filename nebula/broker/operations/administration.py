@@ -18,7 +18,6 @@ from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.topic import Topic
 from nebula.broker.core.destinations.value_feed import LastValueTopic
 from nebula.broker.core.durable import StandingSession
-from nebula.broker.core.globs import compile_glob
 from nebula.broker.core.messages import LAST_VALUE_KIND, QUEUE_KIND, TOPIC_KIND, DestinationKind, Message
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
@@ -48,6 +47,7 @@ from nebula.broker.operations.views import (
     used_fraction,
 )
 from nebula.errors import Refused
+from nebula.globs import compile_glob
 from nebula.headers import RESERVED_PREFIXES
 
 T = TypeVar("T")

@@ -17,7 +17,6 @@ from typing import Final
 from nebula import headers as names
 from nebula.broker.core.account import Refusal
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.globs import is_glob
 from nebula.broker.core.messages import Head, Verdict
 from nebula.broker.core.send import HeldSend, Outcome
 from nebula.broker.core.session import Session, Subscription
@@ -37,6 +36,7 @@ from nebula.broker.protocol.requests import (
     subscription_id,
 )
 from nebula.errors import RemoteProtocolError
+from nebula.globs import is_glob
 from nebula.stomp.dialects import V1_2, Dialect
 from nebula.stomp.frames import Frame, Headers
 

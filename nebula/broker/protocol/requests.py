@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from nebula import headers as names
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.globs import is_glob
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import (
     DEFAULT_PRIORITY,
@@ -27,6 +26,7 @@ from nebula.broker.core.profiles import Profile
 from nebula.broker.core.session import PLAIN_NACK, AckMode, Nack, Session
 from nebula.broker.core.subscribe import SubscribeRequest
 from nebula.errors import RemoteProtocolError
+from nebula.globs import is_glob
 from nebula.stomp.dialects import Dialect, negotiate
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import parse_heart_beat

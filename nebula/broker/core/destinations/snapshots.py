@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.value_feed import LastValueTopic, ValueFeed
 from nebula.broker.core.fixed_limits import SNAPSHOT_DESTINATIONS_AT_ONCE
-from nebula.broker.core.globs import compile_glob, is_glob
 from nebula.broker.core.shares import Resource
 from nebula.errors import Refused
+from nebula.globs import compile_glob, is_glob
 
 
 class Snapshots:
