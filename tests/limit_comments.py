@@ -1,4 +1,4 @@
-"""Documentation of limits: the comments above them, of `nebula.broker.core.limits`, `fixed_limits` and others.
+"""Documentation of limits: the comments above them, of settings and of fixed limits.
 
 A limit's comment has two sentences: `[Unit: ]why this number.` and, on a line of its own, `At it: what
 happens.` The settings page is made from them.

@@ -214,7 +214,7 @@ def page() -> str:
             "| --- | --- | --- | --- |",
             *limit_rows(),
             "\n## Fixed limits\n",
-            "No setting changes these. The names are constants of `nebula.broker.core.fixed_limits`.\n",
+            "No setting changes these: constants of `nebula.broker.core.fixed_limits` and `nebula.globs`.\n",
             "| limit | value | why this number | what happens at it |",
             "| --- | --- | --- | --- |",
             *fixed_limit_rows(),

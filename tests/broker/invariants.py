@@ -65,7 +65,7 @@ def _check_memory(broker: Broker, sessions: Collection[Session]) -> None:
     for destination, topic in broker.values.topics.items():
         paid[topic.value.head.usage] += topic.value.size_bytes
         paid[topic.creator] += TOPIC_COST_BYTES + text_cost_bytes(destination)
-    for feed in (*_feeds(broker), *broker.values._departed.feeds):
+    for feed in (*_feeds(broker), *broker.values._departed):
         paid[feed.owner] += ENTRY_COST_BYTES * len(feed._states) + feed._walk_bytes
     for *_, message in broker.routing.delayed._heap:
         paid[message.head.usage] += message.size_bytes
@@ -165,7 +165,7 @@ def _check_values(broker: Broker) -> None:
     for feed in _feeds(broker):
         users.update(feed._states.keys())
         _check_feed(feed)
-    for feed in broker.values._departed.feeds:
+    for feed in broker.values._departed:
         users.update(feed._states.keys())
     for destination, topic in broker.values.topics.items():
         assert destination == topic.destination

@@ -67,10 +67,26 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """Capabilities by name, and the names of those that each principal has."""
+    """Capabilities by name, and the names of those that each principal has.
+
+    Raises:
+        ValueError: a bad glob, or an identity with an unknown capability.
+    """
 
     capabilities: Mapping[str, Capability]
     identities: Mapping[str, tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        for name, capability in self.capabilities.items():
+            for pattern in (*capability.publish, *capability.subscribe, *capability.call):
+                try:
+                    check_grant(pattern)
+                except ValueError as error:
+                    raise ValueError(f'capability {name}: "{pattern}" {error}') from error
+        for identity, names in self.identities.items():
+            for name in names:
+                if name not in self.capabilities:
+                    raise ValueError(f'identity "{identity}": no capability is called "{name}"')
 
 
 def check_grant(pattern: str) -> None:
@@ -255,11 +271,7 @@ class AccessPolicy:
 
         Args:
             dead_letter_queues: queues that only a grant of their exact name opens to readers.
-
-        Raises:
-            ValueError: a bad glob, or an identity with an unknown capability.
         """
-        _check(grants)
         self.epoch = 0
         self._grants = grants
         self._dead_letter_queues = dead_letter_queues
@@ -281,12 +293,7 @@ class AccessPolicy:
         return rights
 
     def replace(self, grants: Grants | None) -> None:
-        """Reload: all `Rights` change in place, at once.
-
-        Raises:
-            ValueError: a bad glob or an unknown capability; nothing has changed then.
-        """
-        _check(grants)
+        """Reload: all `Rights` change in place, at once."""
         self._grants = grants
         self.epoch += 1
         for principal, rights in list(self._rights.items()):
@@ -316,21 +323,6 @@ def _remember(answers: dict[str, bool], destination: str, *, answer: bool) -> No
         # To begin anew costs less than to know which are the oldest.
         answers.clear()
     answers[destination] = answer
-
-
-def _check(grants: Grants | None) -> None:
-    if grants is None:
-        return
-    for name, capability in grants.capabilities.items():
-        for pattern in (*capability.publish, *capability.subscribe, *capability.call):
-            try:
-                check_grant(pattern)
-            except ValueError as error:
-                raise ValueError(f'capability {name}: "{pattern}" {error}') from error
-    for identity, names in grants.identities.items():
-        for name in names:
-            if name not in grants.capabilities:
-                raise ValueError(f'identity "{identity}": no capability is called "{name}"')
 
 
 def _granted_to(principal: str, grants: Grants | None) -> _Granted | None:

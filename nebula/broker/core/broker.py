@@ -35,7 +35,7 @@ from nebula.broker.core.receipts import Receipts
 from nebula.broker.core.reply_rights import ReplyRights
 from nebula.broker.core.routing import Routing
 from nebula.broker.core.send import Sends
-from nebula.broker.core.session import Nack, Session, Subscription
+from nebula.broker.core.session import Ending, Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, Share, Usage
 from nebula.broker.core.storage import PageRequest, StoredMessage
 from nebula.broker.core.subscribe import Subscriptions
@@ -165,7 +165,7 @@ class Broker:
         if head.kind.holds_messages:
             is_wanted = head.is_persistent or head.destination in self.policies.copies
             return is_wanted and self.queues.keeps(head.destination)
-        return not head.is_ephemeral
+        return head.ephemeral_owner is None
 
     # --- messages ---
 
@@ -204,10 +204,7 @@ class Broker:
                     verdict = self.sends.wait_or_refuse(session, queue, size_bytes, now, may_wait=may_wait)
         else:
             message = Message(head, body, self._next_number(), now, exchange)
-            full = self.topics.send(message, now)
-            if full:
-                self.routing.drop_unroomed(full, message)
-            verdict = _ACCEPTED
+            verdict = self.topics.send(message, now)
         if self._journal is not None and self._journal.backlog_bytes >= self._max_backlog_bytes:
             self.receipts.hold_back(session)
         return verdict
@@ -352,7 +349,8 @@ class Broker:
         stays."""
         has_transactions = bool(self.transactions.of(subscription.session))
         kept = self.transactions.claimed(subscription)[subscription] if has_transactions else ()
-        return self.subscriptions.unsubscribe(subscription, now, lost=lost, removes=removes, kept=kept)
+        ending = Ending(lost=lost, removes=removes, kept=kept)
+        return self.subscriptions.unsubscribe(subscription, now, ending)
 
     def review(self, grants: Grants | None, now: float) -> None:
         """Rights have changed: judge anew what a subscription may have from now on (D.36)."""

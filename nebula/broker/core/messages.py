@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from nebula import headers
 from nebula.broker.core.shares import Usage
@@ -114,6 +114,17 @@ EXCHANGE_COST_BYTES = 200
 HEADER_COST_BYTES = 180
 
 
+class ValueOwner(Protocol):
+    """A session that ephemeral values go with.
+
+    Attributes:
+        ephemerals: last-value destinations whose present value goes with it.
+    """
+
+    id: str
+    ephemerals: dict[str, None]
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Head:
     """What all messages of one header block have in common. Shared; only the broker writes to it.
@@ -129,7 +140,7 @@ class Head:
         usage: pays for the messages unless something else is said: that of the sender.
         requires_consumers: refuse the message when nobody listens (D.49).
         is_persistent: keep it on disk, where it waits.
-        is_ephemeral: the value goes with its publisher (PROTOCOL G).
+        ephemeral_owner: the session that the value goes with (PROTOCOL G), or None.
         is_quiet: a RECEIPT comes only if the verdict is not that it is accepted.
         is_moved: its former row on disk is dropped at the same time, so that it takes no more room there.
         time_to_live: of a request: seconds from arrival, after which it is dropped. None: it is no
@@ -169,7 +180,7 @@ class Head:
     _: KW_ONLY
     requires_consumers: bool = False
     is_persistent: bool = False
-    is_ephemeral: bool = False
+    ephemeral_owner: ValueOwner | None = None
     is_quiet: bool = False
     is_moved: bool = False
     time_to_live: float | None = None

@@ -5,7 +5,7 @@ A profile belongs to a listener (PROTOCOL D). No other code compares profiles; i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from nebula.stomp.dialects import V1_0, V1_1, V1_2, Dialect
@@ -13,7 +13,7 @@ from nebula.stomp.dialects import V1_0, V1_1, V1_2, Dialect
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How a listener behaves where the texts leave a choice.
+    """How a listener behaves where the texts leave a choice. The defaults are those of the profile standard.
 
     Attributes:
         name: as in the settings.
@@ -42,46 +42,28 @@ class Profile:
             table's reading, in place of the text's (D.3).
     """
 
-    name: str
-    dialects: tuple[Dialect, ...]
-    heart_beat: tuple[int, int]
-    max_client_heart_beat: int | None
-    virtual_host: str | None
-    needs_certificate: bool
-    has_transactions: bool
-    acks_alone: bool
-    acks_by_message_id: bool
-    ignores_silently: bool
-    names_twice: bool
-    annotates: bool
-    names_server: bool
-    bare_names_are_queues: bool
-    flags_in_any_case: bool
-    needs_explicit_length: bool
+    name: str = "standard"
+    dialects: tuple[Dialect, ...] = (V1_0, V1_1, V1_2)
+    heart_beat: tuple[int, int] = (1000, 1000)
+    max_client_heart_beat: int | None = None
+    virtual_host: str | None = None
+    needs_certificate: bool = False
+    has_transactions: bool = True
+    acks_alone: bool = False
+    acks_by_message_id: bool = True
+    ignores_silently: bool = False
+    names_twice: bool = False
+    annotates: bool = True
+    names_server: bool = True
+    bare_names_are_queues: bool = True
+    flags_in_any_case: bool = True
+    needs_explicit_length: bool = False
     false_removes: bool = False
 
 
-STANDARD: Final = Profile(
-    name="standard",
-    dialects=(V1_0, V1_1, V1_2),
-    heart_beat=(1000, 1000),
-    max_client_heart_beat=None,
-    virtual_host=None,
-    needs_certificate=False,
-    has_transactions=True,
-    acks_alone=False,
-    acks_by_message_id=True,
-    ignores_silently=False,
-    names_twice=False,
-    annotates=True,
-    names_server=True,
-    bare_names_are_queues=True,
-    flags_in_any_case=True,
-    needs_explicit_length=False,
-)
+STANDARD: Final = Profile()
 
-MAXAM: Final = replace(
-    STANDARD,
+MAXAM: Final = Profile(
     name="maxam",
     dialects=(V1_1, V1_2),
     heart_beat=(10_000, 10_000),

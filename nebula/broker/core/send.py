@@ -92,14 +92,13 @@ class Sends:
         may_wait: bool,
     ) -> Verdict:
         """Judge a message and hand it to its destination; see `Broker.send`."""
-        queue = self._find_queue(head.destination) if head.kind.holds_messages else None
-        verdict, right = self._judge(session, head, body, queue, exchange, now)
+        verdict, right = self._judge(session, head, body, exchange, now)
         if verdict is not _ACCEPTED:
             return self.refuse(verdict, session, head.destination)
         if head.wishes is not None and self._routing.is_duplicate(head, now):
             return Verdict.DUPLICATE
         message = Message(head, body, self._next_number(), now, exchange)
-        full = self._routing.put(session, message, now)
+        full = self._routing.put(message, now)
         if full is not None:
             # A copy takes as much again.
             size_bytes = (
@@ -113,7 +112,7 @@ class Sends:
             return verdict
         if right is not None:
             session.reply_rights.spend(right, now, goes_on=head.is_stream)
-        if queue is not None and head.destination == BROKER_QUEUE:
+        if head.destination == BROKER_QUEUE:
             session.own_requests.append((message.number, message.size_bytes))
         return _ACCEPTED
 
@@ -129,7 +128,7 @@ class Sends:
             size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
             if exchange is None and queue.store.is_ready_for(size_bytes, session.usage):
                 return _ACCEPTED  # the common case: there is room enough
-        verdict, _ = self._judge(session, head, body, queue, exchange, now, is_held=True)
+        verdict, _ = self._judge(session, head, body, exchange, now, is_held=True)
         if verdict is not _ACCEPTED or self._routing.knows(head, now):
             return verdict
         cost_bytes, uses = head.cost_bytes, head.uses
@@ -153,8 +152,7 @@ class Sends:
         rooms = Rooms(self._context, self._routing, session.usage, now)
         for send in sends:
             head = send.head
-            queue = self._find_queue(head.destination) if head.kind.holds_messages else None
-            verdict, right = self._judge(session, head, send.body, queue, send.exchange, now, is_checked=True)
+            verdict, right = self._judge(session, head, send.body, send.exchange, now, is_checked=True)
             if verdict is not Verdict.ACCEPTED:
                 break
             message = Message(head, send.body, self._next_number(), now, send.exchange)
@@ -172,7 +170,7 @@ class Sends:
             session.reply_rights.give_back(taken)
         return Outcome(self.refuse(verdict, session, head.destination), send.receipt)
 
-    def deliver(self, session: Session, message: Message, now: float) -> None:
+    def deliver(self, message: Message, now: float) -> None:
         """Hand over a message of `judge_together`. There is room for it."""
         head = message.head
         if self._routing.is_duplicate(head, now):
@@ -181,18 +179,18 @@ class Sends:
         message.number = self._next_number()
         if head.kind.holds_messages:
             self._account.judged = message
-        full = self._routing.put(session, message, now)
+        full = self._routing.put(message, now)
         self._account.judged = None
         if full is not None:
             # What the transaction itself has caused elsewhere took the room.
-            self._queues.bury(message, head.destination, "full", 0)
+            self._queues.make_dead_letter(message, "full")
             self._queues.forget_if_idle(full, now)
 
     def dead_letter(self, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float) -> None:
         """Keep a message that had no room as a dead letter, if it was for a queue: its sender is not told."""
         if head.kind.holds_messages and not head.destination.startswith(RESERVED_QUEUE_PREFIX):
             message = Message(head, body, self._next_number(), now, exchange)
-            self._queues.bury(message, head.destination, "full", 0)
+            self._queues.make_dead_letter(message, "full")
 
     def take_resumed(self, now: float) -> list[tuple[Session, bool]]:
         """Sessions that need not wait any longer, in the order of their deadlines; True: no room was
@@ -235,7 +233,6 @@ class Sends:
         session: Session,
         head: Head,
         body: bytes,
-        queue: Queue | None,
         exchange: tuple[str, str] | None,
         now: float,
         *,
@@ -253,6 +250,7 @@ class Sends:
             replies to a request.
         """
         right = None
+        queue = self._find_queue(head.destination) if head.kind.holds_messages else None
         if head.judged_in != self._access.epoch and not self._review(session, head):
             return Verdict.UNAUTHORISED, None
         if not head.is_permitted:
@@ -365,7 +363,7 @@ class Sends:
         if not body and session.profile.needs_explicit_length and not head.deletes_explicitly:
             return Verdict.INVALID  # D.28
         is_disk_full = self._account.is_disk_low or session.usage.is_disk_full
-        if body and is_disk_full and not head.is_ephemeral:
+        if body and is_disk_full and head.ephemeral_owner is None:
             return Verdict.FULL  # values are always kept on disk
         topic = self._routing.values.topics.get(head.destination)
         more = MESSAGE_COST_BYTES + head.cost_bytes + len(body)

@@ -50,6 +50,22 @@ class Nack:
 PLAIN_NACK: Final = Nack()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a subscription ends.
+
+    Attributes:
+        lost: its connection broke, so that each delivery counts as an attempt.
+        removes: a durable one goes for good; otherwise it is paused (D.3).
+        kept: numbers of un-ACKed messages that open transactions have settled. Where messages outlive the
+            subscription, these stay with it.
+    """
+
+    lost: bool = False
+    removes: bool = False
+    kept: Collection[int] = ()
+
+
 class Source(Protocol):
     """What feeds a subscription and takes back what it does not settle: a queue, topics, or last values.
 
@@ -69,22 +85,8 @@ class Source(Protocol):
     def attach(self, subscription: Subscription, now: float) -> None:
         """Feed `subscription` from now on."""
 
-    def detach(
-        self,
-        subscription: Subscription,
-        now: float,
-        *,
-        lost: bool,
-        kept: Collection[int] = (),
-        removes: bool = False,
-    ) -> bool:
+    def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:
         """Stop feeding it and take back what it did not settle.
-
-        Args:
-            lost: its connection broke, so that each delivery counts as an attempt.
-            kept: numbers of un-ACKed messages that open transactions have settled. Where messages outlive the
-                subscription, these stay with it.
-            removes: a durable subscription goes for good.
 
         Returns:
             Whether some messages stay with it. Call it again when their transactions have ended.

@@ -21,7 +21,7 @@ from nebula.broker.core.messages import QUEUE_KIND, QUEUE_PREFIX, DestinationKin
 from nebula.broker.core.notes import SESSIONS_EXPIRED
 from nebula.broker.core.policies import SlowSubscriber, WhenFull
 from nebula.broker.core.routing import Routing
-from nebula.broker.core.session import AckMode, Session, Subscription
+from nebula.broker.core.session import AckMode, Ending, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.tables import SubscriptionRow
 from nebula.errors import Refused
@@ -151,31 +151,20 @@ class Subscriptions:
                 self._values.remove(feed)
             raise
 
-    def unsubscribe(
-        self,
-        subscription: Subscription,
-        now: float,
-        *,
-        lost: bool,
-        removes: bool,
-        kept: Collection[int] = frozenset(),
-    ) -> str | None:
+    def unsubscribe(self, subscription: Subscription, now: float, ending: Ending) -> str | None:
         """End a subscription; what it did not settle goes back to the front (D.12).
 
-        Args:
-            removes: a durable one ends for good; otherwise it is paused (D.3).
-            kept: un-ACKed messages that open transactions have ACKed or NACKed. They stay until these end;
-                `part` then gives back what is left.
+        What its ending keeps stays until the open transactions end; `part` then gives back what is left.
 
         Returns:
             What became of a durable one, PAUSED or REMOVED; None: it was not durable.
         """
         session = subscription.session
         if subscription in session.parted:
-            self.part(subscription, frozenset(), now, lost=lost)
+            self.part(subscription, now, Ending(lost=ending.lost))
             return None
         del session.subscriptions[subscription.id]
-        if subscription.destination.detach(subscription, now, lost=lost, kept=kept, removes=removes):
+        if subscription.destination.detach(subscription, now, ending):
             session.parted[subscription] = None
         else:
             self._count_out(subscription)
@@ -184,16 +173,16 @@ class Subscriptions:
         found = self._find_durable(session, subscription.id)
         if found is not None and found[1].subscription is subscription:
             found[1].subscription = None
-            if removes:
+            if ending.removes:
                 self.remove(*found)
-            return REMOVED if removes else PAUSED
+            return REMOVED if ending.removes else PAUSED
         self._let_go_of_glob(subscription.pattern, session.usage)
         return None
 
-    def part(self, subscription: Subscription, kept: Collection[int], now: float, *, lost: bool) -> None:
+    def part(self, subscription: Subscription, now: float, ending: Ending) -> None:
         """A transaction has ended: give back messages of an ended subscription that no other transaction has
         settled."""
-        if not subscription.destination.detach(subscription, now, lost=lost, kept=kept):
+        if not subscription.destination.detach(subscription, now, ending):
             del subscription.session.parted[subscription]
             self._count_out(subscription)
 

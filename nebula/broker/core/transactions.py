@@ -15,7 +15,7 @@ from typing import TypeAlias
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.messages import Head, Verdict
 from nebula.broker.core.send import HeldSend, Outcome, Sends
-from nebula.broker.core.session import Nack, Session, Subscription
+from nebula.broker.core.session import Ending, Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, text_cost_bytes
 from nebula.broker.core.subscribe import Subscriptions
 from nebula.errors import Refused
@@ -180,7 +180,7 @@ class Transactions:
         for name in list(self.of(session)):
             self._take(session, name)
         for subscription in list(session.parted):
-            self._subscriptions.part(subscription, frozenset(), now, lost=lost)
+            self._subscriptions.part(subscription, now, Ending(lost=lost))
 
     def commit(self, session: Session, name: str, now: float) -> Outcome:
         """COMMIT: all of it in order, or nothing. It ends the transaction in both cases.
@@ -199,7 +199,7 @@ class Transactions:
         messages = iter(judged)
         for action in transaction.actions:
             if isinstance(action, HeldSend):
-                self._sends.deliver(session, next(messages), now)
+                self._sends.deliver(next(messages), now)
             elif action.target is not None:
                 self._settle(*action.target, now, action.nack)
         self._let_go(session, transaction.actions, now)
@@ -274,4 +274,4 @@ class Transactions:
         theirs = [each.target[0] for each in settlements if each.target and each.target[0] in session.parted]
         if theirs:
             for subscription, kept in self.claimed(*theirs).items():
-                self._subscriptions.part(subscription, kept, now, lost=False)
+                self._subscriptions.part(subscription, now, Ending(kept=kept))

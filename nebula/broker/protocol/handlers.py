@@ -378,6 +378,7 @@ class Handlers:
         is_large = transaction is not None and len(transaction.actions) > _MUCH
         is_much = is_large or self._is_much_to_part()
         outcome = self._broker.transactions.commit(self._session, name, now)
+        self._receipts.hold_back(self._session)
         if frame.receipt is not None:
             receipt = self.encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt)
             self._receipts.say(self._session, receipt, self._receipts.told)

@@ -133,7 +133,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         passed_on,
         requires_consumers=is_queue and given.get(names.REQUIRE_CONSUMERS, False),
         is_persistent=given.get(names.PERSISTENT, False),
-        is_ephemeral=kind.holds_value and given.get(names.EPHEMERAL, False),
+        ephemeral_owner=session if kind.holds_value and given.get(names.EPHEMERAL) else None,
         is_quiet=given.get(names.RECEIPT_ON_REJECTION, False),
         time_to_live=given.get(names.TIMEOUT) if is_queue and may_expire else None,
         transaction=fields.get("transaction"),

@@ -13,14 +13,16 @@ Invariants, checked after each step of the tests:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from nebula.broker.core.context import CoreContext
-from nebula.broker.core.destinations.snapshots import Departed, Snapshots
+from nebula.broker.core.destinations.snapshots import Snapshots
 from nebula.broker.core.destinations.value_feed import TOPIC_COST_BYTES, LastValueTopic, ValueFeed
-from nebula.broker.core.messages import LAST_VALUE_KIND, Head, Message
+from nebula.broker.core.fixed_limits import SNAPSHOT_DESTINATIONS_AT_ONCE
+from nebula.broker.core.messages import LAST_VALUE_KIND, Content, Head, Message, ValueOwner, Verdict
 from nebula.broker.core.patterns import PatternTable
-from nebula.broker.core.session import SNAPSHOT_END, AckMode, Nack, Session, Subscription
+from nebula.broker.core.session import SNAPSHOT_END, AckMode, Ending, Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.headers import RESERVED_VALUE_PREFIX
 
@@ -49,7 +51,8 @@ class LastValues:
         # Whose values are kept encoded, as many are being told of them.
         self._shared: set[LastValueTopic] = set()
         self._snapshots = Snapshots(account, self._topics, self._may)
-        self._departed = Departed()
+        # Feeds without a subscription that still hold entries. It is memory alone, and is let go in portions.
+        self._departed: deque[ValueFeed] = deque()
         self.owe = self._snapshots.owe
         self.globs = self._table.globs
 
@@ -60,16 +63,23 @@ class LastValues:
 
     # --- values ---
 
-    def send(self, message: Message, owner: Session | None, *, deletes: bool) -> None:
-        """Replace the value of a destination, or delete it, and let everybody know.
+    def send(self, message: Message, now: float) -> Verdict:  # noqa: ARG002
+        """Replace the value of a destination, or delete it, and let everybody know. Always ACCEPTED."""
+        head, body = message.head, message.body
+        if self._key_of is not None:
+            self._claim_key(self._key_of(head.destination), head)
+        deletes = not body or (head.check is not None and head.check(body) is Content.TOMBSTONE)
+        self._replace(message, None if deletes else head.ephemeral_owner, deletes=deletes)
+        return Verdict.ACCEPTED
+
+    def _replace(self, message: Message, owner: ValueOwner | None, *, deletes: bool) -> None:
+        """As `send`.
 
         Args:
             owner: the session that the value goes with; None: it stays.
             deletes: the message stands for a deletion, and is delivered as such.
         """
         destination = message.head.destination
-        if self._key_of is not None:
-            self._claim_key(self._key_of(destination), message.head)
         topic = self._topics.get(destination)
         if topic is None:
             topic = self._topics[destination] = LastValueTopic(destination, message)
@@ -127,8 +137,14 @@ class LastValues:
         for topic in self._shared:
             topic.value.shared = None
         self._shared.clear()
-        for topic in self._departed.let_go_some():
+        if self._departed and not self._let_go_some(self._departed[0]):
+            self._departed.popleft()
+
+    def _let_go_some(self, feed: ValueFeed) -> bool:
+        """Let go a portion of what a feed holds that nobody is fed by. Whether it holds more."""
+        for topic in feed.let_go_some(SNAPSHOT_DESTINATIONS_AT_ONCE):
             self._forget_if_idle(topic)
+        return feed.holds_any
 
     def _claim_key(self, key: str, head: Head) -> None:
         """D.30: a value that was kept for another destination of this key is deleted there."""
@@ -142,13 +158,9 @@ class LastValues:
         if topic is not None and topic.is_live:
             head = Head(LAST_VALUE_KIND, destination, sender, (), usage=usage)
             # Not by `send`: its key may be another destination's by now.
-            key_of, self._key_of = self._key_of, None
-            try:
-                self.send(Message(head, b"", self.next_number(), 0.0), None, deletes=True)
-            finally:
-                self._key_of = key_of
+            self._replace(Message(head, b"", self.next_number(), 0.0), None, deletes=True)
 
-    def _set_owner(self, topic: LastValueTopic, owner: Session | None) -> None:
+    def _set_owner(self, topic: LastValueTopic, owner: ValueOwner | None) -> None:
         if topic.owner is not None:
             topic.owner.ephemerals.pop(topic.destination, None)
         topic.owner = owner
@@ -221,8 +233,8 @@ class LastValues:
         if not feeds:
             self._table.remove(feed.pattern)
         feed.end_walk()
-        for topic in self._departed.add(feed):
-            self._forget_if_idle(topic)
+        if self._let_go_some(feed):
+            self._departed.append(feed)
 
     def drop_waiting(self, feed: ValueFeed) -> int:
         """Drop what is pending for `feed`. Returns the number of destinations."""
@@ -276,15 +288,7 @@ class LastValues:
             feed.is_held = False
             self._line_up(feed, subscription.session)
 
-    def detach(
-        self,
-        subscription: Subscription,
-        now: float,  # noqa: ARG002
-        *,
-        lost: bool,  # noqa: ARG002
-        kept: Collection[int] = (),  # noqa: ARG002
-        removes: bool = False,  # noqa: ARG002
-    ) -> bool:
+    def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:  # noqa: ARG002
         """Feed it no more. The feed of a durable one remembers what was in flight."""
         feed: ValueFeed = subscription.feed
         session = subscription.session

@@ -14,14 +14,14 @@ The queue decides who gets what; its `QueueStore` holds the messages.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from nebula.broker.core.access import Rights
 from nebula.broker.core.destinations.queue_store import QueueStore
 from nebula.broker.core.messages import Message, Verdict
-from nebula.broker.core.session import PLAIN_NACK, AckMode, Nack, Subscription
+from nebula.broker.core.session import PLAIN_NACK, AckMode, Ending, Nack, Subscription
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import PageRequest
 
@@ -208,18 +208,10 @@ class Queue:
             self.exclusive_subscription = subscription
         self.resume(subscription, now)
 
-    def detach(
-        self,
-        subscription: Subscription,
-        now: float,
-        *,
-        lost: bool,
-        kept: Collection[int] = (),
-        removes: bool = False,
-    ) -> bool:
+    def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:
         """Take back what it did not settle, to the front, for the others at once (D.12)."""
-        unacked = subscription.unacked
-        is_left = bool(kept) and self._outlives_subscription(removes=removes)
+        unacked, kept = subscription.unacked, ending.kept
+        is_left = bool(kept) and self._outlives_subscription(removes=ending.removes)
         if is_left:
             if not subscription.is_drained:
                 self._drain(subscription)
@@ -231,7 +223,7 @@ class Queue:
                 self._leave(subscription)
             returned = list(unacked.values())
             unacked.clear()
-        self.store.take_back(returned, now, counted=lost)
+        self.store.take_back(returned, now, counted=ending.lost)
         if self.auto_delete and not self.subscriptions and not self.drained:
             self.store.clear("deleted")
         self._pump(now)

@@ -31,8 +31,8 @@ from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import KeptLine, PageRequest
 
-DeadLetter: TypeAlias = Callable[[Message, str, str, int, Nack], None]
-"""Takes a message that nobody consumed: from where, why, how often delivered, and the last NACK."""
+DeadLetter: TypeAlias = Callable[[Message, str, int, Nack], None]
+"""Takes a message that nobody consumed: why, how often delivered, and the last NACK."""
 
 
 class Waiting(Protocol):
@@ -420,8 +420,7 @@ class QueueStore:
             return
         deliveries = self.attempts.get(message.number, 0) + more_attempts
         self.forget(message)
-        # Not our name: that of a queue which is bound to topics is no destination.
-        self.dead_letter(message, message.head.destination, reason, deliveries, nack)
+        self.dead_letter(message, reason, deliveries, nack)
 
     def reject(self, messages: Sequence[Message], now: float, nack: Nack) -> None:
         """Make dead letters of un-ACKed messages: their consumer wants nobody to have them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from nebula import headers as names
 from nebula.broker.core.access import Rights
@@ -21,6 +22,7 @@ from nebula.broker.core.notes import MESSAGES_DEAD
 from nebula.broker.core.policies import DestinationPolicy, QueueRules, WhenFull
 from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.tables import Headers
 
 
 class Queues:
@@ -97,7 +99,9 @@ class Queues:
             self.work,
             self._rules(name, is_dead_letter=is_dead_letter),
             # Anybody may send to the broker's own service: nobody's dead letters go for what that rejects.
-            dead_letter=None if is_reserved or is_dead_letter else self._bury,
+            dead_letter=None
+            if is_reserved or is_dead_letter
+            else partial(self.make_dead_letter, is_moved=True),
             journal=journal,
             keeps_all=name in self._policies.copies,
             # Operators' requests go before what anybody may send there.
@@ -169,7 +173,7 @@ class Queues:
             self._account,
             self.work,
             rules,
-            dead_letter=self._bury_kept if is_durable else None,
+            dead_letter=partial(self.make_dead_letter, was_kept=True, is_moved=True) if is_durable else None,
             journal=journal,
             keeps_all=is_durable,
             payer=owner,
@@ -260,25 +264,25 @@ class Queues:
         for store in list(self.work.large):
             store.page_out(up_to)
 
-    def bury(
+    def make_dead_letter(
         self,
         message: Message,
-        source: str,
         reason: str,
-        deliveries: int,
-        *,
+        deliveries: int = 0,
         nack: Nack = PLAIN_NACK,
+        *,
         was_kept: bool = False,
         is_moved: bool = False,
     ) -> None:
         """Put a message that nobody consumed into the dead-letter queue, with why, or count it.
 
         Args:
-            nack: what was said last when it was given back.
+            nack: the last one.
             was_kept: it was on disk, whatever its SEND said, and so the dead letter is.
             is_moved: a queue had it.
         """
-        self._account.notes.add(MESSAGES_DEAD, reason, principal=message.head.sender, destination=source)
+        head = message.head
+        self._account.notes.add(MESSAGES_DEAD, reason, principal=head.sender, destination=head.destination)
         queue = self._by_name.get(self.dead_letter)
         if queue is None:
             if not self._account.has_room_for(message.size_bytes, self._account.dead):
@@ -286,55 +290,36 @@ class Queues:
                 self._account.dropped["dead-letter-full"] += 1
                 return
             queue = self.create(self.dead_letter, self._account.own)
-        is_persistent = message.head.is_persistent or was_kept
-        dead = self._dead(
-            message, source, reason, deliveries, nack, is_persistent=is_persistent, is_moved=is_moved
+        dead = Head(
+            QUEUE_KIND,
+            self.dead_letter,
+            head.sender,
+            (*self._about(head.destination, reason, deliveries), *nack.failure, *_kept_headers(message)),
+            is_persistent=head.is_persistent or was_kept,
+            is_moved=is_moved,
+            usage=head.usage,
         )
+        letter = Message(dead, message.body, self._next_number(), self._now)
         # A crash before the commit leaves it in the queue where it died.
-        if queue.send_once(dead, self._now) is not Verdict.ACCEPTED:
+        if queue.send_once(letter, self._now) is not Verdict.ACCEPTED:
             self._account.dropped["dead-letter-full"] += 1
             self.forget_if_idle(queue, self._now)
 
-    def _bury(self, message: Message, source: str, reason: str, deliveries: int, nack: Nack) -> None:
-        self.bury(message, source, reason, deliveries, nack=nack, is_moved=True)
-
-    def _bury_kept(self, message: Message, source: str, reason: str, deliveries: int, nack: Nack) -> None:
-        self.bury(message, source, reason, deliveries, nack=nack, was_kept=True, is_moved=True)
-
-    def _dead(
-        self,
-        message: Message,
-        source: str,
-        reason: str,
-        deliveries: int,
-        nack: Nack,
-        *,
-        is_persistent: bool,
-        is_moved: bool,
-    ) -> Message:
-        """A message with its own headers and those that say what became of it (PROTOCOL G)."""
+    def _about(self, source: str, reason: str, deliveries: int) -> Headers:
+        """Headers that say what became of a message (PROTOCOL G)."""
         wall = self._now + self._wall_offset
-        about = [
+        return (
             (names.DEAD_LETTER_REASON, reason),
             (names.DEAD_LETTER_FROM, source),
             (names.DEAD_LETTER_AT, str(round(wall * 1000))),
             (names.DEAD_LETTER_DELIVERIES, str(deliveries)),
-            *nack.failure,
-        ]
-        kept = message.head.headers[2:]
-        if message.exchange is not None:
-            kept += (message.exchange,)
-        # What is dead does not expire (DESIGN 4).
-        kept = tuple(
-            (names.DEAD_LETTER_EXPIRES if name == names.EXPIRES else name, value) for name, value in kept
         )
-        head = Head(
-            QUEUE_KIND,
-            self.dead_letter,
-            message.head.sender,
-            (*about, *kept),
-            is_persistent=is_persistent,
-            is_moved=is_moved,
-            usage=message.head.usage,
-        )
-        return Message(head, message.body, self._next_number(), self._now)
+
+
+def _kept_headers(message: Message) -> Headers:
+    """A message's own headers. What is dead does not expire (DESIGN 4)."""
+    exchange = () if message.exchange is None else (message.exchange,)
+    return tuple(
+        (names.DEAD_LETTER_EXPIRES if name == names.EXPIRES else name, value)
+        for name, value in (*message.head.headers[2:], *exchange)
+    )

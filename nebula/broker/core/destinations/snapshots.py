@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from nebula.broker.core.account import Account
@@ -78,33 +77,3 @@ class Snapshots:
         if is_glob(pattern):
             return list(self._topics.values())
         return [self._topics[pattern]] if pattern in self._topics else []
-
-
-class Departed:
-    """Feeds that nobody is fed by any more, with what they have not let go yet: that is memory alone, and
-    can wait where it is much."""
-
-    def __init__(self) -> None:
-        self._feeds: deque[ValueFeed] = deque()
-
-    @property
-    def feeds(self) -> Iterable[ValueFeed]:
-        """Those that hold something."""
-        return self._feeds
-
-    def add(self, feed: ValueFeed) -> list[LastValueTopic]:
-        """One more. Returns what it has let go at once."""
-        topics = feed.let_go_some(SNAPSHOT_DESTINATIONS_AT_ONCE)
-        if feed.holds_any:
-            self._feeds.append(feed)
-        return topics
-
-    def let_go_some(self) -> list[LastValueTopic]:
-        """Let time pass: so much more is let go, and returned."""
-        if not self._feeds:
-            return []
-        feed = self._feeds[0]
-        topics = feed.let_go_some(SNAPSHOT_DESTINATIONS_AT_ONCE)
-        if not feed.holds_any:
-            self._feeds.popleft()
-        return topics

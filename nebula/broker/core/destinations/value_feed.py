@@ -12,8 +12,8 @@ from typing import Final
 from nebula.broker.core.access import Rights
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.base import View
-from nebula.broker.core.messages import LAST_VALUE_KIND, Message
-from nebula.broker.core.session import Session, Subscription
+from nebula.broker.core.messages import LAST_VALUE_KIND, Message, ValueOwner
+from nebula.broker.core.session import Subscription
 from nebula.broker.core.shares import Usage
 
 # What CPython takes for one destination that a feed has to do with: places in a dictionary, in a line, in a
@@ -47,7 +47,7 @@ class LastValueTopic:
     creator: Usage = field(init=False)
     first_number: int = field(init=False)
     is_live: bool = False
-    owner: Session | None = None
+    owner: ValueOwner | None = None
     is_stored: bool = False
     stored: Message | None = None
     users: int = 0
