@@ -147,7 +147,7 @@ class Peer:
     def block(self) -> None:
         """The socket takes no more: its reader is slow."""
         self._harness.record(f"block {self.name}")
-        self.is_blocked = self.session.is_choked = True
+        self.is_blocked = self.session.is_throttled = True
         self._harness.settle()
 
     def unblock(self) -> None:
@@ -306,7 +306,7 @@ class BrokerHarness:
         assert self.broker.journal is not None
         for peer in list(self._peers):
             peer.lose()
-        self.broker.standing.close()
+        self.broker.durable_sessions.close()
         self.store.apply(self.broker.journal.take()[1])
         self.store.close()
 
@@ -359,9 +359,9 @@ class BrokerHarness:
                 peer.go_on(self.now, in_vain=False)
             if resting:
                 continue
-            choked = [each for each in self._peers if each.session.is_choked and not each.is_blocked]
-            if not choked:
+            throttled = [each for each in self._peers if each.session.is_throttled and not each.is_blocked]
+            if not throttled:
                 return
-            for peer in choked:
+            for peer in throttled:
                 self.broker.resume(peer.session, self.now)
         raise AssertionError("the broker never comes to rest")

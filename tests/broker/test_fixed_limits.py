@@ -82,7 +82,7 @@ TESTS = {
     "MAX_KNOWN_MATCHES": "tests/broker/test_patterns.py::test_only_so_many_matches_are_remembered",
     "MAX_KNOWN_CHARACTERS": "tests/broker/test_patterns.py::"
     "test_names_that_are_absurdly_long_are_not_remembered",
-    "MAX_REMEMBERED_ANSWERS": "tests/broker/test_access.py::"
+    "MAX_REMEMBERED_RIGHTS": "tests/broker/test_access.py::"
     "test_answers_are_right_and_bounded_however_many_names_are_asked_for",
     "MAX_REMEMBERED_CHARACTERS": "tests/broker/test_access.py::"
     "test_very_long_names_are_judged_but_not_remembered",

@@ -216,7 +216,7 @@ def test_acks_of_one_that_rests_and_goes_count_and_its_subscribe_does_not() -> N
     alice.lose()
 
     assert not broker.broker.queues.by_name
-    assert not broker.broker.standing.by_id
+    assert not broker.broker.durable_sessions.by_id
 
 
 def test_peer_that_rests_is_not_missed_for_its_beats() -> None:

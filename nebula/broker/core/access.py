@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
-from nebula.broker.core.fixed_limits import MAX_REMEMBERED_ANSWERS, MAX_REMEMBERED_CHARACTERS
+from nebula.broker.core.fixed_limits import MAX_REMEMBERED_CHARACTERS, MAX_REMEMBERED_RIGHTS
 from nebula.globs import Matcher, compile_glob, escape_glob, is_glob, literal_prefix
 from nebula.headers import (
     BROKER_QUEUE,
@@ -319,7 +319,7 @@ def _remember(answers: dict[str, bool], destination: str, *, answer: bool) -> No
     """Keep an answer. Bounded, as peers choose the names."""
     if len(destination) > MAX_REMEMBERED_CHARACTERS:
         return
-    if len(answers) >= MAX_REMEMBERED_ANSWERS:
+    if len(answers) >= MAX_REMEMBERED_RIGHTS:
         # To begin anew costs less than to know which are the oldest.
         answers.clear()
     answers[destination] = answer

@@ -24,7 +24,7 @@ from nebula.broker.core.account import Account, Refusal
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.line import level_of
 from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.durable import StandingSession
+from nebula.broker.core.durable import DurableSession
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.known_heads import KnownHeads
 from nebula.broker.core.limits import Limits
@@ -122,7 +122,7 @@ class Broker:
         self.values = routing.values
         self.sends = Sends(context, routing)
         self.subscriptions = Subscriptions(context, routing)
-        self.standing = self.subscriptions.standing
+        self.durable_sessions = self.subscriptions.durable_sessions
         self.transactions = Transactions(context, self.sends, self.subscriptions, self.settle)
         self.receipts = Receipts(context, routing)
         self.sessions: dict[str, Session] = {}
@@ -274,8 +274,8 @@ class Broker:
         """
         id_ = client_id or session.id
         former = self.sessions.get(id_)
-        standing = self.standing.by_id.get(id_)
-        owners = {each.rights.principal for each in (former, standing) if each is not None}
+        durable_session = self.durable_sessions.by_id.get(id_)
+        owners = {each.rights.principal for each in (former, durable_session) if each is not None}
         if not owners <= {session.principal}:
             self.account.refuse(Refusal(session.principal, session.id, "CONNECT", id_, "another's session"))
             raise Refused("session", "the session cannot be had")
@@ -289,7 +289,7 @@ class Broker:
         session.has_entered = True
         session.id = id_
         self.sessions[id_] = session
-        self.standing.arrive(id_)
+        self.durable_sessions.arrive(id_)
 
     def _fills_its_address(self, session: Session) -> bool:
         """Whether anonymous peers leave no places at their address for peers that log in there."""
@@ -308,7 +308,7 @@ class Broker:
             is_told: RECEIPTs that wait for the store are still sent.
         """
         # What one of its subscriptions gives back must not go to another one that ends too.
-        session.is_choked = True
+        session.is_throttled = True
         self.transactions.abort_all(session, now, lost=lost)
         for subscription in list(session.subscriptions.values()):
             self.unsubscribe(subscription, now, lost=lost)
@@ -322,15 +322,15 @@ class Broker:
         self.receipts.forget(session, is_told=is_told)
         if self.sessions.get(session.id) is session:
             del self.sessions[session.id]
-            self.standing.leave(session.id, now)
+            self.durable_sessions.leave(session.id, now)
 
-    def end_durable_session(self, standing: StandingSession, now: float) -> None:
+    def end_durable_session(self, durable_session: DurableSession, now: float) -> None:
         """Remove a session's durable subscriptions and everything kept for them, and end its connection."""
-        session = self.sessions.get(standing.id)
+        session = self.sessions.get(durable_session.id)
         if session is not None:
             session.end("an operator has ended the session")
             self.close_session(session, now, lost=True)
-        self.subscriptions.end_session(standing)
+        self.subscriptions.end_session(durable_session)
 
     def consumer_count(self, name: str) -> int:
         """Subscriptions of a queue at this moment."""
@@ -396,7 +396,7 @@ class Broker:
 
     def resume(self, session: Session, now: float) -> None:
         """The session's outbox was written: queues may dispatch to it again."""
-        session.is_choked = False
+        session.is_throttled = False
         for subscription in list(session.subscriptions.values()):
             subscription.destination.resume(subscription, now)
 

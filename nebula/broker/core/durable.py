@@ -66,7 +66,7 @@ class Durable:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class StandingSession:
+class DurableSession:
     """What a client-id names, as long as it has durable subscriptions.
 
     Attributes:
@@ -84,7 +84,7 @@ class StandingSession:
     away_since: float | None = None
 
 
-class StandingSessions:
+class DurableSessions:
     """All sessions with durable subscriptions.
 
     Args:
@@ -98,11 +98,11 @@ class StandingSessions:
         self._limits = context.limits
         self._account = context.account
         self._journal = context.journal
-        self.by_id: dict[str, StandingSession] = {}
+        self.by_id: dict[str, DurableSession] = {}
         # Those without a connection, longest first.
-        self._away: dict[str, StandingSession] = {}
+        self._away: dict[str, DurableSession] = {}
 
-    def open(self, id: str, rights: Rights, usage: Usage) -> StandingSession:  # noqa: A002
+    def open(self, id: str, rights: Rights, usage: Usage) -> DurableSession:  # noqa: A002
         """The session of this client-id, made if it is new.
 
         Raises:
@@ -131,14 +131,14 @@ class StandingSessions:
             self._account.exceed(Resource.MEMORY, usage)
             raise Refused("memory", "the broker has no room for one more durable subscription")
 
-    def take_in(self, session: StandingSession, durable: Durable) -> None:
+    def take_in(self, session: DurableSession, durable: Durable) -> None:
         """Know of a durable subscription, which the store knows already."""
         if durable.id not in session.durables:
             self._account.take(Resource.DURABLES, session.usage)
             self._account.hold(durable.cost_bytes, session.usage)
         session.durables[durable.id] = durable
 
-    def add(self, session: StandingSession, durable: Durable) -> None:
+    def add(self, session: DurableSession, durable: Durable) -> None:
         """One more durable subscription, or one that has changed."""
         self.take_in(session, durable)
         if self._journal is not None:
@@ -152,7 +152,7 @@ class StandingSessions:
             )
             self._journal.put(Put(SUBSCRIPTIONS, row))
 
-    def remove(self, session: StandingSession, durable: Durable) -> None:
+    def remove(self, session: DurableSession, durable: Durable) -> None:
         """One durable subscription less; a session without any is forgotten."""
         del session.durables[durable.id]
         self._account.give_back(Resource.DURABLES, session.usage)
@@ -183,7 +183,7 @@ class StandingSessions:
             self._away[id] = session
             self._record(session)
 
-    def expired(self, now: float) -> Iterator[StandingSession]:
+    def expired(self, now: float) -> Iterator[DurableSession]:
         """Those that were abandoned for too long. They are to be removed."""
         for session in list(self._away.values()):
             assert session.away_since is not None
@@ -191,7 +191,7 @@ class StandingSessions:
                 return
             yield session
 
-    def restore(self, row: SessionRow, rights: Rights, usage: Usage, now: float) -> StandingSession:
+    def restore(self, row: SessionRow, rights: Rights, usage: Usage, now: float) -> DurableSession:
         """Take what was kept by an earlier run. All are away at first."""
         session = self._make(row.id, rights, usage)
         offset = 0.0 if self._journal is None else self._journal.wall_offset
@@ -213,13 +213,13 @@ class StandingSessions:
                     pending = tuple(topic.destination for topic in durable.feed.pending())
                     self._journal.put(Put(PENDING, PendingRow(session.id, durable.id, pending)))
 
-    def _make(self, id: str, rights: Rights, usage: Usage) -> StandingSession:  # noqa: A002
-        session = self.by_id[id] = StandingSession(id, rights, usage)
+    def _make(self, id: str, rights: Rights, usage: Usage) -> DurableSession:  # noqa: A002
+        session = self.by_id[id] = DurableSession(id, rights, usage)
         self._account.take(Resource.SESSIONS, usage)
         self._account.hold(SESSION_COST_BYTES + text_cost_bytes(id), usage)
         return session
 
-    def _record(self, session: StandingSession) -> None:
+    def _record(self, session: DurableSession) -> None:
         if self._journal is not None:
             since = session.away_since
             wall = None if since is None else since + self._journal.wall_offset

@@ -164,7 +164,7 @@ MAX_KNOWN_CHARACTERS: Final = 256
 
 # Answers: about rights of one principal; some MB.
 # At it: they are worked out anew.
-MAX_REMEMBERED_ANSWERS: Final = 10_000
+MAX_REMEMBERED_RIGHTS: Final = 10_000
 
 # Characters: of a name in such an answer.
 # At it: it is worked out each time.

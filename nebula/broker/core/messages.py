@@ -153,7 +153,7 @@ class Head:
             that repeats one after a crash does not duplicate it.
         is_plain: the messages have no wishes and no copy, and do not wait for a commit.
         reply_to: where the reply to these requests goes, or None.
-        is_answer: they have `neb-response:true`.
+        is_response: they have `neb-response:true`.
         addresses: where the messages ask others to send something. Each has a flag: true for notices of a
             job, false for replies or credit. Mostly there are none.
         origin: for requests, the `Session.origin` of their sender; None if it is no longer known.
@@ -188,7 +188,7 @@ class Head:
     reply_to: str | None = None
     addresses: tuple[tuple[str, bool], ...] = ()
     origin: object = None
-    is_answer: bool = False
+    is_response: bool = False
     is_stream: bool = False
     deletes_explicitly: bool = True
     check: ContentCheck | None = None

@@ -307,7 +307,7 @@ class Sends:
         head.judged_in = self._access.epoch
         rights = session.rights
         # The requester chose where a reply goes, so the grants of its sender must not count.
-        is_borne = not head.is_answer or rights.is_open
+        is_borne = not head.is_response or rights.is_open
         head.is_permitted = is_borne and rights.may_publish(head.destination)
         is_own = head.destination == BROKER_QUEUE
         if is_own:

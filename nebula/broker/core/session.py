@@ -155,7 +155,7 @@ class Subscription:
     @property
     def has_credit(self) -> bool:
         """Whether one more message may be delivered now."""
-        return len(self.unacked) < self.prefetch and not self.session.is_choked
+        return len(self.unacked) < self.prefetch and not self.session.is_throttled
 
     def deliver(self, message: Message, attempts: int | None = None) -> None:
         """Put `message` into the session's outbox. The caller has looked at the credit.
@@ -171,7 +171,7 @@ class Subscription:
         outbox.append((self, message, attempts))
         session.outbox_bytes += message.size_bytes
         if session.outbox_bytes >= session.high_water_bytes:
-            session.choke()
+            session.throttle()
 
     def scope(self, numbers: Collection[int]) -> set[int]:
         """The un-ACKed messages that ACKs or NACKs of these numbers cover; see `settle`."""
@@ -244,7 +244,7 @@ class Session:
         max_outbox_bytes: from here on it is too slow and is ended.
         is_backlogged: the store is behind with what it has sent, so that it is not read.
         waited_until: the deadline of the SEND with which it was last held back.
-        is_choked: queues may not dispatch to it until its outbox has been written.
+        is_throttled: queues may not dispatch to it until its outbox has been written.
         ending: why the broker ends it, or None.
         dirty: the broker's list of sessions whose outbox is not empty, or that are to be ended.
         connection: for the shell, which writes the outbox; the core does not look at it.
@@ -277,7 +277,7 @@ class Session:
     held: deque[tuple[Batch, bytes | Subscription]] = field(default_factory=deque)
     held_bytes: int = 0
     waited_until: float = 0.0
-    is_choked: bool = False
+    is_throttled: bool = False
     is_backlogged: bool = False
     ending: str | None = None
 
@@ -297,7 +297,7 @@ class Session:
     @property
     def takes_values(self) -> bool:
         """Last values may be sent. None waits then, as they are sent as soon as they may be."""
-        return not self.is_choked and self.value_credit > 0
+        return not self.is_throttled and self.value_credit > 0
 
     @property
     def is_ahead_of_store(self) -> bool:
@@ -307,9 +307,9 @@ class Session:
         """
         return (self.held_bytes >= self.high_water_bytes or self.is_backlogged) and not self.subscriptions
 
-    def choke(self) -> None:
+    def throttle(self) -> None:
         """The high-water mark is reached: no more from queues, and an end to what is far above it."""
-        self.is_choked = True
+        self.is_throttled = True
         if self.outbox_bytes > self.max_outbox_bytes:
             self.mark_too_slow()
 

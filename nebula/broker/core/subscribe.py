@@ -16,7 +16,7 @@ from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.line import queue_name
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES, ValueFeed
-from nebula.broker.core.durable import Durable, StandingSession, StandingSessions
+from nebula.broker.core.durable import Durable, DurableSession, DurableSessions
 from nebula.broker.core.messages import QUEUE_KIND, QUEUE_PREFIX, DestinationKind
 from nebula.broker.core.notes import SESSIONS_EXPIRED
 from nebula.broker.core.policies import SlowSubscriber, WhenFull
@@ -59,7 +59,7 @@ class Subscriptions:
     """The subscriptions of all sessions.
 
     Attributes:
-        standing: the durable ones, by session.
+        durable_sessions: the durable ones, by session.
     """
 
     def __init__(self, context: CoreContext, routing: Routing) -> None:
@@ -69,7 +69,7 @@ class Subscriptions:
         self._queues = routing.queues
         self._topics = routing.topics
         self._values = routing.values
-        self.standing = StandingSessions(context)
+        self.durable_sessions = DurableSessions(context)
         # The first to use a glob, of those who still do: they pay for it.
         self._glob_owners: dict[str, Usage] = {}
 
@@ -186,11 +186,11 @@ class Subscriptions:
             del subscription.session.parted[subscription]
             self._count_out(subscription)
 
-    def _find_durable(self, session: Session, id: str) -> tuple[StandingSession, Durable] | None:  # noqa: A002
-        standing = self.standing.by_id.get(session.id)
-        if standing is None or id not in standing.durables:
+    def _find_durable(self, session: Session, id: str) -> tuple[DurableSession, Durable] | None:  # noqa: A002
+        holder = self.durable_sessions.by_id.get(session.id)
+        if holder is None or id not in holder.durables:
             return None
-        return standing, standing.durables[id]
+        return holder, holder.durables[id]
 
     def _is_paused(self, session: Session, request: SubscribeRequest) -> bool:
         """D.32: the same id and destination go on where a durable one was left, even without `durable`."""
@@ -204,7 +204,7 @@ class Subscriptions:
             self.remove(*found)
         return found is not None
 
-    def remove(self, standing: StandingSession, durable: Durable) -> None:
+    def remove(self, holder: DurableSession, durable: Durable) -> None:
         """Forget a durable subscription that is not served, with what it keeps."""
         if durable.feed is not None:
             self._values.remove(durable.feed)
@@ -214,18 +214,18 @@ class Subscriptions:
                 self._count_out(subscription)
             durable.queue.store.clear("deleted")
             self._topics.release(durable.queue, durable.pattern)
-        self.standing.remove(standing, durable)
-        self._let_go_of_glob(durable.pattern, standing.usage)
+        self.durable_sessions.remove(holder, durable)
+        self._let_go_of_glob(durable.pattern, holder.usage)
 
-    def end_session(self, standing: StandingSession) -> None:
+    def end_session(self, holder: DurableSession) -> None:
         """Remove a session's durable subscriptions and everything kept for them. None may be connected."""
-        for durable in list(standing.durables.values()):
-            self.remove(standing, durable)
+        for durable in list(holder.durables.values()):
+            self.remove(holder, durable)
 
-    def drop_backlog(self, standing: StandingSession) -> int:
+    def drop_backlog(self, holder: DurableSession) -> int:
         """Drop everything that waits for a session; its subscriptions stay. Returns how much there was."""
         count = 0
-        for durable in standing.durables.values():
+        for durable in holder.durables.values():
             if durable.feed is not None:
                 count += self._values.drop_waiting(durable.feed)
             if durable.queue is not None:
@@ -249,15 +249,15 @@ class Subscriptions:
             self._relieve(owner, [each for each in sessions if each.usage is owner])
 
     def _relieve(self, owner: Usage, sessions: Sequence[Session]) -> None:
-        held: list[tuple[int, Session | tuple[StandingSession, Durable]]] = []
+        held: list[tuple[int, Session | tuple[DurableSession, Durable]]] = []
         for session in sessions:
             feeds = [each.feed for each in session.subscriptions.values() if each.feed is not None]
             held.append((sum(feed.pending_count for feed in feeds), session))
-        for standing in self.standing.by_id.values():
-            if standing.usage is owner:
+        for holder in self.durable_sessions.by_id.values():
+            if holder.usage is owner:
                 held += [
-                    (durable.feed.pending_count, (standing, durable))
-                    for durable in standing.durables.values()
+                    (durable.feed.pending_count, (holder, durable))
+                    for durable in holder.durables.values()
                     if durable.feed is not None and durable.subscription is None
                 ]
         held.sort(key=lambda each: each[0])
@@ -276,11 +276,14 @@ class Subscriptions:
 
     def expire(self, now: float) -> None:
         """Forget the sessions that were abandoned for too long."""
-        for standing in self.standing.expired(now):
+        for holder in self.durable_sessions.expired(now):
             self._account.notes.add(
-                SESSIONS_EXPIRED, "away too long", principal=standing.rights.principal, session=standing.id
+                SESSIONS_EXPIRED,
+                "away too long",
+                principal=holder.rights.principal,
+                session=holder.id,
             )
-            self.end_session(standing)
+            self.end_session(holder)
 
     def restore(self, row: SubscriptionRow, kind: DestinationKind, pending: tuple[str, ...] | None) -> None:
         """Take up a durable subscription of an earlier run.
@@ -289,15 +292,15 @@ class Subscriptions:
             pending: destinations of which it has not had the last value; None: that is not known, so it
                 gets all that changed.
         """
-        standing = self.standing.by_id[row.session]
-        queue, feed = self._add_source(kind, row.id, standing, row.destination)
+        holder = self.durable_sessions.by_id[row.session]
+        queue, feed = self._add_source(kind, row.id, holder, row.destination)
         durable = Durable(
             row.id, row.destination, AckMode(row.ack), row.prefetch, row.seen_number, queue=queue, feed=feed
         )
-        self.standing.take_in(standing, durable)
+        self.durable_sessions.take_in(holder, durable)
         if is_glob(row.destination) and row.destination not in self._glob_owners:
-            self._glob_owners[row.destination] = standing.usage
-            self._account.take(Resource.GLOBS, standing.usage)
+            self._glob_owners[row.destination] = holder.usage
+            self._account.take(Resource.GLOBS, holder.usage)
         if feed is not None:
             self._values.owe(feed, pending, row.seen_number)
 
@@ -307,25 +310,25 @@ class Subscriptions:
         if not name.startswith("\0"):
             return self._queues.get(name)
         _, session, id_ = name.split("\0", 2)
-        standing = self.standing.by_id.get(session)
-        durable = None if standing is None else standing.durables.get(id_)
+        holder = self.durable_sessions.by_id.get(session)
+        durable = None if holder is None else holder.durables.get(id_)
         return None if durable is None else durable.queue
 
     def _add_source(
         self,
         kind: DestinationKind,
         id: str,  # noqa: A002
-        standing: StandingSession,
+        holder: DurableSession,
         pattern: str,
     ) -> tuple[Queue | None, ValueFeed | None]:
         """What keeps the messages of a new durable subscription: a bound queue, or a feed."""
         if kind.holds_value:
-            feed = ValueFeed(self._account, pattern, standing.rights, standing.usage, is_durable=True)
+            feed = ValueFeed(self._account, pattern, holder.rights, holder.usage, is_durable=True)
             self._values.add(feed)
             return None, feed
         # Apart from all that a peer can name.
-        name = f"\0{standing.id}\0{id}"
-        queue = self._queues.make_bound(name, standing.rights, standing.usage, is_durable=True)
+        name = f"\0{holder.id}\0{id}"
+        queue = self._queues.make_bound(name, holder.rights, holder.usage, is_durable=True)
         self._topics.bind(pattern, queue)
         return queue, None
 
@@ -402,15 +405,15 @@ class Subscriptions:
             found = None
         prefetch = request.prefetch or self._limits.default_prefetch
         if found is not None:
-            standing, durable = found
+            holder, durable = found
         else:
             if request.kind.fans_out:
                 self._need_topic(session, request.destination)
-            self.standing.check_room(session.usage)
-            standing = self.standing.open(session.id, session.rights, session.usage)
-            if len(standing.durables) >= self._limits.max_subscriptions:
-                raise Refused("too-many-subscriptions", f"the session has {len(standing.durables)}")
-            queue, feed = self._add_source(request.kind, request.id, standing, request.destination)
+            self.durable_sessions.check_room(session.usage)
+            holder = self.durable_sessions.open(session.id, session.rights, session.usage)
+            if len(holder.durables) >= self._limits.max_subscriptions:
+                raise Refused("too-many-subscriptions", f"the session has {len(holder.durables)}")
+            queue, feed = self._add_source(request.kind, request.id, holder, request.destination)
             since = self._values.next_number()
             durable = Durable(
                 request.id, request.destination, request.ack_mode, prefetch, since, queue=queue, feed=feed
@@ -419,7 +422,7 @@ class Subscriptions:
         durable.prefetch = prefetch
         if request.eager:
             durable.since = 0  # what of the snapshot a crash leaves untold is to be told too
-        self.standing.add(standing, durable)
+        self.durable_sessions.add(holder, durable)
         return durable
 
     def _need_topic(self, session: Session, pattern: str) -> None:

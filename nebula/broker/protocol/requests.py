@@ -115,10 +115,10 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     # What is in the dead-letter queue waits until somebody takes it (DESIGN 4).
     may_expire = destination != broker.queues.dead_letter
     policy = broker.policies.lookup(destination)
-    is_answer = given.get(names.RESPONSE, False)
+    is_response = given.get(names.RESPONSE, False)
     named = fields.get(names.REPLY_TO)
     # An answer of ours is never answered (D.46); the address that it names is for credit.
-    reply_to = None if is_answer else named
+    reply_to = None if is_response else named
     notify = fields.get(names.JOB_NOTIFY)
     passed_on = tuple(
         (name, value)
@@ -139,7 +139,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         transaction=fields.get("transaction"),
         reply_to=reply_to,
         addresses=_addresses(named, notify) if named or notify else (),
-        is_answer=is_answer,
+        is_response=is_response,
         origin=None if reply_to is None else session.origin,
         is_stream=given.get(names.STREAM, False) and not given.get(names.STREAM_END),
         deletes_explicitly="content-length" in fields or frame.exchange is not None,

@@ -257,7 +257,7 @@ class Server:
         runtime.stop_clock()
         try:
             if self._writer is not None:
-                self.broker.standing.close()
+                self.broker.durable_sessions.close()
                 assert self.broker.journal is not None
                 left = max(until - runtime.time(), _STORE_SECONDS)
                 await self._writer.close(self.broker.journal.take()[1], left)

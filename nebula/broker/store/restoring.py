@@ -38,7 +38,7 @@ def _restore_sessions_and_values(broker: Broker, journal: Journal, kept: Snapsho
     # A session that was connected to the end has been away for the shortest time.
     for session in sorted(kept.sessions, key=lambda each: each.away_since or float("inf")):
         rights = broker.access.rights_of(session.principal)
-        broker.standing.restore(session, rights, broker.account.usages.of(rights), now)
+        broker.durable_sessions.restore(session, rights, broker.account.usages.of(rights), now)
     for value in kept.values:
         check = broker.context.check_of(value.destination)
         is_tombstone = check is not None and check(value.body) is Content.TOMBSTONE

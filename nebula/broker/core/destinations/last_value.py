@@ -380,7 +380,7 @@ class LastValues:
         waits, subscriptions that acknowledge nothing too.
         """
         feeds = session.value_feeds
-        while feeds and session.value_credit > 0 and not session.is_choked:
+        while feeds and session.value_credit > 0 and not session.is_throttled:
             feed = feeds[0]
             if not feed.is_ready:
                 feeds.popleft()

@@ -65,7 +65,7 @@ class Queue:
     exclusive_subscription: Subscription | None = None
     # Those with credit, next one first. A session may be throttled without our knowledge: such a
     # subscription is dropped from here when its turn comes, and `resume` brings it back.
-    _takers: deque[Subscription] = field(default_factory=deque)
+    _ready: deque[Subscription] = field(default_factory=deque)
     _time_to_live: float | None = field(init=False)
     # Batches that messages here wait for, each with the number of the first such message. Two at most:
     # the one being written and the one being gathered.
@@ -106,9 +106,9 @@ class Queue:
     def credit(self) -> int:
         """How many messages could become un-ACKed now."""
         return sum(
-            taker.prefetch - len(taker.unacked)
-            for taker in self._takers
-            if taker.ack_mode is not AckMode.AUTO and taker.has_credit
+            consumer.prefetch - len(consumer.unacked)
+            for consumer in self._ready
+            if consumer.ack_mode is not AckMode.AUTO and consumer.has_credit
         )
 
     def may_take(self, destination: str) -> bool:
@@ -123,24 +123,24 @@ class Queue:
         line = store.line
         if self._time_to_live is not None:
             message.expire_at(now + self._time_to_live)
-        takers = self._takers
+        ready = self._ready
         if line.front or line.paged is not None:
-            taker = None
-        elif takers and not takers[0].session.is_choked:
-            taker = takers[0]  # as mostly: without a call
+            consumer = None
+        elif ready and not ready[0].session.is_throttled:
+            consumer = ready[0]  # as mostly: without a call
         else:
-            taker = self._next_taker()
-        if taker is None:
+            consumer = self._next_consumer()
+        if consumer is None:
             if not store.append(message, now):
                 return Verdict.FULL
-            if takers and line.front:
+            if ready and line.front:
                 # It need not wait for the page of a lower level.
                 self._pump(now)
         else:
             # With auto nothing is kept, so there is no limit to look at.
-            if taker.ack_mode is not AckMode.AUTO and not store.admit(message, now):
+            if consumer.ack_mode is not AckMode.AUTO and not store.admit(message, now):
                 return Verdict.FULL
-            self._dispatch(taker, message, None, now)
+            self._dispatch(consumer, message, None, now)
         self.taken_count += 1
         return Verdict.ACCEPTED
 
@@ -269,7 +269,7 @@ class Queue:
 
     def _skip(self, subscription: Subscription) -> None:
         if subscription.in_turn:
-            self._takers.remove(subscription)
+            self._ready.remove(subscription)
             subscription.in_turn = False
 
     def review(self, subscription: Subscription, now: float) -> None:
@@ -314,7 +314,7 @@ class Queue:
     def resume(self, subscription: Subscription, now: float) -> None:
         """Put it at the end of the line if it has credit."""
         if not subscription.in_turn and subscription.has_credit:
-            self._takers.append(subscription)
+            self._ready.append(subscription)
             subscription.in_turn = True
         if self.store.line.front:
             self._pump(now)
@@ -323,13 +323,13 @@ class Queue:
 
     # --- dispatching ---
 
-    def _next_taker(self) -> Subscription | None:
-        takers = self._takers
-        while takers:
-            taker = takers[0]
-            if not taker.session.is_choked:
-                return taker
-            takers.popleft().in_turn = False
+    def _next_consumer(self) -> Subscription | None:
+        ready = self._ready
+        while ready:
+            consumer = ready[0]
+            if not consumer.session.is_throttled:
+                return consumer
+            ready.popleft().in_turn = False
         return None
 
     def _pump(self, now: float) -> None:
@@ -340,44 +340,44 @@ class Queue:
         while line.front:
             if first_uncommitted is not None and line.front[0].number >= first_uncommitted:
                 break
-            taker = self._next_taker()
-            if taker is None:
+            consumer = self._next_consumer()
+            if consumer is None:
                 break
             message = line.pop()
             if store.postponed is not None and store.waits_for_its_time(message, now):
                 continue
             if message.has_expired(now):
-                store.let_die(message, "expired", now)
+                store.dead_letter(message, "expired", now)
                 continue
             # Looked at again where it matters: what waits here was sent to many destinations.
             if self.rights is not None and not self.rights.may_receive(message.head.destination):
                 store.drop([message], "unauthorised")
                 continue
             attempts = store.attempts.get(message.number)
-            if taker.ack_mode is AckMode.AUTO:
+            if consumer.ack_mode is AckMode.AUTO:
                 store.forget(message)
-            self._dispatch(taker, message, attempts, now)
+            self._dispatch(consumer, message, attempts, now)
         if store.paging.is_deep:
             store.refill()
 
-    def _dispatch(self, taker: Subscription, message: Message, attempts: int | None, now: float) -> None:
-        """Deliver to the first of the takers, and put the next one in its place.
+    def _dispatch(self, consumer: Subscription, message: Message, attempts: int | None, now: float) -> None:
+        """Deliver to the first of the ready, and put the next one in its place.
 
         What is to be ACKed is held already, and what is not is held no more.
         """
-        takers = self._takers
+        ready = self._ready
         if message.head.reply_to is not None:
-            taker.session.reply_rights.grant(message, now)
-        if taker.ack_mode is AckMode.AUTO:
+            consumer.session.reply_rights.grant(message, now)
+        if consumer.ack_mode is AckMode.AUTO:
             # Consumed when sent (STOMP 1.2, "SUBSCRIBE ack Header").
             self.is_stalled = False
-            if len(takers) > 1:
-                takers.rotate(-1)
+            if len(ready) > 1:
+                ready.rotate(-1)
         else:
-            taker.unacked[message.number] = message
+            consumer.unacked[message.number] = message
             self.store.out_count += 1
-            if len(taker.unacked) >= taker.prefetch:
-                takers.popleft().in_turn = False
-            elif len(takers) > 1:
-                takers.rotate(-1)
-        taker.deliver(message, attempts)
+            if len(consumer.unacked) >= consumer.prefetch:
+                ready.popleft().in_turn = False
+            elif len(ready) > 1:
+                ready.rotate(-1)
+        consumer.deliver(message, attempts)

@@ -5,7 +5,7 @@ is in one of these places:
 
 - waiting in `line`, in memory or on disk alone (see `paging`);
 - out: un-ACKed on a subscription, which has the reference, or postponed;
-- doomed: taken out by an operator, and still to be dropped.
+- purged: taken out by an operator, and still to be dropped.
 
 Invariants, checked after each step of the tests:
 
@@ -112,7 +112,7 @@ class QueueStore:
         account: what all destinations hold together.
         work: where the store says that it has something to do.
         rules: what it may hold, and what happens when it is full.
-        dead_letter: takes what is dead; None: that is dropped.
+        make_dead_letter: takes what is dead; None: that is dropped.
         journal: is told of what is kept on disk; None: nothing is.
         keeps_all: all messages are persistent here, whatever their SENDs said.
         has_levels: it has priorities, whatever its rules say: messages were kept so.
@@ -123,7 +123,7 @@ class QueueStore:
         out_count: messages that are un-ACKed or postponed.
         attempts: failed deliveries by number, of messages that came back: few, so not on every message.
         postponed: messages that wait for their time; None where there are none.
-        doomed: what is still to be dropped.
+        purged: what is still to be dropped.
     """
 
     name: str
@@ -131,7 +131,7 @@ class QueueStore:
     work: QueueWork
     rules: QueueRules
     _: KW_ONLY
-    dead_letter: DeadLetter | None = None
+    make_dead_letter: DeadLetter | None = None
     journal: Journal | None = None
     keeps_all: bool = False
     has_levels: InitVar[bool] = False
@@ -144,7 +144,7 @@ class QueueStore:
     out_count: int = 0
     attempts: dict[int, int] = field(default_factory=dict)
     postponed: Postponed | None = None
-    doomed: list[Message] = field(default_factory=list)
+    purged: list[Message] = field(default_factory=list)
     _next_expiry: float | None = None
     # How far a sweep for what has expired has come; None: there is none under way.
     _sweep_at: int | None = None
@@ -173,7 +173,7 @@ class QueueStore:
     @property
     def is_empty(self) -> bool:
         """It holds nothing."""
-        return not (len(self.line) or self.doomed or self.out_count)
+        return not (len(self.line) or self.purged or self.out_count)
 
     @property
     def may_keep(self) -> bool:
@@ -368,7 +368,7 @@ class QueueStore:
     def _lose_oldest(self, now: float) -> None:
         message = self.line.shed()
         if self.rules.when_full is WhenFull.DEAD_LETTER:
-            self.let_die(message, "full", now)
+            self.dead_letter(message, "full", now)
         else:
             self.drop([message], "full")
 
@@ -408,25 +408,25 @@ class QueueStore:
             self.forget(message)
             self.account.drop(message.head, reason)
 
-    def let_die(
+    def dead_letter(
         self, message: Message, reason: str, now: float, nack: Nack = PLAIN_NACK, *, more_attempts: int = 0
     ) -> None:
         """Forget a message and make a dead letter of it. A request that is over by now is dropped: nobody
         waits for its reply."""
         if message.has_expired(now):
             reason = "expired"
-        if self.dead_letter is None or (reason == "expired" and message.is_request):
+        if self.make_dead_letter is None or (reason == "expired" and message.is_request):
             self.drop([message], reason)
             return
         deliveries = self.attempts.get(message.number, 0) + more_attempts
         self.forget(message)
-        self.dead_letter(message, reason, deliveries, nack)
+        self.make_dead_letter(message, reason, deliveries, nack)
 
     def reject(self, messages: Sequence[Message], now: float, nack: Nack) -> None:
         """Make dead letters of un-ACKed messages: their consumer wants nobody to have them."""
         self.out_count -= len(messages)
         for message in messages:
-            self.let_die(message, "rejected", now, nack, more_attempts=1)
+            self.dead_letter(message, "rejected", now, nack, more_attempts=1)
 
     def take_back(
         self, messages: Iterable[Message], now: float, *, counted: bool, nack: Nack = PLAIN_NACK
@@ -442,7 +442,7 @@ class QueueStore:
             self.out_count -= 1
             attempts = self.attempts.get(message.number, 0) + counted
             if max_deliveries is not None and attempts >= max_deliveries:
-                self.let_die(message, "exhausted", now, nack, more_attempts=counted)
+                self.dead_letter(message, "exhausted", now, nack, more_attempts=counted)
                 continue
             self.attempts[message.number] = attempts
             if nack.delay:
@@ -466,46 +466,46 @@ class QueueStore:
 
     def clear(self, reason: str) -> int:
         """Drop and count all that waits. Returns how many that were."""
-        count = self.doom(reason)
-        self.forget_doomed(reason, count)
+        count = self.begin_purge(reason)
+        self.purge_some(reason, count)
         return count
 
-    def doom(self, reason: str) -> int:
-        """Take out all that waits, to be dropped by `forget_doomed`: from now on nobody gets it.
+    def begin_purge(self, reason: str) -> int:
+        """Take out all that waits, to be dropped by `purge_some`: from now on nobody gets it.
 
         What is on disk alone is dropped and counted at once.
 
         Returns:
             How many that were.
         """
-        count = len(self.line) + self._doom_postponed()
+        count = len(self.line) + self._begin_to_purge_postponed()
         for name, paged in self.paging.forget():
             assert self.journal is not None
             self.account.dropped[reason] += paged.count
             self.journal.drop_messages(name, paged.after, paged.up_to)
         for line in self.line.lines:
-            self.doomed.extend(line.front)
+            self.purged.extend(line.front)
             line.front.clear()
         self.line.refresh()
         return count
 
-    def _doom_postponed(self) -> int:
+    def _begin_to_purge_postponed(self) -> int:
         postponed, self.postponed = self.postponed, None
         if postponed is None:
             return 0
-        self.doomed.extend(postponed.apart.values())
+        self.purged.extend(postponed.apart.values())
         self.out_count -= len(postponed.apart)
         if self.journal is not None:
             for number, (_, line) in postponed.due.items():
                 self.journal.drop_postponed(line, number)
         return len(postponed.apart)
 
-    def forget_doomed(self, reason: str, most: int) -> bool:
+    def purge_some(self, reason: str, most: int) -> bool:
         """Drop and count so many of what was taken out. Returns whether some are left."""
-        gone = self.doomed[:most]
-        del self.doomed[:most]
+        gone = self.purged[:most]
+        del self.purged[:most]
         self.drop(gone, reason)
-        return bool(self.doomed)
+        return bool(self.purged)
 
     # --- time ---
 
@@ -538,7 +538,7 @@ class QueueStore:
             for message in kept:
                 self._note_expiry(message)
             for message in expired:
-                self.let_die(message, "expired", now)
+                self.dead_letter(message, "expired", now)
         if self._sweep_at is None and self._next_expiry is None:
             self.work.expiring.pop(self, None)
         self.refill()

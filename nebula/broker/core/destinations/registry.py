@@ -50,6 +50,8 @@ class Queues:
         self._retired_by: dict[str, deque[int]] = {}
         self.get: Callable[[str], Queue | None] = self._by_name.get
         self._now = 0.0
+        # Takes a message that a queue had.
+        self._take_dead = partial(self.make_dead_letter, is_moved=True)
 
     @property
     def by_name(self) -> Mapping[str, Queue]:
@@ -99,9 +101,7 @@ class Queues:
             self.work,
             self._rules(name, is_dead_letter=is_dead_letter),
             # Anybody may send to the broker's own service: nobody's dead letters go for what that rejects.
-            dead_letter=None
-            if is_reserved or is_dead_letter
-            else partial(self.make_dead_letter, is_moved=True),
+            make_dead_letter=None if is_reserved or is_dead_letter else self._take_dead,
             journal=journal,
             keeps_all=name in self._policies.copies,
             # Operators' requests go before what anybody may send there.
@@ -173,7 +173,7 @@ class Queues:
             self._account,
             self.work,
             rules,
-            dead_letter=partial(self.make_dead_letter, was_kept=True, is_moved=True) if is_durable else None,
+            make_dead_letter=partial(self._take_dead, was_kept=True) if is_durable else None,
             journal=journal,
             keeps_all=is_durable,
             payer=owner,

@@ -104,7 +104,7 @@ class Topic:
                 outbox.append((subscription, message, None))
                 session.outbox_bytes += size
                 if session.outbox_bytes >= session.high_water_bytes:
-                    session.choke()
+                    session.throttle()
         if not self.queues:
             return []
         send = Queue.send_once if head.is_once else Queue.send
