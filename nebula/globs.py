@@ -120,7 +120,7 @@ def _groups(pattern: str) -> list[list[str]]:
     while position < len(pattern):
         character = pattern[position]
         if run := _STARS.match(pattern, position):
-            # `*` beside `**` adds nothing to it.
+            # `*` next to `**` adds nothing to it.
             if len(run[0]) > 1:
                 groups.append([""])
             else:

@@ -1,7 +1,8 @@
 """Who may do what: grants, the rights that are implied in every configuration, and what is reserved.
 
-The rules are those of PROTOCOL.md, "Implied rights" (G). `S` there is a service: the part of a name up
-to its first dot. Whoever may publish to `/queue/S` is its caller, whoever may subscribe to it serves it.
+The rules are those of G.rights (docs/reference/rights.md). `S` there is a service: the part of a name up
+to its first dot. A principal that may publish to `/queue/S` is its caller,
+and one that may subscribe to it serves it.
 What depends on the moment is the core's: reply rights, and whether an inbox is fresh and whose it is.
 """
 
@@ -38,7 +39,7 @@ FREE_VERBS: Final = frozenset({"schema.bound", "schema.get", "schema.list"})
 
 _DEAD_LETTER_VERBS: Final = "dlq."
 _QUEUE: Final = "/queue/"
-# Its queue is reserved, so no grant and no open door lets anybody else serve under this name.
+# Its queue is reserved: no grant, and no configuration without grants, lets another principal serve it.
 _BROKERS_SERVICE: Final = "nebula"
 
 # What a service says and its callers hear; an instance's or job's name follows the service's.
@@ -175,14 +176,14 @@ class Rights:
 
     @property
     def may_call_any(self) -> bool:
-        """Whether it may call verbs of the broker itself that not everybody may."""
+        """Whether it may call verbs of the broker itself that need a grant."""
         return self._granted is None or bool(self._granted.call)
 
     @property
     def is_operator(self) -> bool:
         """Whether a grant lets it call verbs of the broker itself, or it is the broker's own responder.
 
-        Without configured rights there are no operators: everybody may call every verb.
+        Without configured rights there are no operators: all principals may call every verb.
         """
         if self.principal == BROKERS_OWN:
             return True
@@ -275,17 +276,17 @@ class AccessPolicy:
         self.epoch = 0
         self._grants = grants
         self._dead_letter_queues = dead_letter_queues
-        # Sessions hold the rights of their principals; what nobody holds is forgotten, so names that
+        # Sessions hold the rights of their principals; what no session holds is forgotten, so names that
         # peers make up cost nothing once they have gone.
         self._rights: WeakValueDictionary[str, Rights] = WeakValueDictionary()
 
     @property
     def is_open(self) -> bool:
-        """No rights are configured, for nobody: only reserved names are refused."""
+        """No rights are configured for any principal: only reserved names are refused."""
         return self._grants is None
 
     def rights_of(self, principal: str) -> Rights:
-        """The one `Rights` of this principal, for as long as somebody holds it."""
+        """The one `Rights` of this principal, for as long as it is referred to."""
         rights = self._rights.get(principal)
         if rights is None:
             granted = _granted_to(principal, self._grants)

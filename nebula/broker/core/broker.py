@@ -1,6 +1,6 @@
 """The broker core: sessions, and every rule that concerns more than one of its parts.
 
-It decides and changes memory; it never writes to anybody, waits, or reads a clock. What it decided lies in
+It decides and changes memory; it never writes to a peer, waits, or reads a clock. What it decided lies in
 the outboxes of the sessions and in the journal, and `take_work` says which of them the shell has to look at.
 Time is an argument. The same inputs (with their times) give the same outputs.
 
@@ -52,7 +52,7 @@ class Work:
     """What the shell has to do after an input.
 
     Attributes:
-        dirty: sessions whose outbox is to be written (or that are to be ended).
+        dirty: sessions whose outbox has to be written, or that have to be ended.
         pages: to be read from the store, and handed in by `take_page`.
         resumed: sessions that were held back and may be read on. True: no room was found, and the policy of
             the destination decides now.
@@ -73,7 +73,7 @@ class Broker:
         incarnation: begins every message-id, so that none comes again after a restart (D.20). No
             space, no colon, no backslash.
         first_number: of the first message; above all that an earlier run has used.
-        access: who may do what; None: everybody everything but what is reserved.
+        access: who may do what; None: all principals may do everything except what is reserved.
         journal: gathers what goes to disk; None: there is no store.
         wall_offset: added to the times that are handed in, it gives wall-clock time (seconds since 1970).
         last_value_prefixes: prefixes of the names of last-value destinations.
@@ -304,7 +304,7 @@ class Broker:
 
         Args:
             lost: the connection broke; without it the peer said DISCONNECT, and its deliveries
-                do not count as attempts (DESIGN 4).
+                do not count as attempts (D.12).
             is_told: RECEIPTs that wait for the store are still sent.
         """
         # What one of its subscriptions gives back must not go to another one that ends too.
@@ -366,7 +366,7 @@ class Broker:
     # --- the store ---
 
     def page_after(self, request: PageRequest, rows: Sequence[StoredMessage]) -> PageRequest | None:
-        """What else is to be read, at once, while `take_page` is called with what was."""
+        """The page to read next, while `take_page` is called with what was."""
         queue = self._reader_of(request)
         return None if queue is None or not rows else queue.store.page_after(request, rows[-1].number)
 
@@ -392,7 +392,7 @@ class Broker:
         """The store has this batch and all before it."""
         self.receipts.committed(batch, now)
 
-    # --- time, and what is to be done ---
+    # --- time and work ---
 
     def resume(self, session: Session, now: float) -> None:
         """The session's outbox was written: queues may dispatch to it again."""
@@ -410,7 +410,7 @@ class Broker:
         self.subscriptions.relieve(self.sessions.values())
 
     def take_work(self, now: float) -> Work:
-        """What is to be done now. Ask after every input, and do all of it."""
+        """What has to be done now. Ask after every input, and do all of it."""
         resumed = self.sends.take_resumed(now) if self.sends.paused else []
         dirty = self._dirty[:]
         self._dirty.clear()

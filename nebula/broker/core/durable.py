@@ -1,4 +1,4 @@
-"""Durable subscriptions, and the sessions that they belong to (PROTOCOL B.2, B.5; D.3, D.19, D.32)."""
+"""Durable subscriptions, and the sessions that they belong to (B.2, B.5, D.3, D.19, D.32)."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class DurableSessions:
             self._record(session)
 
     def expired(self, now: float) -> Iterator[DurableSession]:
-        """Those that were abandoned for too long. They are to be removed."""
+        """Those that were abandoned for too long. The caller removes them."""
         for session in list(self._away.values()):
             assert session.away_since is not None
             if session.away_since + self._limits.session_expiry_seconds > now:

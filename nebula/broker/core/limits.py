@@ -20,7 +20,7 @@ class Limits:
         ValueError: numbers that contradict each other.
     """
 
-    # who has not connected yet gets little; RabbitMQ has the same.
+    # a peer that has not connected yet gets little; RabbitMQ has the same.
     # At it: ERROR and close.
     max_opening_frame_bytes: int = _FRAMES.max_opening_frame_bytes
     # RabbitMQ has 100; ours adds its own to them.
@@ -39,7 +39,7 @@ class Limits:
     # answer; a slow link needs three.
     # At it: ERROR and close; in a handshake, the end; over HTTP, status 408; in an answer, the end.
     connect_timeout: float = 10.0
-    # seconds from a frame's first octet to its last; at 70 KB/s the largest body takes as long.
+    # seconds from a frame's first byte to its last; at 70 KB/s the largest body takes as long.
     # At it: ERROR and close.
     frame_timeout: float = 120.0
     # of silence, then TCP asks whether the peer is still there: not all clients send heart-beats.
@@ -57,8 +57,8 @@ class Limits:
     # At it: close.
     max_http_requests: int = 1_000
     # calls of a listener that wait for their answers, and streams and results that are being read: each of
-    # these as long as it lasts; half of them of one address, and of one principal; beside max_http_requests,
-    # so that slow calls keep no probe out.
+    # these as long as it lasts; half of them of one address, and of one principal; apart from
+    # max_http_requests, so that slow calls keep no probe out.
     # At it: status 503.
     max_http_calls: int = 1_000
     # of a listener's answers that were not read to their end; eight of the largest.
@@ -107,7 +107,7 @@ class Limits:
     # At it: persistent SENDs and last values are `rejected-full`; consumers go on.
     min_free_disk_bytes: int = 256 * 1024 * 1024
     # of messages that the store has still to write: a tenth of a second's work.
-    # At it: who sends more of them, and consumes nothing, is read when it has caught up.
+    # At it: a publisher that consumes nothing is read again when the store has caught up.
     max_commit_backlog_bytes: int = 16 * 1024 * 1024
     # waiting and un-ACKed ones of one queue.
     # At it: the sender waits, or `rejected-full`.
@@ -116,7 +116,7 @@ class Limits:
     # At it: the sender waits, or `rejected-full`.
     max_queue_bytes: int = 8 * 1024 * 1024 * 1024
     # of one queue in memory, counted likewise; persistent messages beyond a window are on disk alone.
-    # At it: the sender waits, or `rejected-full`; and no more is read from disk for who does not ACK.
+    # At it: the sender waits, or `rejected-full`; and no more is read from disk until consumers ACK.
     max_queue_memory_bytes: int = 256 * 1024 * 1024
     # of one queue in memory: some 8,000 small messages, and a page of half as many is read in a few ms.
     # At it: persistent messages beyond it are on disk alone, until it is their turn.

@@ -102,7 +102,7 @@ class Wishes:
     dedup_id: str | None = None
 
     def due(self, now: float) -> float:
-        """When the message is to be put into its queue."""
+        """When the message goes into its queue."""
         return max(now, now + (self.delay or 0.0), self.deliver_at or now)
 
 
@@ -138,9 +138,9 @@ class Head:
             destination, the second the sender.
         sender: the principal of the sender.
         usage: pays for the messages unless something else is said: that of the sender.
-        requires_consumers: refuse the message when nobody listens (D.49).
+        requires_consumers: refuse the message when the queue has no consumer (D.49).
         is_persistent: keep it on disk, where it waits.
-        ephemeral_owner: the session that the value goes with (PROTOCOL G), or None.
+        ephemeral_owner: the session that the value goes with (G.ephemeral), or None.
         is_quiet: a RECEIPT comes only if the verdict is not that it is accepted.
         is_moved: its former row on disk is dropped at the same time, so that it takes no more room there.
         time_to_live: of a request: seconds from arrival, after which it is dropped. None: it is no
@@ -155,7 +155,7 @@ class Head:
         reply_to: where the reply to these requests goes, or None.
         is_response: they have `neb-response:true`.
         addresses: where the messages ask others to send something. Each has a flag: true for notices of a
-            job, false for replies or credit. Mostly there are none.
+            job, false for replies or credit. Mostly it is empty.
         origin: for requests, the `Session.origin` of their sender; None if it is no longer known.
         is_stream: they ask for a stream, or are parts of one that goes on.
         deletes_explicitly: the SEND had a `content-length`, so that an empty body deletes under any

@@ -52,7 +52,7 @@ class _Glob(Generic[T]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Match(Generic[T]):
-    """The patterns that one destination matches, and those that reach anybody, as far as is known."""
+    """The patterns that one destination matches, and those that reach a subscriber, as far as is known."""
 
     version: int = -1
     everything: list[T] = field(default_factory=list)
@@ -69,10 +69,10 @@ class PatternTable(Generic[T]):
 
     A lookup costs a dictionary access, however many patterns and destinations there are, once a
     destination is warm. A new glob is tried on a destination when that is looked up next, and
-    then only that glob; so neither subscribing nor leaving touches what nobody sends to.
+    then only that glob; so neither subscribing nor leaving touches destinations without messages.
 
     Args:
-        reaches: whether anybody at a thing may receive what is sent to a destination; for `reached`.
+        reaches: whether a subscriber at a thing may receive what is sent to a destination; for `reached`.
     """
 
     def __init__(self, reaches: Callable[[T, str], bool] | None = None) -> None:
@@ -159,7 +159,7 @@ class PatternTable(Generic[T]):
         return match.everything
 
     def reached(self, destination: str) -> Sequence[T]:
-        """As `matching`, without what reaches nobody.
+        """As `matching`, without what reaches no subscriber.
 
         It is remembered too: what people subscribe to who may receive nothing of it must not cost each SEND.
         """

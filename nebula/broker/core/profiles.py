@@ -1,6 +1,7 @@
 """The two profiles: everything in which plain STOMP and MaXaM differ, as one frozen row each.
 
-A profile belongs to a listener (PROTOCOL D). No other code compares profiles; it asks for a field.
+A profile belongs to a listener (docs/reference/profiles.md). Other code compares no profiles, it asks for a
+field.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ class Profile:
             `message-id` is un-ACKed on only one subscription.
         ignores_silently: what is not permitted, SEND apart, gets no RECEIPT at all (D.5).
         names_twice: a RECEIPT of SEND has its verdict as `content-disposition` too (D.4).
-        annotates: the broker adds headers of its own that nobody asked for: `durable` on RECEIPTs,
-            `sender` on what is no queue's (PROTOCOL G, "std").
+        annotates: the broker adds headers of its own without being asked: `durable` on RECEIPTs,
+            `sender` on what is no queue's (G.sender).
         names_server: CONNECTED says what we are.
         bare_names_are_queues: a destination without a known prefix is a queue; otherwise a SEND to
             it is invalid (D.10).
-        flags_in_any_case: `true` and `false` of our own headers are read in any case (PROTOCOL G).
+        flags_in_any_case: `true` and `false` of our own headers are read in any case (G.forms).
         needs_explicit_length: only an explicit `content-length:0` deletes a value (D.28).
         false_removes: UNSUBSCRIBE with `durable:false` removes and anything else pauses: the
             table's reading, in place of the text's (D.3).

@@ -75,9 +75,9 @@ class Receipts:
             # last that any of them can wait for.
             self._hold(session, receipt, told or self._journal.batch)  # type: ignore[arg-type]
 
-    def say_last(self, session: Session, octets: bytes) -> None:
+    def say_last(self, session: Session, data: bytes) -> None:
         """Send an ERROR after the RECEIPTs that wait. There is one at least."""
-        self._hold(session, octets, session.held[-1][0])
+        self._hold(session, data, session.held[-1][0])
 
     def begin_after(self, subscription: Subscription) -> None:
         """Hold back the first values of a subscription until its RECEIPT was sent (D.43)."""
@@ -86,9 +86,9 @@ class Receipts:
             subscription.feed.is_held = True
             held.append((held[-1][0], subscription))
 
-    def _hold(self, session: Session, octets: bytes, batch: Batch) -> None:
-        session.held.append((batch, octets))
-        session.held_bytes += len(octets)
+    def _hold(self, session: Session, data: bytes, batch: Batch) -> None:
+        session.held.append((batch, data))
+        session.held_bytes += len(data)
         if session.held_bytes > session.max_outbox_bytes:
             session.mark_too_slow()
         self.waiting[session] = None

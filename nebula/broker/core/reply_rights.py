@@ -1,4 +1,4 @@
-"""Reply rights: a connection that received a request may reply to it, once, without a grant (DESIGN 4)."""
+"""Reply rights: the receiver of a request may reply to it once, without a grant (G.reply-right)."""
 
 from __future__ import annotations
 

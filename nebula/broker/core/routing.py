@@ -1,7 +1,7 @@
 """Routing: all destinations of a broker, and the way of an accepted message to them.
 
 A message goes to its destination at once, or when it is due (`delay`, `deliver-at`), or nowhere because its
-time is over. A copy of it may go to a queue of its own, for a recorder. Whoever calls `put` has judged the
+time is over. A copy of it may go to a queue of its own, for a recorder. The caller of `put` has judged the
 message; the only question left is whether there is room.
 """
 
@@ -89,7 +89,7 @@ class Routing:
     def _put_with_copy(self, message: Message, copy: Message, now: float) -> Queue | None:
         copies = self.queues.ensure(copy.head.destination, copy.head.usage)
         # Those of a transaction were judged together.
-        if message.head.transaction is None and not copies.store.could_accept(copy, beside=message):
+        if message.head.transaction is None and not copies.store.could_accept(copy, other=message):
             return copies
         full = self._put_when_due(message, now)
         if full is not None:
@@ -137,7 +137,7 @@ class Routing:
             self.queues.make_dead_letter(message, "expired", is_moved=is_moved)
 
     def _copy_of(self, message: Message, now: float) -> Message | None:
-        """What a recorder gets of it (PROTOCOL G, "Copies")."""
+        """What a recorder gets of it (G.copies)."""
         head = message.head
         if head.copy_to is None or head.copy_to == head.destination:
             return None

@@ -202,7 +202,7 @@ class Sends:
             elif until <= now:
                 # If it has waited before, there was room meanwhile, and others took it.
                 if not is_again:
-                    # Its consumers took too long: nobody waits for them again until they make progress.
+                    # Its consumers took too long: no publisher waits for them again until they make progress.
                     queue.is_stalled = True
                     # Nor does this principal wait for memory, if that is the reason; see `advance`.
                     if self._account.is_nearly_full(session.usage):
@@ -318,10 +318,10 @@ class Sends:
         return True
 
     def _may_name(self, session: Session, head: Head) -> bool:
-        """Whether its sender may have others send to the addresses that it names (PROTOCOL G).
+        """Whether its sender may have others send to the addresses that it names (G.reply-address).
 
         They send by their own rights, which the sender must not borrow. An inbox belongs to its connection,
-        even if everybody may send everywhere else.
+        even if all principals may send everywhere else.
         """
         rights = session.rights
         for name, is_notify in head.addresses:
@@ -343,7 +343,7 @@ class Sends:
         return True
 
     def _judge_own(self, session: Session, head: Head, body: bytes, queue: Queue, now: float) -> Verdict:
-        """A request of the broker itself: everybody may send one, so nobody may have too many waiting."""
+        """A request of the broker itself: all principals may send one, so each may have few waiting."""
         if head.transaction is not None or (head.wishes is not None and head.wishes.due(now) > now):
             return Verdict.INVALID  # many could come there at once, past what is looked at here
         line, asked, limits = queue.store.line.lines[head.priority], session.own_requests, self._limits
@@ -368,7 +368,7 @@ class Sends:
         topic = self._routing.values.topics.get(head.destination)
         more = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
         if topic is None:
-            # Also a deletion of nothing is kept, while somebody slow has to be told of it.
+            # Also a deletion of nothing is kept, while a slow feed has to send it.
             has_place = self._account.has_room(Resource.DESTINATIONS, session.usage)
             has_room = has_place and self._account.has_room_for(more, session.usage)
         else:
@@ -383,7 +383,7 @@ class Sends:
         """The right by which it may be sent as the reply to a request that was received; None: it may not.
 
         The requester has to be able to receive it there, and never on last-value destinations, whose value
-        would be replaced (DESIGN 4).
+        would be replaced (G.reply-right).
         """
         if head.kind.holds_value:
             return None
@@ -408,7 +408,7 @@ class Sends:
         usage = queue.store.payer or session.usage
         is_memory_full = not self._account.has_room_for(size_bytes, usage)
         self._queues.forget_if_idle(queue, now)
-        # Who consumes is never held back: its ACKs come by the same stream (DESIGN 4).
+        # A consumer is never held back: its ACKs come by the same stream.
         may_wait = (
             may_wait and not (session.subscriptions or session.parted) and queue.store.could_hold(size_bytes)
         )

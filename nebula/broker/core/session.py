@@ -2,7 +2,7 @@
 
 A subscription belongs to one session, and puts what it is given straight into the session's outbox. How
 much that is has two bounds: the subscription's credit (un-ACKed messages up to its `prefetch`), and the
-session's high-water mark. At the mark the session is choked: nothing is dispatched to it until the shell
+session's high-water mark. At the mark the session is throttled: nothing is dispatched to it until the shell
 has written its outbox. A peer that is far above the mark all the same reads too slowly, and is ended.
 """
 
@@ -246,7 +246,7 @@ class Session:
         waited_until: the deadline of the SEND with which it was last held back.
         is_throttled: queues may not dispatch to it until its outbox has been written.
         ending: why the broker ends it, or None.
-        dirty: the broker's list of sessions whose outbox is not empty, or that are to be ended.
+        dirty: the broker's list of sessions whose outbox is not empty, or that have to be ended.
         connection: for the shell, which writes the outbox; the core does not look at it.
     """
 
@@ -301,7 +301,7 @@ class Session:
 
     @property
     def is_ahead_of_store(self) -> bool:
-        """Whether too much of it waits for the store to read it further (DESIGN 4).
+        """Whether too much of it waits for the store to read it further.
 
         A consumer is always read: its ACKs come by the same stream.
         """
@@ -314,26 +314,26 @@ class Session:
             self.mark_too_slow()
 
     def mark_too_slow(self) -> None:
-        """Let the shell know that this peer is to be ended. Idempotent."""
+        """Let the shell know that this peer has to be ended. Idempotent."""
         self.end("too slow: more waits for you than may wait")
 
     def end(self, reason: str) -> None:
-        """Let the shell know that this peer is to be ended, and why. The first reason counts."""
+        """Let the shell know that this peer has to be ended, and why. The first reason counts."""
         if self.ending is None:
             self.ending = reason
             self.dirty.append(self)
 
-    def say(self, octets: bytes) -> None:
+    def say(self, data: bytes) -> None:
         """Put a frame of the protocol's own behind the deliveries so far."""
         if not self.outbox:
             self.dirty.append(self)
-        self.outbox.append(octets)
-        self.outbox_bytes += len(octets)
+        self.outbox.append(data)
+        self.outbox_bytes += len(data)
         if self.outbox_bytes > self.max_outbox_bytes:
             self.mark_too_slow()
 
     def take_outbox(self) -> list[Delivery | bytes]:
-        """Empty the outbox. The session stays choked until `Broker.resume` is told."""
+        """Empty the outbox. The session stays throttled until `Broker.resume` is told."""
         outbox, self.outbox = self.outbox, []
         self.outbox_bytes = 0
         return outbox

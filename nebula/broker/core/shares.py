@@ -3,7 +3,7 @@
 Every bound of the whole broker is a `Pool`, and what one principal uses of all pools is its `Usage`. A
 principal with the fraction `f` may use at most `f / (1 - f)` times what is still free. So a principal that is
 alone gets the fraction `f` of a pool, several that press it get equal parts, and a part always stays free for
-whoever comes next. (Switches divide their packet buffers this way: Choudhury and Hahne, "Dynamic queue length
+the next principal. (Switches divide their packet buffers this way: Choudhury and Hahne, "Dynamic queue length
 thresholds in a shared memory packet switch", 1996.)
 
 A part of each pool is reserved for operators, so that they can look and intervene when everything else is
@@ -115,7 +115,7 @@ class Pool:
     Attributes:
         limit: how much there is.
         reserved: of it, for operators alone.
-        used: by everybody together.
+        used: by all principals together.
     """
 
     resource: Resource
@@ -182,7 +182,7 @@ class Usages:
         return list(self._by_name.values())
 
     def lowest(self, resource: Resource, limit: int) -> int:
-        """Up to this much in total, nobody can have exceeded a share."""
+        """Up to this much in total, no principal can have exceeded a share."""
         shares = (self._usual, *(share for _, share in self._shares))
         return min(min(int(share.fraction * limit), share.most.get(resource, limit)) for share in shares)
 

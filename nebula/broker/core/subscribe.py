@@ -91,7 +91,7 @@ class Subscriptions:
         """Make a subscription; `attach` it to its destination when its RECEIPT was said (D.43).
 
         Raises:
-            Refused: it cannot be had; the connection is to be closed with an ERROR.
+            Refused: it cannot be had; the connection is closed with an ERROR.
         """
         self._need(Resource.SUBSCRIPTIONS, session, "too-many-subscriptions", "subscriptions")
         self._need_memory(session)
@@ -198,7 +198,7 @@ class Subscriptions:
         return found is not None and found[1].pattern == request.destination
 
     def remove_paused(self, session: Session, id: str) -> bool:  # noqa: A002
-        """Remove a durable subscription that is not served at present; False: there is none."""
+        """Remove a durable subscription that is not served at present; False: it does not exist."""
         found = self._find_durable(session, id)
         if found is not None:
             self.remove(*found)
@@ -235,7 +235,7 @@ class Subscriptions:
     def relieve(self, sessions: Collection[Session]) -> None:
         """End subscriptions whose pending values have a principal exceed its share of the memory.
 
-        Such values cannot be refused when they are published, as somebody else publishes them. The largest
+        Such values cannot be refused when they are published, as others publish them. The largest
         holder is ended first: a connection that is too slow, or a durable subscription that is away.
         """
         if self._account.stored_bytes < self._account.watermark_bytes:
@@ -421,7 +421,7 @@ class Subscriptions:
         durable.ack_mode = request.ack_mode
         durable.prefetch = prefetch
         if request.eager:
-            durable.since = 0  # what of the snapshot a crash leaves untold is to be told too
+            durable.since = 0  # after a crash the rest of the snapshot is sent too
         self.durable_sessions.add(holder, durable)
         return durable
 

@@ -114,7 +114,7 @@ class DuplicateRow(NamedTuple):
     """A `dedup-id` that was used at a destination.
 
     Attributes:
-        principal: who sent it; empty in rows of an older store, which apply to everybody.
+        principal: who sent it; empty in rows of an older store, which apply to all principals.
         until: when it may be used again.
     """
 
@@ -126,7 +126,7 @@ class DuplicateRow(NamedTuple):
 
 class ValueRow(NamedTuple):
     """The present value of a last-value destination. An empty body is a tombstone, which is kept until every
-    durable subscription that is away has been told of it."""
+    durable subscription that is away has received it."""
 
     destination: str
     number: int

@@ -1,7 +1,7 @@
-"""From deliveries and verdicts to octets, as cheaply as it can be done.
+"""Encoding of deliveries and verdicts as bytes, at the least cost.
 
 A MESSAGE is written as what belongs to the delivery (subscription, id, attempts), then what all
-receivers of one version have in common. The first part is put together from octets that were
+receivers of one version have in common. The first part is put together from bytes that were
 made when the subscription began; of the second, the header block is made once for all messages
 of a head, and for a message with many receivers the whole of it once.
 """
@@ -29,7 +29,7 @@ _SNAPSHOT_END = b"\n%b:end" % headers.SNAPSHOT.encode()
 _KEYS: Final[dict[tuple[Dialect, bool], tuple[object, object]]] = {}
 
 Label = tuple[bytes, bytes]
-"""The octets of a subscription's MESSAGEs before the number of the message, and those between it
+"""The bytes of a subscription's MESSAGEs before the number of the message, and those between it
 and the second number in `ack` (empty where there is no `ack`)."""
 
 
@@ -38,9 +38,9 @@ _MAX_MESSAGE_CHARACTERS = 200
 
 
 def to_client(frame: Frame, dialect: Dialect) -> bytes:
-    """The octets of a frame of ours, and a line end, as all frames of ours end.
+    """The bytes of one of our frames, with the line end after each of them.
 
-    STOMP allows it, and other brokers send it: php-stomp drops the octet after a RECEIPT's NUL whatever
+    STOMP allows it, and other brokers send it: php-stomp drops the byte after a RECEIPT's NUL whatever
     it is, and takes no further frame after a body unless a line end comes between.
     """
     return serialize(frame, dialect) + b"\n"
@@ -161,9 +161,9 @@ class Encoder:
         return self._dialect.header_block(pairs) + b"\n\0\n"
 
     def outbox(self, outbox: Sequence[Delivery | bytes], now: float) -> list[bytes]:
-        """The octets of all that a session was told, in order: one piece, but large bodies apart.
+        """The bytes of a session's outbox, in order: one piece, but large bodies apart.
 
-        A large body is the message's own, not a copy: so it costs its octets once, however many receive it.
+        A large body is the message's own, not a copy: so it takes memory once, however many receive it.
         """
         key = self._key
         large_bytes = LARGE_BODY_BYTES
@@ -240,7 +240,7 @@ class Encoder:
     def _block(self, message: Message) -> bytes:
         passed_on = message.head.headers
         if not self._profile.annotates and not message.head.kind.holds_messages:
-            # PROTOCOL G: `sender` is told unasked in the profile standard only, save on queues.
+            # G.sender: in `maxam` it is written on queues only.
             passed_on = tuple(pair for pair in passed_on if pair[0] != headers.SENDER)
         return b"\n" + self._dialect.header_block(passed_on)
 

@@ -42,7 +42,7 @@ from nebula.stomp.frames import Frame, Headers
 
 _ACCEPTED: Final = Verdict.ACCEPTED  # looked up once
 
-# One frame that is as much work as so many is followed by a rest.
+# A frame with more work than this is followed by a rest.
 _MUCH: Final = 100
 
 
@@ -93,7 +93,7 @@ class Handlers:
     # CONNECT, STOMP
 
     def connect(self, frame: Frame, now: float) -> Then | None:  # noqa: ARG002
-        """CONNECT or STOMP. Without `Then.ADMIT` somebody has to judge the `credentials`."""
+        """CONNECT or STOMP. Without `Then.ADMIT` the caller judges the `credentials`."""
         profile = self._session.profile
         # An ERROR from here on is in the version that both know.
         self.dialect = agree_on_version(frame, profile)
@@ -132,7 +132,7 @@ class Handlers:
         """After a `REST`: go on with the frame before it; True: rest once more.
 
         Raises:
-            Refused: it cannot be finished; the connection is to be closed with an ERROR.
+            Refused: it cannot be finished; the connection is closed with an ERROR.
         """
         subscription = self._unfinished
         if subscription is None or subscription.feed is None:
@@ -183,7 +183,7 @@ class Handlers:
                 if frame.receipt is None:
                     self._note_unheard(verdict, plan.destination)
                     if verdict is Verdict.FULL:
-                        # Its sender would not hear of it (DESIGN 4).
+                        # Its sender would not learn of it (G.dead-letter).
                         self._broker.sends.dead_letter(plan, frame.body, exchange, now)
         elif "transaction" in fields:
             return self._hold_send(frame, plan, now)
@@ -310,7 +310,7 @@ class Handlers:
     def _target(
         self, frame: Frame, subscription_id: str | None, message_id: str
     ) -> tuple[Subscription, int] | None:
-        """The subscription and number that an ACK or NACK names; None when there is none such."""
+        """The subscription and number that an ACK or NACK names; None: it is unknown."""
         number = self.encoder.message_number(message_id)
         if number is None:
             return None

@@ -41,7 +41,7 @@ ADMITTED: Final = "admitted"
 """It is known who the peer is."""
 
 ENDED: Final = "ended"
-"""A fault, the end of the bytes, or a reason of ours: an ERROR if the peer can still read it."""
+"""A fault, the end of the bytes, or the broker's own reason: an ERROR if the peer can still read it."""
 
 DESTINATION = Need("destination")
 TRANSACTION = Need("transaction")

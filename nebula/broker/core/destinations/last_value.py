@@ -1,13 +1,13 @@
-"""Last-value destinations: one value each; a subscriber is told of the present one (PROTOCOL B.5).
+"""Last-value destinations: one value each, of which a subscriber receives the latest (B.5).
 
-How to think about it. Nobody is sent messages: a subscription has destinations that it has still
-to be told of, and is told of the value that each has when its turn comes. So a slow subscriber
-costs memory for destinations, never for values, and always ends with the last one.
+How to think about it. A subscription has a line of destinations that changed, not of messages. When
+a destination's turn comes, its present value is sent. So a slow subscriber costs memory for destinations,
+never for values, and always receives the last one.
 
 Invariants, checked after each step of the tests:
 
 - a feed has at most one message of a destination in flight;
-- nothing waits that a connected feed is to be told of, while its session has credit and reads;
+- nothing waits for a connected feed while its session has credit and reads;
 - a destination without a value is kept only while a feed has to do with it.
 """
 
@@ -28,7 +28,7 @@ from nebula.headers import RESERVED_VALUE_PREFIX
 
 
 class LastValues:
-    """All last-value destinations, and who is told of which.
+    """All last-value destinations, and the feeds of their subscriptions.
 
     Args:
         context: what all parts of the core share.
@@ -48,7 +48,7 @@ class LastValues:
         self._by_key: dict[str, str] = {}
         self._table: PatternTable[list[ValueFeed]] = PatternTable(self._reaches)
         self.forget_reached = self._table.forget_reached
-        # Whose values are kept encoded, as many are being told of them.
+        # Destinations whose values are kept encoded, as several feeds send them.
         self._shared: set[LastValueTopic] = set()
         self._snapshots = Snapshots(account, self._topics, self._may)
         # Feeds without a subscription that still hold entries. It is memory alone, and is let go in portions.
@@ -58,13 +58,13 @@ class LastValues:
 
     @property
     def topics(self) -> Mapping[str, LastValueTopic]:
-        """By destination; those without a value too that somebody has still to be told of."""
+        """By destination. A deleted one stays while a feed has still to send the deletion."""
         return self._topics
 
     # --- values ---
 
     def send(self, message: Message, now: float) -> Verdict:  # noqa: ARG002
-        """Replace the value of a destination, or delete it, and let everybody know. Always ACCEPTED."""
+        """Replace the value of a destination, or delete it, and let all feeds know. Always ACCEPTED."""
         head, body = message.head, message.body
         if self._key_of is not None:
             self._claim_key(self._key_of(head.destination), head)
@@ -91,7 +91,7 @@ class LastValues:
         topic.value = message
         topic.is_live = not deletes
         self.account.hold(message.size_bytes, message.head.usage)
-        topic.users += 1  # ours, until everybody has been told
+        topic.users += 1  # ours, until all feeds know
         is_owed, is_judged = False, self._is_judged(destination)
         groups = self._table.reached(destination) if is_judged else self._table.matching(destination)
         if sum(map(len, groups)) > 1:
@@ -128,7 +128,7 @@ class LastValues:
             self._by_key[self._key_of(destination)] = destination
 
     def sweep(self) -> None:
-        """After `restore` and `owe`: forget the deletions that nobody has to be told of."""
+        """After `restore` and `owe`: forget the deletions that no feed has to send."""
         for topic in list(self._topics.values()):
             self._forget_if_idle(topic)
 
@@ -141,7 +141,7 @@ class LastValues:
             self._departed.popleft()
 
     def _let_go_some(self, feed: ValueFeed) -> bool:
-        """Let go a portion of what a feed holds that nobody is fed by. Whether it holds more."""
+        """Let go a portion of what a feed without a subscription holds. Whether it holds more."""
         for topic in feed.let_go_some(SNAPSHOT_DESTINATIONS_AT_ONCE):
             self._forget_if_idle(topic)
         return feed.holds_any
@@ -225,7 +225,7 @@ class LastValues:
         return (feed.owner for feed in self._table.get(pattern) or ())
 
     def remove(self, feed: ValueFeed) -> None:
-        """Forget a feed that nobody is fed by."""
+        """Forget a feed without a subscription."""
         feeds = self._table.get(feed.pattern)
         assert feeds is not None
         feeds.remove(feed)
@@ -245,12 +245,12 @@ class LastValues:
         return len(dropped)
 
     def take_snapshot(self, feed: ValueFeed, *, tells_end: bool) -> None:
-        """Have `feed` told of all that is live and permitted now (`eager`; PROTOCOL G, "Snapshot").
+        """Have `feed` send all that is live and permitted now (`eager`; G.snapshot).
 
-        Where there is much to look at, it `is_walking` after this, and `walk_on` is to be called.
+        Where there is much to look at, it `is_walking` after this: call `walk_on`.
 
         Raises:
-            Refused: the broker has no room for so much to be told.
+            Refused: the broker has no room for the snapshot.
         """
         self._snapshots.begin(feed, tells_end=tells_end)
         self._snapshots.walk_on(feed)
@@ -310,7 +310,7 @@ class LastValues:
         return False
 
     def drain(self, subscription: Subscription) -> bool:  # noqa: ARG002
-        """A value that was not ACKed is told anew to whoever subscribes again: none stays."""
+        """Nothing stays: a value that was not ACKed is sent again to the next subscription."""
         return False
 
     def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:  # noqa: ARG002
@@ -335,7 +335,7 @@ class LastValues:
         self._pump(subscription.session)
 
     def _reaches(self, feeds: Sequence[ValueFeed], destination: str) -> bool:
-        """Whether one of these may be told of a destination, or knows of it from when it might."""
+        """Whether one of these may receive from a destination, or holds it from when it might."""
         topic = self._topics.get(destination)
         for feed in feeds:  # of very many a generator takes three times as long
             if feed.rights.may_receive(destination) or (topic is not None and feed.knows(topic)):
@@ -353,8 +353,8 @@ class LastValues:
         """`topic` has changed. Now if nothing is before it, otherwise when its turn comes."""
         subscription = feed.subscription
         if subscription is None:
-            # What comes and goes with a publisher is not kept for who is away, save that it put an
-            # end to what they know of (PROTOCOL G, "Ephemeral").
+            # An ephemeral value is not kept for a subscription that is away, unless it ended a value that the
+            # subscription knows (G.ephemeral).
             is_unknown = not topic.is_live and topic.first_number > feed.seen_number
             if was_ordinary or not (is_unknown or topic.owner is not None):
                 feed.notify(topic)
@@ -430,9 +430,9 @@ class LastValues:
             self._mark_end(feed)
 
     def _mark_end(self, feed: ValueFeed) -> None:
-        """PROTOCOL G, "Snapshot": no value can tell of its end, so that an empty message does."""
+        """G.snapshot: no value is left to mark its end, so an empty message does."""
         feed.snapshot = None
         head = Head(LAST_VALUE_KIND, feed.pattern, "", ())
-        head.headers = (("destination", feed.pattern),)  # nobody sent it
+        head.headers = (("destination", feed.pattern),)  # it has no sender
         feed.marker = LastValueTopic(feed.pattern, Message(head, b"", self.next_number(), 0.0))
         feed.notify(feed.marker)

@@ -122,7 +122,7 @@ class Paging:
         return gone
 
     def wanted_pages(self, asker: object, *, is_scarce: bool) -> Iterator[PageRequest]:
-        """The pages that are to be read now, and are not on their way."""
+        """The pages that are wanted now, and are not on their way."""
         window_bytes = self.small_window_bytes if is_scarce else self.window_bytes
         for line in self.lines:
             paged = line.paged
@@ -135,7 +135,7 @@ class Paging:
                 yield paged.asked
 
     def page_after(self, request: PageRequest, last: int) -> PageRequest | None:
-        """The page behind one that was just read, up to `last`, if somebody waits for both; else None."""
+        """The page behind one that was just read, up to `last`, if a consumer waits for both; else None."""
         line = self._line(request.line)
         paged = line.paged
         if paged is None or paged.asked is not request or line.front or last >= paged.up_to:
@@ -202,7 +202,7 @@ class Paging:
             payer.disk_bytes += message.disk_bytes
 
     def settle(self) -> None:
-        """Find out whether the queue is still deep. If not, nobody pays for rows on disk alone any more."""
+        """Find out whether the queue is still deep. If not, no row on disk alone is paid for any more."""
         self._find_depth()
         if not self.is_deep:
             # Something may be left: not all payers of an earlier run's messages are known.

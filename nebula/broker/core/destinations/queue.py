@@ -82,7 +82,7 @@ class Queue:
 
     @property
     def is_idle(self) -> bool:
-        """It may be forgotten: nobody is subscribed, and nothing waits (or is to go with the last)."""
+        """It may be forgotten: without a subscription, and empty (or made to go with the last one)."""
         return not (self.subscriptions or self.drained) and (self.auto_delete or self.store.is_empty)
 
     @property
@@ -191,7 +191,7 @@ class Queue:
         self.store.work.postponed[self] = None
 
     def put_back_due(self, now: float, most: int) -> int:
-        """Go on with at most so many postponed messages that are due. Returns how many."""
+        """Go on with at most `most` postponed messages that are due. Returns how many."""
         count = self.store.put_back_due(now, most)
         if count:
             self._pump(now)
@@ -363,7 +363,7 @@ class Queue:
     def _dispatch(self, consumer: Subscription, message: Message, attempts: int | None, now: float) -> None:
         """Deliver to the first of the ready, and put the next one in its place.
 
-        What is to be ACKed is held already, and what is not is held no more.
+        A message that needs an ACK is held already, and any other is no longer held.
         """
         ready = self._ready
         if message.head.reply_to is not None:

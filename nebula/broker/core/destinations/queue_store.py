@@ -11,7 +11,7 @@ Invariants, checked after each step of the tests:
 
 - `stored_bytes` is the sum over the messages in memory, wherever they are;
 - each message in memory is charged to one payer: the queue's, or else its sender;
-- the journal was told of exactly those messages that are kept on disk.
+- the journal has exactly those messages that are kept on disk.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import KeptLine, PageRequest
 
 DeadLetter: TypeAlias = Callable[[Message, str, int, Nack], None]
-"""Takes a message that nobody consumed: why, how often delivered, and the last NACK."""
+"""Takes a message that was not consumed: why, how often delivered, and the last NACK."""
 
 
 class Waiting(Protocol):
@@ -113,7 +113,7 @@ class QueueStore:
         work: where the store says that it has something to do.
         rules: what it may hold, and what happens when it is full.
         make_dead_letter: takes what is dead; None: that is dropped.
-        journal: is told of what is kept on disk; None: nothing is.
+        journal: gets what is kept on disk; None: nothing is.
         keeps_all: all messages are persistent here, whatever their SENDs said.
         has_levels: it has priorities, whatever its rules say: messages were kept so.
         payer: who pays for all messages here; None: each sender pays for its own.
@@ -122,7 +122,7 @@ class QueueStore:
         stored_bytes: what its messages in memory count for.
         out_count: messages that are un-ACKed or postponed.
         attempts: failed deliveries by number, of messages that came back: few, so not on every message.
-        postponed: messages that wait for their time; None where there are none.
+        postponed: messages that wait for their time; None: no message does.
         purged: what is still to be dropped.
     """
 
@@ -146,7 +146,7 @@ class QueueStore:
     postponed: Postponed | None = None
     purged: list[Message] = field(default_factory=list)
     _next_expiry: float | None = None
-    # How far a sweep for what has expired has come; None: there is none under way.
+    # How far a sweep for what has expired has come; None: no sweep is under way.
     _sweep_at: int | None = None
 
     def __post_init__(self, has_levels: bool) -> None:
@@ -258,7 +258,7 @@ class QueueStore:
         return message.head.is_moved and (account.is_disk_low or payer is not account.dead)
 
     def could_take(self, messages: int, size_bytes: int) -> bool:
-        """Whether so many more would find room, or make some."""
+        """Whether this many more would find room, or make some."""
         more_bytes = size_bytes + self.stored_bytes - self.rules.max_memory_bytes
         over_bytes = size_bytes + self.stored_bytes + self.paging.paged_bytes - self.max_bytes
         over = messages + self.depth - self.max_messages
@@ -278,13 +278,13 @@ class QueueStore:
                 return True
         return False
 
-    def could_accept(self, message: Message, beside: Message) -> bool:
-        """Whether `message` would find room here when `beside` has taken some elsewhere."""
+    def could_accept(self, message: Message, other: Message) -> bool:
+        """Whether `message` would find room here when `other` has taken some elsewhere."""
         return (
             self.could_take(1, message.size_bytes)
             and self.could_hold(message.size_bytes)
             and self.could_keep(message)
-            and self.account.has_room_for(message.size_bytes + beside.size_bytes, message.head.usage)
+            and self.account.has_room_for(message.size_bytes + other.size_bytes, message.head.usage)
         )
 
     def is_ready_for(self, size_bytes: int, sender: Usage) -> bool:
@@ -411,8 +411,8 @@ class QueueStore:
     def dead_letter(
         self, message: Message, reason: str, now: float, nack: Nack = PLAIN_NACK, *, more_attempts: int = 0
     ) -> None:
-        """Forget a message and make a dead letter of it. A request that is over by now is dropped: nobody
-        waits for its reply."""
+        """Forget a message and make a dead letter of it. A request that is over by now is dropped: its
+        caller no longer waits."""
         if message.has_expired(now):
             reason = "expired"
         if self.make_dead_letter is None or (reason == "expired" and message.is_request):
@@ -423,7 +423,7 @@ class QueueStore:
         self.make_dead_letter(message, reason, deliveries, nack)
 
     def reject(self, messages: Sequence[Message], now: float, nack: Nack) -> None:
-        """Make dead letters of un-ACKed messages: their consumer wants nobody to have them."""
+        """Make dead letters of un-ACKed messages: their consumer rejected them."""
         self.out_count -= len(messages)
         for message in messages:
             self.dead_letter(message, "rejected", now, nack, more_attempts=1)
@@ -456,7 +456,7 @@ class QueueStore:
             self.line.put_back(returned)
 
     def withdraw(self, messages: Collection[Message]) -> None:
-        """Forget these, uncounted: they wait in memory, and somebody else has them from now on."""
+        """Forget these, uncounted: they wait in memory, and another holder has them from now on."""
         gone = {message.number for message in messages}
         # Of a hundred thousand some hundreds go at a time: the others must not be looked at each time.
         for message in [each for line in self.line.lines for each in line.take_out(gone)] if gone else []:
@@ -471,7 +471,7 @@ class QueueStore:
         return count
 
     def begin_purge(self, reason: str) -> int:
-        """Take out all that waits, to be dropped by `purge_some`: from now on nobody gets it.
+        """Take out all that waits, to be dropped by `purge_some`: from now on no consumer gets it.
 
         What is on disk alone is dropped and counted at once.
 
@@ -501,7 +501,7 @@ class QueueStore:
         return len(postponed.apart)
 
     def purge_some(self, reason: str, most: int) -> bool:
-        """Drop and count so many of what was taken out. Returns whether some are left."""
+        """Drop and count at most `most` of what was taken out. Returns whether some are left."""
         gone = self.purged[:most]
         del self.purged[:most]
         self.drop(gone, reason)
@@ -555,7 +555,7 @@ class QueueStore:
         self._postponements().due[number] = due, line
 
     def _postpone(self, message: Message, due: float) -> None:
-        """Put a message apart. It still counts as out, though nobody has it."""
+        """Put a message apart. It still counts as out, though no consumer has it."""
         self.out_count += 1
         line, postponed = self.line.name_of(message), self._postponements()
         # A dead letter or a drop has its time too.
@@ -651,7 +651,7 @@ class QueueStore:
 
     def page_after(self, request: PageRequest, last: int) -> PageRequest | None:
         """Ask for the page behind one that was just read, before it is put here; see `Paging.page_after`."""
-        # Where nobody takes them as they come, two might be too much for the memory.
+        # Where no consumer takes them as they come, two might be too much for the memory.
         return None if self.out_count or self._is_scarce else self.paging.page_after(request, last)
 
     def take_page(self, request: PageRequest, page: Sequence[tuple[Message, int]], now: float) -> None:

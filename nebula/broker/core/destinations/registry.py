@@ -89,7 +89,7 @@ class Queues:
         # A queue that others rely on is not removed with its last subscription.
         is_ours = is_dead_letter or is_reserved or name in self._policies.copies
         auto_delete = auto_delete and not is_ours
-        # The two queues in which anybody's messages may end up have bounds of their own.
+        # The two queues in which messages of all principals may end up have bounds of their own.
         payer = self._account.own if name == names.BROKER_QUEUE else None
         if is_dead_letter:
             payer = self._account.dead
@@ -100,11 +100,11 @@ class Queues:
             self._account,
             self.work,
             self._rules(name, is_dead_letter=is_dead_letter),
-            # Anybody may send to the broker's own service: nobody's dead letters go for what that rejects.
+            # All may send to the broker's own service, so what it rejects must push out no dead letter.
             make_dead_letter=None if is_reserved or is_dead_letter else self._take_dead,
             journal=journal,
             keeps_all=name in self._policies.copies,
-            # Operators' requests go before what anybody may send there.
+            # Operators' requests go before what all others may send there.
             has_levels=has_levels or name == names.BROKER_QUEUE,
             # Messages that a peer does not take from its inbox must not use up the shares of their senders.
             payer=owner if is_inbox else payer,
@@ -131,7 +131,7 @@ class Queues:
             max_bytes=policy.max_bytes or limits.max_queue_bytes,
             max_memory_bytes=limits.max_queue_memory_bytes,
             window_bytes=limits.queue_window_bytes,
-            # What is dead stays until somebody takes it, or newer ones take its place.
+            # What is dead stays until it is taken, or newer ones take its place.
             max_deliveries=None if is_dead_letter else policy.max_deliveries or limits.max_deliveries,
             when_full=WhenFull.DROP_OLDEST if is_dead_letter else policy.when_full,
             time_to_live=None if is_dead_letter else policy.time_to_live,
@@ -148,7 +148,7 @@ class Queues:
         when_full: WhenFull = WhenFull.REJECT,
         on_left: Callable[[Queue, float], None] | None = None,
     ) -> Queue:
-        """A queue for one subscription to topics. It is nobody else's, and not among the others.
+        """A queue for one subscription to topics. No other subscription has it, and it is not in `by_name`.
 
         Args:
             owner: whose subscription it is. It asked for the messages, so it pays for them.
@@ -157,7 +157,7 @@ class Queues:
             on_left: called when its subscription has ended.
         """
         limits = self._limits
-        # What waits for somebody who is there is bounded as his outbox is: more, and he is too slow.
+        # What waits for a connected subscriber is bounded as its outbox is: with more it is too slow.
         most_bytes = limits.max_queue_memory_bytes if is_durable else limits.max_outbox_bytes
         rules = QueueRules(
             max_messages=limits.max_queue_messages,
@@ -187,7 +187,7 @@ class Queues:
         )
 
     def is_fresh_inbox(self, name: str, now: float) -> bool:
-        """Whether somebody may have it as an inbox: nobody has, nor had within the hour."""
+        """Whether it may be subscribed to as an inbox: it does not exist, and did not within the hour."""
         return name not in self._by_name and self._retired_inboxes.get(hash(name), now) <= now
 
     def forget_if_idle(self, queue: Queue, now: float) -> None:
@@ -201,10 +201,10 @@ class Queues:
             self._retire(queue, now)
 
     def _retire(self, inbox: Queue, now: float) -> None:
-        """Remember its name for a while. Where these are too many, whoever has most forgets its oldest."""
+        """Remember its name for a while. Beyond a limit the principal with most loses its oldest."""
         name, owner = hash(inbox.name), inbox.owner.name
         if name in self._retired_inboxes:
-            self._forget_expired(now)  # its hour is over, and nobody has looked since
+            self._forget_expired(now)  # its hour is over, and was not looked at since
         self._retired_inboxes[name] = now + RETIRED_INBOX_SECONDS
         self._retired_by.setdefault(owner, deque()).append(name)
         if len(self._retired_inboxes) > MAX_RETIRED_INBOXES:
@@ -274,7 +274,7 @@ class Queues:
         was_kept: bool = False,
         is_moved: bool = False,
     ) -> None:
-        """Put a message that nobody consumed into the dead-letter queue, with why, or count it.
+        """Put a message that was not consumed into the dead-letter queue, with why, or count it.
 
         Args:
             nack: the last one.
@@ -306,7 +306,7 @@ class Queues:
             self.forget_if_idle(queue, self._now)
 
     def _about(self, source: str, reason: str, deliveries: int) -> Headers:
-        """Headers that say what became of a message (PROTOCOL G)."""
+        """Headers that say what became of a message (G.dead-letter)."""
         wall = self._now + self._wall_offset
         return (
             (names.DEAD_LETTER_REASON, reason),
@@ -317,7 +317,7 @@ class Queues:
 
 
 def _kept_headers(message: Message) -> Headers:
-    """A message's own headers. What is dead does not expire (DESIGN 4)."""
+    """A message's own headers. What is dead does not expire (G.dead-letter)."""
     exchange = () if message.exchange is None else (message.exchange,)
     return tuple(
         (names.DEAD_LETTER_EXPIRES if name == names.EXPIRES else name, value)

@@ -13,12 +13,12 @@ from nebula.globs import compile_glob, is_glob
 
 
 class Snapshots:
-    """Has feeds told of what there is already.
+    """Puts what is there already into the lines of feeds.
 
     Args:
         account: what all destinations of a broker hold together.
         topics: all last-value destinations, by name.
-        may_have: whether a feed may be told of a destination.
+        may_have: whether a feed may receive from a destination.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Snapshots:
         self._may_have = may_have
 
     def begin(self, feed: ValueFeed, *, tells_end: bool) -> None:
-        """Have `feed` told of all that is live and permitted now. Follow it with `walk_on`."""
+        """Have `feed` send all that is live and permitted now (G.snapshot). Follow it with `walk_on`."""
         matches = compile_glob(feed.pattern)
         feed.begin_walk(
             self._candidates(feed.pattern),
@@ -44,7 +44,7 @@ class Snapshots:
         """Go on with it. True: there is more; call it again when others had their turn.
 
         Raises:
-            Refused: the broker has no room for so much to be told.
+            Refused: the broker has no room for the snapshot.
         """
         goes_on = feed.walk_on(SNAPSHOT_DESTINATIONS_AT_ONCE)
         if self._account.is_overdrawn(feed.owner):
@@ -53,12 +53,12 @@ class Snapshots:
         return goes_on
 
     def finish(self, feed: ValueFeed) -> None:
-        """Go on to its end, if it has begun: a durable feed is owed all of it, whoever comes for it."""
+        """Go on to its end, if it has begun: a durable feed is owed all of it."""
         while feed.is_walking:
             feed.walk_on(SNAPSHOT_DESTINATIONS_AT_ONCE)
 
     def owe(self, feed: ValueFeed, destinations: Iterable[str] | None, since: int) -> None:
-        """After a restart: what a durable feed has still to be told of.
+        """After a restart: what a durable feed has still to send.
 
         Args:
             destinations: those, or None where that is not known: then all that changed `since` the

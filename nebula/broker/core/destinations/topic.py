@@ -1,4 +1,4 @@
-"""Topics: each message to everybody who is subscribed at that moment.
+"""Topics: each message to all subscriptions of that moment.
 
 Invariants, checked after each step of the tests:
 
@@ -66,7 +66,7 @@ class Topic:
         )
 
     def reaches(self, destination: str) -> bool:
-        """Whether anybody is subscribed who may receive what is sent there."""
+        """Whether a subscriber may receive what is sent there."""
         for subscription in self.direct:
             if subscription.session.rights.may_receive(destination):
                 return True
@@ -82,7 +82,7 @@ class Topic:
         yield from (queue.owner for queue in self.queues)
 
     def send(self, message: Message, now: float, *, is_judged: bool) -> list[Queue]:
-        """To everybody who is subscribed now, and may receive it.
+        """To all subscribers that may receive it.
 
         Args:
             is_judged: rights are configured, so that each receiver's are looked at.
@@ -153,7 +153,7 @@ class Topics:
         return self._table.things
 
     def send(self, message: Message, now: float) -> Verdict:
-        """To everybody whose pattern matches; one MESSAGE for each subscription (D.33).
+        """To all subscriptions whose pattern matches; one MESSAGE for each subscription (D.33).
 
         Always ACCEPTED: the publisher does not wait for a subscriber without room.
         """
@@ -257,7 +257,7 @@ class Topics:
             self._table.remove(pattern)
             self._account.give_back(Resource.DESTINATIONS, topic.owner)
         elif topic.owner is leaver and leaver not in topic.users:
-            # Others who stay must not have who has left pay for it.
+            # A principal that has left must not pay for those that stay.
             self._account.give_back(Resource.DESTINATIONS, topic.owner)
             topic.owner = next(topic.users)
             self._account.take(Resource.DESTINATIONS, topic.owner)

@@ -1,4 +1,4 @@
-"""What one subscription to last values has still to be told of."""
+"""Value feed: the changes that one subscription to last values has still to receive."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class LastValueTopic:
 
     Attributes:
         destination: its name.
-        value: the message that was sent last; of a deletion too, while somebody has to be told.
+        value: the message that was sent last; of a deletion too, while a feed has to send it.
         is_live: there is a value; otherwise it was deleted.
         owner: the session that an ephemeral value goes with, or None.
         is_stored: the store has a row of it.
         stored: the value in that row; its sender pays for it.
         creator: who sent its first value, and pays for it as a destination.
         first_number: of the message that it began with. A feed that has seen less knows nothing of it.
-        users: feeds that have still to be told of it, or have a message of it in flight.
+        users: feeds that have still to send it, or have a message of it in flight.
     """
 
     destination: str
@@ -82,7 +82,7 @@ class _State(Enum):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ValueFeed:
-    """What one subscription has still to be told of. That of a durable one outlives its connection.
+    """The changes that one subscription has still to receive. That of a durable one outlives its connection.
 
     Each destination that it has anything to do with counts in the account: many eager globs over many
     values would be more than all values.
@@ -90,16 +90,16 @@ class ValueFeed:
     Args:
         account: what all destinations of a broker hold together.
         pattern: the destination or glob of its subscription.
-        rights: of its principal; it is told of nothing else.
+        rights: of its principal; it gets nothing else.
         owner: who pays for what is pending.
         is_durable: changes are remembered while its session is away.
 
     Attributes:
         subscription: the one that is fed at present; None while its session is away.
-        snapshot: destinations of the snapshot that were not sent yet; None: no end of it is to be told.
-        marker: stands in the line for the end of a snapshot that no value can tell of.
+        snapshot: destinations of the snapshot that were not sent yet; None: it has no end to mark.
+        marker: stands in the line for the end of a snapshot, where no value is left to mark it.
         seen_number: what was published up to here its subscription may have had when it went away.
-        is_held: nothing is to be sent yet: the RECEIPT of its SUBSCRIBE waits for the store (D.43).
+        is_held: nothing may be sent yet: the RECEIPT of its SUBSCRIBE waits for the store (D.43).
         in_line: it stands among its session's feeds that have something to be sent.
     """
 
@@ -141,7 +141,7 @@ class ValueFeed:
 
     @property
     def pending_count(self) -> int:
-        """How much there is to be told of, what is in flight too."""
+        """How many destinations it has to send, those in flight too."""
         return len(self._in_flight) + len(self._line)
 
     @property
@@ -158,7 +158,7 @@ class ValueFeed:
         return topic in self._states
 
     def pending(self) -> list[LastValueTopic]:
-        """All that it has to be told of if its session should resume, what was in flight first."""
+        """All that it has to send if its session resumes, what was in flight first."""
         return [topic for topic in (*self._in_flight.values(), *self._line) if topic is not self.marker]
 
     def begin_walk(
@@ -168,7 +168,7 @@ class ValueFeed:
         *,
         tells_end: bool,
     ) -> None:
-        """Have it told of what is live and wanted among `topics`: `walk_on` until that is done."""
+        """Take in what is live and wanted among `topics`: `walk_on` until that is done."""
         self._walk = iter(topics)
         self._walk_bytes = _REFERENCE_BYTES * len(topics)
         self.account.hold(self._walk_bytes, self.owner)
@@ -176,7 +176,7 @@ class ValueFeed:
         self.snapshot = set() if tells_end else None
 
     def walk_on(self, count: int) -> bool:
-        """Look at so many more; True: that were not all."""
+        """Look at `count` more; True: there are others left."""
         assert self._walk is not None
         snapshot, is_wanted = self.snapshot, self._is_wanted
         looked_at = 0
@@ -214,7 +214,7 @@ class ValueFeed:
         return False
 
     def take(self) -> LastValueTopic:
-        """The next of the line. It is to be `send`ed, or else `let_go`."""
+        """The next of the line. Follow it with `send` or `let_go`."""
         return self._line.popleft()
 
     def send(self, topic: LastValueTopic) -> None:
@@ -228,7 +228,7 @@ class ValueFeed:
         self._in_flight[topic.value.number] = topic
 
     def let_go(self, topic: LastValueTopic) -> None:
-        """There is nothing more to be told of it."""
+        """There is nothing more to send of it."""
         del self._states[topic]
         topic.users -= 1
         self.account.release(ENTRY_COST_BYTES, self.owner)
@@ -239,7 +239,7 @@ class ValueFeed:
         self.account.hold(ENTRY_COST_BYTES, self.owner)
 
     def let_go_some(self, count: int) -> list[LastValueTopic]:
-        """Nobody is fed by it any more: let so many go, whatever they wait for. Returns them."""
+        """It has no subscription any more: let `count` go, whatever they wait for. Returns them."""
         topics: list[LastValueTopic] = []
         while self._states and len(topics) < count:
             topic, _ = self._states.popitem()
@@ -264,7 +264,7 @@ class ValueFeed:
             self.let_go(topic)
             return topic
         # To the tail: what was notified before it and not sent yet goes first, so that all keys stay
-        # about equally fresh (B.5, "Fairness"; E 47).
+        # about equally fresh (B.5).
         self._states[topic] = _State.READY
         self._line.append(topic)
         return None
