@@ -1,4 +1,4 @@
-"""Durable subscriptions, and the sessions that they belong to (B.2, B.5, D.3, D.19, D.32)."""
+"""Durable subscriptions, and the sessions that they belong to (B.2, B.5, D.3, D.19, D.32, D.35)."""
 
 from __future__ import annotations
 

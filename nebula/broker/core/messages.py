@@ -21,7 +21,7 @@ TOPIC_PREFIX: Final = "/topic/"
 
 
 class Verdict(Enum):
-    """What became of a SEND. Values are the `disposition` of its RECEIPT."""
+    """What became of a SEND (B.8). Values are the `disposition` of its RECEIPT."""
 
     ACCEPTED = headers.ACCEPTED
     INVALID = headers.REJECTED_INVALID

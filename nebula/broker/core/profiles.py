@@ -1,4 +1,4 @@
-"""The two profiles: everything in which plain STOMP and MaXaM differ, as one frozen row each.
+"""The two profiles: everything in which plain STOMP and MaXaM (B.1) differ, as one frozen row each.
 
 A profile belongs to a listener (docs/reference/profiles.md). Other code compares no profiles, it asks for a
 field.
@@ -19,7 +19,7 @@ class Profile:
     Attributes:
         name: as in the settings.
         dialects: the versions it serves, lowest first (D.1).
-        heart_beat: what it offers and desires, in milliseconds (D.2).
+        heart_beat: what it offers and desires, in milliseconds (B.4, D.2).
         max_client_heart_beat: what both numbers of a client may be at most, which must send them;
             None: it may send what it likes, or nothing (D.2).
         virtual_host: what `host` must be; None: anything, or nothing (D.17).

@@ -16,7 +16,7 @@ nothing can send one by mistake), and this module alone opens them:
 - when `committed` is called with its batch or a later one.
 
 So with a store that never commits, no RECEIPT for anything that was stored can be had. RECEIPTs of one
-connection keep the order of their frames, as batches commit in order.
+connection keep the order of their frames (A.11.2), as batches commit in order.
 
 What else waits for a commit: the first values of a subscription whose RECEIPT waits (D.43), the ERROR for a
 faulty frame behind such RECEIPTs, and publishers that are further ahead of the disk than the limit allows.

@@ -25,7 +25,7 @@ from nebula.broker.core.shares import Usage
 
 
 class AckMode(Enum):
-    """STOMP 1.2, "SUBSCRIBE ack Header"."""
+    """STOMP 1.2, "SUBSCRIBE ack Header" (A.10)."""
 
     AUTO = "auto"
     CLIENT = "client"
@@ -34,7 +34,7 @@ class AckMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """What a NACK asks for.
+    """What a NACK asks for (G.retry).
 
     Attributes:
         requeue: the messages go back to their queue; False: to the dead-letter queue.

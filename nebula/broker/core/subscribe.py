@@ -39,7 +39,7 @@ class SubscribeRequest:
     Attributes:
         kind: of its destination.
         durable: outlives its connection (not on queues, which keep their messages anyway; D.10).
-        eager: begins with all present values.
+        eager: begins with all present values, also where it resumes (D.34).
         tells_end: marks the last of these.
     """
 

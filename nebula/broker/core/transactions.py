@@ -1,4 +1,4 @@
-"""Transactions: what a peer's frames hold back until its COMMIT (STOMP 1.2, "BEGIN"; D.24).
+"""Transactions: what a peer's frames hold back until its COMMIT (STOMP 1.2, "BEGIN"; A.11.1, D.24).
 
 A transaction is a list of SENDs, ACKs and NACKs. A SEND that could not be done now fails the whole
 transaction at once, so that its actions need not be kept. The COMMIT judges all SENDs together, with the

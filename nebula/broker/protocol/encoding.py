@@ -1,4 +1,4 @@
-"""Encoding of deliveries and verdicts as bytes, at the least cost.
+"""Encoding of deliveries and verdicts as bytes, at the least cost (frames: A.7).
 
 A MESSAGE is written as what belongs to the delivery (subscription, id, attempts), then what all
 receivers of one version have in common. The first part is put together from bytes that were
@@ -47,7 +47,7 @@ def to_client(frame: Frame, dialect: Dialect) -> bytes:
 
 
 def error_frame(message: str, receipt: str | None, dialect: Dialect) -> bytes:
-    """An ERROR about the frame that asked for `receipt`, if it did."""
+    """An ERROR about the frame that asked for `receipt`, if it did (A.11.5)."""
     fields = {"message": message[:_MAX_MESSAGE_CHARACTERS], "content-type": "text/plain"}
     if receipt is not None:
         fields = {"receipt-id": receipt, **fields}
@@ -55,7 +55,7 @@ def error_frame(message: str, receipt: str | None, dialect: Dialect) -> bytes:
 
 
 def version_error(message: str, dialects: Sequence[Dialect]) -> bytes:
-    """The ERROR that names what we speak (STOMP 1.2, "Protocol Negotiation"), legible in any version."""
+    """The ERROR that names what we speak (A.9.3), legible in any version."""
     versions = [dialect.version for dialect in dialects]
     body = f"Supported protocol versions are {' '.join(versions)}"
     fields = {"version": ",".join(versions), "content-type": "text/plain", "message": message}
@@ -112,7 +112,7 @@ class Encoder:
     def send_receipt(
         self, receipt: str, verdict: Verdict, consumers: int | None = None, *, is_kept: bool = True
     ) -> Receipt:
-        """The RECEIPT of a SEND.
+        """The RECEIPT of a SEND (G.persistent, B.8).
 
         Args:
             consumers: subscriptions of the queue at this moment; None for what is no queue.
@@ -252,6 +252,6 @@ class Encoder:
             lines = b"\n%b:true" % _REDELIVERED
             if attempts:
                 lines += b"\n%b:%d" % (_DELIVERY_COUNT, attempts)
-        if message.expires_at is not None and message.is_request:
+        if message.expires_at is not None and message.is_request:  # G.timeout
             lines += b"\n%b:%d" % (_TIMEOUT, max(0, round((message.expires_at - now) * 1000)))
         return lines

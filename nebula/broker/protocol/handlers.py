@@ -93,7 +93,10 @@ class Handlers:
     # CONNECT, STOMP
 
     def connect(self, frame: Frame, now: float) -> Then | None:  # noqa: ARG002
-        """CONNECT or STOMP. Without `Then.ADMIT` the caller judges the `credentials`."""
+        """CONNECT or STOMP; a `receipt` is ignored (D.26).
+
+        Without `Then.ADMIT` the caller judges the `credentials`.
+        """
         profile = self._session.profile
         # An ERROR from here on is in the version that both know.
         self.dialect = agree_on_version(frame, profile)
@@ -104,7 +107,7 @@ class Handlers:
         return Then.ADMIT
 
     def enter(self, now: float) -> tuple[int, int]:
-        """Begin the session and say CONNECTED.
+        """Begin the session and say CONNECTED, with the `session` (A.9.5, D.18).
 
         Returns:
             The `heart-beat` of the CONNECT.
@@ -143,6 +146,7 @@ class Handlers:
         return False
 
     def _confirm(self, frame: Frame, result: str | None = None) -> None:
+        """Send the RECEIPT that any frame may ask for (A.4)."""
         if frame.receipt is not None:
             receipt = self.encoder.receipt(frame.receipt, result)
             self._receipts.say(self._session, receipt, self._receipts.told)
@@ -402,7 +406,7 @@ class Handlers:
     # DISCONNECT
 
     def disconnect(self, frame: Frame, now: float) -> None:
-        """DISCONNECT. D.25: no more messages, then what was written, the RECEIPT, the end."""
+        """DISCONNECT (A.11.6). D.25: no more messages, then what was written, the RECEIPT, the end."""
         self._broker.close_session(self._session, now, lost=False, is_told=True)
         self._confirm(frame)
 

@@ -31,7 +31,8 @@ from nebula.stomp.dialects import Dialect, negotiate
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import parse_heart_beat
 
-# Said by us, or asked of us: never passed on from the sender to the receivers (A.3).
+# Said by us, or asked of us: never passed on from the sender to the receivers (A.3). All others are, such as
+# those of G.tracing.
 _NOT_PASSED_ON: Final = frozenset(
     {"destination", "content-length", "transaction", "subscription", "message-id", "ack"}
     | {names.DELAY, names.DELIVER_AT, names.DEAD_LETTER_EXPIRES, names.ORIGINAL_DESTINATION}
@@ -117,7 +118,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     policy = broker.policies.lookup(destination)
     is_response = given.get(names.RESPONSE, False)
     named = fields.get(names.REPLY_TO)
-    # A reply gets no reply (D.46); the address that it names is for credit.
+    # A reply gets no reply (D.46); the address that it names is for credit (G.credit).
     reply_to = None if is_response else named
     notify = fields.get(names.JOB_NOTIFY)
     passed_on = tuple(
@@ -276,7 +277,7 @@ class ConnectRequest(NamedTuple):
 
 
 def agree_on_version(frame: Frame, profile: Profile) -> Dialect:
-    """The highest version in common.
+    """The highest version in common (A.9.1, A.9.2).
 
     Raises:
         NoCommonVersion: the lists have no version in common.
@@ -316,7 +317,7 @@ def read_destination(frame: Frame, limits: Limits) -> str:
 
 
 def check_identifier(frame: Frame, name: str, limits: Limits) -> None:
-    """Refuse an identifier chosen by the peer that is too long to be kept.
+    """Refuse an identifier chosen by the peer that is too long to be kept (G.identifiers).
 
     Raises:
         RemoteProtocolError: it is too long.

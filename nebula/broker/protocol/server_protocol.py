@@ -363,7 +363,7 @@ class ServerProtocol:
         )
 
     def _fail(self, error: RemoteProtocolError | Refused, *, waits: bool = True) -> None:
-        """Send an ERROR and finish.
+        """Send an ERROR and finish (A.9.4, A.11.3).
 
         Args:
             waits: RECEIPTs that wait for the store come first. A peer that pipelines frames would otherwise

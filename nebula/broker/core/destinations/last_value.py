@@ -64,7 +64,7 @@ class LastValues:
     # --- values ---
 
     def send(self, message: Message, now: float) -> Verdict:  # noqa: ARG002
-        """Replace the value of a destination, or delete it, and let all feeds know. Always ACCEPTED."""
+        """Replace or delete the value of a destination, and let all feeds know (D.29). Always ACCEPTED."""
         head, body = message.head, message.body
         if self._key_of is not None:
             self._claim_key(self._key_of(head.destination), head)

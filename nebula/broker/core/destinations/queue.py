@@ -36,7 +36,7 @@ class Queue:
     Args:
         store: holds its messages.
         owner: who created it, and pays for it as a destination.
-        auto_delete: goes with its last subscription, whatever it holds.
+        auto_delete: goes with its last subscription, whatever it holds (G.auto-delete).
         is_inbox: lives by its exclusive subscription only (D.48).
         rights: of whom it belongs to, where it is bound to one subscription to topics; it gets what
             these let it.
@@ -46,7 +46,7 @@ class Queue:
         taken_count: messages that it ever accepted, without those of earlier runs.
         subscriptions: those at this moment.
         drained: those that were drained before, and have still something to settle.
-        exclusive_subscription: the one that lets no other in, if there is one.
+        exclusive_subscription: the one that lets no other in, if there is one (G.exclusive).
         is_stalled: its consumers took too long, so that no sender waits for them until they make progress.
     """
 
