@@ -82,7 +82,7 @@ class _State(Enum):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ValueFeed:
-    """The changes that one subscription has still to receive (D.9). That of a durable one outlives its session's
+    """The changes that one subscription has still to receive (D.9). That of a durable one outlives its
     connection.
 
     Each destination that it has anything to do with counts in the account: many eager globs over many
