@@ -32,7 +32,7 @@ NAMES: Final[dict[str, dict[str, Sequence[str]]]] = {
         "nebula.rpc.contract.options": ("CallOptions",),
         "nebula.rpc.contract.start_options": ("StartOptions",),
         "nebula.rpc.jobs": ("JobLimits", "JobOutput", "LogLine"),
-        "nebula.rpc.contract.job_verb": ("JobVerb",),
+        "nebula.rpc.jobs.verb": ("JobVerb",),
         "nebula.rpc.idempotency": (),
         "nebula.extras.redis_idempotency": ("RedisStore",),
         "nebula.rpc.client.cache": ("CacheStore", "KeptReply", "MemoryCache"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nebula.rpc.jobs.model.states import END_STATES, TRANSITIONS
+from nebula.rpc.jobs.model.states import END_STATES, TABLE
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/explanation/architecture.md").read_text()
@@ -93,6 +93,6 @@ def test_picture_of_a_job_has_all_its_transitions() -> None:
     shown = {line.strip() for line in picture[1].splitlines()}
     assert shown == {
         "[*] --> QUEUED",
-        *(f"{old.name} --> {new.name}" for old, following in TRANSITIONS.items() for new in following),
+        *(f"{old.name} --> {new.name}" for (old, _), new in TABLE.items()),
         *(f"{state.name} --> [*]" for state in END_STATES),
     }

@@ -10,10 +10,10 @@ import pytest
 
 from nebula import headers
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.globs import compile_glob, is_glob
-from nebula.broker.core.keys import key_function
 from nebula.broker.core.limits import Limits
+from nebula.broker.keys import key_function
 from nebula.broker.settings import BrokerSettings
+from nebula.globs import compile_glob, is_glob
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "destinations.md"
 TEXT = PAGE.read_text(encoding="utf-8")

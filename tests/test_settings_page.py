@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from nebula.broker.core.fixed_limits import FIXED_LIMITS
+from nebula.broker.core import limits
 from nebula.broker.core.limits import Limits
 from nebula.broker.settings import (
     BrokerSettings,
@@ -26,6 +26,7 @@ from nebula.broker.settings import (
     load_broker_settings,
 )
 from tests.docs_runner import read_page
+from tests.limit_comments import fixed_limits, limit_comments
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
 
@@ -149,14 +150,17 @@ def default_of(field: FieldInfo) -> str:
 
 
 def limit_rows() -> Iterator[str]:
+    comments = limit_comments(limits)
     for limit in dataclasses.fields(Limits):
         default: Any = limit.default
-        yield f"| `{limit.name}` | {default:,} | {limit.metadata['why']} | {limit.metadata['at_it']} |"
+        comment = comments[limit.name]
+        yield f"| `{limit.name}` | {default:,} | {comment.why} | {comment.at_it} |"
 
 
 def fixed_limit_rows() -> Iterator[str]:
-    for name, limit in FIXED_LIMITS.items():
-        yield f"| `{name}` | {limit.value:,} {limit.unit} | {limit.why} | {limit.at_it} |"
+    for name, (value, comment) in fixed_limits().items():
+        unit, _, why = comment.why.partition(": ")
+        yield f"| `{name}` | {value:,} {unit.lower()} | {why} | {comment.at_it} |"
 
 
 ABOUT = {
@@ -212,7 +216,7 @@ def page() -> str:
             "| --- | --- | --- | --- |",
             *limit_rows(),
             "\n## Fixed limits\n",
-            "No setting changes these. The names are constants of `nebula.broker.core.fixed_limits`.\n",
+            "No setting changes these: constants of `nebula.broker.core.fixed_limits` and `nebula.globs`.\n",
             "| limit | value | why this number | what happens at it |",
             "| --- | --- | --- | --- |",
             *fixed_limit_rows(),

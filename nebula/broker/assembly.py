@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nebula.broker.core.access import AccessPolicy, Grants
-from nebula.broker.core.globs import compile_glob
-from nebula.broker.core.keys import key_function
 from nebula.broker.core.policies import DestinationPolicy
 from nebula.broker.core.profiles import PROFILES
 from nebula.broker.core.shares import Share
+from nebula.broker.keys import key_function
 from nebula.broker.server.lifetimes import Lifetimes
 from nebula.broker.server.listener import Listener, is_loopback
 from nebula.broker.server.pages import Token, pages_of
@@ -22,6 +21,7 @@ from nebula.broker.server.server import Server
 from nebula.broker.settings import BrokerSettings, DestinationSettings, ListenerSettings, ShareSettings
 from nebula.broker.store.sqlite import OnProgress, SqliteStore
 from nebula.errors import SettingsError
+from nebula.globs import compile_glob
 from nebula.logs import get_logger
 from nebula.places import state_root
 

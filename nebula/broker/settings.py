@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from nebula.broker.core.globs import compile_glob, is_glob
-from nebula.broker.core.keys import check_key_pattern
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import SlowSubscriber, WhenFull
 from nebula.broker.core.shares import Resource
+from nebula.broker.keys import check_key_pattern
+from nebula.globs import compile_glob, is_glob
 from nebula.headers import DEAD_LETTER_QUEUE, RESERVED_QUEUE_PREFIX
 from nebula.logs import Level
 from nebula.settings import Loaded, Settings, load

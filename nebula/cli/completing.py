@@ -17,10 +17,10 @@ from typing import Any, Final, TypeAlias
 
 import anyio
 
-from nebula.broker.core.globs import escape_glob
 from nebula.cli.answers import Connections, Jobs, Page, checked
 from nebula.cli.contexts import find_broker
 from nebula.destinations import QUEUE
+from nebula.globs import escape_glob
 from nebula.headers import BROKER_QUEUE, RESERVED_PREFIXES
 from nebula.rpc.client.client import Client
 from nebula.rpc.contract.verbs import is_reserved

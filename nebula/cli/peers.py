@@ -129,7 +129,7 @@ def connections(
       nebula connections --principal anonymous
       nebula connections 85132c7a
     """
-    from nebula.broker.core.globs import is_glob
+    from nebula.globs import is_glob
 
     output = Output(as_json=as_json)
     if not is_glob(name):
@@ -183,7 +183,7 @@ def sessions(
 
     Example: nebula sessions 'reader-*'
     """
-    from nebula.broker.core.globs import is_glob
+    from nebula.globs import is_glob
 
     output = Output(as_json=as_json)
     if not is_glob(name):
@@ -223,7 +223,7 @@ def topics(
       nebula topics 'X/EGM.*'
       nebula topics /topic/news
     """
-    from nebula.broker.core.globs import is_glob
+    from nebula.globs import is_glob
 
     output = Output(as_json=as_json)
     if not is_glob(name):

@@ -100,7 +100,7 @@ def queues(
       nebula queues '/queue/orders*'
       nebula queues orders
     """
-    from nebula.broker.core.globs import is_glob
+    from nebula.globs import is_glob
 
     output = Output(as_json=as_json)
     if exact or not is_glob(name):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
-from nebula.broker.core.messages import Message
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.messages import QUEUE_KIND, Message
 from nebula.broker.core.storage import PAGE_BYTES, PageRequest
 from nebula.broker.operations.dead_letters import MessageView, peek
 

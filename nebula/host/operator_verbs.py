@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import Field
 
-from nebula.broker.core.destinations.topic import TOPIC_KIND
-from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND
+from nebula.broker.core.messages import LAST_VALUE_KIND, TOPIC_KIND
 from nebula.broker.operations.administration import (
     CONNECTION_RANKS,
     MOST_ROWS,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nebula.rpc.contract.job_context import Job
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.contract.signature import Arguments, Signature
+from nebula.rpc.jobs.verb import JobVerb
 
 __all__ = ["AnyParameters", "anything", "fake_job"]
 

@@ -20,6 +20,7 @@ from nebula.broker.core.shares import Share
 from nebula.broker.core.storage import PageRequest
 from nebula.broker.protocol.server_protocol import ServerProtocol
 from nebula.broker.server.pump import Pump
+from nebula.broker.store.restoring import restore
 from nebula.broker.store.store import Store
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
@@ -146,7 +147,7 @@ class Peer:
     def block(self) -> None:
         """The socket takes no more: its reader is slow."""
         self._harness.record(f"block {self.name}")
-        self.is_blocked = self.session.is_choked = True
+        self.is_blocked = self.session.is_throttled = True
         self._harness.settle()
 
     def unblock(self) -> None:
@@ -241,7 +242,7 @@ class BrokerHarness:
         )
         self.now = 0.0
         if kept is not None:
-            self.broker.restore(kept, self.now)
+            restore(self.broker, kept, self.now)
         self.pump = Pump(
             self.broker,
             read_page=self._read_page,
@@ -305,7 +306,7 @@ class BrokerHarness:
         assert self.broker.journal is not None
         for peer in list(self._peers):
             peer.lose()
-        self.broker.standing.close()
+        self.broker.durable_sessions.close()
         self.store.apply(self.broker.journal.take()[1])
         self.store.close()
 
@@ -358,9 +359,9 @@ class BrokerHarness:
                 peer.go_on(self.now, in_vain=False)
             if resting:
                 continue
-            choked = [each for each in self._peers if each.session.is_choked and not each.is_blocked]
-            if not choked:
+            throttled = [each for each in self._peers if each.session.is_throttled and not each.is_blocked]
+            if not throttled:
                 return
-            for peer in choked:
+            for peer in throttled:
                 self.broker.resume(peer.session, self.now)
         raise AssertionError("the broker never comes to rest")

@@ -65,7 +65,7 @@ def _check_memory(broker: Broker, sessions: Collection[Session]) -> None:
     for destination, topic in broker.values.topics.items():
         paid[topic.value.head.usage] += topic.value.size_bytes
         paid[topic.creator] += TOPIC_COST_BYTES + text_cost_bytes(destination)
-    for feed in (*_feeds(broker), *broker.values._departed.feeds):
+    for feed in (*_feeds(broker), *broker.values._departed):
         paid[feed.owner] += ENTRY_COST_BYTES * len(feed._states) + feed._walk_bytes
     for *_, message in broker.routing.delayed._heap:
         paid[message.head.usage] += message.size_bytes
@@ -78,7 +78,7 @@ def _check_memory(broker: Broker, sessions: Collection[Session]) -> None:
         paid[session.usage] += sum(map(subscription_cost_bytes, session.subscriptions.values()))
         paid[session.usage] += sum(map(subscription_cost_bytes, session.parted))
         paid[session.usage] += session.reply_rights._size_bytes
-    for standing in broker.standing.by_id.values():
+    for standing in broker.durable_sessions.by_id.values():
         paid[standing.usage] += SESSION_COST_BYTES + text_cost_bytes(standing.id)
         paid[standing.usage] += sum(each.cost_bytes for each in standing.durables.values())
     paid.update(broker.account.heads_bytes)
@@ -93,7 +93,7 @@ def _check_disk(broker: Broker) -> None:
     """Everybody pays for what is theirs on disk, as far as it is known whose it is."""
     paid: Counter[Usage] = Counter()
     for queue in _queues(broker):
-        if queue._journal is not None:
+        if queue.store.journal is not None:
             for message in _in_memory(queue):
                 if queue.store.keeps(message):
                     paid[queue.store.payer or message.head.usage] += message.disk_bytes
@@ -122,8 +122,8 @@ def _check_counts(broker: Broker, sessions: Collection[Session]) -> None:
         Resource.DESTINATIONS: sum(map(len, names)),
         Resource.SUBSCRIPTIONS: sum(len(each.subscriptions) + len(each.parted) for each in sessions),
         Resource.GLOBS: len(globs),
-        Resource.SESSIONS: len(broker.standing.by_id),
-        Resource.DURABLES: sum(len(each.durables) for each in broker.standing.by_id.values()),
+        Resource.SESSIONS: len(broker.durable_sessions.by_id),
+        Resource.DURABLES: sum(len(each.durables) for each in broker.durable_sessions.by_id.values()),
         Resource.DELAYED: len(broker.routing.delayed),
         Resource.CONNECTIONS: len(broker.sessions),
         Resource.DEDUP_IDS: len(broker.routing.duplicates),
@@ -139,7 +139,7 @@ def _check_counts(broker: Broker, sessions: Collection[Session]) -> None:
 
 def _in_memory(queue: Queue) -> list[Message]:
     unacked = (each.unacked.values() for each in (*queue.subscriptions, *queue.drained))
-    return [*queue.store.line.in_memory(), *chain.from_iterable(unacked), *queue.store.doomed, *_apart(queue)]
+    return [*queue.store.line.in_memory(), *chain.from_iterable(unacked), *queue.store.purged, *_apart(queue)]
 
 
 def _apart(queue: Queue) -> list[Message]:
@@ -165,7 +165,7 @@ def _check_values(broker: Broker) -> None:
     for feed in _feeds(broker):
         users.update(feed._states.keys())
         _check_feed(feed)
-    for feed in broker.values._departed.feeds:
+    for feed in broker.values._departed:
         users.update(feed._states.keys())
     for destination, topic in broker.values.topics.items():
         assert destination == topic.destination
@@ -194,15 +194,15 @@ def _check_feed(feed: ValueFeed) -> None:
     assert feed.in_line == (feed in session.value_feeds)
     if feed.is_ready:
         assert feed.in_line, "a feed with something to tell never gets its turn"
-        assert session.is_choked or session.value_credit <= 0, "something waits that could be told"
+        assert session.is_throttled or session.value_credit <= 0, "something waits that could be told"
 
 
 def _check_queue(queue: Queue) -> None:
     waiting = list(queue.store.line.in_memory())
     paged = [line.paged for line in queue.store.line.lines if line.paged is not None]
     assert len(queue._uncommitted) <= 2
-    assert bool(queue._uncommitted) == (queue in queue._work.uncommitted)
-    assert queue.store.postponed is None or queue in queue._work.postponed
+    assert bool(queue._uncommitted) == (queue in queue.store.work.uncommitted)
+    assert queue.store.postponed is None or queue in queue.store.work.postponed
     for line in queue.store.line.lines:
         _check_line(queue, line)
     assert queue.store.paging.paged_bytes == sum(paged.size_bytes for paged in paged)
@@ -217,7 +217,7 @@ def _check_queue(queue: Queue) -> None:
     assert queue.store.stored_bytes == sum(message.size_bytes for message in held)
     assert queue.store.stored_bytes <= queue.store.rules.max_memory_bytes
     # What was kept is kept, though it takes more room by now or the limits are lower: until it is consumed.
-    was_kept = paged or (queue._journal is not None and queue.store.rules.when_full is WhenFull.REJECT)
+    was_kept = paged or (queue.store.journal is not None and queue.store.rules.when_full is WhenFull.REJECT)
     assert was_kept or queue.store.stored_bytes <= queue.store.max_bytes
     assert was_kept or queue.store.depth <= queue.store.max_messages
     assert set(queue.store.attempts) <= set(numbers), "attempts are remembered of what is gone"
@@ -259,9 +259,9 @@ def _rises(messages: list[Message]) -> bool:
 
 
 def _check_turns(queue: Queue) -> None:
-    takers = list(queue._takers)
-    assert len(takers) == len(set(takers))
-    assert set(takers) == {each for each in queue.subscriptions if each.in_turn}
+    ready = list(queue._ready)
+    assert len(ready) == len(set(ready))
+    assert set(ready) == {each for each in queue.subscriptions if each.in_turn}
     for drained in queue.drained:
         assert drained.is_drained
         assert drained.unacked, "a subscription is kept for nothing"
@@ -298,7 +298,7 @@ def _check_who_is_subscribed(broker: Broker, sessions: Collection[Session]) -> N
     for session in sessions:
         in_flight = sum(len(each.unacked) for each in session.subscriptions.values() if each.feed is not None)
         assert session.value_credit == broker.limits.max_unacked_values - in_flight
-    standing = broker.standing.by_id.values()
+    standing = broker.durable_sessions.by_id.values()
     assert all(each.durables for each in standing), "a session is kept for nothing"
     assert all((each.away_since is None) == (each.id in broker.sessions) for each in standing)
 
@@ -312,7 +312,7 @@ def _check_parted(broker: Broker, session: Session) -> None:
 
 def _check_session(session: Session, *, is_blocked: bool) -> None:
     assert session.ending is None, "a peer that is to be ended was not"
-    assert session.is_choked == is_blocked, "the choke does not say whether the socket takes more"
+    assert session.is_throttled == is_blocked, "`is_throttled` does not say whether the socket takes more"
     if is_blocked:
         costs = [len(each) if isinstance(each, bytes) else each[1].size_bytes for each in session.outbox]
         assert session.outbox_bytes == sum(costs)

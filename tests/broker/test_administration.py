@@ -7,10 +7,8 @@ from typing import TypeVar
 
 import pytest
 
-from nebula.broker.core.destinations.queue import QUEUE_KIND
-from nebula.broker.core.destinations.topic import TOPIC_KIND
-from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND
 from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import LAST_VALUE_KIND, QUEUE_KIND, TOPIC_KIND
 from nebula.broker.core.policies import DestinationPolicy
 from nebula.broker.operations.administration import MOST_ROWS, Administration, Selection
 from nebula.broker.operations.dead_letters import peek

@@ -6,8 +6,7 @@ import tracemalloc
 
 import pytest
 
-from nebula.broker.core.destinations.queue import QUEUE_KIND
-from nebula.broker.core.messages import Head, Message
+from nebula.broker.core.messages import QUEUE_KIND, Head, Message
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_transient_subscription_forgets(broker: BrokerHarness) -> None:
     reader.subscribe("X/*", "ack:client")
 
     assert reader.received() == []
-    assert not broker.broker.standing.by_id
+    assert not broker.broker.durable_sessions.by_id
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_paused_subscription_can_be_removed_later(broker: BrokerHarness) -> None
     results = [frame[1]["result"] for frame in reader.received()]
 
     assert results == ["ignored", "removed"]
-    assert not broker.broker.standing.by_id
+    assert not broker.broker.durable_sessions.by_id
 
 
 def test_ack_after_the_pause_is_ignored_and_the_message_told_again(broker: BrokerHarness) -> None:

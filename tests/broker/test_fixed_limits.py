@@ -1,4 +1,4 @@
-"""Fixed limits: each has a test that presses it. The table is compared with `FIXED_LIMITS`."""
+"""Fixed limits: each has a test that presses it, and a comment that says why it is so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nebula.broker.core.fixed_limits import FIXED_LIMITS, HTTP_PORTION_BYTES, SLICE_BYTES
+from nebula.broker.core import fixed_limits as core_limits
+from nebula.broker.core.fixed_limits import HTTP_PORTION_BYTES, SLICE_BYTES
 from nebula.broker.server import authenticator as authenticating
 from nebula.broker.server import connection
 from nebula.broker.server.authenticator import Authenticator
@@ -17,6 +18,7 @@ from tests.broker.harness import BrokerHarness
 from tests.broker.test_linger import Socket
 from tests.faults.served import serve, wait_until
 from tests.faults.sinks import Deaf, Sink, attach
+from tests.limit_comments import fixed_limits
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,7 +82,7 @@ TESTS = {
     "MAX_KNOWN_MATCHES": "tests/broker/test_patterns.py::test_only_so_many_matches_are_remembered",
     "MAX_KNOWN_CHARACTERS": "tests/broker/test_patterns.py::"
     "test_names_that_are_absurdly_long_are_not_remembered",
-    "MAX_REMEMBERED_ANSWERS": "tests/broker/test_access.py::"
+    "MAX_REMEMBERED_RIGHTS": "tests/broker/test_access.py::"
     "test_answers_are_right_and_bounded_however_many_names_are_asked_for",
     "MAX_REMEMBERED_CHARACTERS": "tests/broker/test_access.py::"
     "test_very_long_names_are_judged_but_not_remembered",
@@ -101,6 +103,8 @@ TESTS = {
 }
 """The test of each limit."""
 
+FIXED_LIMITS = fixed_limits()
+
 
 def test_each_fixed_limit_has_a_test() -> None:
     assert TESTS.keys() == FIXED_LIMITS.keys()
@@ -115,12 +119,17 @@ def test_test_of_a_fixed_limit_exists(test: str) -> None:
 
 @pytest.mark.parametrize("name", FIXED_LIMITS)
 def test_fixed_limit_says_why_and_what_happens_at_it(name: str) -> None:
-    limit = FIXED_LIMITS[name]
+    value, comment = FIXED_LIMITS[name]
+    unit, _, why = comment.why.partition(": ")
 
-    assert limit.value > 0
-    assert limit.unit
-    assert limit.why
-    assert limit.at_it
+    assert value > 0
+    assert unit
+    assert why
+    assert comment.at_it
+
+
+def test_each_constant_is_declared_with_its_comment() -> None:
+    assert {name for name in vars(core_limits) if name.isupper()} <= FIXED_LIMITS.keys()
 
 
 @pytest.mark.parametrize(("sink", "name"), [(Deaf, "FLUSH_SECONDS"), (Sink, "LINGER_SECONDS")])

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nebula.broker.core.fixed_limits import MAX_GLOB_CHARACTERS, MAX_GLOB_STARS
-from nebula.broker.core.globs import (
+from nebula.globs import (
     GLOB_CHARACTERS,
+    MAX_GLOB_CHARACTERS,
+    MAX_GLOB_STARS,
     compile_glob,
     escape_glob,
     is_glob,

@@ -60,7 +60,7 @@ def test_subscribe_without_a_right_is_ignored(
     connect(broker, "alice").publish(destination, "secret")
 
     assert mallory.received() == [IGNORED]
-    assert broker.broker.standing.by_id == {}
+    assert broker.broker.durable_sessions.by_id == {}
     assert "s" not in mallory.session.subscriptions
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.core.destinations.queue import QUEUE_KIND
 from nebula.broker.core.journal import Journal
-from nebula.broker.core.messages import Head, Message
+from nebula.broker.core.messages import QUEUE_KIND, Head, Message
 from nebula.broker.core.storage import StoredMessage
 from nebula.broker.core.tables import BODIES, Put, SharedMessageRow, Write
 from tests.broker.stored import drop_message, drop_messages, put, put_message, put_shared, set_attempts

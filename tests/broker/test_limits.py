@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
+from nebula.broker.core import limits as core_limits
 from nebula.broker.core.access import BROKERS_OWN
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import HEAD_COST_BYTES, HEADER_COST_BYTES, MESSAGE_COST_BYTES
@@ -15,6 +15,7 @@ from nebula.broker.core.transactions import HELD_COST_BYTES
 from nebula.headers import BROKER_QUEUE, INBOX_PREFIX
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
+from tests.limit_comments import limit_comments
 
 QUEUE = "/queue/a"
 Case = tuple[Limits, Callable[[BrokerHarness, int], bool]]
@@ -436,10 +437,12 @@ def test_queue_stops_dispatching_at_the_high_water_mark(size: int, in_one_write:
     assert bob.last_write.count(b"MESSAGE") == in_one_write
 
 
-@pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS.keys())
-def test_limit_says_why_and_what_happens_at_it(field: dataclasses.Field[Any]) -> None:
-    assert field.metadata["why"]
-    assert field.metadata["at_it"]
+@pytest.mark.parametrize("name", FIELDS)
+def test_limit_says_why_and_what_happens_at_it(name: str) -> None:
+    comment = limit_comments(core_limits)[name]
+
+    assert comment.why
+    assert comment.at_it
 
 
 @pytest.mark.parametrize("name", FIELDS)

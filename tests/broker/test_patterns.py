@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nebula.broker.core import patterns
-from nebula.broker.core.globs import compile_glob, is_glob
 from nebula.broker.core.patterns import PatternTable
+from nebula.globs import compile_glob, is_glob
 
 PATTERNS = ("X/a", "X/b", "X/*", "X/**", "X/?", "X/[ab]", "X/[!a]", "X/*/c", "**")
 DESTINATIONS = ("X/a", "X/b", "X/ab", "X/a/c", "Y/a")

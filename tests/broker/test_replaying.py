@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nebula.broker.core.access import Capability, Grants
-from nebula.broker.core.destinations.queue import QUEUE_KIND
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Head
+from nebula.broker.core.messages import QUEUE_KIND, Head
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
 from nebula.broker.core.storage import PageRequest
 from nebula.broker.core.tables import MESSAGES, Drop, MessageRow, Put

@@ -222,7 +222,7 @@ def test_abandoned_session_expires_in_the_order_of_leaving_after_a_restart() -> 
     late.lose()
     # The clock of a new harness begins at 0 again, as if five seconds had been taken back.
     world.restart()
-    standing = world.broker.broker.standing
+    standing = world.broker.broker.durable_sessions
     assert list(standing._away) == ["b-early", "a-late"]
     world.broker.advance(11)
 
@@ -425,7 +425,7 @@ def test_session_that_was_there_when_the_broker_was_killed_expires_over_further_
     world.reader()
     world.restart(clean=False)
     world.broker.commit()
-    assert world.broker.broker.standing.by_id["reader"].away_since == 0.0
+    assert world.broker.broker.durable_sessions.by_id["reader"].away_since == 0.0
 
     world.restart(clean=False)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from nebula.broker.core.access import AccessPolicy, Capability, Rights
-from nebula.broker.core.fixed_limits import MAX_GLOB_CHARACTERS, MAX_GLOB_STARS
 from nebula.broker.server.rights_files import load_grants
 from nebula.errors import SettingsError
+from nebula.globs import MAX_GLOB_CHARACTERS, MAX_GLOB_STARS
 from tests.docs_runner import read_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "rights.md"

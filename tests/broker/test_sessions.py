@@ -66,7 +66,7 @@ def test_what_was_taken_over_leaves_the_newcomer_alone(broker: BrokerHarness) ->
     broker.connect().publish("X/a", "1")
 
     assert new.bodies() == ["1"]
-    assert broker.broker.standing.by_id["c"].away_since is None
+    assert broker.broker.durable_sessions.by_id["c"].away_since is None
 
 
 def test_session_without_durable_subscriptions_is_taken_over_too(broker: BrokerHarness) -> None:
@@ -137,10 +137,10 @@ def test_abandoned_session_expires() -> None:
     subscribed(broker).lose()
     bob.publish("X/a", "")
     broker.advance(9)
-    assert "c" in broker.broker.standing.by_id
+    assert "c" in broker.broker.durable_sessions.by_id
     broker.advance(2)
 
-    assert not broker.broker.standing.by_id
+    assert not broker.broker.durable_sessions.by_id
     assert broker.broker.values.topics == {}
     _, told = entered(broker, "c", principal="bob")
     assert [frame[0] for frame in told] == ["CONNECTED"]
@@ -154,10 +154,10 @@ def test_coming_back_begins_the_time_anew() -> None:
     second.lose()
     entered(broker, "1")[0].lose()
     broker.advance(6)
-    assert set(broker.broker.standing.by_id) == {"1", "2"}
+    assert set(broker.broker.durable_sessions.by_id) == {"1", "2"}
     broker.advance(5)
 
-    assert not broker.broker.standing.by_id
+    assert not broker.broker.durable_sessions.by_id
 
 
 def test_connected_session_never_expires() -> None:
@@ -166,7 +166,7 @@ def test_connected_session_never_expires() -> None:
     reader.say("UNSUBSCRIBE id:s")
     broker.advance(30)
 
-    assert "c" in broker.broker.standing.by_id
+    assert "c" in broker.broker.durable_sessions.by_id
 
 
 def test_one_session_more_than_there_may_be_is_an_error() -> None:
@@ -181,7 +181,7 @@ def test_one_session_more_than_there_may_be_is_an_error() -> None:
 
     assert (command, headers["receipt-id"]) == ("ERROR", "r")
     assert first.received() == []
-    assert set(broker.broker.standing.by_id) == {"1"}
+    assert set(broker.broker.durable_sessions.by_id) == {"1"}
 
 
 def test_paused_subscriptions_count_as_subscriptions() -> None:

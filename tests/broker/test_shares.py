@@ -197,7 +197,7 @@ def subscribe_durably(peer: Peer) -> bool:
 
 def open_durable_sessions(peer: Peer) -> bool:
     harness, principal = peer._harness, peer.session.principal
-    number = len(harness.broker.standing.by_id)
+    number = len(harness.broker.durable_sessions.by_id)
     other = harness.connect(principal=principal, client_id=f"{principal}-{number}")
     other.subscribe("X/v", "durable:true")
     is_fine = not other.is_closed
@@ -563,7 +563,7 @@ def test_operator_ends_a_durable_session_and_its_connection() -> None:
     broker.settle()
 
     assert hog.is_closed
-    assert not broker.broker.standing.by_id
+    assert not broker.broker.durable_sessions.by_id
     assert not broker.broker.destinations
 
 
@@ -615,7 +615,7 @@ def test_values_that_a_slow_or_absent_peer_is_to_be_told_of_count_for_it() -> No
     broker.advance(1)
 
     hog_usage = broker.broker.usage_of("hog")
-    assert hog.is_closed or not broker.broker.standing.by_id
+    assert hog.is_closed or not broker.broker.durable_sessions.by_id
     assert not broker.broker.account.is_overdrawn(hog_usage)
     assert send(alice, "X/last") == "accepted"
 
@@ -627,7 +627,7 @@ def test_durable_subscriptions_to_topics_take_places_among_the_destinations() ->
     hog.subscribe("/topic/hog", "durable:true")
 
     assert hog.is_closed
-    assert not broker.broker.standing.by_id
+    assert not broker.broker.durable_sessions.by_id
 
 
 def test_delayed_messages_that_fall_due_take_no_more_places_than_their_sender_may_have() -> None:
@@ -673,7 +673,7 @@ def test_everything_is_given_back_when_it_ends() -> None:
     _HELD.clear()
     operator = broker.connect(principal="operator")
     administration = Administration(broker.broker, broker.now)
-    for name in list(broker.broker.standing.by_id):
+    for name in list(broker.broker.durable_sessions.by_id):
         administration.end_durable_session(name, broker.now)
     administration.purge_delayed(DelayedFilter())
     for name in list(broker.broker.queues.by_name):

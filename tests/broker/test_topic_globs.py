@@ -7,8 +7,8 @@ import random
 import pytest
 
 from nebula.broker.core.access import Capability, Grants, Rights
-from nebula.broker.core.globs import compile_glob, is_glob
 from nebula.broker.core.limits import Limits
+from nebula.globs import compile_glob, is_glob
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
@@ -88,7 +88,7 @@ def test_malformed_glob_is_an_error_and_leaves_nothing_behind(
     ((command, headers, *_),) = bob.received()
     assert (command, headers["receipt-id"]) == ("ERROR", "r")
     assert broker.broker.destinations == {}
-    assert broker.broker.standing.by_id == {}
+    assert broker.broker.durable_sessions.by_id == {}
 
 
 @pytest.mark.parametrize("ending", ["unsubscribe", "disconnect", "lose"])
@@ -218,7 +218,7 @@ def test_unsubscribe_with_durable_removes_it_and_what_it_kept(broker: BrokerHarn
 
     assert bob.received() == [("RECEIPT", {"receipt-id": "u", "result": "removed"})]
     assert broker.broker.destinations == {}
-    assert broker.broker.standing.by_id == {}
+    assert broker.broker.durable_sessions.by_id == {}
     assert broker.broker.account.stored_bytes == 0
     bob.subscribe(TOPIC, DURABLE)
     assert bob.received() == []
@@ -264,7 +264,7 @@ def test_durable_on_a_queue_means_nothing(broker: BrokerHarness) -> None:
 
     assert [frame[1] for frame in bob.received()] == [{"receipt-id": "r"}, {"receipt-id": "u"}]
     assert broker.broker.destinations == {}
-    assert broker.broker.standing.by_id == {}
+    assert broker.broker.durable_sessions.by_id == {}
 
 
 def test_queue_of_a_durable_subscription_cannot_be_named_by_peers(broker: BrokerHarness) -> None:
@@ -300,7 +300,7 @@ def test_abandoned_session_is_forgotten_with_what_it_kept() -> None:
     broker.advance(0.25)
 
     assert broker.broker.destinations == {}
-    assert broker.broker.standing.by_id == {}
+    assert broker.broker.durable_sessions.by_id == {}
     assert broker.broker.account.stored_bytes == 0
 
 

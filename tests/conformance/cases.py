@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from nebula.avro import Registry
-from nebula.broker.core.keys import key_function
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import Content, ContentCheck
 from nebula.broker.core.policies import DestinationPolicy
 from nebula.broker.core.profiles import PROFILES, Profile
+from nebula.broker.keys import key_function
 from nebula.broker.server.content import check_for
 from tests.conformance.envelopes import SCHEMAS
 

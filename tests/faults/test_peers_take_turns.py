@@ -216,7 +216,7 @@ def test_acks_of_one_that_rests_and_goes_count_and_its_subscribe_does_not() -> N
     alice.lose()
 
     assert not broker.broker.queues.by_name
-    assert not broker.broker.standing.by_id
+    assert not broker.broker.durable_sessions.by_id
 
 
 def test_peer_that_rests_is_not_missed_for_its_beats() -> None:
@@ -339,7 +339,7 @@ def test_who_leaves_much_behind_is_forgotten_as_time_passes(full: BrokerHarness)
     full.advance(5)
 
     assert full.broker.account.stored_bytes == before
-    assert not full.broker.values._departed.feeds
+    assert not full.broker.values._departed
 
 
 def test_snapshot_for_which_there_is_no_room_is_refused_and_leaves_nothing(full: BrokerHarness) -> None:

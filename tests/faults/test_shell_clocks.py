@@ -157,7 +157,7 @@ def test_session_does_not_live_longer_for_a_clock_that_was_put_back(clock: Clock
     clock.ahead = -_DAY
 
     with start() as broker:
-        (session,) = broker.ask(lambda: list(broker.server.broker.standing.by_id.values()))
+        (session,) = broker.ask(lambda: list(broker.server.broker.durable_sessions.by_id.values()))
 
         assert session.away_since <= broker.ask(lambda: broker.server.runtime.time())
 
@@ -179,4 +179,4 @@ def test_clock_that_was_put_on_ends_what_has_a_time_and_nothing_else(clock: Cloc
         # What has been due is delivered when the disk has it in its queue.
         wait_until(broker, lambda: not broker.server.broker.receipts.is_any)
         assert bodies(say(broker, _TAKE, client_id="other")) == ["stays", "comes"]
-        assert not broker.ask(lambda: broker.server.broker.standing.by_id)
+        assert not broker.ask(lambda: broker.server.broker.durable_sessions.by_id)

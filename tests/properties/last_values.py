@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nebula.broker.core.globs import compile_glob
+from nebula.globs import compile_glob
 from tests.broker.harness import Peer
 from tests.broker.script import Received
 

@@ -228,7 +228,7 @@ class StoreMachine(StorePeers):
         if there is None or any(entry.place == "expired" for entry in line.entries.values()):
             return
         in_memory = {message.body.decode() for message in there.store.waiting()}
-        assert there.store.doom("purged") == len(line.waiting)
+        assert there.store.begin_purge("purged") == len(line.waiting)
         for entry in line.waiting:
             if entry.body in in_memory:
                 entry.place = "doomed"
@@ -242,9 +242,9 @@ class StoreMachine(StorePeers):
     def purge_on(self) -> None:
         """What was taken out is forgotten bit by bit; until then a crash would leave it."""
         there, line = self.doomed[0]
-        if there.store.doomed:
-            self.model.end(line.entries[there.store.doomed[0].body.decode()], self.broker.batch)
-        if not there.store.forget_doomed("purged", 1):
+        if there.store.purged:
+            self.model.end(line.entries[there.store.purged[0].body.decode()], self.broker.batch)
+        if not there.store.purge_some("purged", 1):
             self.doomed.remove((there, line))
             self.broker.broker.queues.forget_if_idle(there, self.broker.now)
         self.broker.settle()

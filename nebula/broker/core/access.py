@@ -1,7 +1,8 @@
 """Who may do what: grants, the rights that are implied in every configuration, and what is reserved.
 
-The rules are those of PROTOCOL.md, "Implied rights" (G). `S` there is a service: the part of a name up
-to its first dot. Whoever may publish to `/queue/S` is its caller, whoever may subscribe to it serves it.
+The rules are those of G.rights (docs/reference/rights.md). `S` there is a service: the part of a name up
+to its first dot. A principal that may publish to `/queue/S` is its caller,
+and one that may subscribe to it serves it.
 What depends on the moment is the core's: reply rights, and whether an inbox is fresh and whose it is.
 """
 
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
-from nebula.broker.core.fixed_limits import MAX_REMEMBERED_ANSWERS, MAX_REMEMBERED_CHARACTERS
-from nebula.broker.core.globs import Matcher, compile_glob, escape_glob, is_glob, literal_prefix
+from nebula.broker.core.fixed_limits import MAX_REMEMBERED_CHARACTERS, MAX_REMEMBERED_RIGHTS
+from nebula.globs import Matcher, compile_glob, escape_glob, is_glob, literal_prefix
 from nebula.headers import (
     BROKER_QUEUE,
     CANCEL_TOPIC_PREFIX,
@@ -38,7 +39,7 @@ FREE_VERBS: Final = frozenset({"schema.bound", "schema.get", "schema.list"})
 
 _DEAD_LETTER_VERBS: Final = "dlq."
 _QUEUE: Final = "/queue/"
-# Its queue is reserved, so no grant and no open door lets anybody else serve under this name.
+# Its queue is reserved: no grant, and no configuration without grants, lets another principal serve it.
 _BROKERS_SERVICE: Final = "nebula"
 
 # What a service says and its callers hear; an instance's or job's name follows the service's.
@@ -67,10 +68,26 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """Capabilities by name, and the names of those that each principal has."""
+    """Capabilities by name, and the names of those that each principal has.
+
+    Raises:
+        ValueError: a bad glob, or an identity with an unknown capability.
+    """
 
     capabilities: Mapping[str, Capability]
     identities: Mapping[str, tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        for name, capability in self.capabilities.items():
+            for pattern in (*capability.publish, *capability.subscribe, *capability.call):
+                try:
+                    check_grant(pattern)
+                except ValueError as error:
+                    raise ValueError(f'capability {name}: "{pattern}" {error}') from error
+        for identity, names in self.identities.items():
+            for name in names:
+                if name not in self.capabilities:
+                    raise ValueError(f'identity "{identity}": no capability is called "{name}"')
 
 
 def check_grant(pattern: str) -> None:
@@ -159,14 +176,14 @@ class Rights:
 
     @property
     def may_call_any(self) -> bool:
-        """Whether it may call verbs of the broker itself that not everybody may."""
+        """Whether it may call verbs of the broker itself that need a grant."""
         return self._granted is None or bool(self._granted.call)
 
     @property
     def is_operator(self) -> bool:
         """Whether a grant lets it call verbs of the broker itself, or it is the broker's own responder.
 
-        Without configured rights there are no operators: everybody may call every verb.
+        Without configured rights there are no operators: all principals may call every verb.
         """
         if self.principal == BROKERS_OWN:
             return True
@@ -255,25 +272,21 @@ class AccessPolicy:
 
         Args:
             dead_letter_queues: queues that only a grant of their exact name opens to readers.
-
-        Raises:
-            ValueError: a bad glob, or an identity with an unknown capability.
         """
-        _check(grants)
         self.epoch = 0
         self._grants = grants
         self._dead_letter_queues = dead_letter_queues
-        # Sessions hold the rights of their principals; what nobody holds is forgotten, so names that
+        # Sessions hold the rights of their principals; what no session holds is forgotten, so names that
         # peers make up cost nothing once they have gone.
         self._rights: WeakValueDictionary[str, Rights] = WeakValueDictionary()
 
     @property
     def is_open(self) -> bool:
-        """No rights are configured, for nobody: only reserved names are refused."""
+        """No rights are configured for any principal: only reserved names are refused."""
         return self._grants is None
 
     def rights_of(self, principal: str) -> Rights:
-        """The one `Rights` of this principal, for as long as somebody holds it."""
+        """The one `Rights` of this principal, for as long as it is referred to."""
         rights = self._rights.get(principal)
         if rights is None:
             granted = _granted_to(principal, self._grants)
@@ -281,12 +294,7 @@ class AccessPolicy:
         return rights
 
     def replace(self, grants: Grants | None) -> None:
-        """Reload: all `Rights` change in place, at once.
-
-        Raises:
-            ValueError: a bad glob or an unknown capability; nothing has changed then.
-        """
-        _check(grants)
+        """Reload: all `Rights` change in place, at once."""
         self._grants = grants
         self.epoch += 1
         for principal, rights in list(self._rights.items()):
@@ -312,25 +320,10 @@ def _remember(answers: dict[str, bool], destination: str, *, answer: bool) -> No
     """Keep an answer. Bounded, as peers choose the names."""
     if len(destination) > MAX_REMEMBERED_CHARACTERS:
         return
-    if len(answers) >= MAX_REMEMBERED_ANSWERS:
+    if len(answers) >= MAX_REMEMBERED_RIGHTS:
         # To begin anew costs less than to know which are the oldest.
         answers.clear()
     answers[destination] = answer
-
-
-def _check(grants: Grants | None) -> None:
-    if grants is None:
-        return
-    for name, capability in grants.capabilities.items():
-        for pattern in (*capability.publish, *capability.subscribe, *capability.call):
-            try:
-                check_grant(pattern)
-            except ValueError as error:
-                raise ValueError(f'capability {name}: "{pattern}" {error}') from error
-    for identity, names in grants.identities.items():
-        for name in names:
-            if name not in grants.capabilities:
-                raise ValueError(f'identity "{identity}": no capability is called "{name}"')
 
 
 def _granted_to(principal: str, grants: Grants | None) -> _Granted | None:

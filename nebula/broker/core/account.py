@@ -41,8 +41,8 @@ class Account:
 
     Attributes:
         stored_bytes: memory in use by messages, values, transactions, subscriptions and names.
-        watermark_bytes: up to this much in use, nobody can have exceeded a share of the memory, so shares are
-            not checked.
+        watermark_bytes: up to this much in use, no principal can have exceeded a share of the memory, so
+            shares are not checked.
         own: the broker itself; pays for what has other bounds.
         dead: pays for dead letters. It has an ordinary share, so that they cannot take the reserve or the
             whole disk.
@@ -54,26 +54,6 @@ class Account:
             is done before may take more than was foreseen, such as a new queue or a dead letter.
         notes: events for the operator's log.
     """
-
-    __slots__ = (
-        "_refusals",
-        "_uncounted",
-        "_unheard",
-        "dead",
-        "dropped",
-        "heads_bytes",
-        "is_disk_low",
-        "judged",
-        "max_bytes",
-        "notes",
-        "own",
-        "pools",
-        "refusals",
-        "reserved_bytes",
-        "stored_bytes",
-        "usages",
-        "watermark_bytes",
-    )
 
     def __init__(self, limits: Limits, shares: Sequence[Share] = ()) -> None:
         self.max_bytes = limits.max_memory_bytes
@@ -204,7 +184,7 @@ class Account:
         """Share out the free space of the disk. Call it at intervals.
 
         Args:
-            is_low: nothing more may be written by anybody.
+            is_low: nothing more may be written.
         """
         self.is_disk_low = is_low
         free_bytes = max(0, free_bytes)

@@ -1,6 +1,6 @@
 """The broker core: sessions, and every rule that concerns more than one of its parts.
 
-It decides and changes memory; it never writes to anybody, waits, or reads a clock. What it decided lies in
+It decides and changes memory; it never writes to a peer, waits, or reads a clock. What it decided lies in
 the outboxes of the sessions and in the journal, and `take_work` says which of them the shell has to look at.
 Time is an argument. The same inputs (with their times) give the same outputs.
 
@@ -9,7 +9,6 @@ Time is an argument. The same inputs (with their times) give the same outputs.
       subscriptions  SUBSCRIBE and UNSUBSCRIBE, durable subscriptions
       transactions   BEGIN, COMMIT, ABORT and what is between
       receipts       what waits for the store
-      restore        what an earlier run has left, and pages of deep queues
       routing        queues, topics and last values
 """
 
@@ -23,21 +22,22 @@ from typing import Any, Final
 from nebula.broker.core.access import ANONYMOUS, AccessPolicy, Grants
 from nebula.broker.core.account import Account, Refusal
 from nebula.broker.core.context import CoreContext
-from nebula.broker.core.durable import StandingSession
+from nebula.broker.core.destinations.line import level_of
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.durable import DurableSession
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.known_heads import KnownHeads
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import DestinationKind, Head, Message, Verdict
+from nebula.broker.core.messages import QUEUE_KIND, DestinationKind, Head, Message, Verdict
 from nebula.broker.core.policies import PolicyTable
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.receipts import Receipts
 from nebula.broker.core.reply_rights import ReplyRights
-from nebula.broker.core.restore import Restoring
 from nebula.broker.core.routing import Routing
 from nebula.broker.core.send import Sends
-from nebula.broker.core.session import Nack, Session, Subscription
+from nebula.broker.core.session import Ending, Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, Share, Usage
-from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
+from nebula.broker.core.storage import PageRequest, StoredMessage
 from nebula.broker.core.subscribe import Subscriptions
 from nebula.broker.core.transactions import Transactions
 from nebula.errors import Refused
@@ -52,7 +52,7 @@ class Work:
     """What the shell has to do after an input.
 
     Attributes:
-        dirty: sessions whose outbox is to be written (or that are to be ended).
+        dirty: sessions whose outbox has to be written, or that have to be ended.
         pages: to be read from the store, and handed in by `take_page`.
         resumed: sessions that were held back and may be read on. True: no room was found, and the policy of
             the destination decides now.
@@ -73,7 +73,7 @@ class Broker:
         incarnation: begins every message-id, so that none comes again after a restart (D.20). No
             space, no colon, no backslash.
         first_number: of the first message; above all that an earlier run has used.
-        access: who may do what; None: everybody everything but what is reserved.
+        access: who may do what; None: all principals may do everything except what is reserved.
         journal: gathers what goes to disk; None: there is no store.
         wall_offset: added to the times that are handed in, it gives wall-clock time (seconds since 1970).
         last_value_prefixes: prefixes of the names of last-value destinations.
@@ -106,6 +106,8 @@ class Broker:
             numbers=count(first_number),
             wall_offset=wall_offset,
             last_value_prefixes=tuple(last_value_prefixes),
+            key_of=key_of,
+            dead_letter=dead_letter,
         )
         self.limits = limits
         self.policies = context.policies
@@ -114,16 +116,16 @@ class Broker:
         self.journal = journal
         self.incarnation = incarnation
         self.wall_offset = wall_offset
-        self.routing = routing = Routing(context, key_of=key_of, dead_letter=dead_letter)
+        self.routing = routing = Routing(context)
         self.queues = routing.queues
         self.topics = routing.topics
         self.values = routing.values
         self.sends = Sends(context, routing)
         self.subscriptions = Subscriptions(context, routing)
-        self.standing = self.subscriptions.standing
+        self.durable_sessions = self.subscriptions.durable_sessions
         self.transactions = Transactions(context, self.sends, self.subscriptions, self.settle)
         self.receipts = Receipts(context, routing)
-        self._sessions: dict[str, Session] = {}
+        self.sessions: dict[str, Session] = {}
         self._dirty: list[Session] = []
         # For `send`: every message passes there.
         self._epoch = self.access.epoch
@@ -134,17 +136,11 @@ class Broker:
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
         if journal is not None:
             journal.usage_of = self.usage_of
-            self._restoring = Restoring(context, journal, routing, self.subscriptions)
 
     @property
     def destinations(self) -> Mapping[str, Any]:
         """By name, for inspection."""
         return {**self.queues.by_name, **self.topics.topics, **self.values.topics}
-
-    @property
-    def sessions(self) -> Mapping[str, Session]:
-        """Those that are connected, by id."""
-        return self._sessions
 
     @property
     def held_back_count(self) -> int:
@@ -169,7 +165,7 @@ class Broker:
         if head.kind.holds_messages:
             is_wanted = head.is_persistent or head.destination in self.policies.copies
             return is_wanted and self.queues.keeps(head.destination)
-        return not head.is_ephemeral
+        return head.ephemeral_owner is None
 
     # --- messages ---
 
@@ -208,10 +204,7 @@ class Broker:
                     verdict = self.sends.wait_or_refuse(session, queue, size_bytes, now, may_wait=may_wait)
         else:
             message = Message(head, body, self._next_number(), now, exchange)
-            full = self.topics.send(message, now)
-            if full:
-                self.routing.drop_unroomed(full, message)
-            verdict = _ACCEPTED
+            verdict = self.topics.send(message, now)
         if self._journal is not None and self._journal.backlog_bytes >= self._max_backlog_bytes:
             self.receipts.hold_back(session)
         return verdict
@@ -256,10 +249,7 @@ class Broker:
             rights,
             profile,
             self._dirty,
-            high_water_bytes=self.limits.outbox_high_water_bytes,
-            max_outbox_bytes=self.limits.max_outbox_bytes,
-            value_credit=self.limits.max_unacked_values,
-            account=self.account,
+            self.context,
             usage=self.account.usages.of(rights, place),
             place=place,
             connection=connection,
@@ -283,9 +273,9 @@ class Broker:
             Refused: the session is another principal's, or the principal has too many connections.
         """
         id_ = client_id or session.id
-        former = self._sessions.get(id_)
-        standing = self.standing.by_id.get(id_)
-        owners = {each.rights.principal for each in (former, standing) if each is not None}
+        former = self.sessions.get(id_)
+        durable_session = self.durable_sessions.by_id.get(id_)
+        owners = {each.rights.principal for each in (former, durable_session) if each is not None}
         if not owners <= {session.principal}:
             self.account.refuse(Refusal(session.principal, session.id, "CONNECT", id_, "another's session"))
             raise Refused("session", "the session cannot be had")
@@ -298,8 +288,8 @@ class Broker:
         self.account.take(Resource.CONNECTIONS, session.usage)
         session.has_entered = True
         session.id = id_
-        self._sessions[id_] = session
-        self.standing.arrive(id_)
+        self.sessions[id_] = session
+        self.durable_sessions.arrive(id_)
 
     def _fills_its_address(self, session: Session) -> bool:
         """Whether anonymous peers leave no places at their address for peers that log in there."""
@@ -314,11 +304,11 @@ class Broker:
 
         Args:
             lost: the connection broke; without it the peer said DISCONNECT, and its deliveries
-                do not count as attempts (DESIGN 4).
+                do not count as attempts (D.12).
             is_told: RECEIPTs that wait for the store are still sent.
         """
         # What one of its subscriptions gives back must not go to another one that ends too.
-        session.is_choked = True
+        session.is_throttled = True
         self.transactions.abort_all(session, now, lost=lost)
         for subscription in list(session.subscriptions.values()):
             self.unsubscribe(subscription, now, lost=lost)
@@ -330,17 +320,17 @@ class Broker:
             self.account.give_back(Resource.CONNECTIONS, session.usage)
         self.sends.paused.pop(session, None)
         self.receipts.forget(session, is_told=is_told)
-        if self._sessions.get(session.id) is session:
-            del self._sessions[session.id]
-            self.standing.leave(session.id, now)
+        if self.sessions.get(session.id) is session:
+            del self.sessions[session.id]
+            self.durable_sessions.leave(session.id, now)
 
-    def end_durable_session(self, standing: StandingSession, now: float) -> None:
+    def end_durable_session(self, durable_session: DurableSession, now: float) -> None:
         """Remove a session's durable subscriptions and everything kept for them, and end its connection."""
-        session = self._sessions.get(standing.id)
+        session = self.sessions.get(durable_session.id)
         if session is not None:
             session.end("an operator has ended the session")
             self.close_session(session, now, lost=True)
-        self.subscriptions.end_session(standing)
+        self.subscriptions.end_session(durable_session)
 
     def consumer_count(self, name: str) -> int:
         """Subscriptions of a queue at this moment."""
@@ -359,7 +349,8 @@ class Broker:
         stays."""
         has_transactions = bool(self.transactions.of(subscription.session))
         kept = self.transactions.claimed(subscription)[subscription] if has_transactions else ()
-        return self.subscriptions.unsubscribe(subscription, now, lost=lost, removes=removes, kept=kept)
+        ending = Ending(lost=lost, removes=removes, kept=kept)
+        return self.subscriptions.unsubscribe(subscription, now, ending)
 
     def review(self, grants: Grants | None, now: float) -> None:
         """Rights have changed: judge anew what a subscription may have from now on (D.36)."""
@@ -368,33 +359,44 @@ class Broker:
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
         self.topics.forget_reached()
         self.values.forget_reached()
-        for session in list(self._sessions.values()):
+        for session in list(self.sessions.values()):
             for subscription in list(session.subscriptions.values()):
                 subscription.destination.review(subscription, now)
 
     # --- the store ---
 
-    def restore(self, kept: Snapshot, now: float) -> None:
-        """Take up what an earlier run has left, before anything else happens."""
-        self._restoring.restore(kept, now)
-
     def page_after(self, request: PageRequest, rows: Sequence[StoredMessage]) -> PageRequest | None:
-        """What else is to be read, at once, while `take_page` is called with what was."""
-        return self._restoring.page_after(request, rows)
+        """The page to read next, while `take_page` is called with what was."""
+        queue = self._reader_of(request)
+        return None if queue is None or not rows else queue.store.page_after(request, rows[-1].number)
 
     def take_page(self, request: PageRequest, rows: Sequence[StoredMessage], now: float) -> None:
         """Go on with a page that the store has read."""
-        self._restoring.take_page(request, rows, now)
+        queue = self._reader_of(request)
+        if queue is not None:
+            queue.take_page(request, self.messages_of(request.line, rows), now)
+
+    def _reader_of(self, request: PageRequest) -> Queue | None:
+        """The queue that wants a page; None: it is gone."""
+        queue = self.subscriptions.queue_of(request.line)
+        return queue if queue is not None and queue.store is request.purpose else None
+
+    def messages_of(self, line: str, rows: Sequence[StoredMessage]) -> list[tuple[Message, int]]:
+        """The messages that rows of a line were made of, each with its deliveries that failed."""
+        assert self.journal is not None
+        restore, level = self.journal.restore, level_of(line)
+        is_dead = line == self.queues.dead_letter
+        return [(restore(row, QUEUE_KIND, is_dead=is_dead, priority=level), row.attempts) for row in rows]
 
     def committed(self, batch: int, now: float) -> None:
         """The store has this batch and all before it."""
         self.receipts.committed(batch, now)
 
-    # --- time, and what is to be done ---
+    # --- time and work ---
 
     def resume(self, session: Session, now: float) -> None:
         """The session's outbox was written: queues may dispatch to it again."""
-        session.is_choked = False
+        session.is_throttled = False
         for subscription in list(session.subscriptions.values()):
             subscription.destination.resume(subscription, now)
 
@@ -405,10 +407,10 @@ class Broker:
         self.routing.advance(now)
         self.values.advance()
         self.subscriptions.expire(now)
-        self.subscriptions.relieve(self._sessions.values())
+        self.subscriptions.relieve(self.sessions.values())
 
     def take_work(self, now: float) -> Work:
-        """What is to be done now. Ask after every input, and do all of it."""
+        """What has to be done now. Ask after every input, and do all of it."""
         resumed = self.sends.take_resumed(now) if self.sends.paused else []
         dirty = self._dirty[:]
         self._dirty.clear()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nebula.broker.core.account import Account
-from nebula.broker.core.delayed import Delayed
-from nebula.broker.core.destinations.last_value import LastValues
+from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.destinations.registry import Queues
 from nebula.broker.core.messages import HEAD_COST_BYTES, Message
+from nebula.broker.core.routing import Routing
 from nebula.broker.core.shares import Resource, Usage
 
 
@@ -41,19 +39,11 @@ class _Part:
 class Rooms:
     """The room that the messages of one transaction take together, before any of them is there."""
 
-    def __init__(
-        self,
-        account: Account,
-        queues: Queues,
-        values: LastValues,
-        delayed: Delayed,
-        sender: Usage,
-        now: float,
-    ) -> None:
-        self._account = account
-        self._queues = queues
-        self._values = values
-        self._delayed = delayed
+    def __init__(self, context: CoreContext, routing: Routing, sender: Usage, now: float) -> None:
+        self._account = context.account
+        self._queues = routing.queues
+        self._values = routing.values
+        self._delayed = routing.delayed
         self._sender = sender
         self._now = now
         self._delayed_count = 0

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
 from nebula.broker.core.access import AccessPolicy
 from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.queue import QUEUE_KIND
-from nebula.broker.core.destinations.topic import TOPIC_KIND
-from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import TOPIC_PREFIX, ContentCheck, DestinationKind
+from nebula.broker.core.messages import (
+    LAST_VALUE_KIND,
+    QUEUE_KIND,
+    TOPIC_KIND,
+    TOPIC_PREFIX,
+    ContentCheck,
+    DestinationKind,
+)
 from nebula.broker.core.policies import PolicyTable
 
 
@@ -29,6 +34,8 @@ class CoreContext:
         numbers: gives messages their numbers, which rise for the broker's whole life.
         wall_offset: added to the broker's time, it gives wall-clock time (seconds since 1970).
         last_value_prefixes: prefixes of the names of last-value destinations.
+        key_of: gives the key of a last-value destination, where several may share one (D.30).
+        dead_letter: name of the dead-letter queue.
     """
 
     limits: Limits
@@ -39,6 +46,8 @@ class CoreContext:
     numbers: count[int]
     wall_offset: float
     last_value_prefixes: tuple[str, ...]
+    key_of: Callable[[str], str] | None
+    dead_letter: str
 
     def kind_of(self, destination: str) -> DestinationKind:
         """What a destination is, by its name (D.10)."""

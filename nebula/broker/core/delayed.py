@@ -1,4 +1,4 @@
-"""Messages that are to be put into their queues later (`delay`, `deliver-at`; PROTOCOL G)."""
+"""Delayed messages: put into their queues later (`delay`, `deliver-at`; G.delay)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Delayed:
 
     Args:
         account: what all destinations hold together.
-        journal: is told of persistent messages; None: none survives.
+        journal: gets persistent messages; None: none survives.
     """
 
     def __init__(self, account: Account, journal: Journal | None) -> None:
@@ -33,7 +33,7 @@ class Delayed:
         return self._heap[0][0] if self._heap else None
 
     def has_room_for(self, message: Message, others: int = 0) -> bool:
-        """Whether one more may wait, beside so many others that are to come."""
+        """Whether one more may wait, in addition to `others` that come before it."""
         is_kept = message.head.is_persistent and self._journal is not None
         usage = message.head.usage
         return (

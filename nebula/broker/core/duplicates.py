@@ -1,4 +1,4 @@
-"""Messages that were sent twice: what a `dedup-id` says (PROTOCOL G)."""
+"""Duplicate detection: messages that repeat a `dedup-id` (G.dedup)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DedupKey(NamedTuple):
     """A `dedup-id` with its scope: no principal can use up the ids of another.
 
     Attributes:
-        principal: who sent it; empty in rows of an older store, which apply to everybody.
+        principal: who sent it; empty in rows of an older store, which apply to all principals.
     """
 
     destination: str
@@ -44,7 +44,7 @@ class Duplicates:
 
     Args:
         account: what all principals use.
-        journal: is told of those that a crash must not forget.
+        journal: gets those that a crash must not forget.
     """
 
     def __init__(self, account: Account, journal: Journal | None) -> None:
@@ -59,15 +59,15 @@ class Duplicates:
 
     def knows(self, key: DedupKey, now: float) -> bool:
         """Whether a message with this id was accepted there, within the window."""
-        everybodys = DedupKey(key.destination, "", key.id)
-        return self._until(key, now) > now or self._until(everybodys, now) > now
+        any_principals = DedupKey(key.destination, "", key.id)
+        return self._until(key, now) > now or self._until(any_principals, now) > now
 
     def add(self, key: DedupKey, until: float, usage: Usage, *, is_kept: bool) -> None:
         """A message with this id was accepted.
 
         Args:
             usage: who pays for it.
-            is_kept: it is to be known after a crash.
+            is_kept: it must be known after a crash.
         """
         if key not in self._known:
             self._make_room(usage)

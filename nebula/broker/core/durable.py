@@ -1,16 +1,15 @@
-"""Durable subscriptions, and the sessions that they belong to (PROTOCOL B.2, B.5; D.3, D.19, D.32)."""
+"""Durable subscriptions, and the sessions that they belong to (B.2, B.5, D.3, D.19, D.32, D.35)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from nebula.broker.core.access import Rights
-from nebula.broker.core.account import Account
+from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
 from nebula.broker.core.destinations.value_feed import ValueFeed
-from nebula.broker.core.journal import Journal
-from nebula.broker.core.limits import Limits
 from nebula.broker.core.session import AckMode, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.tables import (
@@ -30,6 +29,7 @@ SESSION_COST_BYTES: Final = 800
 DURABLE_COST_BYTES: Final = 1_500
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Durable:
     """A durable subscription: what goes on while its session is away.
 
@@ -42,27 +42,14 @@ class Durable:
         subscription: the one that is served at present; None while it is paused or away.
     """
 
-    __slots__ = ("ack_mode", "feed", "id", "pattern", "prefetch", "queue", "since", "subscription")
-
-    def __init__(
-        self,
-        id: str,  # noqa: A002
-        pattern: str,
-        ack_mode: AckMode,
-        prefetch: int,
-        since: int,
-        *,
-        queue: Queue | None = None,
-        feed: ValueFeed | None = None,
-    ) -> None:
-        self.id = id
-        self.pattern = pattern
-        self.ack_mode = ack_mode
-        self.prefetch = prefetch
-        self.since = since
-        self.queue = queue
-        self.feed = feed
-        self.subscription: Subscription | None = None
+    id: str
+    pattern: str
+    ack_mode: AckMode
+    prefetch: int
+    since: int
+    queue: Queue | None = None
+    feed: ValueFeed | None = None
+    subscription: Subscription | None = None
 
     @property
     def waiting_count(self) -> int:
@@ -78,7 +65,8 @@ class Durable:
         return DURABLE_COST_BYTES + bound_bytes + text_cost_bytes(self.id, self.pattern)
 
 
-class StandingSession:
+@dataclass(slots=True, eq=False, repr=False)
+class DurableSession:
     """What a client-id names, as long as it has durable subscriptions.
 
     Attributes:
@@ -89,45 +77,38 @@ class StandingSession:
         away_since: when its connection ended; None while it is connected.
     """
 
-    __slots__ = ("away_since", "durables", "id", "rights", "usage")
-
-    def __init__(self, id: str, rights: Rights, usage: Usage) -> None:  # noqa: A002
-        self.id = id
-        self.rights = rights
-        self.usage = usage
-        self.durables: dict[str, Durable] = {}
-        self.away_since: float | None = None
+    id: str
+    rights: Rights
+    usage: Usage
+    durables: dict[str, Durable] = field(default_factory=dict)
+    away_since: float | None = None
 
 
-class StandingSessions:
+class DurableSessions:
     """All sessions with durable subscriptions.
 
     Args:
-        limits: for how long they are kept.
-        account: what all principals use.
-        journal: is told of all of them; None: they do not survive the process.
+        context: what all parts of the core share.
+
+    Attributes:
+        by_id: all of them, by client-id.
     """
 
-    def __init__(self, limits: Limits, account: Account, journal: Journal | None = None) -> None:
-        self._limits = limits
-        self._account = account
-        self._journal = journal
-        self._by_id: dict[str, StandingSession] = {}
+    def __init__(self, context: CoreContext) -> None:
+        self._limits = context.limits
+        self._account = context.account
+        self._journal = context.journal
+        self.by_id: dict[str, DurableSession] = {}
         # Those without a connection, longest first.
-        self._away: dict[str, StandingSession] = {}
+        self._away: dict[str, DurableSession] = {}
 
-    @property
-    def by_id(self) -> Mapping[str, StandingSession]:
-        """All of them."""
-        return self._by_id
-
-    def open(self, id: str, rights: Rights, usage: Usage) -> StandingSession:  # noqa: A002
+    def open(self, id: str, rights: Rights, usage: Usage) -> DurableSession:  # noqa: A002
         """The session of this client-id, made if it is new.
 
         Raises:
             Refused: there are too many.
         """
-        session = self._by_id.get(id)
+        session = self.by_id.get(id)
         if session is None:
             if not self._account.has_room(Resource.SESSIONS, usage):
                 self._account.exceed(Resource.SESSIONS, usage, id)
@@ -150,14 +131,14 @@ class StandingSessions:
             self._account.exceed(Resource.MEMORY, usage)
             raise Refused("memory", "the broker has no room for one more durable subscription")
 
-    def take_in(self, session: StandingSession, durable: Durable) -> None:
+    def take_in(self, session: DurableSession, durable: Durable) -> None:
         """Know of a durable subscription, which the store knows already."""
         if durable.id not in session.durables:
             self._account.take(Resource.DURABLES, session.usage)
             self._account.hold(durable.cost_bytes, session.usage)
         session.durables[durable.id] = durable
 
-    def add(self, session: StandingSession, durable: Durable) -> None:
+    def add(self, session: DurableSession, durable: Durable) -> None:
         """One more durable subscription, or one that has changed."""
         self.take_in(session, durable)
         if self._journal is not None:
@@ -171,7 +152,7 @@ class StandingSessions:
             )
             self._journal.put(Put(SUBSCRIPTIONS, row))
 
-    def remove(self, session: StandingSession, durable: Durable) -> None:
+    def remove(self, session: DurableSession, durable: Durable) -> None:
         """One durable subscription less; a session without any is forgotten."""
         del session.durables[durable.id]
         self._account.give_back(Resource.DURABLES, session.usage)
@@ -180,7 +161,7 @@ class StandingSessions:
             for table in (SUBSCRIPTIONS, PENDING):
                 self._journal.put(Drop(table, (session.id, durable.id)))
         if not session.durables:
-            del self._by_id[session.id]
+            del self.by_id[session.id]
             self._account.give_back(Resource.SESSIONS, session.usage)
             self._account.release(SESSION_COST_BYTES + text_cost_bytes(session.id), session.usage)
             self._away.pop(session.id, None)
@@ -196,21 +177,21 @@ class StandingSessions:
 
     def leave(self, id: str, now: float) -> None:  # noqa: A002
         """It has gone: from now on the session is abandoned, until it comes again."""
-        session = self._by_id.get(id)
+        session = self.by_id.get(id)
         if session is not None and session.away_since is None:
             session.away_since = now
             self._away[id] = session
             self._record(session)
 
-    def expired(self, now: float) -> Iterator[StandingSession]:
-        """Those that were abandoned for too long. They are to be removed."""
+    def expired(self, now: float) -> Iterator[DurableSession]:
+        """Those that were abandoned for too long. The caller removes them."""
         for session in list(self._away.values()):
             assert session.away_since is not None
             if session.away_since + self._limits.session_expiry_seconds > now:
                 return
             yield session
 
-    def restore(self, row: SessionRow, rights: Rights, usage: Usage, now: float) -> StandingSession:
+    def restore(self, row: SessionRow, rights: Rights, usage: Usage, now: float) -> DurableSession:
         """Take what was kept by an earlier run. All are away at first."""
         session = self._make(row.id, rights, usage)
         offset = 0.0 if self._journal is None else self._journal.wall_offset
@@ -226,19 +207,19 @@ class StandingSessions:
         """At a clean stop, after all connections have ended: have the store know what is pending."""
         if self._journal is None:
             return
-        for session in self._by_id.values():
+        for session in self.by_id.values():
             for durable in session.durables.values():
                 if durable.feed is not None:
                     pending = tuple(topic.destination for topic in durable.feed.pending())
                     self._journal.put(Put(PENDING, PendingRow(session.id, durable.id, pending)))
 
-    def _make(self, id: str, rights: Rights, usage: Usage) -> StandingSession:  # noqa: A002
-        session = self._by_id[id] = StandingSession(id, rights, usage)
+    def _make(self, id: str, rights: Rights, usage: Usage) -> DurableSession:  # noqa: A002
+        session = self.by_id[id] = DurableSession(id, rights, usage)
         self._account.take(Resource.SESSIONS, usage)
         self._account.hold(SESSION_COST_BYTES + text_cost_bytes(id), usage)
         return session
 
-    def _record(self, session: StandingSession) -> None:
+    def _record(self, session: DurableSession) -> None:
         if self._journal is not None:
             since = session.away_since
             wall = None if since is None else since + self._journal.wall_offset

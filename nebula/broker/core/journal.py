@@ -74,7 +74,7 @@ class _Run:
         self.up_to = number
 
     def writes(self) -> Sequence[Write]:
-        """What the store is told of it."""
+        """The writes that it becomes."""
         line, after, up_to = self.line, self.after, self.up_to
         if up_to - after >= _LONG_RUN:
             return [DropRange(table, line, after, up_to) for table in tables_of(line)]
@@ -233,7 +233,7 @@ class Journal:
         self.put(Drop(VALUES, (destination,)))
 
     def put(self, write: Put | Drop) -> None:
-        """A row of any table, as it is to be written. It replaces an earlier write to the same row."""
+        """A row of any table, as it will be written. It replaces an earlier write to the same row."""
         self.told = self.batch
         table, values = write
         self._rows[(table, *values[: table.key_width])] = write

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from nebula import headers
 from nebula.broker.core.shares import Usage
@@ -21,7 +21,7 @@ TOPIC_PREFIX: Final = "/topic/"
 
 
 class Verdict(Enum):
-    """What became of a SEND. Values are the `disposition` of its RECEIPT."""
+    """What became of a SEND (B.8). Values are the `disposition` of its RECEIPT."""
 
     ACCEPTED = headers.ACCEPTED
     INVALID = headers.REJECTED_INVALID
@@ -39,7 +39,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DestinationKind:
-    """What a kind of destination does with messages (D.10). Each kind is declared once, with its class.
+    """What a kind of destination does with messages (D.10).
 
     Attributes:
         name: as in settings and replies.
@@ -52,6 +52,11 @@ class DestinationKind:
     holds_messages: bool = False
     fans_out: bool = False
     holds_value: bool = False
+
+
+QUEUE_KIND: Final = DestinationKind("queue", holds_messages=True)
+TOPIC_KIND: Final = DestinationKind("topic", fans_out=True)
+LAST_VALUE_KIND: Final = DestinationKind("last-value", holds_value=True)
 
 
 class Content(Enum):
@@ -97,7 +102,7 @@ class Wishes:
     dedup_id: str | None = None
 
     def due(self, now: float) -> float:
-        """When the message is to be put into its queue."""
+        """When the message goes into its queue."""
         return max(now, now + (self.delay or 0.0), self.deliver_at or now)
 
 
@@ -107,6 +112,17 @@ MESSAGE_COST_BYTES = 320
 HEAD_COST_BYTES = 1100
 EXCHANGE_COST_BYTES = 200
 HEADER_COST_BYTES = 180
+
+
+class ValueOwner(Protocol):
+    """A session that ephemeral values go with.
+
+    Attributes:
+        ephemerals: last-value destinations whose present value goes with it.
+    """
+
+    id: str
+    ephemerals: dict[str, None]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -122,9 +138,9 @@ class Head:
             destination, the second the sender.
         sender: the principal of the sender.
         usage: pays for the messages unless something else is said: that of the sender.
-        requires_consumers: refuse the message when nobody listens (D.49).
+        requires_consumers: refuse the message when the queue has no consumer (D.49).
         is_persistent: keep it on disk, where it waits.
-        is_ephemeral: the value goes with its publisher (PROTOCOL G).
+        ephemeral_owner: the session that the value goes with (G.ephemeral), or None.
         is_quiet: a RECEIPT comes only if the verdict is not that it is accepted.
         is_moved: its former row on disk is dropped at the same time, so that it takes no more room there.
         time_to_live: of a request: seconds from arrival, after which it is dropped. None: it is no
@@ -137,9 +153,9 @@ class Head:
             that repeats one after a crash does not duplicate it.
         is_plain: the messages have no wishes and no copy, and do not wait for a commit.
         reply_to: where the reply to these requests goes, or None.
-        is_answer: they have `neb-response:true`.
+        is_response: they have `neb-response:true`.
         addresses: where the messages ask others to send something. Each has a flag: true for notices of a
-            job, false for replies or credit. Mostly there are none.
+            job, false for replies or credit. Mostly it is empty.
         origin: for requests, the `Session.origin` of their sender; None if it is no longer known.
         is_stream: they ask for a stream, or are parts of one that goes on.
         deletes_explicitly: the SEND had a `content-length`, so that an empty body deletes under any
@@ -164,7 +180,7 @@ class Head:
     _: KW_ONLY
     requires_consumers: bool = False
     is_persistent: bool = False
-    is_ephemeral: bool = False
+    ephemeral_owner: ValueOwner | None = None
     is_quiet: bool = False
     is_moved: bool = False
     time_to_live: float | None = None
@@ -172,7 +188,7 @@ class Head:
     reply_to: str | None = None
     addresses: tuple[tuple[str, bool], ...] = ()
     origin: object = None
-    is_answer: bool = False
+    is_response: bool = False
     is_stream: bool = False
     deletes_explicitly: bool = True
     check: ContentCheck | None = None

@@ -49,7 +49,7 @@ class Notes:
         return taken
 
 
-# What is noted, beside refusals.
+# What is noted, in addition to refusals.
 MESSAGES_DROPPED = "messages dropped"
 MESSAGES_DEAD = "messages dead-lettered"
 PUBLISHERS_PAUSED = "publishers paused"

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from nebula.broker.core.fixed_limits import MAX_KNOWN_CHARACTERS, MAX_KNOWN_DESTINATIONS, MAX_KNOWN_MATCHES
-from nebula.broker.core.globs import compile_glob, is_glob, plain_runs
+from nebula.globs import compile_glob, is_glob, plain_runs
 
 T = TypeVar("T")
 
@@ -32,6 +33,7 @@ _MAX_RUN_CHARACTERS: Final = 8
 _MAX_LATEST = 64
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Glob(Generic[T]):
     """A glob of the table.
 
@@ -41,30 +43,25 @@ class _Glob(Generic[T]):
         is_gone: it was removed.
     """
 
-    __slots__ = ("is_gone", "matches", "number", "run", "thing")
-
-    def __init__(self, number: int, matches: Callable[[str], object], run: str, thing: T) -> None:
-        self.number = number
-        self.matches = matches
-        self.run = run
-        self.thing = thing
-        self.is_gone = False
+    number: int
+    matches: Callable[[str], object]
+    run: str
+    thing: T
+    is_gone: bool = False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Match(Generic[T]):
-    """The patterns that one destination matches, and those that reach anybody, as far as is known."""
+    """The patterns that one destination matches, and those that reach a subscriber, as far as is known."""
 
-    __slots__ = ("additions", "changes", "everything", "globs", "reached", "reaching", "removals", "version")
-
-    def __init__(self) -> None:
-        self.version = -1
-        self.everything: list[T] = []
-        self.globs: list[_Glob[T]] = []
-        self.additions = 0
-        self.removals = 0
-        self.changes = -1
-        self.reached: list[T] = []
-        self.reaching: list[_Glob[T]] = []
+    version: int = -1
+    everything: list[T] = field(default_factory=list)
+    globs: list[_Glob[T]] = field(default_factory=list)
+    additions: int = 0
+    removals: int = 0
+    changes: int = -1
+    reached: list[T] = field(default_factory=list)
+    reaching: list[_Glob[T]] = field(default_factory=list)
 
 
 class PatternTable(Generic[T]):
@@ -72,10 +69,10 @@ class PatternTable(Generic[T]):
 
     A lookup costs a dictionary access, however many patterns and destinations there are, once a
     destination is warm. A new glob is tried on a destination when that is looked up next, and
-    then only that glob; so neither subscribing nor leaving touches what nobody sends to.
+    then only that glob; so neither subscribing nor leaving touches destinations without messages.
 
     Args:
-        reaches: whether anybody at a thing may receive what is sent to a destination; for `reached`.
+        reaches: whether a subscriber at a thing may receive what is sent to a destination; for `reached`.
     """
 
     def __init__(self, reaches: Callable[[T, str], bool] | None = None) -> None:
@@ -162,7 +159,7 @@ class PatternTable(Generic[T]):
         return match.everything
 
     def reached(self, destination: str) -> Sequence[T]:
-        """As `matching`, without what reaches nobody.
+        """As `matching`, without what reaches no subscriber.
 
         It is remembered too: what people subscribe to who may receive nothing of it must not cost each SEND.
         """

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from nebula.broker.core.globs import compile_glob
 from nebula.broker.core.messages import ContentCheck
+from nebula.globs import compile_glob
 
 
 class WhenFull(Enum):

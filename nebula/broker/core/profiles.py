@@ -1,11 +1,12 @@
-"""The two profiles: everything in which plain STOMP and MaXaM differ, as one frozen row each.
+"""The two profiles: everything in which plain STOMP and MaXaM (B.1) differ, as one frozen row each.
 
-A profile belongs to a listener (PROTOCOL D). No other code compares profiles; it asks for a field.
+A profile belongs to a listener (docs/reference/profiles.md). Other code compares no profiles, it asks for a
+field.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from nebula.stomp.dialects import V1_0, V1_1, V1_2, Dialect
@@ -13,12 +14,12 @@ from nebula.stomp.dialects import V1_0, V1_1, V1_2, Dialect
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How a listener behaves where the texts leave a choice.
+    """How a listener behaves where the texts leave a choice. The defaults are those of the profile standard.
 
     Attributes:
         name: as in the settings.
         dialects: the versions it serves, lowest first (D.1).
-        heart_beat: what it offers and desires, in milliseconds (D.2).
+        heart_beat: what it offers and desires, in milliseconds (B.4, D.2).
         max_client_heart_beat: what both numbers of a client may be at most, which must send them;
             None: it may send what it likes, or nothing (D.2).
         virtual_host: what `host` must be; None: anything, or nothing (D.17).
@@ -31,57 +32,39 @@ class Profile:
             `message-id` is un-ACKed on only one subscription.
         ignores_silently: what is not permitted, SEND apart, gets no RECEIPT at all (D.5).
         names_twice: a RECEIPT of SEND has its verdict as `content-disposition` too (D.4).
-        annotates: the broker adds headers of its own that nobody asked for: `durable` on RECEIPTs,
-            `sender` on what is no queue's (PROTOCOL G, "std").
+        annotates: the broker adds headers of its own without being asked: `durable` on RECEIPTs,
+            `sender` on what is no queue's (G.sender).
         names_server: CONNECTED says what we are.
         bare_names_are_queues: a destination without a known prefix is a queue; otherwise a SEND to
             it is invalid (D.10).
-        flags_in_any_case: `true` and `false` of our own headers are read in any case (PROTOCOL G).
+        flags_in_any_case: `true` and `false` of our own headers are read in any case (G.forms).
         needs_explicit_length: only an explicit `content-length:0` deletes a value (D.28).
         false_removes: UNSUBSCRIBE with `durable:false` removes and anything else pauses: the
             table's reading, in place of the text's (D.3).
     """
 
-    name: str
-    dialects: tuple[Dialect, ...]
-    heart_beat: tuple[int, int]
-    max_client_heart_beat: int | None
-    virtual_host: str | None
-    needs_certificate: bool
-    has_transactions: bool
-    acks_alone: bool
-    acks_by_message_id: bool
-    ignores_silently: bool
-    names_twice: bool
-    annotates: bool
-    names_server: bool
-    bare_names_are_queues: bool
-    flags_in_any_case: bool
-    needs_explicit_length: bool
+    name: str = "standard"
+    dialects: tuple[Dialect, ...] = (V1_0, V1_1, V1_2)
+    heart_beat: tuple[int, int] = (1000, 1000)
+    max_client_heart_beat: int | None = None
+    virtual_host: str | None = None
+    needs_certificate: bool = False
+    has_transactions: bool = True
+    acks_alone: bool = False
+    acks_by_message_id: bool = True
+    ignores_silently: bool = False
+    names_twice: bool = False
+    annotates: bool = True
+    names_server: bool = True
+    bare_names_are_queues: bool = True
+    flags_in_any_case: bool = True
+    needs_explicit_length: bool = False
     false_removes: bool = False
 
 
-STANDARD: Final = Profile(
-    name="standard",
-    dialects=(V1_0, V1_1, V1_2),
-    heart_beat=(1000, 1000),
-    max_client_heart_beat=None,
-    virtual_host=None,
-    needs_certificate=False,
-    has_transactions=True,
-    acks_alone=False,
-    acks_by_message_id=True,
-    ignores_silently=False,
-    names_twice=False,
-    annotates=True,
-    names_server=True,
-    bare_names_are_queues=True,
-    flags_in_any_case=True,
-    needs_explicit_length=False,
-)
+STANDARD: Final = Profile()
 
-MAXAM: Final = replace(
-    STANDARD,
+MAXAM: Final = Profile(
     name="maxam",
     dialects=(V1_1, V1_2),
     heart_beat=(10_000, 10_000),

@@ -16,7 +16,7 @@ nothing can send one by mistake), and this module alone opens them:
 - when `committed` is called with its batch or a later one.
 
 So with a store that never commits, no RECEIPT for anything that was stored can be had. RECEIPTs of one
-connection keep the order of their frames, as batches commit in order.
+connection keep the order of their frames (A.11.2), as batches commit in order.
 
 What else waits for a commit: the first values of a subscription whose RECEIPT waits (D.43), the ERROR for a
 faulty frame behind such RECEIPTs, and publishers that are further ahead of the disk than the limit allows.
@@ -75,9 +75,9 @@ class Receipts:
             # last that any of them can wait for.
             self._hold(session, receipt, told or self._journal.batch)  # type: ignore[arg-type]
 
-    def say_last(self, session: Session, octets: bytes) -> None:
+    def say_last(self, session: Session, data: bytes) -> None:
         """Send an ERROR after the RECEIPTs that wait. There is one at least."""
-        self._hold(session, octets, session.held[-1][0])
+        self._hold(session, data, session.held[-1][0])
 
     def begin_after(self, subscription: Subscription) -> None:
         """Hold back the first values of a subscription until its RECEIPT was sent (D.43)."""
@@ -86,9 +86,9 @@ class Receipts:
             subscription.feed.is_held = True
             held.append((held[-1][0], subscription))
 
-    def _hold(self, session: Session, octets: bytes, batch: Batch) -> None:
-        session.held.append((batch, octets))
-        session.held_bytes += len(octets)
+    def _hold(self, session: Session, data: bytes, batch: Batch) -> None:
+        session.held.append((batch, data))
+        session.held_bytes += len(data)
         if session.held_bytes > session.max_outbox_bytes:
             session.mark_too_slow()
         self.waiting[session] = None

@@ -1,4 +1,4 @@
-"""Reply rights: a connection that received a request may reply to it, once, without a grant (DESIGN 4)."""
+"""Reply rights: the receiver of a request may reply to it once, without a grant (G.reply-right)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ReplyRights:
     """The requests that one connection may reply to. The rights are its own and survive the ACK of a request.
 
     Each delivery of a request gives one right, so requests without an id, or with the same one, can be
-    replied to once each. A request for a stream gets parts: what ends the stream, its last part or an error,
-    spends the right.
+    replied to once each. The reply to a request for a stream comes in parts (G.stream): what ends the stream,
+    its last part or an error, spends the right.
 
     Args:
         account: what all principals use.

@@ -1,29 +1,25 @@
 """Routing: all destinations of a broker, and the way of an accepted message to them.
 
 A message goes to its destination at once, or when it is due (`delay`, `deliver-at`), or nowhere because its
-time is over. A copy of it may go to a queue of its own, for a recorder. Whoever calls `put` has judged the
+time is over. A copy of it may go to a queue of its own, for a recorder. The caller of `put` has judged the
 message; the only question left is whether there is room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.delayed import Delayed
 from nebula.broker.core.destinations.last_value import LastValues
-from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
+from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.registry import Queues
 from nebula.broker.core.destinations.topic import Topics
 from nebula.broker.core.duplicates import DedupKey, Duplicates
 from nebula.broker.core.fixed_limits import DUE_AT_ONCE
-from nebula.broker.core.messages import Content, Head, Message, Verdict, Wishes
-from nebula.broker.core.notes import SHARE
-from nebula.broker.core.session import Session
+from nebula.broker.core.messages import QUEUE_KIND, Head, Message, Verdict, Wishes
 from nebula.broker.core.shares import Resource
-from nebula.broker.core.tables import DuplicateRow
 from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
 
 # Looked up once: members of an enum are found by their class's attributes.
@@ -36,8 +32,6 @@ class Routing:
 
     Args:
         context: what all parts of the core share.
-        key_of: what a last value is kept under, where two destinations may share it (D.30).
-        dead_letter: name of the dead-letter queue.
 
     Attributes:
         queues, topics, values: the destinations, by kind.
@@ -45,28 +39,18 @@ class Routing:
         duplicates: the `dedup-id`s of the current window.
     """
 
-    def __init__(
-        self, context: CoreContext, *, key_of: Callable[[str], str] | None, dead_letter: str
-    ) -> None:
+    def __init__(self, context: CoreContext) -> None:
         self._context = context
         self._account = context.account
         self._journal = context.journal
         self._next_number = context.numbers.__next__
-        self.queues = Queues(
-            context.account,
-            context.limits,
-            context.policies,
-            context.numbers,
-            journal=context.journal,
-            wall_offset=context.wall_offset,
-            dead_letter=dead_letter,
-        )
-        self.topics = Topics(context.account)
-        self.values = LastValues(context.account, context.numbers, journal=context.journal, key_of=key_of)
+        self.queues = Queues(context)
+        self.topics = Topics(context.account, self.queues.make_dead_letter)
+        self.values = LastValues(context)
         self.delayed = Delayed(context.account, context.journal)
         self.duplicates = Duplicates(context.account, context.journal)
 
-    def put(self, session: Session, message: Message, now: float) -> Queue | None:
+    def put(self, message: Message, now: float) -> Queue | None:
         """Hand over a message that was judged, and its copy.
 
         Returns:
@@ -74,24 +58,21 @@ class Routing:
         """
         head = message.head
         if not head.is_plain:
-            return self._put_with_wishes(session, message, now)
+            return self._put_with_wishes(message, now)
         if head.kind.holds_messages:
             queue = self.queues.ensure(head.destination, head.usage)
             return None if queue.send(message, now) is _ACCEPTED else queue
-        self._publish(session, message, now)
+        (self.topics if head.kind.fans_out else self.values).send(message, now)
         return None
 
-    def _put_with_wishes(self, session: Session, message: Message, now: float) -> Queue | None:
+    def _put_with_wishes(self, message: Message, now: float) -> Queue | None:
         head, journal = message.head, self._journal
         # A COMMIT has told the store of other messages before this one.
         told_before = None if journal is None else journal.told
         if journal is not None:
             journal.told = None
         copy = self._copy_of(message, now)
-        if copy is None:
-            full = self._put_when_due(session, message, now)
-        else:
-            full = self._put_with_copy(session, message, copy, now)
+        full = self._put_when_due(message, now) if copy is None else self._put_with_copy(message, copy, now)
         if full is None and head.wishes is not None and head.wishes.dedup_id is not None:
             # Of what is persistent also where it was consumed at once, and never touched the disk.
             is_kept = journal is not None and (
@@ -105,28 +86,28 @@ class Routing:
             journal.told = told_before
         return full
 
-    def _put_with_copy(self, session: Session, message: Message, copy: Message, now: float) -> Queue | None:
+    def _put_with_copy(self, message: Message, copy: Message, now: float) -> Queue | None:
         copies = self.queues.ensure(copy.head.destination, copy.head.usage)
         # Those of a transaction were judged together.
-        if message.head.transaction is None and not copies.store.could_accept(copy, beside=message):
+        if message.head.transaction is None and not copies.store.could_accept(copy, other=message):
             return copies
-        full = self._put_when_due(session, message, now)
+        full = self._put_when_due(message, now)
         if full is not None:
             self.queues.forget_if_idle(copies, now)
             return full
         send = copies.send_once if copy.head.is_once else copies.send
         self._account.judged = copy
         if send(copy, now) is not _ACCEPTED:
-            self.queues.bury(copy, copies.name, "full", 0, was_kept=True)
+            self.queues.make_dead_letter(copy, "full", was_kept=True)
             self.queues.forget_if_idle(copies, now)
         self._account.judged = None
         return None
 
-    def _put_when_due(self, session: Session, message: Message, now: float) -> Queue | None:
+    def _put_when_due(self, message: Message, now: float) -> Queue | None:
         head = message.head
         wishes = head.wishes or _NO_WISHES
         if head.kind.holds_value:
-            self._publish(session, message, now)
+            self.values.send(message, now)
             return None
         if wishes.expires_at is not None:
             message.expire_at(wishes.expires_at)
@@ -134,7 +115,7 @@ class Routing:
         if message.has_expired(now):
             self._expire_at_once(message)
         elif head.kind.fans_out:
-            self._publish(session, message, now)
+            self.topics.send(message, now)
         elif due > now:
             if not self.delayed.has_room_for(message):
                 return self.queues.ensure(head.destination, head.usage)
@@ -153,10 +134,10 @@ class Routing:
         ):
             self._account.drop(message.head, "expired")
         else:
-            self.queues.bury(message, message.head.destination, "expired", 0, is_moved=is_moved)
+            self.queues.make_dead_letter(message, "expired", is_moved=is_moved)
 
     def _copy_of(self, message: Message, now: float) -> Message | None:
-        """What a recorder gets of it (PROTOCOL G, "Copies")."""
+        """What a recorder gets of it (G.copies)."""
         head = message.head
         if head.copy_to is None or head.copy_to == head.destination:
             return None
@@ -212,7 +193,7 @@ class Routing:
             elif name.startswith(INBOX_PREFIX) and self.queues.get(name) is None:
                 self._account.drop(message.head, Verdict.NO_CONSUMER.value)
             elif not self._takes_due(message, now):
-                self.queues.bury(message, name, "full", 0, is_moved=True)
+                self.queues.make_dead_letter(message, "full", is_moved=True)
 
     def _takes_due(self, message: Message, now: float) -> bool:
         """Put a message that is due into its queue; False: there is no room for it, or for the queue."""
@@ -229,41 +210,3 @@ class Routing:
         if not is_taken:
             self.queues.forget_if_idle(queue, now)
         return is_taken
-
-    def restore(self, delayed: Sequence[tuple[Message, float]], duplicates: Sequence[DuplicateRow]) -> None:
-        """Take up what an earlier run has left. Times are those of the wall clock."""
-        offset = self._context.wall_offset
-        for message, deliver_at in delayed:
-            self.delayed.restore(message, deliver_at - offset)
-        for row in duplicates:
-            usage = self._account.own if self._journal is None else self._journal.usage_of(row.principal)
-            key = DedupKey(row.destination, row.principal, row.id)
-            self.duplicates.restore(key, row.until - offset, usage)
-
-    def _publish(self, session: Session, message: Message, now: float) -> None:
-        head = message.head
-        if head.kind.fans_out:
-            self.drop_unroomed(self.topics.send(message, now), message)
-            return
-        body = message.body
-        deletes = not body or (head.check is not None and head.check(body) is Content.TOMBSTONE)
-        owner = session if head.is_ephemeral and not deletes else None
-        self.values.send(message, owner, deletes=deletes)
-
-    def drop_unroomed(self, full: Sequence[Queue], message: Message) -> None:
-        """A topic's message found no room in these bound queues.
-
-        A connected subscriber that is too slow is ended. For a durable one the message becomes a dead letter,
-        unless its principal's share is used up.
-        """
-        for queue in full:
-            if queue.auto_delete:
-                for subscription in queue.subscriptions:
-                    subscription.session.mark_too_slow()
-            elif queue.owner.is_disk_full or not self._account.has_room_for(message.size_bytes, queue.owner):
-                # Not dead-lettered: dead letters of others would have to make room.
-                resource = Resource.DISK if queue.owner.is_disk_full else Resource.MEMORY
-                self._account.exceed(resource, queue.owner)
-                self._account.drop(message.head, SHARE)
-            else:
-                self.queues.bury(message, message.head.destination, "full", 0, was_kept=True)

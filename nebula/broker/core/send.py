@@ -92,14 +92,13 @@ class Sends:
         may_wait: bool,
     ) -> Verdict:
         """Judge a message and hand it to its destination; see `Broker.send`."""
-        queue = self._find_queue(head.destination) if head.kind.holds_messages else None
-        verdict, right = self._judge(session, head, body, queue, exchange, now)
+        verdict, right = self._judge(session, head, body, exchange, now)
         if verdict is not _ACCEPTED:
             return self.refuse(verdict, session, head.destination)
         if head.wishes is not None and self._routing.is_duplicate(head, now):
             return Verdict.DUPLICATE
         message = Message(head, body, self._next_number(), now, exchange)
-        full = self._routing.put(session, message, now)
+        full = self._routing.put(message, now)
         if full is not None:
             # A copy takes as much again.
             size_bytes = (
@@ -113,7 +112,7 @@ class Sends:
             return verdict
         if right is not None:
             session.reply_rights.spend(right, now, goes_on=head.is_stream)
-        if queue is not None and head.destination == BROKER_QUEUE:
+        if head.destination == BROKER_QUEUE:
             session.own_requests.append((message.number, message.size_bytes))
         return _ACCEPTED
 
@@ -129,17 +128,17 @@ class Sends:
             size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
             if exchange is None and queue.store.is_ready_for(size_bytes, session.usage):
                 return _ACCEPTED  # the common case: there is room enough
-        verdict, _ = self._judge(session, head, body, queue, exchange, now, is_held=True)
+        verdict, _ = self._judge(session, head, body, exchange, now, is_held=True)
         if verdict is not _ACCEPTED or self._routing.knows(head, now):
             return verdict
         cost_bytes, uses = head.cost_bytes, head.uses
         message = Message(head, body, 0, now, exchange)
         head.cost_bytes, head.uses = cost_bytes, uses  # this message is not kept
-        return _ACCEPTED if self._rooms(session, now).take(message) else Verdict.FULL
-
-    def _rooms(self, session: Session, now: float) -> Rooms:
-        routing = self._routing
-        return Rooms(self._account, routing.queues, routing.values, routing.delayed, session.usage, now)
+        return (
+            _ACCEPTED
+            if Rooms(self._context, self._routing, session.usage, now).take(message)
+            else Verdict.FULL
+        )
 
     def judge_together(self, session: Session, sends: list[HeldSend], now: float) -> Outcome | list[Message]:
         """Judge the SENDs of a transaction together: what refuses the first one refuses all (D.24).
@@ -150,11 +149,10 @@ class Sends:
         messages: list[Message] = []
         spent = []
         ids: set[tuple[str, str]] = set()
-        rooms = self._rooms(session, now)
+        rooms = Rooms(self._context, self._routing, session.usage, now)
         for send in sends:
             head = send.head
-            queue = self._find_queue(head.destination) if head.kind.holds_messages else None
-            verdict, right = self._judge(session, head, send.body, queue, send.exchange, now, is_checked=True)
+            verdict, right = self._judge(session, head, send.body, send.exchange, now, is_checked=True)
             if verdict is not Verdict.ACCEPTED:
                 break
             message = Message(head, send.body, self._next_number(), now, send.exchange)
@@ -172,7 +170,7 @@ class Sends:
             session.reply_rights.give_back(taken)
         return Outcome(self.refuse(verdict, session, head.destination), send.receipt)
 
-    def deliver(self, session: Session, message: Message, now: float) -> None:
+    def deliver(self, message: Message, now: float) -> None:
         """Hand over a message of `judge_together`. There is room for it."""
         head = message.head
         if self._routing.is_duplicate(head, now):
@@ -181,18 +179,18 @@ class Sends:
         message.number = self._next_number()
         if head.kind.holds_messages:
             self._account.judged = message
-        full = self._routing.put(session, message, now)
+        full = self._routing.put(message, now)
         self._account.judged = None
         if full is not None:
             # What the transaction itself has caused elsewhere took the room.
-            self._queues.bury(message, head.destination, "full", 0)
+            self._queues.make_dead_letter(message, "full")
             self._queues.forget_if_idle(full, now)
 
     def dead_letter(self, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float) -> None:
         """Keep a message that had no room as a dead letter, if it was for a queue: its sender is not told."""
         if head.kind.holds_messages and not head.destination.startswith(RESERVED_QUEUE_PREFIX):
             message = Message(head, body, self._next_number(), now, exchange)
-            self._queues.bury(message, head.destination, "full", 0)
+            self._queues.make_dead_letter(message, "full")
 
     def take_resumed(self, now: float) -> list[tuple[Session, bool]]:
         """Sessions that need not wait any longer, in the order of their deadlines; True: no room was
@@ -204,7 +202,7 @@ class Sends:
             elif until <= now:
                 # If it has waited before, there was room meanwhile, and others took it.
                 if not is_again:
-                    # Its consumers took too long: nobody waits for them again until they make progress.
+                    # Its consumers took too long: no publisher waits for them again until they make progress.
                     queue.is_stalled = True
                     # Nor does this principal wait for memory, if that is the reason; see `advance`.
                     if self._account.is_nearly_full(session.usage):
@@ -235,7 +233,6 @@ class Sends:
         session: Session,
         head: Head,
         body: bytes,
-        queue: Queue | None,
         exchange: tuple[str, str] | None,
         now: float,
         *,
@@ -253,6 +250,7 @@ class Sends:
             replies to a request.
         """
         right = None
+        queue = self._find_queue(head.destination) if head.kind.holds_messages else None
         if head.judged_in != self._access.epoch and not self._review(session, head):
             return Verdict.UNAUTHORISED, None
         if not head.is_permitted:
@@ -309,7 +307,7 @@ class Sends:
         head.judged_in = self._access.epoch
         rights = session.rights
         # The requester chose where a reply goes, so the grants of its sender must not count.
-        is_borne = not head.is_answer or rights.is_open
+        is_borne = not head.is_response or rights.is_open
         head.is_permitted = is_borne and rights.may_publish(head.destination)
         is_own = head.destination == BROKER_QUEUE
         if is_own:
@@ -320,10 +318,10 @@ class Sends:
         return True
 
     def _may_name(self, session: Session, head: Head) -> bool:
-        """Whether its sender may have others send to the addresses that it names (PROTOCOL G).
+        """Whether its sender may have others send to the addresses that it names (G.reply-address).
 
         They send by their own rights, which the sender must not borrow. An inbox belongs to its connection,
-        even if everybody may send everywhere else.
+        even if all principals may send everywhere else.
         """
         rights = session.rights
         for name, is_notify in head.addresses:
@@ -345,7 +343,7 @@ class Sends:
         return True
 
     def _judge_own(self, session: Session, head: Head, body: bytes, queue: Queue, now: float) -> Verdict:
-        """A request of the broker itself: everybody may send one, so nobody may have too many waiting."""
+        """A request of the broker itself: all principals may send one, so each may have few waiting."""
         if head.transaction is not None or (head.wishes is not None and head.wishes.due(now) > now):
             return Verdict.INVALID  # many could come there at once, past what is looked at here
         line, asked, limits = queue.store.line.lines[head.priority], session.own_requests, self._limits
@@ -365,12 +363,12 @@ class Sends:
         if not body and session.profile.needs_explicit_length and not head.deletes_explicitly:
             return Verdict.INVALID  # D.28
         is_disk_full = self._account.is_disk_low or session.usage.is_disk_full
-        if body and is_disk_full and not head.is_ephemeral:
+        if body and is_disk_full and head.ephemeral_owner is None:
             return Verdict.FULL  # values are always kept on disk
         topic = self._routing.values.topics.get(head.destination)
         more = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
         if topic is None:
-            # Also a deletion of nothing is kept, while somebody slow has to be told of it.
+            # Also a deletion of nothing is kept, while a slow feed has to send it.
             has_place = self._account.has_room(Resource.DESTINATIONS, session.usage)
             has_room = has_place and self._account.has_room_for(more, session.usage)
         else:
@@ -385,7 +383,7 @@ class Sends:
         """The right by which it may be sent as the reply to a request that was received; None: it may not.
 
         The requester has to be able to receive it there, and never on last-value destinations, whose value
-        would be replaced (DESIGN 4).
+        would be replaced (G.reply-right).
         """
         if head.kind.holds_value:
             return None
@@ -410,7 +408,7 @@ class Sends:
         usage = queue.store.payer or session.usage
         is_memory_full = not self._account.has_room_for(size_bytes, usage)
         self._queues.forget_if_idle(queue, now)
-        # Who consumes is never held back: its ACKs come by the same stream (DESIGN 4).
+        # A consumer is never held back: its ACKs come by the same stream.
         may_wait = (
             may_wait and not (session.subscriptions or session.parted) and queue.store.could_hold(size_bytes)
         )

@@ -2,7 +2,7 @@
 
 A subscription belongs to one session, and puts what it is given straight into the session's outbox. How
 much that is has two bounds: the subscription's credit (un-ACKed messages up to its `prefetch`), and the
-session's high-water mark. At the mark the session is choked: nothing is dispatched to it until the shell
+session's high-water mark. At the mark the session is throttled: nothing is dispatched to it until the shell
 has written its outbox. A peer that is far above the mark all the same reads too slowly, and is ended.
 """
 
@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from nebula.broker.core.access import Rights
-from nebula.broker.core.account import Account
+from nebula.broker.core.context import CoreContext
 from nebula.broker.core.journal import Batch
 from nebula.broker.core.known_heads import KnownHeads
 from nebula.broker.core.messages import Message
@@ -25,7 +25,7 @@ from nebula.broker.core.shares import Usage
 
 
 class AckMode(Enum):
-    """STOMP 1.2, "SUBSCRIBE ack Header"."""
+    """STOMP 1.2, "SUBSCRIBE ack Header" (A.10)."""
 
     AUTO = "auto"
     CLIENT = "client"
@@ -34,7 +34,7 @@ class AckMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """What a NACK asks for.
+    """What a NACK asks for (G.retry).
 
     Attributes:
         requeue: the messages go back to their queue; False: to the dead-letter queue.
@@ -48,6 +48,22 @@ class Nack:
 
 
 PLAIN_NACK: Final = Nack()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a subscription ends.
+
+    Attributes:
+        lost: its connection broke, so that each delivery counts as an attempt.
+        removes: a durable one goes for good; otherwise it is paused (D.3).
+        kept: numbers of un-ACKed messages that open transactions have settled. Where messages outlive the
+            subscription, these stay with it.
+    """
+
+    lost: bool = False
+    removes: bool = False
+    kept: Collection[int] = ()
 
 
 class Source(Protocol):
@@ -68,29 +84,13 @@ class Source(Protocol):
 
     def attach(self, subscription: Subscription, now: float) -> None:
         """Feed `subscription` from now on."""
-        ...
 
-    def detach(
-        self,
-        subscription: Subscription,
-        now: float,
-        *,
-        lost: bool,
-        kept: Collection[int] = (),
-        removes: bool = False,
-    ) -> bool:
+    def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:
         """Stop feeding it and take back what it did not settle.
-
-        Args:
-            lost: its connection broke, so that each delivery counts as an attempt.
-            kept: numbers of un-ACKed messages that open transactions have settled. Where messages outlive the
-                subscription, these stay with it.
-            removes: a durable subscription goes for good.
 
         Returns:
             Whether some messages stay with it. Call it again when their transactions have ended.
         """
-        ...
 
     def drain(self, subscription: Subscription) -> bool:
         """Stop feeding it, and leave with it what is un-ACKed, until that is settled. Idempotent.
@@ -98,23 +98,18 @@ class Source(Protocol):
         Returns:
             False, and nothing done: nothing would stay with it. `detach` it.
         """
-        ...
 
     def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:
         """An ACK: the messages that it covers are consumed. False: none is un-ACKed."""
-        ...
 
     def give_back(self, subscription: Subscription, number: int, now: float, nack: Nack) -> bool:
         """A NACK. False, and nothing done: no message is un-ACKed, or a NACK means nothing here (D.23)."""
-        ...
 
     def resume(self, subscription: Subscription, now: float) -> None:
         """Its session can take deliveries again."""
-        ...
 
     def review(self, subscription: Subscription, now: float) -> None:
         """The rights of its principal have changed: what it gets from now on is judged by the new ones."""
-        ...
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -160,7 +155,7 @@ class Subscription:
     @property
     def has_credit(self) -> bool:
         """Whether one more message may be delivered now."""
-        return len(self.unacked) < self.prefetch and not self.session.is_choked
+        return len(self.unacked) < self.prefetch and not self.session.is_throttled
 
     def deliver(self, message: Message, attempts: int | None = None) -> None:
         """Put `message` into the session's outbox. The caller has looked at the credit.
@@ -176,7 +171,7 @@ class Subscription:
         outbox.append((self, message, attempts))
         session.outbox_bytes += message.size_bytes
         if session.outbox_bytes >= session.high_water_bytes:
-            session.choke()
+            session.throttle()
 
     def scope(self, numbers: Collection[int]) -> set[int]:
         """The un-ACKed messages that ACKs or NACKs of these numbers cover; see `settle`."""
@@ -249,9 +244,9 @@ class Session:
         max_outbox_bytes: from here on it is too slow and is ended.
         is_backlogged: the store is behind with what it has sent, so that it is not read.
         waited_until: the deadline of the SEND with which it was last held back.
-        is_choked: queues may not dispatch to it until its outbox has been written.
+        is_throttled: queues may not dispatch to it until its outbox has been written.
         ending: why the broker ends it, or None.
-        dirty: the broker's list of sessions whose outbox is not empty, or that are to be ended.
+        dirty: the broker's list of sessions whose outbox is not empty, or that have to be ended.
         connection: for the shell, which writes the outbox; the core does not look at it.
     """
 
@@ -259,14 +254,14 @@ class Session:
     rights: Rights
     profile: Profile
     dirty: list[Session]
+    context: InitVar[CoreContext]
     _: KW_ONLY
-    high_water_bytes: int
-    max_outbox_bytes: int
-    value_credit: int
-    account: InitVar[Account]
     usage: Usage
     place: str = ""
     connection: Any = None
+    high_water_bytes: int = field(init=False)
+    max_outbox_bytes: int = field(init=False)
+    value_credit: int = field(init=False)
     inbox_count: int = 0
     has_entered: bool = False
     origin: object = field(default_factory=object)
@@ -282,13 +277,17 @@ class Session:
     held: deque[tuple[Batch, bytes | Subscription]] = field(default_factory=deque)
     held_bytes: int = 0
     waited_until: float = 0.0
-    is_choked: bool = False
+    is_throttled: bool = False
     is_backlogged: bool = False
     ending: str | None = None
 
-    def __post_init__(self, account: Account) -> None:
-        self.reply_rights = ReplyRights(account, self.usage)
-        self.heads = KnownHeads(account, self.usage)
+    def __post_init__(self, context: CoreContext) -> None:
+        limits = context.limits
+        self.high_water_bytes = limits.outbox_high_water_bytes
+        self.max_outbox_bytes = limits.max_outbox_bytes
+        self.value_credit = limits.max_unacked_values
+        self.reply_rights = ReplyRights(context.account, self.usage)
+        self.heads = KnownHeads(context.account, self.usage)
 
     @property
     def principal(self) -> str:
@@ -298,43 +297,43 @@ class Session:
     @property
     def takes_values(self) -> bool:
         """Last values may be sent. None waits then, as they are sent as soon as they may be."""
-        return not self.is_choked and self.value_credit > 0
+        return not self.is_throttled and self.value_credit > 0
 
     @property
     def is_ahead_of_store(self) -> bool:
-        """Whether too much of it waits for the store to read it further (DESIGN 4).
+        """Whether too much of it waits for the store to read it further.
 
         A consumer is always read: its ACKs come by the same stream.
         """
         return (self.held_bytes >= self.high_water_bytes or self.is_backlogged) and not self.subscriptions
 
-    def choke(self) -> None:
+    def throttle(self) -> None:
         """The high-water mark is reached: no more from queues, and an end to what is far above it."""
-        self.is_choked = True
+        self.is_throttled = True
         if self.outbox_bytes > self.max_outbox_bytes:
             self.mark_too_slow()
 
     def mark_too_slow(self) -> None:
-        """Let the shell know that this peer is to be ended. Idempotent."""
+        """Let the shell know that this peer has to be ended. Idempotent."""
         self.end("too slow: more waits for you than may wait")
 
     def end(self, reason: str) -> None:
-        """Let the shell know that this peer is to be ended, and why. The first reason counts."""
+        """Let the shell know that this peer has to be ended, and why. The first reason counts."""
         if self.ending is None:
             self.ending = reason
             self.dirty.append(self)
 
-    def say(self, octets: bytes) -> None:
+    def say(self, data: bytes) -> None:
         """Put a frame of the protocol's own behind the deliveries so far."""
         if not self.outbox:
             self.dirty.append(self)
-        self.outbox.append(octets)
-        self.outbox_bytes += len(octets)
+        self.outbox.append(data)
+        self.outbox_bytes += len(data)
         if self.outbox_bytes > self.max_outbox_bytes:
             self.mark_too_slow()
 
     def take_outbox(self) -> list[Delivery | bytes]:
-        """Empty the outbox. The session stays choked until `Broker.resume` is told."""
+        """Empty the outbox. The session stays throttled until `Broker.resume` is told."""
         outbox, self.outbox = self.outbox, []
         self.outbox_bytes = 0
         return outbox

@@ -3,7 +3,7 @@
 Every bound of the whole broker is a `Pool`, and what one principal uses of all pools is its `Usage`. A
 principal with the fraction `f` may use at most `f / (1 - f)` times what is still free. So a principal that is
 alone gets the fraction `f` of a pool, several that press it get equal parts, and a part always stays free for
-whoever comes next. (Switches divide their packet buffers this way: Choudhury and Hahne, "Dynamic queue length
+the next principal. (Switches divide their packet buffers this way: Choudhury and Hahne, "Dynamic queue length
 thresholds in a shared memory packet switch", 1996.)
 
 A part of each pool is reserved for operators, so that they can look and intervene when everything else is
@@ -21,7 +21,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from nebula.broker.core.access import ANONYMOUS, Rights
-from nebula.broker.core.globs import compile_glob
+from nebula.globs import compile_glob
 
 # Memory that CPython uses for a string without its characters, and for an entry of a dictionary that holds
 # it.
@@ -64,6 +64,7 @@ class Share:
     most: Mapping[Resource, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Usage:
     """What one principal uses of the broker. Everything that costs something has a reference to the usage
     that pays.
@@ -80,29 +81,15 @@ class Usage:
         is_stalled: it waited for memory without success, and does not wait again until some is free.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "counts",
-        "disk_bytes",
-        "is_stalled",
-        "memory_bytes",
-        "most_disk_bytes",
-        "name",
-        "refusals",
-        "rights",
-        "share",
-    )
-
-    def __init__(self, name: str, rights: Rights | None = None, share: Share | None = None) -> None:
-        self.name = name
-        self.rights = rights
-        self.share = share or Share()
-        self.memory_bytes = 0
-        self.disk_bytes = 0
-        self.counts: dict[Resource, int] = {}
-        self.refusals = 0
-        self.most_disk_bytes = UNBOUNDED_BYTES
-        self.is_stalled = False
+    name: str
+    rights: Rights | None = None
+    share: Share = field(default_factory=Share)
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    counts: dict[Resource, int] = field(default_factory=dict)
+    refusals: int = 0
+    most_disk_bytes: int = UNBOUNDED_BYTES
+    is_stalled: bool = False
 
     @property
     def is_disk_full(self) -> bool:
@@ -128,7 +115,7 @@ class Pool:
     Attributes:
         limit: how much there is.
         reserved: of it, for operators alone.
-        used: by everybody together.
+        used: by all principals together.
     """
 
     resource: Resource
@@ -195,7 +182,7 @@ class Usages:
         return list(self._by_name.values())
 
     def lowest(self, resource: Resource, limit: int) -> int:
-        """Up to this much in total, nobody can have exceeded a share."""
+        """Up to this much in total, no principal can have exceeded a share."""
         shares = (self._usual, *(share for _, share in self._shares))
         return min(min(int(share.fraction * limit), share.most.get(resource, limit)) for share in shares)
 

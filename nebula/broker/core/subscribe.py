@@ -13,18 +13,19 @@ from itertools import chain
 from typing import Final
 
 from nebula.broker.core.context import CoreContext
-from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
+from nebula.broker.core.destinations.line import queue_name
+from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES, ValueFeed
-from nebula.broker.core.durable import Durable, StandingSession, StandingSessions
-from nebula.broker.core.globs import compile_glob, is_glob
-from nebula.broker.core.messages import QUEUE_PREFIX, DestinationKind
+from nebula.broker.core.durable import Durable, DurableSession, DurableSessions
+from nebula.broker.core.messages import QUEUE_KIND, QUEUE_PREFIX, DestinationKind
 from nebula.broker.core.notes import SESSIONS_EXPIRED
 from nebula.broker.core.policies import SlowSubscriber, WhenFull
 from nebula.broker.core.routing import Routing
-from nebula.broker.core.session import AckMode, Session, Subscription
+from nebula.broker.core.session import AckMode, Ending, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.tables import SubscriptionRow
 from nebula.errors import Refused
+from nebula.globs import compile_glob, is_glob
 from nebula.headers import INBOX_PREFIX, PAUSED, REMOVED
 
 # Memory that CPython uses for a connected subscription, without its texts.
@@ -38,7 +39,7 @@ class SubscribeRequest:
     Attributes:
         kind: of its destination.
         durable: outlives its connection (not on queues, which keep their messages anyway; D.10).
-        eager: begins with all present values.
+        eager: begins with all present values, also where it resumes (D.34).
         tells_end: marks the last of these.
     """
 
@@ -58,7 +59,7 @@ class Subscriptions:
     """The subscriptions of all sessions.
 
     Attributes:
-        standing: the durable ones, by session.
+        durable_sessions: the durable ones, by session.
     """
 
     def __init__(self, context: CoreContext, routing: Routing) -> None:
@@ -68,7 +69,7 @@ class Subscriptions:
         self._queues = routing.queues
         self._topics = routing.topics
         self._values = routing.values
-        self.standing = StandingSessions(context.limits, context.account, context.journal)
+        self.durable_sessions = DurableSessions(context)
         # The first to use a glob, of those who still do: they pay for it.
         self._glob_owners: dict[str, Usage] = {}
 
@@ -90,7 +91,7 @@ class Subscriptions:
         """Make a subscription; `attach` it to its destination when its RECEIPT was said (D.43).
 
         Raises:
-            Refused: it cannot be had; the connection is to be closed with an ERROR.
+            Refused: it cannot be had; the connection is closed with an ERROR.
         """
         self._need(Resource.SUBSCRIPTIONS, session, "too-many-subscriptions", "subscriptions")
         self._need_memory(session)
@@ -150,31 +151,20 @@ class Subscriptions:
                 self._values.remove(feed)
             raise
 
-    def unsubscribe(
-        self,
-        subscription: Subscription,
-        now: float,
-        *,
-        lost: bool,
-        removes: bool,
-        kept: Collection[int] = frozenset(),
-    ) -> str | None:
+    def unsubscribe(self, subscription: Subscription, now: float, ending: Ending) -> str | None:
         """End a subscription; what it did not settle goes back to the front (D.12).
 
-        Args:
-            removes: a durable one ends for good; otherwise it is paused (D.3).
-            kept: un-ACKed messages that open transactions have ACKed or NACKed. They stay until these end;
-                `part` then gives back what is left.
+        What its ending keeps stays until the open transactions end; `part` then gives back what is left.
 
         Returns:
             What became of a durable one, PAUSED or REMOVED; None: it was not durable.
         """
         session = subscription.session
         if subscription in session.parted:
-            self.part(subscription, frozenset(), now, lost=lost)
+            self.part(subscription, now, Ending(lost=ending.lost))
             return None
         del session.subscriptions[subscription.id]
-        if subscription.destination.detach(subscription, now, lost=lost, kept=kept, removes=removes):
+        if subscription.destination.detach(subscription, now, ending):
             session.parted[subscription] = None
         else:
             self._count_out(subscription)
@@ -183,24 +173,24 @@ class Subscriptions:
         found = self._find_durable(session, subscription.id)
         if found is not None and found[1].subscription is subscription:
             found[1].subscription = None
-            if removes:
+            if ending.removes:
                 self.remove(*found)
-            return REMOVED if removes else PAUSED
+            return REMOVED if ending.removes else PAUSED
         self._let_go_of_glob(subscription.pattern, session.usage)
         return None
 
-    def part(self, subscription: Subscription, kept: Collection[int], now: float, *, lost: bool) -> None:
+    def part(self, subscription: Subscription, now: float, ending: Ending) -> None:
         """A transaction has ended: give back messages of an ended subscription that no other transaction has
         settled."""
-        if not subscription.destination.detach(subscription, now, lost=lost, kept=kept):
+        if not subscription.destination.detach(subscription, now, ending):
             del subscription.session.parted[subscription]
             self._count_out(subscription)
 
-    def _find_durable(self, session: Session, id: str) -> tuple[StandingSession, Durable] | None:  # noqa: A002
-        standing = self.standing.by_id.get(session.id)
-        if standing is None or id not in standing.durables:
+    def _find_durable(self, session: Session, id: str) -> tuple[DurableSession, Durable] | None:  # noqa: A002
+        holder = self.durable_sessions.by_id.get(session.id)
+        if holder is None or id not in holder.durables:
             return None
-        return standing, standing.durables[id]
+        return holder, holder.durables[id]
 
     def _is_paused(self, session: Session, request: SubscribeRequest) -> bool:
         """D.32: the same id and destination go on where a durable one was left, even without `durable`."""
@@ -208,13 +198,13 @@ class Subscriptions:
         return found is not None and found[1].pattern == request.destination
 
     def remove_paused(self, session: Session, id: str) -> bool:  # noqa: A002
-        """Remove a durable subscription that is not served at present; False: there is none."""
+        """Remove a durable subscription that is not served at present; False: it does not exist."""
         found = self._find_durable(session, id)
         if found is not None:
             self.remove(*found)
         return found is not None
 
-    def remove(self, standing: StandingSession, durable: Durable) -> None:
+    def remove(self, holder: DurableSession, durable: Durable) -> None:
         """Forget a durable subscription that is not served, with what it keeps."""
         if durable.feed is not None:
             self._values.remove(durable.feed)
@@ -224,18 +214,18 @@ class Subscriptions:
                 self._count_out(subscription)
             durable.queue.store.clear("deleted")
             self._topics.release(durable.queue, durable.pattern)
-        self.standing.remove(standing, durable)
-        self._let_go_of_glob(durable.pattern, standing.usage)
+        self.durable_sessions.remove(holder, durable)
+        self._let_go_of_glob(durable.pattern, holder.usage)
 
-    def end_session(self, standing: StandingSession) -> None:
+    def end_session(self, holder: DurableSession) -> None:
         """Remove a session's durable subscriptions and everything kept for them. None may be connected."""
-        for durable in list(standing.durables.values()):
-            self.remove(standing, durable)
+        for durable in list(holder.durables.values()):
+            self.remove(holder, durable)
 
-    def drop_backlog(self, standing: StandingSession) -> int:
+    def drop_backlog(self, holder: DurableSession) -> int:
         """Drop everything that waits for a session; its subscriptions stay. Returns how much there was."""
         count = 0
-        for durable in standing.durables.values():
+        for durable in holder.durables.values():
             if durable.feed is not None:
                 count += self._values.drop_waiting(durable.feed)
             if durable.queue is not None:
@@ -245,7 +235,7 @@ class Subscriptions:
     def relieve(self, sessions: Collection[Session]) -> None:
         """End subscriptions whose pending values have a principal exceed its share of the memory.
 
-        Such values cannot be refused when they are published, as somebody else publishes them. The largest
+        Such values cannot be refused when they are published, as others publish them. The largest
         holder is ended first: a connection that is too slow, or a durable subscription that is away.
         """
         if self._account.stored_bytes < self._account.watermark_bytes:
@@ -259,15 +249,15 @@ class Subscriptions:
             self._relieve(owner, [each for each in sessions if each.usage is owner])
 
     def _relieve(self, owner: Usage, sessions: Sequence[Session]) -> None:
-        held: list[tuple[int, Session | tuple[StandingSession, Durable]]] = []
+        held: list[tuple[int, Session | tuple[DurableSession, Durable]]] = []
         for session in sessions:
             feeds = [each.feed for each in session.subscriptions.values() if each.feed is not None]
             held.append((sum(feed.pending_count for feed in feeds), session))
-        for standing in self.standing.by_id.values():
-            if standing.usage is owner:
+        for holder in self.durable_sessions.by_id.values():
+            if holder.usage is owner:
                 held += [
-                    (durable.feed.pending_count, (standing, durable))
-                    for durable in standing.durables.values()
+                    (durable.feed.pending_count, (holder, durable))
+                    for durable in holder.durables.values()
                     if durable.feed is not None and durable.subscription is None
                 ]
         held.sort(key=lambda each: each[0])
@@ -286,11 +276,14 @@ class Subscriptions:
 
     def expire(self, now: float) -> None:
         """Forget the sessions that were abandoned for too long."""
-        for standing in self.standing.expired(now):
+        for holder in self.durable_sessions.expired(now):
             self._account.notes.add(
-                SESSIONS_EXPIRED, "away too long", principal=standing.rights.principal, session=standing.id
+                SESSIONS_EXPIRED,
+                "away too long",
+                principal=holder.rights.principal,
+                session=holder.id,
             )
-            self.end_session(standing)
+            self.end_session(holder)
 
     def restore(self, row: SubscriptionRow, kind: DestinationKind, pending: tuple[str, ...] | None) -> None:
         """Take up a durable subscription of an earlier run.
@@ -299,42 +292,43 @@ class Subscriptions:
             pending: destinations of which it has not had the last value; None: that is not known, so it
                 gets all that changed.
         """
-        standing = self.standing.by_id[row.session]
-        queue, feed = self._add_source(kind, row.id, standing, row.destination)
+        holder = self.durable_sessions.by_id[row.session]
+        queue, feed = self._add_source(kind, row.id, holder, row.destination)
         durable = Durable(
             row.id, row.destination, AckMode(row.ack), row.prefetch, row.seen_number, queue=queue, feed=feed
         )
-        self.standing.take_in(standing, durable)
+        self.durable_sessions.take_in(holder, durable)
         if is_glob(row.destination) and row.destination not in self._glob_owners:
-            self._glob_owners[row.destination] = standing.usage
-            self._account.take(Resource.GLOBS, standing.usage)
+            self._glob_owners[row.destination] = holder.usage
+            self._account.take(Resource.GLOBS, holder.usage)
         if feed is not None:
             self._values.owe(feed, pending, row.seen_number)
 
-    def queue_of(self, name: str) -> Queue | None:
-        """The bound queue of a durable subscription, by its own name."""
+    def queue_of(self, line: str) -> Queue | None:
+        """The queue that a line belongs to, also that of a durable subscription."""
+        name = queue_name(line)
         if not name.startswith("\0"):
-            return None
+            return self._queues.get(name)
         _, session, id_ = name.split("\0", 2)
-        standing = self.standing.by_id.get(session)
-        durable = None if standing is None else standing.durables.get(id_)
+        holder = self.durable_sessions.by_id.get(session)
+        durable = None if holder is None else holder.durables.get(id_)
         return None if durable is None else durable.queue
 
     def _add_source(
         self,
         kind: DestinationKind,
         id: str,  # noqa: A002
-        standing: StandingSession,
+        holder: DurableSession,
         pattern: str,
     ) -> tuple[Queue | None, ValueFeed | None]:
         """What keeps the messages of a new durable subscription: a bound queue, or a feed."""
         if kind.holds_value:
-            feed = ValueFeed(self._account, pattern, standing.rights, standing.usage, is_durable=True)
+            feed = ValueFeed(self._account, pattern, holder.rights, holder.usage, is_durable=True)
             self._values.add(feed)
             return None, feed
         # Apart from all that a peer can name.
-        name = f"\0{standing.id}\0{id}"
-        queue = self._queues.make_bound(name, standing.rights, standing.usage, is_durable=True)
+        name = f"\0{holder.id}\0{id}"
+        queue = self._queues.make_bound(name, holder.rights, holder.usage, is_durable=True)
         self._topics.bind(pattern, queue)
         return queue, None
 
@@ -411,15 +405,15 @@ class Subscriptions:
             found = None
         prefetch = request.prefetch or self._limits.default_prefetch
         if found is not None:
-            standing, durable = found
+            holder, durable = found
         else:
             if request.kind.fans_out:
                 self._need_topic(session, request.destination)
-            self.standing.check_room(session.usage)
-            standing = self.standing.open(session.id, session.rights, session.usage)
-            if len(standing.durables) >= self._limits.max_subscriptions:
-                raise Refused("too-many-subscriptions", f"the session has {len(standing.durables)}")
-            queue, feed = self._add_source(request.kind, request.id, standing, request.destination)
+            self.durable_sessions.check_room(session.usage)
+            holder = self.durable_sessions.open(session.id, session.rights, session.usage)
+            if len(holder.durables) >= self._limits.max_subscriptions:
+                raise Refused("too-many-subscriptions", f"the session has {len(holder.durables)}")
+            queue, feed = self._add_source(request.kind, request.id, holder, request.destination)
             since = self._values.next_number()
             durable = Durable(
                 request.id, request.destination, request.ack_mode, prefetch, since, queue=queue, feed=feed
@@ -427,8 +421,8 @@ class Subscriptions:
         durable.ack_mode = request.ack_mode
         durable.prefetch = prefetch
         if request.eager:
-            durable.since = 0  # what of the snapshot a crash leaves untold is to be told too
-        self.standing.add(standing, durable)
+            durable.since = 0  # after a crash the rest of the snapshot is sent too
+        self.durable_sessions.add(holder, durable)
         return durable
 
     def _need_topic(self, session: Session, pattern: str) -> None:

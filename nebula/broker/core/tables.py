@@ -11,46 +11,12 @@ it comes before all others.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum, auto
-from types import NoneType
-from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_type_hints
+from typing import Any, Final, NamedTuple, TypeAlias
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 Key: TypeAlias = tuple[str | int, ...]
 Row: TypeAlias = tuple[Any, ...]
-
-
-class ColumnType(StrEnum):
-    """What a column holds. `PAIRS` are headers, `TEXTS` a list of names."""
-
-    TEXT = auto()
-    INTEGER = auto()
-    BOOLEAN = auto()
-    REAL = auto()
-    BLOB = auto()
-    PAIRS = auto()
-    TEXTS = auto()
-
-
-_COLUMN_TYPES: Final[Mapping[Any, ColumnType]] = {
-    str: ColumnType.TEXT,
-    int: ColumnType.INTEGER,
-    bool: ColumnType.BOOLEAN,
-    float: ColumnType.REAL,
-    bytes: ColumnType.BLOB,
-    Headers: ColumnType.PAIRS,
-    tuple[str, ...]: ColumnType.TEXTS,
-}
-
-
-class Column(NamedTuple):
-    """One column of a table."""
-
-    name: str
-    type: ColumnType
-    is_optional: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,38 +25,15 @@ class Table:
 
     Attributes:
         name: in SQL, and in an export.
-        row: the named tuple of its columns.
-        columns: in order, those of the key first.
+        row: the named tuple of its columns, in order, those of the key first.
         key_width: how many columns the key has.
         usual: what the last columns hold in most rows.
     """
 
     name: str
     row: type[tuple[Any, ...]]
-    columns: tuple[Column, ...]
     key_width: int
     usual: Row = ()
-
-    @property
-    def key(self) -> tuple[Column, ...]:
-        """The columns of the key."""
-        return self.columns[: self.key_width]
-
-    @property
-    def others(self) -> tuple[Column, ...]:
-        """The columns behind the key."""
-        return self.columns[self.key_width :]
-
-
-def _table(name: str, row: type[tuple[Any, ...]], *, key_width: int, usual: Row = ()) -> Table:
-    return Table(name, row, tuple(_column(*each) for each in get_type_hints(row).items()), key_width, usual)
-
-
-def _column(name: str, hint: Any) -> Column:
-    if hint not in _COLUMN_TYPES and NoneType in get_args(hint):
-        (hint,) = (each for each in get_args(hint) if each is not NoneType)
-        return Column(name, _COLUMN_TYPES[hint], is_optional=True)
-    return Column(name, _COLUMN_TYPES[hint], is_optional=False)
 
 
 # --- rows ---
@@ -171,7 +114,7 @@ class DuplicateRow(NamedTuple):
     """A `dedup-id` that was used at a destination.
 
     Attributes:
-        principal: who sent it; empty in rows of an older store, which apply to everybody.
+        principal: who sent it; empty in rows of an older store, which apply to all principals.
         until: when it may be used again.
     """
 
@@ -183,7 +126,7 @@ class DuplicateRow(NamedTuple):
 
 class ValueRow(NamedTuple):
     """The present value of a last-value destination. An empty body is a tombstone, which is kept until every
-    durable subscription that is away has been told of it."""
+    durable subscription that is away has received it."""
 
     destination: str
     number: int
@@ -240,16 +183,16 @@ class PendingRow(NamedTuple):
 # No expiry, no failed delivery, no request.
 _USUAL: Final = (None, 0, False)
 
-MESSAGES: Final = _table("messages", MessageRow, key_width=2, usual=_USUAL)
-SHARED_MESSAGES: Final = _table("shared_messages", SharedMessageRow, key_width=2)
-BODIES: Final = _table("bodies", BodyRow, key_width=1)
-DELAYED: Final = _table("delayed", DelayedRow, key_width=1, usual=_USUAL)
-POSTPONED: Final = _table("postponed", PostponedRow, key_width=2)
-DUPLICATES: Final = _table("duplicates", DuplicateRow, key_width=3)
-VALUES: Final = _table("last_values", ValueRow, key_width=1, usual=_USUAL)
-SESSIONS: Final = _table("sessions", SessionRow, key_width=1)
-SUBSCRIPTIONS: Final = _table("subscriptions", SubscriptionRow, key_width=2)
-PENDING: Final = _table("pending", PendingRow, key_width=2)
+MESSAGES: Final = Table("messages", MessageRow, key_width=2, usual=_USUAL)
+SHARED_MESSAGES: Final = Table("shared_messages", SharedMessageRow, key_width=2)
+BODIES: Final = Table("bodies", BodyRow, key_width=1)
+DELAYED: Final = Table("delayed", DelayedRow, key_width=1, usual=_USUAL)
+POSTPONED: Final = Table("postponed", PostponedRow, key_width=2)
+DUPLICATES: Final = Table("duplicates", DuplicateRow, key_width=3)
+VALUES: Final = Table("last_values", ValueRow, key_width=1, usual=_USUAL)
+SESSIONS: Final = Table("sessions", SessionRow, key_width=1)
+SUBSCRIPTIONS: Final = Table("subscriptions", SubscriptionRow, key_width=2)
+PENDING: Final = Table("pending", PendingRow, key_width=2)
 
 TABLES: Final = (
     MESSAGES,

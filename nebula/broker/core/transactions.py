@@ -1,4 +1,4 @@
-"""Transactions: what a peer's frames hold back until its COMMIT (STOMP 1.2, "BEGIN"; D.24).
+"""Transactions: what a peer's frames hold back until its COMMIT (STOMP 1.2, "BEGIN"; A.11.1, D.24).
 
 A transaction is a list of SENDs, ACKs and NACKs. A SEND that could not be done now fails the whole
 transaction at once, so that its actions need not be kept. The COMMIT judges all SENDs together, with the
@@ -9,13 +9,13 @@ or none.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.messages import Head, Verdict
 from nebula.broker.core.send import HeldSend, Outcome, Sends
-from nebula.broker.core.session import Nack, Session, Subscription
+from nebula.broker.core.session import Ending, Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, text_cost_bytes
 from nebula.broker.core.subscribe import Subscriptions
 from nebula.errors import Refused
@@ -35,6 +35,7 @@ class HeldSettlement:
 Action: TypeAlias = HeldSend | HeldSettlement
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Transaction:
     """The actions of one transaction, in order.
 
@@ -44,14 +45,11 @@ class Transaction:
             holds no actions.
     """
 
-    __slots__ = ("_heads", "actions", "failure", "size_bytes")
-
-    def __init__(self) -> None:
-        self.actions: list[Action] = []
-        self.size_bytes = 0
-        self.failure: Outcome | None = None
-        # Headers are held once for all SENDs that have the same.
-        self._heads: set[Head] = set()
+    actions: list[Action] = field(default_factory=list)
+    size_bytes: int = 0
+    failure: Outcome | None = None
+    # Headers are held once for all SENDs that have the same.
+    _heads: set[Head] = field(default_factory=set)
 
     def cost_bytes(self, action: Action) -> int:
         """What holding one more would cost."""
@@ -182,7 +180,7 @@ class Transactions:
         for name in list(self.of(session)):
             self._take(session, name)
         for subscription in list(session.parted):
-            self._subscriptions.part(subscription, frozenset(), now, lost=lost)
+            self._subscriptions.part(subscription, now, Ending(lost=lost))
 
     def commit(self, session: Session, name: str, now: float) -> Outcome:
         """COMMIT: all of it in order, or nothing. It ends the transaction in both cases.
@@ -201,7 +199,7 @@ class Transactions:
         messages = iter(judged)
         for action in transaction.actions:
             if isinstance(action, HeldSend):
-                self._sends.deliver(session, next(messages), now)
+                self._sends.deliver(next(messages), now)
             elif action.target is not None:
                 self._settle(*action.target, now, action.nack)
         self._let_go(session, transaction.actions, now)
@@ -276,4 +274,4 @@ class Transactions:
         theirs = [each.target[0] for each in settlements if each.target and each.target[0] in session.parted]
         if theirs:
             for subscription, kept in self.claimed(*theirs).items():
-                self._subscriptions.part(subscription, kept, now, lost=False)
+                self._subscriptions.part(subscription, now, Ending(kept=kept))

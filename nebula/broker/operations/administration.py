@@ -14,12 +14,11 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
-from nebula.broker.core.destinations.topic import TOPIC_KIND, Topic
-from nebula.broker.core.destinations.value_feed import LAST_VALUE_KIND, LastValueTopic
-from nebula.broker.core.durable import StandingSession
-from nebula.broker.core.globs import compile_glob
-from nebula.broker.core.messages import DestinationKind, Message
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.destinations.topic import Topic
+from nebula.broker.core.destinations.value_feed import LastValueTopic
+from nebula.broker.core.durable import DurableSession
+from nebula.broker.core.messages import LAST_VALUE_KIND, QUEUE_KIND, TOPIC_KIND, DestinationKind, Message
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.operations.views import (
@@ -48,6 +47,7 @@ from nebula.broker.operations.views import (
     used_fraction,
 )
 from nebula.errors import Refused
+from nebula.globs import compile_glob
 from nebula.headers import RESERVED_PREFIXES
 
 T = TypeVar("T")
@@ -229,7 +229,7 @@ class Administration:
             Refused: a malformed glob.
         """
         return choose(
-            self._broker.standing.by_id, selection, None, lambda _, session: session_row(session, now)
+            self._broker.durable_sessions.by_id, selection, None, lambda _, session: session_row(session, now)
         )
 
     def connections(
@@ -284,8 +284,8 @@ class Administration:
         """
         return session_details(self._find_standing(name), now)
 
-    def _find_standing(self, name: str) -> StandingSession:
-        found = self._broker.standing.by_id.get(name)
+    def _find_standing(self, name: str) -> DurableSession:
+        found = self._broker.durable_sessions.by_id.get(name)
         if found is None:
             raise Refused("not-found", f"no session {name[:200]!r} has durable subscriptions")
         return found
@@ -364,12 +364,12 @@ class Administration:
         """
         queue = self.find_queue(name)
         # Out of the queue at once: what is still to be dropped must not be paged out or delivered meanwhile.
-        purged = queue.store.doom("purged")
+        purged = queue.store.begin_purge("purged")
         try:
-            while queue.store.forget_doomed("purged", _AT_ONCE):
+            while queue.store.purge_some("purged", _AT_ONCE):
                 yield
         finally:
-            queue.store.forget_doomed("purged", len(queue.store.doomed))
+            queue.store.purge_some("purged", len(queue.store.purged))
             self._broker.queues.forget_if_idle(queue, now)
         return purged
 

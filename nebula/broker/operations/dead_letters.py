@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 from nebula import headers as names
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
-from nebula.broker.core.messages import Head, Message, Verdict, wanted_priority
+from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.messages import QUEUE_KIND, Head, Message, Verdict, wanted_priority
 from nebula.broker.operations.administration import Steps
 from nebula.broker.operations.views import Arrivals, at_hand
 from nebula.errors import Refused

@@ -141,7 +141,7 @@ def broker_status(
         facts.not_ready,
         facts.connections,
         broker.limits.max_connections,
-        len(broker.standing.by_id),
+        len(broker.durable_sessions.by_id),
         administration.received_count,
         traffic.sent_frames,
         traffic.read_bytes,

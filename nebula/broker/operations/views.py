@@ -12,7 +12,7 @@ from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.topic import Topic
 from nebula.broker.core.destinations.value_feed import LastValueTopic
-from nebula.broker.core.durable import Durable, StandingSession
+from nebula.broker.core.durable import Durable, DurableSession
 from nebula.broker.core.messages import Message
 from nebula.broker.core.session import Session, Subscription
 from nebula.broker.core.shares import Resource, Usage
@@ -409,7 +409,7 @@ def topic_details(name: str, topic: Topic | LastValueTopic, arrivals: Arrivals, 
     return TopicDetails(topic_row(name, topic, arrivals, now), subscriptions)
 
 
-def session_row(session: StandingSession, now: float) -> SessionRow:
+def session_row(session: DurableSession, now: float) -> SessionRow:
     """A session with durable subscriptions as a row."""
     since = session.away_since
     durables = [_durable_row(each) for each in session.durables.values()]
@@ -423,7 +423,7 @@ def session_row(session: StandingSession, now: float) -> SessionRow:
     )
 
 
-def session_details(session: StandingSession, now: float) -> SessionDetails:
+def session_details(session: DurableSession, now: float) -> SessionDetails:
     """A session with its durable subscriptions."""
     durables = [_durable_row(each) for each in islice(session.durables.values(), MOST_SUBSCRIPTIONS)]
     return SessionDetails(session_row(session, now), durables)

@@ -1,7 +1,7 @@
-"""From deliveries and verdicts to octets, as cheaply as it can be done.
+"""Encoding of deliveries and verdicts as bytes, at the least cost (frames: A.7).
 
 A MESSAGE is written as what belongs to the delivery (subscription, id, attempts), then what all
-receivers of one version have in common. The first part is put together from octets that were
+receivers of one version have in common. The first part is put together from bytes that were
 made when the subscription began; of the second, the header block is made once for all messages
 of a head, and for a message with many receivers the whole of it once.
 """
@@ -29,7 +29,7 @@ _SNAPSHOT_END = b"\n%b:end" % headers.SNAPSHOT.encode()
 _KEYS: Final[dict[tuple[Dialect, bool], tuple[object, object]]] = {}
 
 Label = tuple[bytes, bytes]
-"""The octets of a subscription's MESSAGEs before the number of the message, and those between it
+"""The bytes of a subscription's MESSAGEs before the number of the message, and those between it
 and the second number in `ack` (empty where there is no `ack`)."""
 
 
@@ -38,16 +38,16 @@ _MAX_MESSAGE_CHARACTERS = 200
 
 
 def to_client(frame: Frame, dialect: Dialect) -> bytes:
-    """The octets of a frame of ours, and a line end, as all frames of ours end.
+    """The bytes of one of our frames, with the line end after each of them.
 
-    STOMP allows it, and other brokers send it: php-stomp drops the octet after a RECEIPT's NUL whatever
+    STOMP allows it, and other brokers send it: php-stomp drops the byte after a RECEIPT's NUL whatever
     it is, and takes no further frame after a body unless a line end comes between.
     """
     return serialize(frame, dialect) + b"\n"
 
 
 def error_frame(message: str, receipt: str | None, dialect: Dialect) -> bytes:
-    """An ERROR about the frame that asked for `receipt`, if it did."""
+    """An ERROR about the frame that asked for `receipt`, if it did (A.11.5)."""
     fields = {"message": message[:_MAX_MESSAGE_CHARACTERS], "content-type": "text/plain"}
     if receipt is not None:
         fields = {"receipt-id": receipt, **fields}
@@ -55,7 +55,7 @@ def error_frame(message: str, receipt: str | None, dialect: Dialect) -> bytes:
 
 
 def version_error(message: str, dialects: Sequence[Dialect]) -> bytes:
-    """The ERROR that names what we speak (STOMP 1.2, "Protocol Negotiation"), legible in any version."""
+    """The ERROR that names what we speak (A.9.3), legible in any version."""
     versions = [dialect.version for dialect in dialects]
     body = f"Supported protocol versions are {' '.join(versions)}"
     fields = {"version": ",".join(versions), "content-type": "text/plain", "message": message}
@@ -112,7 +112,7 @@ class Encoder:
     def send_receipt(
         self, receipt: str, verdict: Verdict, consumers: int | None = None, *, is_kept: bool = True
     ) -> Receipt:
-        """The RECEIPT of a SEND.
+        """The RECEIPT of a SEND (G.persistent, B.8).
 
         Args:
             consumers: subscriptions of the queue at this moment; None for what is no queue.
@@ -161,9 +161,9 @@ class Encoder:
         return self._dialect.header_block(pairs) + b"\n\0\n"
 
     def outbox(self, outbox: Sequence[Delivery | bytes], now: float) -> list[bytes]:
-        """The octets of all that a session was told, in order: one piece, but large bodies apart.
+        """The bytes of a session's outbox, in order: one piece, but large bodies apart.
 
-        A large body is the message's own, not a copy: so it costs its octets once, however many receive it.
+        A large body is the message's own, not a copy: so it takes memory once, however many receive it.
         """
         key = self._key
         large_bytes = LARGE_BODY_BYTES
@@ -240,7 +240,7 @@ class Encoder:
     def _block(self, message: Message) -> bytes:
         passed_on = message.head.headers
         if not self._profile.annotates and not message.head.kind.holds_messages:
-            # PROTOCOL G: `sender` is told unasked in the profile standard only, save on queues.
+            # G.sender: in `maxam` it is written on queues only.
             passed_on = tuple(pair for pair in passed_on if pair[0] != headers.SENDER)
         return b"\n" + self._dialect.header_block(passed_on)
 
@@ -252,6 +252,6 @@ class Encoder:
             lines = b"\n%b:true" % _REDELIVERED
             if attempts:
                 lines += b"\n%b:%d" % (_DELIVERY_COUNT, attempts)
-        if message.expires_at is not None and message.is_request:
+        if message.expires_at is not None and message.is_request:  # G.timeout
             lines += b"\n%b:%d" % (_TIMEOUT, max(0, round((message.expires_at - now) * 1000)))
         return lines

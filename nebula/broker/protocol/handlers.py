@@ -17,7 +17,6 @@ from typing import Final
 from nebula import headers as names
 from nebula.broker.core.account import Refusal
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.globs import is_glob
 from nebula.broker.core.messages import Head, Verdict
 from nebula.broker.core.send import HeldSend, Outcome
 from nebula.broker.core.session import Session, Subscription
@@ -37,12 +36,13 @@ from nebula.broker.protocol.requests import (
     subscription_id,
 )
 from nebula.errors import RemoteProtocolError
+from nebula.globs import is_glob
 from nebula.stomp.dialects import V1_2, Dialect
 from nebula.stomp.frames import Frame, Headers
 
 _ACCEPTED: Final = Verdict.ACCEPTED  # looked up once
 
-# One frame that is as much work as so many is followed by a rest.
+# A frame with more work than this is followed by a rest.
 _MUCH: Final = 100
 
 
@@ -93,7 +93,10 @@ class Handlers:
     # CONNECT, STOMP
 
     def connect(self, frame: Frame, now: float) -> Then | None:  # noqa: ARG002
-        """CONNECT or STOMP. Without `Then.ADMIT` somebody has to judge the `credentials`."""
+        """CONNECT or STOMP; a `receipt` is ignored (D.26).
+
+        Without `Then.ADMIT` the caller judges the `credentials`.
+        """
         profile = self._session.profile
         # An ERROR from here on is in the version that both know.
         self.dialect = agree_on_version(frame, profile)
@@ -104,7 +107,7 @@ class Handlers:
         return Then.ADMIT
 
     def enter(self, now: float) -> tuple[int, int]:
-        """Begin the session and say CONNECTED.
+        """Begin the session and say CONNECTED, with the `session` (A.9.5, D.18).
 
         Returns:
             The `heart-beat` of the CONNECT.
@@ -132,7 +135,7 @@ class Handlers:
         """After a `REST`: go on with the frame before it; True: rest once more.
 
         Raises:
-            Refused: it cannot be finished; the connection is to be closed with an ERROR.
+            Refused: it cannot be finished; the connection is closed with an ERROR.
         """
         subscription = self._unfinished
         if subscription is None or subscription.feed is None:
@@ -143,6 +146,7 @@ class Handlers:
         return False
 
     def _confirm(self, frame: Frame, result: str | None = None) -> None:
+        """Send the RECEIPT that any frame may ask for (A.4)."""
         if frame.receipt is not None:
             receipt = self.encoder.receipt(frame.receipt, result)
             self._receipts.say(self._session, receipt, self._receipts.told)
@@ -183,7 +187,7 @@ class Handlers:
                 if frame.receipt is None:
                     self._note_unheard(verdict, plan.destination)
                     if verdict is Verdict.FULL:
-                        # Its sender would not hear of it (DESIGN 4).
+                        # Its sender would not learn of it (G.dead-letter).
                         self._broker.sends.dead_letter(plan, frame.body, exchange, now)
         elif "transaction" in fields:
             return self._hold_send(frame, plan, now)
@@ -310,7 +314,7 @@ class Handlers:
     def _target(
         self, frame: Frame, subscription_id: str | None, message_id: str
     ) -> tuple[Subscription, int] | None:
-        """The subscription and number that an ACK or NACK names; None when there is none such."""
+        """The subscription and number that an ACK or NACK names; None: it is unknown."""
         number = self.encoder.message_number(message_id)
         if number is None:
             return None
@@ -378,6 +382,7 @@ class Handlers:
         is_large = transaction is not None and len(transaction.actions) > _MUCH
         is_much = is_large or self._is_much_to_part()
         outcome = self._broker.transactions.commit(self._session, name, now)
+        self._receipts.hold_back(self._session)
         if frame.receipt is not None:
             receipt = self.encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt)
             self._receipts.say(self._session, receipt, self._receipts.told)
@@ -401,7 +406,7 @@ class Handlers:
     # DISCONNECT
 
     def disconnect(self, frame: Frame, now: float) -> None:
-        """DISCONNECT. D.25: no more messages, then what was written, the RECEIPT, the end."""
+        """DISCONNECT (A.11.6). D.25: no more messages, then what was written, the RECEIPT, the end."""
         self._broker.close_session(self._session, now, lost=False, is_told=True)
         self._confirm(frame)
 

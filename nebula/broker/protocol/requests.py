@@ -2,7 +2,7 @@
 
 Functions of a frame that has the headers which its row in `nebula.broker.protocol.states` names. What a peer
 wrote wrong is a `RemoteProtocolError` with the frame's receipt, save on SEND, where a value outside its form
-is a verdict (PROTOCOL G).
+is a verdict (G.forms).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from nebula import headers as names
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.globs import is_glob
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import (
     DEFAULT_PRIORITY,
@@ -27,11 +26,13 @@ from nebula.broker.core.profiles import Profile
 from nebula.broker.core.session import PLAIN_NACK, AckMode, Nack, Session
 from nebula.broker.core.subscribe import SubscribeRequest
 from nebula.errors import RemoteProtocolError
+from nebula.globs import is_glob
 from nebula.stomp.dialects import Dialect, negotiate
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import parse_heart_beat
 
-# Said by us, or asked of us: never passed on from the sender to the receivers (A.3).
+# Said by us, or asked of us: never passed on from the sender to the receivers (A.3). All others are, such as
+# those of G.tracing.
 _NOT_PASSED_ON: Final = frozenset(
     {"destination", "content-length", "transaction", "subscription", "message-id", "ack"}
     | {names.DELAY, names.DELIVER_AT, names.DEAD_LETTER_EXPIRES, names.ORIGINAL_DESTINATION}
@@ -40,14 +41,14 @@ _NOT_PASSED_ON: Final = frozenset(
     | {names.DEAD_LETTER_REASON, names.DEAD_LETTER_FROM, names.DEAD_LETTER_AT, names.DEAD_LETTER_DELIVERIES}
     | {names.DEAD_LETTER_CODE, names.DEAD_LETTER_TEXT, names.DEAD_LETTER_HANDLER}
 )
-# For a flag, `false` and an empty value are the same as no header (PROTOCOL G).
+# For a flag, `false` and an empty value are the same as no header (G.forms).
 _FLAGS: Final = {"true": True, "false": False, "": False, None: False}
 _ACK_MODES: Final = {mode.value: mode for mode in AckMode}
 _PRIORITIES: Final = frozenset(map(str, range(PRIORITIES)))
 _WISHES: Final = frozenset({names.EXPIRES, names.DELAY, names.DELIVER_AT, names.DEDUP_ID})
 _MOST_DIGITS: Final = 15
 
-# What a NACK may say of why, for the dead letter; what is longer is cut to so many characters.
+# What a NACK may say of why, for the dead letter; what is longer is cut to these numbers of characters.
 _FAILURE: Final = {
     names.DEAD_LETTER_CODE: 100,
     names.DEAD_LETTER_TEXT: 1_000,
@@ -74,8 +75,8 @@ def _as_priority(text: str, profile: Profile) -> int | None:  # noqa: ARG001
     return int(text) if text in _PRIORITIES else None
 
 
-# Every header of ours that the broker reads on a SEND. The form is checked on every kind of destination, even
-# where the header has no meaning, so that a sender learns of a mistake early.
+# Every extension header that the broker reads on a SEND. Its form is checked on every kind of destination,
+# even where the header has no meaning, so that a sender learns of a mistake early.
 _SEND_FORMS: Final[Mapping[str, _Form]] = {
     **dict.fromkeys(
         (
@@ -112,13 +113,13 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     if None in given.values() or any(len(fields[name]) > most for name in _SEND_IDENTIFIERS & fields.keys()):
         return Verdict.INVALID
     is_queue = kind.holds_messages
-    # What is in the dead-letter queue waits until somebody takes it (DESIGN 4).
+    # What is in the dead-letter queue waits until it is taken (G.dead-letter).
     may_expire = destination != broker.queues.dead_letter
     policy = broker.policies.lookup(destination)
-    is_answer = given.get(names.RESPONSE, False)
+    is_response = given.get(names.RESPONSE, False)
     named = fields.get(names.REPLY_TO)
-    # An answer of ours is never answered (D.46); the address that it names is for credit.
-    reply_to = None if is_answer else named
+    # A reply gets no reply (D.46); the address that it names is for credit (G.credit).
+    reply_to = None if is_response else named
     notify = fields.get(names.JOB_NOTIFY)
     passed_on = tuple(
         (name, value)
@@ -133,13 +134,13 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         passed_on,
         requires_consumers=is_queue and given.get(names.REQUIRE_CONSUMERS, False),
         is_persistent=given.get(names.PERSISTENT, False),
-        is_ephemeral=kind.holds_value and given.get(names.EPHEMERAL, False),
+        ephemeral_owner=session if kind.holds_value and given.get(names.EPHEMERAL) else None,
         is_quiet=given.get(names.RECEIPT_ON_REJECTION, False),
         time_to_live=given.get(names.TIMEOUT) if is_queue and may_expire else None,
         transaction=fields.get("transaction"),
         reply_to=reply_to,
         addresses=_addresses(named, notify) if named or notify else (),
-        is_answer=is_answer,
+        is_response=is_response,
         origin=None if reply_to is None else session.origin,
         is_stream=given.get(names.STREAM, False) and not given.get(names.STREAM_END),
         deletes_explicitly="content-length" in fields or frame.exchange is not None,
@@ -225,7 +226,7 @@ def read_removes(frame: Frame, profile: Profile) -> bool:
 
 
 def read_keeps(frame: Frame, profile: Profile) -> bool:
-    """Whether an UNSUBSCRIBE leaves what is un-ACKed with its connection (PROTOCOL G, `keep-unacked`)."""
+    """Whether an UNSUBSCRIBE leaves what is un-ACKed with its connection (`keep-unacked`; G.drain)."""
     return _flag(frame, names.KEEP_UNACKED, profile)
 
 
@@ -276,10 +277,10 @@ class ConnectRequest(NamedTuple):
 
 
 def agree_on_version(frame: Frame, profile: Profile) -> Dialect:
-    """The highest version in common.
+    """The highest version in common (A.9.1, A.9.2).
 
     Raises:
-        NoCommonVersion: there is none.
+        NoCommonVersion: the lists have no version in common.
     """
     dialect = negotiate(frame.headers.get("accept-version"), profile.dialects)
     if dialect is None:
@@ -316,7 +317,7 @@ def read_destination(frame: Frame, limits: Limits) -> str:
 
 
 def check_identifier(frame: Frame, name: str, limits: Limits) -> None:
-    """Refuse an identifier chosen by the peer that is too long to be kept.
+    """Refuse an identifier chosen by the peer that is too long to be kept (G.identifiers).
 
     Raises:
         RemoteProtocolError: it is too long.

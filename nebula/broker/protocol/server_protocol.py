@@ -39,7 +39,7 @@ from nebula.stomp.state_table import Rule
 
 __all__ = ["ServerProtocol"]
 
-# What CPython takes for a frame that waits, beside its body; and for its headers, which several may share.
+# What CPython takes for a frame that waits, without its body; and for its headers, which several may share.
 _FRAME_COST_BYTES: Final = 120
 _HEADERS_COST_BYTES: Final = 500
 _FRAMES_LOOKED_AT: Final = 16
@@ -80,7 +80,7 @@ class ServerProtocol:
         fault: the text of the ERROR that ended the connection, if one did.
         received_frames: the number of frames that were read, heart-beats not counted.
         heartbeat: timers, running from CONNECTED on.
-        is_turn_over: asked after some frames, to rest where others are at work; None: nobody else is.
+        is_turn_over: asked after some frames, to rest where others are at work; None: no other is.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class ServerProtocol:
         self._now = now
         if self.is_held_back:
             self.is_held_back = self.is_resting = False
-            with contextlib.suppress(RemoteProtocolError, Refused):  # nobody is left to be told
+            with contextlib.suppress(RemoteProtocolError, Refused):  # the peer is gone
                 self._finish_parked()
         if not self.is_finished:
             self._finish(lost=True)
@@ -343,7 +343,7 @@ class ServerProtocol:
             self._begin_frame()
             if frame.command == "SEND":
                 handlers.send(frame, now, may_wait=False)
-            elif frame.command != "SUBSCRIBE":  # nobody is left to be served
+            elif frame.command != "SUBSCRIBE":  # the peer is gone
                 handler(handlers, frame, now)
             if next_state is not None:
                 self._finish(lost=False)
@@ -363,7 +363,7 @@ class ServerProtocol:
         )
 
     def _fail(self, error: RemoteProtocolError | Refused, *, waits: bool = True) -> None:
-        """Send an ERROR and finish.
+        """Send an ERROR and finish (A.9.4, A.11.3).
 
         Args:
             waits: RECEIPTs that wait for the store come first. A peer that pipelines frames would otherwise
@@ -374,16 +374,16 @@ class ServerProtocol:
         receipt = error.receipt if isinstance(error, RemoteProtocolError) else None
         self.fault = message
         if isinstance(error, NoCommonVersion):
-            octets = version_error(message, self.session.profile.dialects)
+            data = version_error(message, self.session.profile.dialects)
         else:
-            octets = error_frame(message, receipt, self._handlers.dialect)
+            data = error_frame(message, receipt, self._handlers.dialect)
         held = self.session.held
         if waits and held:
             self._error_before = self._now + ERROR_WAIT_SECONDS
-            self._broker.receipts.say_last(self.session, octets)
+            self._broker.receipts.say_last(self.session, data)
             self._finish(lost=True, is_told=True)
         else:
-            self.session.say(octets)
+            self.session.say(data)
             self._finish(lost=True)
         # The parser keeps it, and by its traceback it would keep us: only the collector frees such rings.
         error.__traceback__ = error.__context__ = None
@@ -400,10 +400,10 @@ class ServerProtocol:
         if now < before:
             return before
         self._error_before = None
-        _, octets = held[-1]
-        assert isinstance(octets, bytes), "an ERROR is the last that is held"
+        _, data = held[-1]
+        assert isinstance(data, bytes), "an ERROR is the last that is held"
         held.clear()
-        self.session.say(octets)
+        self.session.say(data)
         return float("inf")
 
     def _finish(self, *, lost: bool, is_told: bool = False) -> None:
@@ -416,7 +416,7 @@ class ServerProtocol:
         self._broker.close_session(self.session, self._now, lost=lost, is_told=is_told)
         if not is_told:
             self.session.held.clear()
-        # Also who has nothing more to be told is to be closed by the shell.
+        # The shell closes it, also where there is nothing more to write.
         self.session.dirty.append(self.session)
 
     def admit(self, principal: str, now: float) -> None:

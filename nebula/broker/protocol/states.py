@@ -13,6 +13,8 @@ Two rules keep it so:
 - This module knows frames by their commands and headers' names alone: no session, no broker, no parser. What
   a frame does is its handler's business; whether it may do it now, and what it needs, is the table's.
 
+The rows are the frames of A.6; a frame without one is an ERROR (A.11.4).
+
 A handler may refuse a frame that has a row (policy, limits, a name that is taken). It never decides that a
 frame is legal, nor which state is next. Events are spelled in lower case: they are no frames.
 """
@@ -41,7 +43,7 @@ ADMITTED: Final = "admitted"
 """It is known who the peer is."""
 
 ENDED: Final = "ended"
-"""A fault, the end of the bytes, or a reason of ours: an ERROR if the peer can still read it."""
+"""A fault, the end of the bytes, or the broker's own reason: an ERROR if the peer can still read it."""
 
 DESTINATION = Need("destination")
 TRANSACTION = Need("transaction")

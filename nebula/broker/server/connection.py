@@ -278,7 +278,7 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The peer does not keep up: queues stop dispatching to it."""
         self._is_blocked = True
-        self._protocol.session.is_choked = True
+        self._protocol.session.is_throttled = True
         self._runtime.note_blocked(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
@@ -316,7 +316,7 @@ class Connection(asyncio.Protocol):
                 self._close()
             elif protocol.is_finished:
                 self._tick()  # its ERROR waits for the store, but not for ever
-            elif session.is_choked and not self._is_blocked and not self._resumes_soon:
+            elif session.is_throttled and not self._is_blocked and not self._resumes_soon:
                 # Not at once: the others have their turn first.
                 self._resumes_soon = True
                 self._runtime.loop.call_soon(self._resume_dispatch)
@@ -340,7 +340,7 @@ class Connection(asyncio.Protocol):
     def rest_for_good(self) -> None:
         """The broker stops: read no more, dispatch no more; write what it was told."""
         if not self._is_closing:
-            self._protocol.session.is_choked = True
+            self._protocol.session.is_throttled = True
             self._protocol.pause()  # it has no chance to beat
             self._transport.pause_reading()
 

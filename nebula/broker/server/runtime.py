@@ -177,7 +177,7 @@ class Runtime:
         # What one gives back goes to no other: it would go from one to the next, and each would count as an
         # attempt that failed.
         for session in self.broker.sessions.values():
-            session.is_choked = True
+            session.is_throttled = True
         for connection in list(self.connections):
             connection.end(message, reason)
 

@@ -36,6 +36,7 @@ from nebula.broker.server.listener import Listener
 from nebula.broker.server.open_listeners import OpenListeners
 from nebula.broker.server.runtime import STOPPING, Runtime
 from nebula.broker.store.disk import DiskWatch
+from nebula.broker.store.restoring import restore
 from nebula.broker.store.store import Store
 from nebula.broker.store.writer import Writer
 from nebula.errors import SettingsError
@@ -188,7 +189,7 @@ class Server:
             dead_letter=self._dead_letter,
         )
         if kept is not None:
-            broker.restore(kept, now)
+            restore(broker, kept, now)
         return broker
 
     def reload(self, load_grants: Callable[[], Grants | None] | None = None) -> None:
@@ -256,7 +257,7 @@ class Server:
         runtime.stop_clock()
         try:
             if self._writer is not None:
-                self.broker.standing.close()
+                self.broker.durable_sessions.close()
                 assert self.broker.journal is not None
                 left = max(until - runtime.time(), _STORE_SECONDS)
                 await self._writer.close(self.broker.journal.take()[1], left)

@@ -7,7 +7,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from nebula.broker.core.tables import TABLES, Column, ColumnType, Table
+from nebula.broker.core.tables import TABLES, Table
+from nebula.broker.store.columns import Column, ColumnType, columns_of
 from nebula.broker.store.sqlite_schema import SQL_TYPES, encode_json
 
 __all__ = ["TABLES_BY_NAME", "line_of", "object_of", "row_of"]
@@ -33,7 +34,7 @@ def object_of(table: Table, row: Sequence[Any]) -> dict[str, Any]:
         ValueError: a column holds what cannot be there. The text names the column and quotes nothing.
     """
     fields: dict[str, Any] = {_TABLE: table.name}
-    for column, value in zip(table.columns, row, strict=True):
+    for column, value in zip(columns_of(table), row, strict=True):
         _check(column, value)
         match column.type:
             case ColumnType.PAIRS | ColumnType.TEXTS:
@@ -56,7 +57,7 @@ def row_of(fields: Mapping[str, Any]) -> tuple[Table, tuple[Any, ...]]:
         raise ValueError("it names none of our tables")
     given = {name: value for name, value in fields.items() if name != _TABLE}
     row = []
-    for column in table.columns:
+    for column in columns_of(table):
         if column.type is ColumnType.BLOB:
             value: Any = _bytes(given)
         elif column.name in given:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from nebula.broker.core.tables import TABLES, Column, ColumnType, Table
+from nebula.broker.core.tables import TABLES, Table
+from nebula.broker.store.columns import Column, ColumnType, columns_of, key_of
 
 __all__ = ["MIGRATIONS", "SQL_TYPES", "VERSION", "encode_json"]
 
@@ -30,8 +31,8 @@ encode_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 def _declaration(table: Table) -> str:
-    columns = ", ".join(map(_declared, table.columns))
-    key = ", ".join(column.name for column in table.key)
+    columns = ", ".join(map(_declared, columns_of(table)))
+    key = ", ".join(column.name for column in key_of(table))
     return f"CREATE TABLE {table.name} ({columns}, PRIMARY KEY ({key}))"
 
 

@@ -18,8 +18,6 @@ from nebula.broker.core.tables import (
     BODIES,
     SHARED_MESSAGES,
     TABLES,
-    Column,
-    ColumnType,
     Drop,
     DropRange,
     Key,
@@ -29,6 +27,7 @@ from nebula.broker.core.tables import (
     Table,
     Write,
 )
+from nebula.broker.store.columns import Column, ColumnType, columns_of, key_of, others_of
 from nebula.broker.store.sqlite_schema import encode_json
 
 __all__ = ["Batch"]
@@ -68,7 +67,7 @@ class Batch:
         if row is None:
             self._attempts.append(write)
         else:
-            place = [column.name for column in table.columns].index("attempts")
+            place = [column.name for column in columns_of(table)].index("attempts")
             self._rows[table][key] = (*row[:place], attempts, *row[place + 1 :])
 
     def write(self, db: sqlite3.Connection) -> None:
@@ -102,11 +101,11 @@ class Batch:
 def _by_width(table: Table, rows: Iterable[Row]) -> dict[int, list[Row]]:
     """What is bound for each row: without the last columns where they hold what is usual, which lets a put
     take a quarter less time; and lists as JSON."""
-    width, narrow = len(table.columns), len(table.columns) - len(table.usual)
+    width, narrow = len(columns_of(table)), len(columns_of(table)) - len(table.usual)
     found: dict[int, list[Row]] = {}
     # Messages that follow each other often have the same headers.
     texts: dict[Row, str] = {}
-    place = next((place for place, column in enumerate(table.columns) if column.type in _LISTS), None)
+    place = next((place for place, column in enumerate(columns_of(table)) if column.type in _LISTS), None)
     for row in rows:
         end = narrow if row[narrow:] == table.usual else width
         if place is None:
@@ -140,12 +139,12 @@ def _execute_many(
 @cache
 def _put(table: Table, width: int, count: int) -> str:
     left_out = ("NULL" if value is None else str(int(value)) for value in table.usual)
-    row = ", ".join(("?",) * width + (tuple(left_out) if width < len(table.columns) else ()))
+    row = ", ".join(("?",) * width + (tuple(left_out) if width < len(columns_of(table)) else ()))
     # In place, not as REPLACE does by dropping the old row: nearly half as quick again for changing values.
-    changes = ", ".join(f"{name} = excluded.{name}" for name in _names(table.others))
+    changes = ", ".join(f"{name} = excluded.{name}" for name in _names(others_of(table)))
     return (
         f"INSERT INTO {table.name} VALUES {_times(count, row)}"  # noqa: S608 - our names
-        f" ON CONFLICT ({', '.join(_names(table.key))}) DO UPDATE SET {changes}"
+        f" ON CONFLICT ({', '.join(_names(key_of(table)))}) DO UPDATE SET {changes}"
     )
 
 
@@ -163,7 +162,7 @@ def _chosen(table: Table, count: int) -> str:
     """The row ids of this many keys."""
     # `(line, number) IN (VALUES …)` would read the whole table; CROSS JOIN holds SQLite to this order.
     on = " AND ".join(
-        f"kept.{name} = chosen.column{place}" for place, name in enumerate(_names(table.key), 1)
+        f"kept.{name} = chosen.column{place}" for place, name in enumerate(_names(key_of(table)), 1)
     )
     rows = _times(count, ", ".join("?" * table.key_width))
     return f"SELECT kept.rowid FROM (VALUES {rows}) AS chosen CROSS JOIN {table.name} AS kept ON {on}"  # noqa: S608

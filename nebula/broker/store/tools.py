@@ -19,6 +19,7 @@ from typing import Any, Final
 from nebula.broker.core.storage import Snapshot
 from nebula.broker.core.tables import TABLES, Table
 from nebula.broker.store.backup import OnFraction, back_up
+from nebula.broker.store.columns import key_of
 from nebula.broker.store.export import line_of, object_of, row_of
 from nebula.broker.store.folder import (
     STORE_FILE,
@@ -201,7 +202,7 @@ class ClosedStore:
 
     def _rows(self, table: Table) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Each with its number in the file, in order of the key."""
-        key = ", ".join(column.name for column in table.key)
+        key = ", ".join(column.name for column in key_of(table))
         for number, *row in self._db.execute(f"SELECT rowid, * FROM {table.name} ORDER BY {key}"):  # noqa: S608
             yield number, tuple(row)
 

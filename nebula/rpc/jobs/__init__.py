@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         JobTask,
         Progress,
     )
-    from nebula.rpc.contract.job_verb import JobVerb
     from nebula.rpc.jobs.handle import JobHandle
     from nebula.rpc.jobs.model.limits import JobLimits
     from nebula.rpc.jobs.model.record import LogLine
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from nebula.rpc.jobs.model.status import JobStatus
     from nebula.rpc.jobs.registry.state_folder import StateFolder
     from nebula.rpc.jobs.service.service import JobService
+    from nebula.rpc.jobs.verb import JobVerb
 
 __all__ = [
     "Job",
@@ -62,7 +62,7 @@ _HOMES = {
     "JobState": "nebula.rpc.jobs.model.states",
     "JobStatus": "nebula.rpc.jobs.model.status",
     "JobTask": "nebula.rpc.contract.job_runner",
-    "JobVerb": "nebula.rpc.contract.job_verb",
+    "JobVerb": "nebula.rpc.jobs.verb",
     "LogLine": "nebula.rpc.jobs.model.record",
     "Progress": "nebula.rpc.contract.job_runner",
     "StateFolder": "nebula.rpc.jobs.registry.state_folder",

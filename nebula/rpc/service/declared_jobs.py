@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol
 
 from nebula.rpc.contract.context import Request, Surroundings
 from nebula.rpc.contract.job_runner import JobMiddleware, JobRunner
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.contract.signature import Arguments
 from nebula.rpc.jobs.local.runner import LocalRunner
 from nebula.rpc.jobs.model.limits import JobLimits
@@ -21,6 +20,7 @@ from nebula.rpc.jobs.registry.unfinished import notes_of
 from nebula.rpc.jobs.service.engine_verbs import SERVICE_ENGINE
 from nebula.rpc.jobs.service.job_statistics import JobStatistics
 from nebula.rpc.jobs.service.service import JobService
+from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.service.job_storage import JobStorage
 from nebula.rpc.wire.envelope import dump_json
 from nebula.rpc.wire.reply_body import ReplyBody, success

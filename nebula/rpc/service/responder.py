@@ -17,7 +17,6 @@ from nebula.rpc.client.client import Client
 from nebula.rpc.client.reconnect import Connections, urls_of
 from nebula.rpc.contract.calls import TypedCalls
 from nebula.rpc.contract.context import Surroundings
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.contract.retry import Retry
 from nebula.rpc.contract.verbs import (
     Endpoint,
@@ -35,6 +34,7 @@ from nebula.rpc.idempotency import IdempotencyStore, MemoryStore
 from nebula.rpc.idempotency.replays import Replays
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.service.job_statistics import JobStatistics
+from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.middleware.chain import Middleware
 from nebula.rpc.service.builtin_verbs import BuiltinVerbs, announced_at
 from nebula.rpc.service.declared_jobs import DEFAULT_ENGINE, DeclaredJobs, Engine, engines_of

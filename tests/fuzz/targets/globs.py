@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nebula.broker.core.fixed_limits import MAX_GLOB_STARS
-from nebula.broker.core.globs import compile_glob
+from nebula.globs import MAX_GLOB_STARS, compile_glob
 
 # The other matcher takes time in proportion to both lengths multiplied.
 _MOST_CHARACTERS = 400

@@ -16,7 +16,6 @@ from nebula import headers as names
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.job_context import Job
 from nebula.rpc.contract.job_runner import JobListener, JobTask, Started
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.jobs.local.runner import LocalRunner
 from nebula.rpc.jobs.model.identifiers import new_ulid
 from nebula.rpc.jobs.model.limits import JobLimits
@@ -27,6 +26,7 @@ from nebula.rpc.jobs.service.clock import Clock
 from nebula.rpc.jobs.service.service import JobService
 from nebula.rpc.jobs.service.status_publisher import Publish
 from nebula.rpc.jobs.service.verbs import management_verbs
+from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.wire.brokers import NEBULA
 from nebula.rpc.wire.envelope import Envelope
 

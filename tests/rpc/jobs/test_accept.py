@@ -18,13 +18,13 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 
 from nebula.rpc.contract.job_runner import JobOutput, JobTask
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.registry.job_filter import JobFilter
 from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry
 from nebula.rpc.jobs.service.service import JobService
+from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.wire.brokers import RABBITMQ
 from tests.rpc.jobs.faults import failing_after
 from tests.rpc.jobs.harness import DELIVERY, REPLY, House, ask, count, request

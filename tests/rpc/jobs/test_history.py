@@ -10,12 +10,12 @@ import pytest
 
 from nebula.headers import JOB_ID
 from nebula.rpc.contract.job_runner import JobFailure, JobOutput, Progress
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import MAX_LOG_LINES, MOST_STEPS, JobRecord, with_step, with_steps_over
 from nebula.rpc.jobs.service.service import JobService
 from nebula.rpc.jobs.service.verbs import management_verbs
+from nebula.rpc.jobs.verb import JobVerb
 from tests.rpc.jobs.harness import House, ask, count, request
 
 pytestmark = pytest.mark.anyio

@@ -15,10 +15,10 @@ import pytest
 from nebula.errors import JobEnded
 from nebula.rpc.contract.injection import Depends
 from nebula.rpc.contract.job_context import Job
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.jobs.model.record import JobRecord, LogLine
 from nebula.rpc.jobs.model.states import JobState
 from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry
+from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.service.lifespan import lifespan_state
 from nebula.rpc.service.responder import Responder
 from nebula.testing import TestClient

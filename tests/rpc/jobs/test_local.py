@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict
 
 from nebula.errors import JobError
 from nebula.rpc.contract.job_context import Job, JobCancelled
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.service.clock import Clock
 from nebula.rpc.jobs.service.service import JobService
+from nebula.rpc.jobs.verb import JobVerb
 from tests.rpc.jobs.harness import House, ask
 
 pytestmark = pytest.mark.anyio

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.jobs.model.states import JobState
 from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry, peek
 from nebula.rpc.jobs.scheduler.actions import Moment
 from nebula.rpc.jobs.scheduler.scheduler import Scheduler
 from nebula.rpc.jobs.service.action_runner import keep
+from nebula.rpc.jobs.verb import JobVerb
 from tests.rpc.jobs.faults import failing_at
 from tests.rpc.jobs.harness import count
 from tests.rpc.jobs.registries import RegistrySuite, job

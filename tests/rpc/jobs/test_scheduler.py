@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from nebula.rpc.contract.job_runner import JobFailure, JobOutput, Progress, TaskCounts
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.states import JobState, require_transition
 from nebula.rpc.jobs.scheduler.actions import Action, Cancel, Ended, Keep, Moment, Submit
 from nebula.rpc.jobs.scheduler.scheduler import Scheduler
 from nebula.rpc.jobs.service.status_publisher import waits_for
+from nebula.rpc.jobs.verb import JobVerb
 from tests.rpc.jobs.harness import count
 
 _CAPACITY = 2

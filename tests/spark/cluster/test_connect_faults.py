@@ -13,9 +13,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.jobs.registry.state_folder import StateFolder
 from nebula.rpc.jobs.service.service import JobService
+from nebula.rpc.jobs.verb import JobVerb
 from nebula.spark import Spark
 from services.cluster.machines import connect_server
 from tests.rpc.jobs.harness import Published, ask, request

@@ -19,7 +19,6 @@ class Destination(Source, Protocol):
 
     def send(self, message: Message, now: float) -> Verdict:
         """Take a message that was judged. Not ACCEPTED: there is no room for it, and nothing has happened."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +27,7 @@ class View:
 
     Attributes:
         consumers: subscriptions, those that are away too; None for a last value, which a glob may reach.
-        waiting: messages that its subscribers have still to get, or subscribers that have to be told of it.
+        waiting: messages that its subscribers have still to get, or subscribers that have to receive it.
         stored_bytes: what those messages, or the value, count for in memory.
         subscriptions: those that are fed by it alone.
         value: the last one, also that of a deletion; None: it is a topic.

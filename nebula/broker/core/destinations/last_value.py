@@ -1,95 +1,85 @@
-"""Last-value destinations: one value each; a subscriber is told of the present one (PROTOCOL B.5).
+"""Last-value destinations: one value each, of which a subscriber receives the latest (B.5).
 
-How to think about it. Nobody is sent messages: a subscription has destinations that it has still
-to be told of, and is told of the value that each has when its turn comes. So a slow subscriber
-costs memory for destinations, never for values, and always ends with the last one.
+How to think about it. A subscription has a line of destinations that changed, not of messages. When
+a destination's turn comes, its present value is sent. So a slow subscriber costs memory for destinations,
+never for values, and always receives the last one.
 
 Invariants, checked after each step of the tests:
 
 - a feed has at most one message of a destination in flight;
-- nothing waits that a connected feed is to be told of, while its session has credit and reads;
+- nothing waits for a connected feed while its session has credit and reads;
 - a destination without a value is kept only while a feed has to do with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import count
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.snapshots import Departed, Snapshots
-from nebula.broker.core.destinations.value_feed import (
-    LAST_VALUE_KIND,
-    TOPIC_COST_BYTES,
-    LastValueTopic,
-    ValueFeed,
-)
-from nebula.broker.core.journal import Journal
-from nebula.broker.core.messages import Head, Message
+from nebula.broker.core.context import CoreContext
+from nebula.broker.core.destinations.snapshots import Snapshots
+from nebula.broker.core.destinations.value_feed import TOPIC_COST_BYTES, LastValueTopic, ValueFeed
+from nebula.broker.core.fixed_limits import SNAPSHOT_DESTINATIONS_AT_ONCE
+from nebula.broker.core.messages import LAST_VALUE_KIND, Content, Head, Message, ValueOwner, Verdict
 from nebula.broker.core.patterns import PatternTable
-from nebula.broker.core.session import SNAPSHOT_END, AckMode, Nack, Session, Subscription
+from nebula.broker.core.session import SNAPSHOT_END, AckMode, Ending, Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.headers import RESERVED_VALUE_PREFIX
 
 
 class LastValues:
-    """All last-value destinations, and who is told of which.
+    """All last-value destinations, and the feeds of their subscriptions.
 
     Args:
-        account: what all destinations of a broker hold together; an attribute, too.
-        numbers: gives messages of our own their numbers.
-        journal: is told of what is to be kept on disk; None: nothing is.
-        key_of: what a destination's value is kept under, where two destinations may share it (D.30).
+        context: what all parts of the core share.
     """
 
     takes_globs = True
     subscriber_cost_bytes = 0
 
-    def __init__(
-        self,
-        account: Account,
-        numbers: count[int],
-        *,
-        journal: Journal | None = None,
-        key_of: Callable[[str], str] | None = None,
-    ) -> None:
+    def __init__(self, context: CoreContext) -> None:
         self.is_judged = False
-        self.account = account
-        self._numbers = numbers
-        self._journal = journal
-        self._key_of = key_of
+        self.account = account = context.account
+        # A number above all that were given, and below all that will be.
+        self.next_number: Callable[[], int] = context.numbers.__next__
+        self._journal = context.journal
+        self._key_of = context.key_of
         self._topics: dict[str, LastValueTopic] = {}
         self._by_key: dict[str, str] = {}
         self._table: PatternTable[list[ValueFeed]] = PatternTable(self._reaches)
         self.forget_reached = self._table.forget_reached
-        # Whose values are kept encoded, as many are being told of them.
+        # Destinations whose values are kept encoded, as several feeds send them.
         self._shared: set[LastValueTopic] = set()
         self._snapshots = Snapshots(account, self._topics, self._may)
-        self._departed = Departed()
+        # Feeds without a subscription that still hold entries. It is memory alone, and is let go in portions.
+        self._departed: deque[ValueFeed] = deque()
         self.owe = self._snapshots.owe
         self.globs = self._table.globs
 
     @property
     def topics(self) -> Mapping[str, LastValueTopic]:
-        """By destination; those without a value too that somebody has still to be told of."""
+        """By destination. A deleted one stays while a feed has still to send the deletion."""
         return self._topics
-
-    def next_number(self) -> int:
-        """A number above all that were given, and below all that will be."""
-        return next(self._numbers)
 
     # --- values ---
 
-    def send(self, message: Message, owner: Session | None, *, deletes: bool) -> None:
-        """Replace the value of a destination, or delete it, and let everybody know.
+    def send(self, message: Message, now: float) -> Verdict:  # noqa: ARG002
+        """Replace or delete the value of a destination, and let all feeds know (D.29). Always ACCEPTED."""
+        head, body = message.head, message.body
+        if self._key_of is not None:
+            self._claim_key(self._key_of(head.destination), head)
+        deletes = not body or (head.check is not None and head.check(body) is Content.TOMBSTONE)
+        self._replace(message, None if deletes else head.ephemeral_owner, deletes=deletes)
+        return Verdict.ACCEPTED
+
+    def _replace(self, message: Message, owner: ValueOwner | None, *, deletes: bool) -> None:
+        """As `send`.
 
         Args:
             owner: the session that the value goes with; None: it stays.
             deletes: the message stands for a deletion, and is delivered as such.
         """
         destination = message.head.destination
-        if self._key_of is not None:
-            self._claim_key(self._key_of(destination), message.head)
         topic = self._topics.get(destination)
         if topic is None:
             topic = self._topics[destination] = LastValueTopic(destination, message)
@@ -101,7 +91,7 @@ class LastValues:
         topic.value = message
         topic.is_live = not deletes
         self.account.hold(message.size_bytes, message.head.usage)
-        topic.users += 1  # ours, until everybody has been told
+        topic.users += 1  # ours, until all feeds know
         is_owed, is_judged = False, self._is_judged(destination)
         groups = self._table.reached(destination) if is_judged else self._table.matching(destination)
         if sum(map(len, groups)) > 1:
@@ -138,7 +128,7 @@ class LastValues:
             self._by_key[self._key_of(destination)] = destination
 
     def sweep(self) -> None:
-        """After `restore` and `owe`: forget the deletions that nobody has to be told of."""
+        """After `restore` and `owe`: forget the deletions that no feed has to send."""
         for topic in list(self._topics.values()):
             self._forget_if_idle(topic)
 
@@ -147,8 +137,14 @@ class LastValues:
         for topic in self._shared:
             topic.value.shared = None
         self._shared.clear()
-        for topic in self._departed.let_go_some():
+        if self._departed and not self._let_go_some(self._departed[0]):
+            self._departed.popleft()
+
+    def _let_go_some(self, feed: ValueFeed) -> bool:
+        """Let go a portion of what a feed without a subscription holds. Whether it holds more."""
+        for topic in feed.let_go_some(SNAPSHOT_DESTINATIONS_AT_ONCE):
             self._forget_if_idle(topic)
+        return feed.holds_any
 
     def _claim_key(self, key: str, head: Head) -> None:
         """D.30: a value that was kept for another destination of this key is deleted there."""
@@ -162,13 +158,9 @@ class LastValues:
         if topic is not None and topic.is_live:
             head = Head(LAST_VALUE_KIND, destination, sender, (), usage=usage)
             # Not by `send`: its key may be another destination's by now.
-            key_of, self._key_of = self._key_of, None
-            try:
-                self.send(Message(head, b"", next(self._numbers), 0.0), None, deletes=True)
-            finally:
-                self._key_of = key_of
+            self._replace(Message(head, b"", self.next_number(), 0.0), None, deletes=True)
 
-    def _set_owner(self, topic: LastValueTopic, owner: Session | None) -> None:
+    def _set_owner(self, topic: LastValueTopic, owner: ValueOwner | None) -> None:
         if topic.owner is not None:
             topic.owner.ephemerals.pop(topic.destination, None)
         topic.owner = owner
@@ -233,7 +225,7 @@ class LastValues:
         return (feed.owner for feed in self._table.get(pattern) or ())
 
     def remove(self, feed: ValueFeed) -> None:
-        """Forget a feed that nobody is fed by."""
+        """Forget a feed without a subscription."""
         feeds = self._table.get(feed.pattern)
         assert feeds is not None
         feeds.remove(feed)
@@ -241,8 +233,8 @@ class LastValues:
         if not feeds:
             self._table.remove(feed.pattern)
         feed.end_walk()
-        for topic in self._departed.add(feed):
-            self._forget_if_idle(topic)
+        if self._let_go_some(feed):
+            self._departed.append(feed)
 
     def drop_waiting(self, feed: ValueFeed) -> int:
         """Drop what is pending for `feed`. Returns the number of destinations."""
@@ -253,12 +245,12 @@ class LastValues:
         return len(dropped)
 
     def take_snapshot(self, feed: ValueFeed, *, tells_end: bool) -> None:
-        """Have `feed` told of all that is live and permitted now (`eager`; PROTOCOL G, "Snapshot").
+        """Have `feed` send all that is live and permitted now (`eager`; G.snapshot).
 
-        Where there is much to look at, it `is_walking` after this, and `walk_on` is to be called.
+        Where there is much to look at, it `is_walking` after this: call `walk_on`.
 
         Raises:
-            Refused: the broker has no room for so much to be told.
+            Refused: the broker has no room for the snapshot.
         """
         self._snapshots.begin(feed, tells_end=tells_end)
         self._snapshots.walk_on(feed)
@@ -296,15 +288,7 @@ class LastValues:
             feed.is_held = False
             self._line_up(feed, subscription.session)
 
-    def detach(
-        self,
-        subscription: Subscription,
-        now: float,  # noqa: ARG002
-        *,
-        lost: bool,  # noqa: ARG002
-        kept: Collection[int] = (),  # noqa: ARG002
-        removes: bool = False,  # noqa: ARG002
-    ) -> bool:
+    def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:  # noqa: ARG002
         """Feed it no more. The feed of a durable one remembers what was in flight."""
         feed: ValueFeed = subscription.feed
         session = subscription.session
@@ -326,7 +310,7 @@ class LastValues:
         return False
 
     def drain(self, subscription: Subscription) -> bool:  # noqa: ARG002
-        """A value that was not ACKed is told anew to whoever subscribes again: none stays."""
+        """Nothing stays: a value that was not ACKed is sent again to the next subscription."""
         return False
 
     def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:  # noqa: ARG002
@@ -351,7 +335,7 @@ class LastValues:
         self._pump(subscription.session)
 
     def _reaches(self, feeds: Sequence[ValueFeed], destination: str) -> bool:
-        """Whether one of these may be told of a destination, or knows of it from when it might."""
+        """Whether one of these may receive from a destination, or holds it from when it might."""
         topic = self._topics.get(destination)
         for feed in feeds:  # of very many a generator takes three times as long
             if feed.rights.may_receive(destination) or (topic is not None and feed.knows(topic)):
@@ -369,8 +353,8 @@ class LastValues:
         """`topic` has changed. Now if nothing is before it, otherwise when its turn comes."""
         subscription = feed.subscription
         if subscription is None:
-            # What comes and goes with a publisher is not kept for who is away, save that it put an
-            # end to what they know of (PROTOCOL G, "Ephemeral").
+            # An ephemeral value is not kept for a subscription that is away, unless it ended a value that the
+            # subscription knows (G.ephemeral).
             is_unknown = not topic.is_live and topic.first_number > feed.seen_number
             if was_ordinary or not (is_unknown or topic.owner is not None):
                 feed.notify(topic)
@@ -396,7 +380,7 @@ class LastValues:
         waits, subscriptions that acknowledge nothing too.
         """
         feeds = session.value_feeds
-        while feeds and session.value_credit > 0 and not session.is_choked:
+        while feeds and session.value_credit > 0 and not session.is_throttled:
             feed = feeds[0]
             if not feed.is_ready:
                 feeds.popleft()
@@ -446,9 +430,9 @@ class LastValues:
             self._mark_end(feed)
 
     def _mark_end(self, feed: ValueFeed) -> None:
-        """PROTOCOL G, "Snapshot": no value can tell of its end, so that an empty message does."""
+        """G.snapshot: no value is left to mark its end, so an empty message does."""
         feed.snapshot = None
         head = Head(LAST_VALUE_KIND, feed.pattern, "", ())
-        head.headers = (("destination", feed.pattern),)  # nobody sent it
-        feed.marker = LastValueTopic(feed.pattern, Message(head, b"", next(self._numbers), 0.0))
+        head.headers = (("destination", feed.pattern),)  # it has no sender
+        feed.marker = LastValueTopic(feed.pattern, Message(head, b"", self.next_number(), 0.0))
         feed.notify(feed.marker)

@@ -10,12 +10,14 @@ from __future__ import annotations
 from bisect import bisect, bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from nebula.broker.core.messages import DEFAULT_PRIORITY, PRIORITIES, Message
 from nebula.broker.core.storage import PageRequest
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PagedPart:
     """The part of a line that is on disk alone, and what waits behind it.
 
@@ -29,17 +31,18 @@ class PagedPart:
         removed: numbers of what was taken out from `behind`: a page may still bring its row.
     """
 
-    __slots__ = ("after", "ahead", "asked", "behind", "count", "low_mark", "removed", "size_bytes", "up_to")
+    after: int
+    low_mark: int
+    up_to: int = field(init=False)
+    count: int = 0
+    size_bytes: int = 0
+    behind: deque[Message] = field(default_factory=deque)
+    asked: PageRequest | None = None
+    ahead: PageRequest | None = None
+    removed: set[int] = field(default_factory=set)
 
-    def __init__(self, after: int, low_mark: int) -> None:
-        self.after = self.up_to = after
-        self.count = 0
-        self.size_bytes = 0
-        self.behind: deque[Message] = deque()
-        self.asked: PageRequest | None = None
-        self.ahead: PageRequest | None = None
-        self.low_mark = low_mark
-        self.removed: set[int] = set()
+    def __post_init__(self) -> None:
+        self.up_to = self.after
 
 
 class Line:

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice
 from operator import attrgetter
 from typing import Final
@@ -44,6 +44,7 @@ from nebula.broker.core.storage import PAGE_BYTES, PAGE_MESSAGES, KeptLine, Page
 SCARCE: Final = 16
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Paging:
     """The window of one queue.
 
@@ -57,37 +58,29 @@ class Paging:
         small_window_bytes: the window where memory is scarce.
     """
 
-    __slots__ = (
-        "_lines",
-        "_paged_by",
-        "_pages_at",
-        "_window_bytes",
-        "is_deep",
-        "paged_bytes",
-        "small_window_bytes",
-    )
+    lines: Sequence[Line]
+    window_bytes: int
+    small_window_bytes: int = field(init=False)
+    is_deep: bool = False
+    paged_bytes: int = 0
+    # Nothing is paged out before the queue has grown to this: looking costs time.
+    _pages_at: int = 0
+    # Who pays how much for rows of messages on disk alone. Rows of an earlier run are counted once they
+    # have been in memory.
+    _paged_by: Counter[Usage] = field(default_factory=Counter)
 
-    def __init__(self, lines: Sequence[Line], window_bytes: int) -> None:
-        self._lines = lines
-        self._window_bytes = window_bytes
-        self.small_window_bytes = window_bytes // SCARCE
-        self.is_deep = False
-        self.paged_bytes = 0
-        # Nothing is paged out before the queue has grown to this: looking costs time.
-        self._pages_at = 0
-        # Who pays how much for rows of messages on disk alone. Rows of an earlier run are counted once they
-        # have been in memory.
-        self._paged_by: Counter[Usage] = Counter()
+    def __post_init__(self) -> None:
+        self.small_window_bytes = self.window_bytes // SCARCE
 
     @property
     def paged_count(self) -> int:
         """Messages on disk alone."""
-        return sum(line.paged.count for line in self._lines if line.paged is not None)
+        return sum(line.paged.count for line in self.lines if line.paged is not None)
 
     @property
     def is_awaited(self) -> bool:
         """A page is on its way."""
-        return any(line.paged is not None and line.paged.asked is not None for line in self._lines)
+        return any(line.paged is not None and line.paged.asked is not None for line in self.lines)
 
     def restore(self, line: Line, kept: KeptLine, messages: Iterable[Message]) -> None:
         """Take what an earlier run has left in a line: the first messages in memory, the others on disk."""
@@ -115,12 +108,12 @@ class Paging:
         Returns:
             The messages that are on disk alone from now on. None, at no cost: the queue has not grown enough.
         """
-        window_bytes = self.small_window_bytes if is_scarce else self._window_bytes
+        window_bytes = self.small_window_bytes if is_scarce else self.window_bytes
         self._pages_at = min(self._pages_at, stored_bytes + window_bytes // 4)
         if stored_bytes <= max(window_bytes, self._pages_at):
             return None
         gone = [
-            message for line in self._lines for message in _page_out(line, up_to, window_bytes // 2, may_go)
+            message for line in self.lines for message in _page_out(line, up_to, window_bytes // 2, may_go)
         ]
         stored_bytes -= sum(message.size_bytes for message in gone)
         self.paged_bytes += paged_bytes(len(gone), _body_bytes(gone))
@@ -129,9 +122,9 @@ class Paging:
         return gone
 
     def wanted_pages(self, asker: object, *, is_scarce: bool) -> Iterator[PageRequest]:
-        """The pages that are to be read now, and are not on their way."""
-        window_bytes = self.small_window_bytes if is_scarce else self._window_bytes
-        for line in self._lines:
+        """The pages that are wanted now, and are not on their way."""
+        window_bytes = self.small_window_bytes if is_scarce else self.window_bytes
+        for line in self.lines:
             paged = line.paged
             if paged is None or paged.asked is not None or len(line.front) > paged.low_mark:
                 continue
@@ -142,7 +135,7 @@ class Paging:
                 yield paged.asked
 
     def page_after(self, request: PageRequest, last: int) -> PageRequest | None:
-        """The page behind one that was just read, up to `last`, if somebody waits for both; else None."""
+        """The page behind one that was just read, up to `last`, if a consumer waits for both; else None."""
         line = self._line(request.line)
         paged = line.paged
         if paged is None or paged.asked is not request or line.front or last >= paged.up_to:
@@ -188,7 +181,7 @@ class Paging:
 
     def forget(self) -> Iterator[tuple[str, PagedPart]]:
         """Forget what is on disk alone, line by line. Returns each part with the name of its line."""
-        for line in self._lines:
+        for line in self.lines:
             paged = line.forget_paged()
             if paged is not None:
                 self.paged_bytes -= paged.size_bytes
@@ -209,7 +202,7 @@ class Paging:
             payer.disk_bytes += message.disk_bytes
 
     def settle(self) -> None:
-        """Find out whether the queue is still deep. If not, nobody pays for rows on disk alone any more."""
+        """Find out whether the queue is still deep. If not, no row on disk alone is paid for any more."""
         self._find_depth()
         if not self.is_deep:
             # Something may be left: not all payers of an earlier run's messages are known.
@@ -218,10 +211,10 @@ class Paging:
             self._paged_by.clear()
 
     def _find_depth(self) -> None:
-        self.is_deep = any(line.paged is not None for line in self._lines)
+        self.is_deep = any(line.paged is not None for line in self.lines)
 
     def _line(self, name: str) -> Line:
-        return next(each for each in self._lines if each.name == name)
+        return next(each for each in self.lines if each.name == name)
 
 
 def _page_out(line: Line, up_to: int, window_bytes: int, may_go: Callable[[Message], bool]) -> list[Message]:

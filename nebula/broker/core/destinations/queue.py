@@ -14,32 +14,29 @@ The queue decides who gets what; its `QueueStore` holds the messages.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from nebula.broker.core.access import Rights
-from nebula.broker.core.destinations.queue_store import QueueStore, QueueWork
-from nebula.broker.core.journal import Journal
-from nebula.broker.core.messages import DestinationKind, Message, Verdict
-from nebula.broker.core.session import PLAIN_NACK, AckMode, Nack, Subscription
+from nebula.broker.core.destinations.queue_store import QueueStore
+from nebula.broker.core.messages import Message, Verdict
+from nebula.broker.core.session import PLAIN_NACK, AckMode, Ending, Nack, Subscription
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import PageRequest
-
-QUEUE_KIND: Final = DestinationKind("queue", holds_messages=True)
 
 # Memory that CPython uses for an empty queue, measured by tests/broker/test_costs.py.
 QUEUE_COST_BYTES: Final = 3_200
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Queue:
     """A FIFO queue with competing consumers, served in turn as far as their credit goes.
 
     Args:
         store: holds its messages.
-        work: where it says that it waits for something.
         owner: who created it, and pays for it as a destination.
-        journal: of the broker, if messages may be on disk here.
-        auto_delete: goes with its last subscription, whatever it holds.
+        auto_delete: goes with its last subscription, whatever it holds (G.auto-delete).
         is_inbox: lives by its exclusive subscription only (D.48).
         rights: of whom it belongs to, where it is bound to one subscription to topics; it gets what
             these let it.
@@ -49,63 +46,34 @@ class Queue:
         taken_count: messages that it ever accepted, without those of earlier runs.
         subscriptions: those at this moment.
         drained: those that were drained before, and have still something to settle.
-        exclusive_subscription: the one that lets no other in, if there is one.
+        exclusive_subscription: the one that lets no other in, if there is one (G.exclusive).
         is_stalled: its consumers took too long, so that no sender waits for them until they make progress.
     """
 
-    __slots__ = (
-        "_journal",
-        "_on_left",
-        "_takers",
-        "_time_to_live",
-        "_uncommitted",
-        "_work",
-        "auto_delete",
-        "drained",
-        "exclusive_subscription",
-        "is_inbox",
-        "is_stalled",
-        "name",
-        "owner",
-        "rights",
-        "store",
-        "subscriptions",
-        "taken_count",
-    )
+    store: QueueStore
+    owner: Usage
+    _: KW_ONLY
+    auto_delete: bool = False
+    is_inbox: bool = False
+    rights: Rights | None = None
+    on_left: Callable[[Queue, float], None] | None = None
+    name: str = field(init=False)
+    is_stalled: bool = False
+    taken_count: int = 0
+    subscriptions: list[Subscription] = field(default_factory=list)
+    drained: list[Subscription] = field(default_factory=list)
+    exclusive_subscription: Subscription | None = None
+    # Those with credit, next one first. A session may be throttled without our knowledge: such a
+    # subscription is dropped from here when its turn comes, and `resume` brings it back.
+    _ready: deque[Subscription] = field(default_factory=deque)
+    _time_to_live: float | None = field(init=False)
+    # Batches that messages here wait for, each with the number of the first such message. Two at most:
+    # the one being written and the one being gathered.
+    _uncommitted: list[tuple[int, int]] = field(default_factory=list)
 
-    def __init__(
-        self,
-        store: QueueStore,
-        work: QueueWork,
-        owner: Usage,
-        *,
-        journal: Journal | None = None,
-        auto_delete: bool = False,
-        is_inbox: bool = False,
-        rights: Rights | None = None,
-        on_left: Callable[[Queue, float], None] | None = None,
-    ) -> None:
-        self.name = store.name
-        self.store = store
-        self.owner = owner
-        self.auto_delete = auto_delete
-        self.is_inbox = is_inbox
-        self.rights = rights
-        self.is_stalled = False
-        self.taken_count = 0
-        self.subscriptions: list[Subscription] = []
-        self.drained: list[Subscription] = []
-        self.exclusive_subscription: Subscription | None = None
-        self._work = work
-        self._journal = journal
-        self._on_left = on_left
-        # Those with credit, next one first. A session may be throttled without our knowledge: such a
-        # subscription is dropped from here when its turn comes, and `resume` brings it back.
-        self._takers: deque[Subscription] = deque()
-        self._time_to_live = store.rules.time_to_live
-        # Batches that messages here wait for, each with the number of the first such message. Two at most:
-        # the one being written and the one being gathered.
-        self._uncommitted: list[tuple[int, int]] = []
+    def __post_init__(self) -> None:
+        self.name = self.store.name
+        self._time_to_live = self.store.rules.time_to_live
 
     @property
     def consumer_count(self) -> int:
@@ -114,7 +82,7 @@ class Queue:
 
     @property
     def is_idle(self) -> bool:
-        """It may be forgotten: nobody is subscribed, and nothing waits (or is to go with the last)."""
+        """It may be forgotten: without a subscription, and empty (or made to go with the last one)."""
         return not (self.subscriptions or self.drained) and (self.auto_delete or self.store.is_empty)
 
     @property
@@ -138,9 +106,9 @@ class Queue:
     def credit(self) -> int:
         """How many messages could become un-ACKed now."""
         return sum(
-            taker.prefetch - len(taker.unacked)
-            for taker in self._takers
-            if taker.ack_mode is not AckMode.AUTO and taker.has_credit
+            consumer.prefetch - len(consumer.unacked)
+            for consumer in self._ready
+            if consumer.ack_mode is not AckMode.AUTO and consumer.has_credit
         )
 
     def may_take(self, destination: str) -> bool:
@@ -155,24 +123,24 @@ class Queue:
         line = store.line
         if self._time_to_live is not None:
             message.expire_at(now + self._time_to_live)
-        takers = self._takers
+        ready = self._ready
         if line.front or line.paged is not None:
-            taker = None
-        elif takers and not takers[0].session.is_choked:
-            taker = takers[0]  # as mostly: without a call
+            consumer = None
+        elif ready and not ready[0].session.is_throttled:
+            consumer = ready[0]  # as mostly: without a call
         else:
-            taker = self._next_taker()
-        if taker is None:
+            consumer = self._next_consumer()
+        if consumer is None:
             if not store.append(message, now):
                 return Verdict.FULL
-            if takers and line.front:
+            if ready and line.front:
                 # It need not wait for the page of a lower level.
                 self._pump(now)
         else:
             # With auto nothing is kept, so there is no limit to look at.
-            if taker.ack_mode is not AckMode.AUTO and not store.admit(message, now):
+            if consumer.ack_mode is not AckMode.AUTO and not store.admit(message, now):
                 return Verdict.FULL
-            self._dispatch(taker, message, None, now)
+            self._dispatch(consumer, message, None, now)
         self.taken_count += 1
         return Verdict.ACCEPTED
 
@@ -181,7 +149,7 @@ class Queue:
 
         Later messages do not overtake it. So no crash can undo the SEND of a message that a consumer has.
         """
-        journal = self._journal
+        journal = self.store.journal
         if journal is None or not self.store.keeps(message):
             return self.send(message, now)
         if self._time_to_live is not None:
@@ -191,7 +159,7 @@ class Queue:
         batches = self._uncommitted
         if not batches or batches[-1][1] != journal.batch:
             batches.append((message.number, journal.batch))
-            self._work.uncommitted[self] = None
+            self.store.work.uncommitted[self] = None
         self.taken_count += 1
         return Verdict.ACCEPTED
 
@@ -201,7 +169,7 @@ class Queue:
         while batches and batches[0][1] <= batch:
             del batches[0]
         if not batches:
-            del self._work.uncommitted[self]
+            del self.store.work.uncommitted[self]
         self._pump(now)
 
     @property
@@ -220,15 +188,15 @@ class Queue:
     def restore_postponed(self, number: int, line: str, due: float) -> None:
         """A message of this line, in memory or on disk, was postponed until then by an earlier run."""
         self.store.restore_postponed(number, line, due)
-        self._work.postponed[self] = None
+        self.store.work.postponed[self] = None
 
     def put_back_due(self, now: float, most: int) -> int:
-        """Go on with at most so many postponed messages that are due. Returns how many."""
+        """Go on with at most `most` postponed messages that are due. Returns how many."""
         count = self.store.put_back_due(now, most)
         if count:
             self._pump(now)
         if self.store.postponed is None:
-            self._work.postponed.pop(self, None)
+            self.store.work.postponed.pop(self, None)
         return count
 
     # --- subscriptions ---
@@ -240,18 +208,10 @@ class Queue:
             self.exclusive_subscription = subscription
         self.resume(subscription, now)
 
-    def detach(
-        self,
-        subscription: Subscription,
-        now: float,
-        *,
-        lost: bool,
-        kept: Collection[int] = (),
-        removes: bool = False,
-    ) -> bool:
+    def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:
         """Take back what it did not settle, to the front, for the others at once (D.12)."""
-        unacked = subscription.unacked
-        is_left = bool(kept) and self._outlives_subscription(removes=removes)
+        unacked, kept = subscription.unacked, ending.kept
+        is_left = bool(kept) and self._outlives_subscription(removes=ending.removes)
         if is_left:
             if not subscription.is_drained:
                 self._drain(subscription)
@@ -263,12 +223,12 @@ class Queue:
                 self._leave(subscription)
             returned = list(unacked.values())
             unacked.clear()
-        self.store.take_back(returned, now, counted=lost)
+        self.store.take_back(returned, now, counted=ending.lost)
         if self.auto_delete and not self.subscriptions and not self.drained:
             self.store.clear("deleted")
         self._pump(now)
-        if not is_left and self._on_left is not None:
-            self._on_left(self, now)
+        if not is_left and self.on_left is not None:
+            self.on_left(self, now)
         return is_left
 
     def _outlives_subscription(self, *, removes: bool) -> bool:
@@ -309,7 +269,7 @@ class Queue:
 
     def _skip(self, subscription: Subscription) -> None:
         if subscription.in_turn:
-            self._takers.remove(subscription)
+            self._ready.remove(subscription)
             subscription.in_turn = False
 
     def review(self, subscription: Subscription, now: float) -> None:
@@ -345,7 +305,7 @@ class Queue:
             is_drain = subscription.is_drained and subscription not in subscription.session.parted
             self.store.take_back(messages, now, counted=not is_drain or nack.delay > 0, nack=nack)
             if self.store.postponed is not None:
-                self._work.postponed[self] = None
+                self.store.work.postponed[self] = None
         else:
             self.store.reject(messages, now, nack)
         self.resume(subscription, now)
@@ -354,7 +314,7 @@ class Queue:
     def resume(self, subscription: Subscription, now: float) -> None:
         """Put it at the end of the line if it has credit."""
         if not subscription.in_turn and subscription.has_credit:
-            self._takers.append(subscription)
+            self._ready.append(subscription)
             subscription.in_turn = True
         if self.store.line.front:
             self._pump(now)
@@ -363,13 +323,13 @@ class Queue:
 
     # --- dispatching ---
 
-    def _next_taker(self) -> Subscription | None:
-        takers = self._takers
-        while takers:
-            taker = takers[0]
-            if not taker.session.is_choked:
-                return taker
-            takers.popleft().in_turn = False
+    def _next_consumer(self) -> Subscription | None:
+        ready = self._ready
+        while ready:
+            consumer = ready[0]
+            if not consumer.session.is_throttled:
+                return consumer
+            ready.popleft().in_turn = False
         return None
 
     def _pump(self, now: float) -> None:
@@ -380,44 +340,44 @@ class Queue:
         while line.front:
             if first_uncommitted is not None and line.front[0].number >= first_uncommitted:
                 break
-            taker = self._next_taker()
-            if taker is None:
+            consumer = self._next_consumer()
+            if consumer is None:
                 break
             message = line.pop()
             if store.postponed is not None and store.waits_for_its_time(message, now):
                 continue
             if message.has_expired(now):
-                store.let_die(message, "expired", now)
+                store.dead_letter(message, "expired", now)
                 continue
             # Looked at again where it matters: what waits here was sent to many destinations.
             if self.rights is not None and not self.rights.may_receive(message.head.destination):
                 store.drop([message], "unauthorised")
                 continue
             attempts = store.attempts.get(message.number)
-            if taker.ack_mode is AckMode.AUTO:
+            if consumer.ack_mode is AckMode.AUTO:
                 store.forget(message)
-            self._dispatch(taker, message, attempts, now)
+            self._dispatch(consumer, message, attempts, now)
         if store.paging.is_deep:
             store.refill()
 
-    def _dispatch(self, taker: Subscription, message: Message, attempts: int | None, now: float) -> None:
-        """Deliver to the first of the takers, and put the next one in its place.
+    def _dispatch(self, consumer: Subscription, message: Message, attempts: int | None, now: float) -> None:
+        """Deliver to the first of the ready, and put the next one in its place.
 
-        What is to be ACKed is held already, and what is not is held no more.
+        A message that needs an ACK is held already, and any other is no longer held.
         """
-        takers = self._takers
+        ready = self._ready
         if message.head.reply_to is not None:
-            taker.session.reply_rights.grant(message, now)
-        if taker.ack_mode is AckMode.AUTO:
+            consumer.session.reply_rights.grant(message, now)
+        if consumer.ack_mode is AckMode.AUTO:
             # Consumed when sent (STOMP 1.2, "SUBSCRIBE ack Header").
             self.is_stalled = False
-            if len(takers) > 1:
-                takers.rotate(-1)
+            if len(ready) > 1:
+                ready.rotate(-1)
         else:
-            taker.unacked[message.number] = message
+            consumer.unacked[message.number] = message
             self.store.out_count += 1
-            if len(taker.unacked) >= taker.prefetch:
-                takers.popleft().in_turn = False
-            elif len(takers) > 1:
-                takers.rotate(-1)
-        taker.deliver(message, attempts)
+            if len(consumer.unacked) >= consumer.prefetch:
+                ready.popleft().in_turn = False
+            elif len(ready) > 1:
+                ready.rotate(-1)
+        consumer.deliver(message, attempts)

@@ -5,18 +5,19 @@ is in one of these places:
 
 - waiting in `line`, in memory or on disk alone (see `paging`);
 - out: un-ACKed on a subscription, which has the reference, or postponed;
-- doomed: taken out by an operator, and still to be dropped.
+- purged: taken out by an operator, and still to be dropped.
 
 Invariants, checked after each step of the tests:
 
 - `stored_bytes` is the sum over the messages in memory, wherever they are;
 - each message in memory is charged to one payer: the queue's, or else its sender;
-- the journal was told of exactly those messages that are kept on disk.
+- the journal has exactly those messages that are kept on disk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from heapq import heappop, heappush
 from typing import Protocol, TypeAlias
 
@@ -30,8 +31,8 @@ from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import KeptLine, PageRequest
 
-DeadLetter: TypeAlias = Callable[[Message, str, str, int, Nack], None]
-"""Takes a message that nobody consumed: from where, why, how often delivered, and the last NACK."""
+DeadLetter: TypeAlias = Callable[[Message, str, int, Nack], None]
+"""Takes a message that was not consumed: why, how often delivered, and the last NACK."""
 
 
 class Waiting(Protocol):
@@ -39,13 +40,12 @@ class Waiting(Protocol):
 
     def committed(self, batch: int, now: float) -> None:
         """This batch is durable."""
-        ...
 
     def put_back_due(self, now: float, most: int) -> int:
         """Put back postponed messages that are due. Returns how many."""
-        ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class QueueWork:
     """Which queues of a broker have something to do, so that the others cost nothing.
 
@@ -59,14 +59,14 @@ class QueueWork:
         uncommitted: those with messages that are not delivered until their batch is committed.
     """
 
-    def __init__(self) -> None:
-        self.large: dict[QueueStore, None] = {}
-        self.expiring: dict[QueueStore, None] = {}
-        self.pages: list[PageRequest] = []
-        self.postponed: dict[Waiting, None] = {}
-        self.uncommitted: dict[Waiting, None] = {}
+    large: dict[QueueStore, None] = field(default_factory=dict)
+    expiring: dict[QueueStore, None] = field(default_factory=dict)
+    pages: list[PageRequest] = field(default_factory=list)
+    postponed: dict[Waiting, None] = field(default_factory=dict)
+    uncommitted: dict[Waiting, None] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Postponed:
     """Messages of one queue that are not to be delivered again before their time (`redelivery-delay`).
 
@@ -82,13 +82,10 @@ class Postponed:
         due: of these, and of those that are still in their line: when, and the name of the line.
     """
 
-    __slots__ = ("_heap", "apart", "due")
-
-    def __init__(self) -> None:
-        self.apart: dict[int, Message] = {}
-        self.due: dict[int, tuple[float, str]] = {}
-        # What is forgotten stays here until its time.
-        self._heap: list[tuple[float, int]] = []
+    apart: dict[int, Message] = field(default_factory=dict)
+    due: dict[int, tuple[float, str]] = field(default_factory=dict)
+    # What is forgotten stays here until its time.
+    _heap: list[tuple[float, int]] = field(default_factory=list)
 
     def put_apart(self, message: Message) -> None:
         """Put a message apart whose time is in `due`."""
@@ -106,6 +103,7 @@ class Postponed:
         return taken
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class QueueStore:
     """What one queue holds.
 
@@ -114,8 +112,8 @@ class QueueStore:
         account: what all destinations hold together.
         work: where the store says that it has something to do.
         rules: what it may hold, and what happens when it is full.
-        dead_letter: takes what is dead; None: that is dropped.
-        journal: is told of what is kept on disk; None: nothing is.
+        make_dead_letter: takes what is dead; None: that is dropped.
+        journal: gets what is kept on disk; None: nothing is.
         keeps_all: all messages are persistent here, whatever their SENDs said.
         has_levels: it has priorities, whatever its rules say: messages were kept so.
         payer: who pays for all messages here; None: each sender pays for its own.
@@ -124,67 +122,38 @@ class QueueStore:
         stored_bytes: what its messages in memory count for.
         out_count: messages that are un-ACKed or postponed.
         attempts: failed deliveries by number, of messages that came back: few, so not on every message.
-        postponed: messages that wait for their time; None where there are none.
-        doomed: what is still to be dropped.
+        postponed: messages that wait for their time; None: no message does.
+        purged: what is still to be dropped.
     """
 
-    # A plain object with more than 29 attributes is slower in CPython 3.11.
-    __slots__ = (
-        "_account",
-        "_dead_letter",
-        "_journal",
-        "_keeps_all",
-        "_next_expiry",
-        "_sweep_at",
-        "_work",
-        "attempts",
-        "doomed",
-        "line",
-        "max_bytes",
-        "max_messages",
-        "name",
-        "out_count",
-        "paging",
-        "payer",
-        "postponed",
-        "rules",
-        "stored_bytes",
-    )
+    name: str
+    account: Account
+    work: QueueWork
+    rules: QueueRules
+    _: KW_ONLY
+    make_dead_letter: DeadLetter | None = None
+    journal: Journal | None = None
+    keeps_all: bool = False
+    has_levels: InitVar[bool] = False
+    payer: Usage | None = None
+    max_messages: int = field(init=False)
+    max_bytes: int = field(init=False)
+    line: Line | PriorityLine = field(init=False)
+    paging: Paging = field(init=False)
+    stored_bytes: int = 0
+    out_count: int = 0
+    attempts: dict[int, int] = field(default_factory=dict)
+    postponed: Postponed | None = None
+    purged: list[Message] = field(default_factory=list)
+    _next_expiry: float | None = None
+    # How far a sweep for what has expired has come; None: no sweep is under way.
+    _sweep_at: int | None = None
 
-    def __init__(
-        self,
-        name: str,
-        account: Account,
-        work: QueueWork,
-        rules: QueueRules,
-        *,
-        dead_letter: DeadLetter | None = None,
-        journal: Journal | None = None,
-        keeps_all: bool = False,
-        has_levels: bool = False,
-        payer: Usage | None = None,
-    ) -> None:
-        self.name = name
-        self.payer = payer
-        self.rules = rules
-        self.max_messages = rules.max_messages
-        self.max_bytes = rules.max_bytes
-        self.stored_bytes = 0
-        self.out_count = 0
-        self.attempts: dict[int, int] = {}
-        self.postponed: Postponed | None = None
-        self.doomed: list[Message] = []
-        has_levels = has_levels or rules.has_priorities
-        self.line: Line | PriorityLine = PriorityLine(name) if has_levels else Line(name)
-        self.paging = Paging(self.line.lines, rules.window_bytes)
-        self._account = account
-        self._work = work
-        self._dead_letter = dead_letter
-        self._journal = journal
-        self._keeps_all = keeps_all
-        self._next_expiry: float | None = None
-        # How far a sweep for what has expired has come; None: there is none under way.
-        self._sweep_at: int | None = None
+    def __post_init__(self, has_levels: bool) -> None:
+        self.max_messages = self.rules.max_messages
+        self.max_bytes = self.rules.max_bytes
+        self.line = PriorityLine(self.name) if has_levels or self.rules.has_priorities else Line(self.name)
+        self.paging = Paging(self.line.lines, self.rules.window_bytes)
 
     @property
     def depth(self) -> int:
@@ -204,16 +173,16 @@ class QueueStore:
     @property
     def is_empty(self) -> bool:
         """It holds nothing."""
-        return not (len(self.line) or self.doomed or self.out_count)
+        return not (len(self.line) or self.purged or self.out_count)
 
     @property
     def may_keep(self) -> bool:
         """Whether its messages may be on disk."""
-        return self._journal is not None
+        return self.journal is not None
 
     def keeps(self, message: Message) -> bool:
         """Whether this message is kept on disk."""
-        return self._journal is not None and (self._keeps_all or message.head.is_persistent)
+        return self.journal is not None and (self.keeps_all or message.head.is_persistent)
 
     # --- taking messages in ---
 
@@ -222,12 +191,12 @@ class QueueStore:
         if self._is_full(message) and not self._make_room(message, now):
             return False
         payer = self.payer or message.head.usage
-        if self._journal is not None and self.keeps(message):
-            self._journal.put_message(self.line.name_of(message), message, payer)
+        if self.journal is not None and self.keeps(message):
+            self.journal.put_message(self.line.name_of(message), message, payer)
         # `Account.hold` written out: every message passes here.
         size_bytes = message.size_bytes
         self.stored_bytes += size_bytes
-        self._account.stored_bytes += size_bytes
+        self.account.stored_bytes += size_bytes
         payer.memory_bytes += size_bytes
         return True
 
@@ -236,8 +205,8 @@ class QueueStore:
         if not self.admit(message, now):
             return False
         self.line.append(message)
-        if self.stored_bytes >= self.paging.small_window_bytes and self._journal is not None:
-            self._work.large[self] = None
+        if self.stored_bytes >= self.paging.small_window_bytes and self.journal is not None:
+            self.work.large[self] = None
         if message.expires_at is not None:
             self._note_expiry(message)
         return True
@@ -260,12 +229,12 @@ class QueueStore:
             payer = self.payer or message.head.usage
             self.paging.recharge(payer, message)
             self.stored_bytes += message.size_bytes
-            self._account.hold(message.size_bytes, payer)
+            self.account.hold(message.size_bytes, payer)
             self._note_expiry(message)
             if attempts:
                 self.attempts[message.number] = attempts
-        if self.stored_bytes >= self.paging.small_window_bytes and self._journal is not None:
-            self._work.large[self] = None
+        if self.stored_bytes >= self.paging.small_window_bytes and self.journal is not None:
+            self.work.large[self] = None
         self.line.refresh()
 
     # --- room ---
@@ -277,11 +246,11 @@ class QueueStore:
 
     def could_hold(self, size_bytes: int) -> bool:
         """Whether there would be room for it if nothing else were held."""
-        return size_bytes <= min(self.max_bytes, self.rules.max_memory_bytes, self._account.max_bytes)
+        return size_bytes <= min(self.max_bytes, self.rules.max_memory_bytes, self.account.max_bytes)
 
     def could_keep(self, message: Message) -> bool:
         """Whether it may be written to the disk, if it is kept there."""
-        account, payer = self._account, self.payer or message.head.usage
+        account, payer = self.account, self.payer or message.head.usage
         if not (account.is_disk_low or payer.is_disk_full) or not self.keeps(message):
             return True
         # A message that becomes a dead letter frees its sender's share: without this the sender could fill
@@ -289,7 +258,7 @@ class QueueStore:
         return message.head.is_moved and (account.is_disk_low or payer is not account.dead)
 
     def could_take(self, messages: int, size_bytes: int) -> bool:
-        """Whether so many more would find room, or make some."""
+        """Whether this many more would find room, or make some."""
         more_bytes = size_bytes + self.stored_bytes - self.rules.max_memory_bytes
         over_bytes = size_bytes + self.stored_bytes + self.paging.paged_bytes - self.max_bytes
         over = messages + self.depth - self.max_messages
@@ -299,7 +268,7 @@ class QueueStore:
             return False
         if self.paging.is_deep:
             # It is dropped when it comes from the disk.
-            return not self._account.is_disk_low
+            return not self.account.is_disk_low
         # Un-ACKed messages stay. Mostly the first one or two that wait are enough.
         for message in self.line.in_memory():
             over -= 1
@@ -309,18 +278,18 @@ class QueueStore:
                 return True
         return False
 
-    def could_accept(self, message: Message, beside: Message) -> bool:
-        """Whether `message` would find room here when `beside` has taken some elsewhere."""
+    def could_accept(self, message: Message, other: Message) -> bool:
+        """Whether `message` would find room here when `other` has taken some elsewhere."""
         return (
             self.could_take(1, message.size_bytes)
             and self.could_hold(message.size_bytes)
             and self.could_keep(message)
-            and self._account.has_room_for(message.size_bytes + beside.size_bytes, message.head.usage)
+            and self.account.has_room_for(message.size_bytes + other.size_bytes, message.head.usage)
         )
 
     def is_ready_for(self, size_bytes: int, sender: Usage) -> bool:
         """Whether a sender that waits for room may go on: with a margin, so that senders do not flutter."""
-        account, payer = self._account, self.payer or sender
+        account, payer = self.account, self.payer or sender
         return (
             (self.stored_bytes + self.paging.paged_bytes) * 8 < self.max_bytes * 7
             and self.stored_bytes * 8 < self.rules.max_memory_bytes * 7
@@ -336,7 +305,7 @@ class QueueStore:
 
     def _is_full(self, message: Message) -> bool:
         stored_bytes = self.stored_bytes + message.size_bytes
-        account, payer = self._account, self.payer or message.head.usage
+        account, payer = self.account, self.payer or message.head.usage
         return (
             stored_bytes + self.paging.paged_bytes > self.max_bytes
             or stored_bytes > self.rules.max_memory_bytes
@@ -374,11 +343,11 @@ class QueueStore:
             return not self._is_full(message)
         self.refill()
         # What waits longest may be on disk: it is lost when it comes from there.
-        return not self._is_full(message) or (self._has_memory_for(message) and not self._account.is_disk_low)
+        return not self._is_full(message) or (self._has_memory_for(message) and not self.account.is_disk_low)
 
     def _has_memory_for(self, message: Message, freed_bytes: int = 0) -> bool:
         """Whether its payer has room for it in the broker's memory; it has if that was said before."""
-        account = self._account
+        account = self.account
         return message is account.judged or account.has_room_for(
             message.size_bytes - freed_bytes, self.payer or message.head.usage
         )
@@ -399,7 +368,7 @@ class QueueStore:
     def _lose_oldest(self, now: float) -> None:
         message = self.line.shed()
         if self.rules.when_full is WhenFull.DEAD_LETTER:
-            self.let_die(message, "full", now)
+            self.dead_letter(message, "full", now)
         else:
             self.drop([message], "full")
 
@@ -408,7 +377,7 @@ class QueueStore:
     def release(self, messages: Sequence[Message]) -> None:
         """Forget un-ACKed messages: they are consumed."""
         self.out_count -= len(messages)
-        attempts, payer, journal = self.attempts, self.payer, self._journal
+        attempts, payer, journal = self.attempts, self.payer, self.journal
         released_bytes = 0
         for message in messages:
             size_bytes = message.size_bytes
@@ -420,45 +389,44 @@ class QueueStore:
             if journal is not None and self.keeps(message):
                 journal.drop_message(self.line.name_of(message), message, who)
         self.stored_bytes -= released_bytes
-        self._account.stored_bytes -= released_bytes
+        self.account.stored_bytes -= released_bytes
 
     def forget(self, message: Message) -> None:
         """Forget a message that is in no place any more, wherever it was."""
         payer = self.payer or message.head.usage
         self.stored_bytes -= message.size_bytes
-        self._account.release(message.size_bytes, payer)
+        self.account.release(message.size_bytes, payer)
         self.attempts.pop(message.number, None)
         if self.postponed is not None:
             self._forget_time(self.postponed, message)
-        if self._journal is not None and self.keeps(message):
-            self._journal.drop_message(self.line.name_of(message), message, payer)
+        if self.journal is not None and self.keeps(message):
+            self.journal.drop_message(self.line.name_of(message), message, payer)
 
     def drop(self, messages: Iterable[Message], reason: str) -> None:
         """Forget messages, and count them as lost."""
         for message in messages:
             self.forget(message)
-            self._account.drop(message.head, reason)
+            self.account.drop(message.head, reason)
 
-    def let_die(
+    def dead_letter(
         self, message: Message, reason: str, now: float, nack: Nack = PLAIN_NACK, *, more_attempts: int = 0
     ) -> None:
-        """Forget a message and make a dead letter of it. A request that is over by now is dropped: nobody
-        waits for its reply."""
+        """Forget a message and make a dead letter of it. A request that is over by now is dropped: its
+        caller no longer waits."""
         if message.has_expired(now):
             reason = "expired"
-        if self._dead_letter is None or (reason == "expired" and message.is_request):
+        if self.make_dead_letter is None or (reason == "expired" and message.is_request):
             self.drop([message], reason)
             return
         deliveries = self.attempts.get(message.number, 0) + more_attempts
         self.forget(message)
-        # Not our name: that of a queue which is bound to topics is no destination.
-        self._dead_letter(message, message.head.destination, reason, deliveries, nack)
+        self.make_dead_letter(message, reason, deliveries, nack)
 
     def reject(self, messages: Sequence[Message], now: float, nack: Nack) -> None:
-        """Make dead letters of un-ACKed messages: their consumer wants nobody to have them."""
+        """Make dead letters of un-ACKed messages: their consumer rejected them."""
         self.out_count -= len(messages)
         for message in messages:
-            self.let_die(message, "rejected", now, nack, more_attempts=1)
+            self.dead_letter(message, "rejected", now, nack, more_attempts=1)
 
     def take_back(
         self, messages: Iterable[Message], now: float, *, counted: bool, nack: Nack = PLAIN_NACK
@@ -474,7 +442,7 @@ class QueueStore:
             self.out_count -= 1
             attempts = self.attempts.get(message.number, 0) + counted
             if max_deliveries is not None and attempts >= max_deliveries:
-                self.let_die(message, "exhausted", now, nack, more_attempts=counted)
+                self.dead_letter(message, "exhausted", now, nack, more_attempts=counted)
                 continue
             self.attempts[message.number] = attempts
             if nack.delay:
@@ -482,13 +450,13 @@ class QueueStore:
             else:
                 returned.append(message)
                 self._note_expiry(message)
-            if counted and self._journal is not None and self.keeps(message):
-                self._journal.put_again(self.line.name_of(message), message, attempts)
+            if counted and self.journal is not None and self.keeps(message):
+                self.journal.put_again(self.line.name_of(message), message, attempts)
         if returned:
             self.line.put_back(returned)
 
     def withdraw(self, messages: Collection[Message]) -> None:
-        """Forget these, uncounted: they wait in memory, and somebody else has them from now on."""
+        """Forget these, uncounted: they wait in memory, and another holder has them from now on."""
         gone = {message.number for message in messages}
         # Of a hundred thousand some hundreds go at a time: the others must not be looked at each time.
         for message in [each for line in self.line.lines for each in line.take_out(gone)] if gone else []:
@@ -498,46 +466,46 @@ class QueueStore:
 
     def clear(self, reason: str) -> int:
         """Drop and count all that waits. Returns how many that were."""
-        count = self.doom(reason)
-        self.forget_doomed(reason, count)
+        count = self.begin_purge(reason)
+        self.purge_some(reason, count)
         return count
 
-    def doom(self, reason: str) -> int:
-        """Take out all that waits, to be dropped by `forget_doomed`: from now on nobody gets it.
+    def begin_purge(self, reason: str) -> int:
+        """Take out all that waits, to be dropped by `purge_some`: from now on no consumer gets it.
 
         What is on disk alone is dropped and counted at once.
 
         Returns:
             How many that were.
         """
-        count = len(self.line) + self._doom_postponed()
+        count = len(self.line) + self._begin_to_purge_postponed()
         for name, paged in self.paging.forget():
-            assert self._journal is not None
-            self._account.dropped[reason] += paged.count
-            self._journal.drop_messages(name, paged.after, paged.up_to)
+            assert self.journal is not None
+            self.account.dropped[reason] += paged.count
+            self.journal.drop_messages(name, paged.after, paged.up_to)
         for line in self.line.lines:
-            self.doomed.extend(line.front)
+            self.purged.extend(line.front)
             line.front.clear()
         self.line.refresh()
         return count
 
-    def _doom_postponed(self) -> int:
+    def _begin_to_purge_postponed(self) -> int:
         postponed, self.postponed = self.postponed, None
         if postponed is None:
             return 0
-        self.doomed.extend(postponed.apart.values())
+        self.purged.extend(postponed.apart.values())
         self.out_count -= len(postponed.apart)
-        if self._journal is not None:
+        if self.journal is not None:
             for number, (_, line) in postponed.due.items():
-                self._journal.drop_postponed(line, number)
+                self.journal.drop_postponed(line, number)
         return len(postponed.apart)
 
-    def forget_doomed(self, reason: str, most: int) -> bool:
-        """Drop and count so many of what was taken out. Returns whether some are left."""
-        gone = self.doomed[:most]
-        del self.doomed[:most]
+    def purge_some(self, reason: str, most: int) -> bool:
+        """Drop and count at most `most` of what was taken out. Returns whether some are left."""
+        gone = self.purged[:most]
+        del self.purged[:most]
         self.drop(gone, reason)
-        return bool(self.doomed)
+        return bool(self.purged)
 
     # --- time ---
 
@@ -570,9 +538,9 @@ class QueueStore:
             for message in kept:
                 self._note_expiry(message)
             for message in expired:
-                self.let_die(message, "expired", now)
+                self.dead_letter(message, "expired", now)
         if self._sweep_at is None and self._next_expiry is None:
-            self._work.expiring.pop(self, None)
+            self.work.expiring.pop(self, None)
         self.refill()
         return count
 
@@ -580,22 +548,22 @@ class QueueStore:
         at = message.expires_at
         if at is not None and (self._next_expiry is None or at < self._next_expiry):
             self._next_expiry = at
-            self._work.expiring[self] = None
+            self.work.expiring[self] = None
 
     def restore_postponed(self, number: int, line: str, due: float) -> None:
         """A message of this line, in memory or on disk, was postponed until then by an earlier run."""
         self._postponements().due[number] = due, line
 
     def _postpone(self, message: Message, due: float) -> None:
-        """Put a message apart. It still counts as out, though nobody has it."""
+        """Put a message apart. It still counts as out, though no consumer has it."""
         self.out_count += 1
         line, postponed = self.line.name_of(message), self._postponements()
         # A dead letter or a drop has its time too.
         at = due if message.expires_at is None else min(due, message.expires_at)
         postponed.due[message.number] = at, line
         postponed.put_apart(message)
-        if self._journal is not None and self.keeps(message):
-            self._journal.put_postponed(line, message.number, at)
+        if self.journal is not None and self.keeps(message):
+            self.journal.put_postponed(line, message.number, at)
 
     def _postponements(self) -> Postponed:
         if self.postponed is None:
@@ -638,8 +606,8 @@ class QueueStore:
             return
         if not postponed.due:
             self.postponed = None
-        if self._journal is not None and self.keeps(message):
-            self._journal.drop_postponed(time[1], message.number)
+        if self.journal is not None and self.keeps(message):
+            self.journal.drop_postponed(time[1], message.number)
 
     # --- paging ---
 
@@ -653,12 +621,12 @@ class QueueStore:
         gone = paging.page_out(up_to, self.stored_bytes, self._may_go, is_scarce=self._is_scarce)
         if gone is None:
             if not paging.is_deep and self.stored_bytes < paging.small_window_bytes:
-                self._work.large.pop(self, None)
+                self.work.large.pop(self, None)
             return
         for message in gone:
             payer = self.payer or message.head.usage
             self.stored_bytes -= message.size_bytes
-            self._account.release(message.size_bytes, payer)
+            self.account.release(message.size_bytes, payer)
             paging.charge(payer, message)
         self.line.refresh()
 
@@ -673,17 +641,17 @@ class QueueStore:
         """
         if not self.paging.is_deep:
             return
-        account = self._account
+        account = self.account
         # Consumers that ACK in groups must go on where the broker's memory is used up by others.
         most_bytes = self.rules.max_memory_bytes // (4 if account.stored_bytes >= account.max_bytes else 1)
         # A page has bodies for half a window; small ones cost some times that to keep.
         margin_bytes = min(4 * self.rules.window_bytes, most_bytes // 2)
         if not self.out_count or self.stored_bytes <= most_bytes - margin_bytes:
-            self._work.pages.extend(self.paging.wanted_pages(self, is_scarce=self._is_scarce))
+            self.work.pages.extend(self.paging.wanted_pages(self, is_scarce=self._is_scarce))
 
     def page_after(self, request: PageRequest, last: int) -> PageRequest | None:
         """Ask for the page behind one that was just read, before it is put here; see `Paging.page_after`."""
-        # Where nobody takes them as they come, two might be too much for the memory.
+        # Where no consumer takes them as they come, two might be too much for the memory.
         return None if self.out_count or self._is_scarce else self.paging.page_after(request, last)
 
     def take_page(self, request: PageRequest, page: Sequence[tuple[Message, int]], now: float) -> None:
@@ -699,7 +667,7 @@ class QueueStore:
     @property
     def _is_scarce(self) -> bool:
         # Many queues that are read at once must not fill the broker's memory with pages.
-        return self._account.stored_bytes > self._account.max_bytes // 2
+        return self.account.stored_bytes > self.account.max_bytes // 2
 
     def waiting(self) -> Iterator[Message]:
         """What waits in memory, in the order of delivery. To be looked at before anything changes."""

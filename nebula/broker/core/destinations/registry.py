@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from itertools import count
+from functools import partial
 
 from nebula import headers as names
 from nebula.broker.core.access import Rights
-from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, QUEUE_KIND, Queue
+from nebula.broker.core.context import CoreContext
+from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
 from nebula.broker.core.destinations.queue_store import QueueStore, QueueWork
 from nebula.broker.core.fixed_limits import (
     EXPIRED_AT_ONCE,
@@ -17,57 +17,41 @@ from nebula.broker.core.fixed_limits import (
     PUT_BACK_AT_ONCE,
     RETIRED_INBOX_SECONDS,
 )
-from nebula.broker.core.journal import Journal
-from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import Head, Message, Verdict
+from nebula.broker.core.messages import QUEUE_KIND, Head, Message, Verdict
 from nebula.broker.core.notes import MESSAGES_DEAD
-from nebula.broker.core.policies import DestinationPolicy, PolicyTable, QueueRules, WhenFull
+from nebula.broker.core.policies import DestinationPolicy, QueueRules, WhenFull
 from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.tables import Headers
 
 
 class Queues:
     """The queues of a broker, by name.
 
     Args:
-        account: what all destinations hold together.
-        limits: of queues for which no policy says otherwise.
-        policies: limits of single queues, by pattern.
-        numbers: gives messages of our own their numbers.
-        journal: is told of what is to be kept on disk; None: nothing is.
-        wall_offset: what makes wall-clock time (seconds since 1970) of the broker's own.
-        dead_letter: name of the queue for messages that nobody consumed.
+        context: what all parts of the core share.
 
     Attributes:
         work: which queues have something to do, those bound to topics too.
     """
 
-    def __init__(
-        self,
-        account: Account,
-        limits: Limits,
-        policies: PolicyTable,
-        numbers: count[int],
-        *,
-        journal: Journal | None = None,
-        wall_offset: float = 0.0,
-        dead_letter: str = names.DEAD_LETTER_QUEUE,
-    ) -> None:
-        self.dead_letter = dead_letter
+    def __init__(self, context: CoreContext) -> None:
+        self.dead_letter = context.dead_letter
         self.work = QueueWork()
-        self._account = account
-        self._limits = limits
-        self._policies = policies
-        self._numbers = numbers
-        self._journal = journal
-        self._copies = policies.copies
-        self._wall_offset = wall_offset
+        self._account = context.account
+        self._limits = context.limits
+        self._policies = context.policies
+        self._next_number = context.numbers.__next__
+        self._journal = context.journal
+        self._wall_offset = context.wall_offset
         self._by_name: dict[str, Queue] = {}
         # Hashes of names, which may be long, with until when; and by whose they were, oldest first.
         self._retired_inboxes: dict[int, float] = {}
         self._retired_by: dict[str, deque[int]] = {}
         self.get: Callable[[str], Queue | None] = self._by_name.get
         self._now = 0.0
+        # Takes a message that a queue had.
+        self._take_dead = partial(self.make_dead_letter, is_moved=True)
 
     @property
     def by_name(self) -> Mapping[str, Queue]:
@@ -103,9 +87,9 @@ class Queues:
         is_reserved = name.startswith(names.RESERVED_QUEUE_PREFIX)
         is_dead_letter = name == self.dead_letter
         # A queue that others rely on is not removed with its last subscription.
-        is_ours = is_dead_letter or is_reserved or name in self._copies
+        is_ours = is_dead_letter or is_reserved or name in self._policies.copies
         auto_delete = auto_delete and not is_ours
-        # The two queues in which anybody's messages may end up have bounds of their own.
+        # The two queues in which messages of all principals may end up have bounds of their own.
         payer = self._account.own if name == names.BROKER_QUEUE else None
         if is_dead_letter:
             payer = self._account.dead
@@ -116,20 +100,18 @@ class Queues:
             self._account,
             self.work,
             self._rules(name, is_dead_letter=is_dead_letter),
-            # Anybody may send to the broker's own service: nobody's dead letters go for what that rejects.
-            dead_letter=None if is_reserved or is_dead_letter else self._bury,
+            # All may send to the broker's own service, so what it rejects must push out no dead letter.
+            make_dead_letter=None if is_reserved or is_dead_letter else self._take_dead,
             journal=journal,
-            keeps_all=name in self._copies,
-            # Operators' requests go before what anybody may send there.
+            keeps_all=name in self._policies.copies,
+            # Operators' requests go before what all others may send there.
             has_levels=has_levels or name == names.BROKER_QUEUE,
             # Messages that a peer does not take from its inbox must not use up the shares of their senders.
             payer=owner if is_inbox else payer,
         )
         return Queue(
             store,
-            self.work,
             owner,
-            journal=journal,
             # D.48: an inbox exists through its subscription only, whatever that asked for.
             auto_delete=auto_delete or is_inbox,
             is_inbox=is_inbox,
@@ -149,7 +131,7 @@ class Queues:
             max_bytes=policy.max_bytes or limits.max_queue_bytes,
             max_memory_bytes=limits.max_queue_memory_bytes,
             window_bytes=limits.queue_window_bytes,
-            # What is dead stays until somebody takes it, or newer ones take its place.
+            # What is dead stays until it is taken, or newer ones take its place.
             max_deliveries=None if is_dead_letter else policy.max_deliveries or limits.max_deliveries,
             when_full=WhenFull.DROP_OLDEST if is_dead_letter else policy.when_full,
             time_to_live=None if is_dead_letter else policy.time_to_live,
@@ -166,7 +148,7 @@ class Queues:
         when_full: WhenFull = WhenFull.REJECT,
         on_left: Callable[[Queue, float], None] | None = None,
     ) -> Queue:
-        """A queue for one subscription to topics. It is nobody else's, and not among the others.
+        """A queue for one subscription to topics. No other subscription has it, and it is not in `by_name`.
 
         Args:
             owner: whose subscription it is. It asked for the messages, so it pays for them.
@@ -175,7 +157,7 @@ class Queues:
             on_left: called when its subscription has ended.
         """
         limits = self._limits
-        # What waits for somebody who is there is bounded as his outbox is: more, and he is too slow.
+        # What waits for a connected subscriber is bounded as its outbox is: with more it is too slow.
         most_bytes = limits.max_queue_memory_bytes if is_durable else limits.max_outbox_bytes
         rules = QueueRules(
             max_messages=limits.max_queue_messages,
@@ -191,23 +173,21 @@ class Queues:
             self._account,
             self.work,
             rules,
-            dead_letter=self._bury_kept if is_durable else None,
+            make_dead_letter=partial(self._take_dead, was_kept=True) if is_durable else None,
             journal=journal,
             keeps_all=is_durable,
             payer=owner,
         )
         return Queue(
             store,
-            self.work,
             owner,
-            journal=journal,
             auto_delete=not is_durable,
             rights=rights,
             on_left=on_left,
         )
 
     def is_fresh_inbox(self, name: str, now: float) -> bool:
-        """Whether somebody may have it as an inbox: nobody has, nor had within the hour."""
+        """Whether it may be subscribed to as an inbox: it does not exist, and did not within the hour."""
         return name not in self._by_name and self._retired_inboxes.get(hash(name), now) <= now
 
     def forget_if_idle(self, queue: Queue, now: float) -> None:
@@ -221,10 +201,10 @@ class Queues:
             self._retire(queue, now)
 
     def _retire(self, inbox: Queue, now: float) -> None:
-        """Remember its name for a while. Where these are too many, whoever has most forgets its oldest."""
+        """Remember its name for a while. Beyond a limit the principal with most loses its oldest."""
         name, owner = hash(inbox.name), inbox.owner.name
         if name in self._retired_inboxes:
-            self._forget_expired(now)  # its hour is over, and nobody has looked since
+            self._forget_expired(now)  # its hour is over, and was not looked at since
         self._retired_inboxes[name] = now + RETIRED_INBOX_SECONDS
         self._retired_by.setdefault(owner, deque()).append(name)
         if len(self._retired_inboxes) > MAX_RETIRED_INBOXES:
@@ -284,25 +264,25 @@ class Queues:
         for store in list(self.work.large):
             store.page_out(up_to)
 
-    def bury(
+    def make_dead_letter(
         self,
         message: Message,
-        source: str,
         reason: str,
-        deliveries: int,
-        *,
+        deliveries: int = 0,
         nack: Nack = PLAIN_NACK,
+        *,
         was_kept: bool = False,
         is_moved: bool = False,
     ) -> None:
-        """Put a message that nobody consumed into the dead-letter queue, with why, or count it.
+        """Put a message that was not consumed into the dead-letter queue, with why, or count it.
 
         Args:
-            nack: what was said last when it was given back.
+            nack: the last one.
             was_kept: it was on disk, whatever its SEND said, and so the dead letter is.
             is_moved: a queue had it.
         """
-        self._account.notes.add(MESSAGES_DEAD, reason, principal=message.head.sender, destination=source)
+        head = message.head
+        self._account.notes.add(MESSAGES_DEAD, reason, principal=head.sender, destination=head.destination)
         queue = self._by_name.get(self.dead_letter)
         if queue is None:
             if not self._account.has_room_for(message.size_bytes, self._account.dead):
@@ -310,55 +290,36 @@ class Queues:
                 self._account.dropped["dead-letter-full"] += 1
                 return
             queue = self.create(self.dead_letter, self._account.own)
-        is_persistent = message.head.is_persistent or was_kept
-        dead = self._dead(
-            message, source, reason, deliveries, nack, is_persistent=is_persistent, is_moved=is_moved
+        dead = Head(
+            QUEUE_KIND,
+            self.dead_letter,
+            head.sender,
+            (*self._about(head.destination, reason, deliveries), *nack.failure, *_kept_headers(message)),
+            is_persistent=head.is_persistent or was_kept,
+            is_moved=is_moved,
+            usage=head.usage,
         )
+        letter = Message(dead, message.body, self._next_number(), self._now)
         # A crash before the commit leaves it in the queue where it died.
-        if queue.send_once(dead, self._now) is not Verdict.ACCEPTED:
+        if queue.send_once(letter, self._now) is not Verdict.ACCEPTED:
             self._account.dropped["dead-letter-full"] += 1
             self.forget_if_idle(queue, self._now)
 
-    def _bury(self, message: Message, source: str, reason: str, deliveries: int, nack: Nack) -> None:
-        self.bury(message, source, reason, deliveries, nack=nack, is_moved=True)
-
-    def _bury_kept(self, message: Message, source: str, reason: str, deliveries: int, nack: Nack) -> None:
-        self.bury(message, source, reason, deliveries, nack=nack, was_kept=True, is_moved=True)
-
-    def _dead(
-        self,
-        message: Message,
-        source: str,
-        reason: str,
-        deliveries: int,
-        nack: Nack,
-        *,
-        is_persistent: bool,
-        is_moved: bool,
-    ) -> Message:
-        """A message with its own headers and those that say what became of it (PROTOCOL G)."""
+    def _about(self, source: str, reason: str, deliveries: int) -> Headers:
+        """Headers that say what became of a message (G.dead-letter)."""
         wall = self._now + self._wall_offset
-        about = [
+        return (
             (names.DEAD_LETTER_REASON, reason),
             (names.DEAD_LETTER_FROM, source),
             (names.DEAD_LETTER_AT, str(round(wall * 1000))),
             (names.DEAD_LETTER_DELIVERIES, str(deliveries)),
-            *nack.failure,
-        ]
-        kept = message.head.headers[2:]
-        if message.exchange is not None:
-            kept += (message.exchange,)
-        # What is dead does not expire (DESIGN 4).
-        kept = tuple(
-            (names.DEAD_LETTER_EXPIRES if name == names.EXPIRES else name, value) for name, value in kept
         )
-        head = Head(
-            QUEUE_KIND,
-            self.dead_letter,
-            message.head.sender,
-            (*about, *kept),
-            is_persistent=is_persistent,
-            is_moved=is_moved,
-            usage=message.head.usage,
-        )
-        return Message(head, message.body, next(self._numbers), self._now)
+
+
+def _kept_headers(message: Message) -> Headers:
+    """A message's own headers. What is dead does not expire (G.dead-letter)."""
+    exchange = () if message.exchange is None else (message.exchange,)
+    return tuple(
+        (names.DEAD_LETTER_EXPIRES if name == names.EXPIRES else name, value)
+        for name, value in (*message.head.headers[2:], *exchange)
+    )

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.value_feed import LastValueTopic, ValueFeed
 from nebula.broker.core.fixed_limits import SNAPSHOT_DESTINATIONS_AT_ONCE
-from nebula.broker.core.globs import compile_glob, is_glob
 from nebula.broker.core.shares import Resource
 from nebula.errors import Refused
+from nebula.globs import compile_glob, is_glob
 
 
 class Snapshots:
-    """Has feeds told of what there is already.
+    """Puts what is there already into the lines of feeds.
 
     Args:
         account: what all destinations of a broker hold together.
         topics: all last-value destinations, by name.
-        may_have: whether a feed may be told of a destination.
+        may_have: whether a feed may receive from a destination.
     """
 
     def __init__(
@@ -33,7 +32,7 @@ class Snapshots:
         self._may_have = may_have
 
     def begin(self, feed: ValueFeed, *, tells_end: bool) -> None:
-        """Have `feed` told of all that is live and permitted now. Follow it with `walk_on`."""
+        """Have `feed` send all that is live and permitted now (G.snapshot). Follow it with `walk_on`."""
         matches = compile_glob(feed.pattern)
         feed.begin_walk(
             self._candidates(feed.pattern),
@@ -45,7 +44,7 @@ class Snapshots:
         """Go on with it. True: there is more; call it again when others had their turn.
 
         Raises:
-            Refused: the broker has no room for so much to be told.
+            Refused: the broker has no room for the snapshot.
         """
         goes_on = feed.walk_on(SNAPSHOT_DESTINATIONS_AT_ONCE)
         if self._account.is_overdrawn(feed.owner):
@@ -54,12 +53,12 @@ class Snapshots:
         return goes_on
 
     def finish(self, feed: ValueFeed) -> None:
-        """Go on to its end, if it has begun: a durable feed is owed all of it, whoever comes for it."""
+        """Go on to its end, if it has begun: a durable feed is owed all of it."""
         while feed.is_walking:
             feed.walk_on(SNAPSHOT_DESTINATIONS_AT_ONCE)
 
     def owe(self, feed: ValueFeed, destinations: Iterable[str] | None, since: int) -> None:
-        """After a restart: what a durable feed has still to be told of.
+        """After a restart: what a durable feed has still to send.
 
         Args:
             destinations: those, or None where that is not known: then all that changed `since` the
@@ -78,33 +77,3 @@ class Snapshots:
         if is_glob(pattern):
             return list(self._topics.values())
         return [self._topics[pattern]] if pattern in self._topics else []
-
-
-class Departed:
-    """Feeds that nobody is fed by any more, with what they have not let go yet: that is memory alone, and
-    can wait where it is much."""
-
-    def __init__(self) -> None:
-        self._feeds: deque[ValueFeed] = deque()
-
-    @property
-    def feeds(self) -> Iterable[ValueFeed]:
-        """Those that hold something."""
-        return self._feeds
-
-    def add(self, feed: ValueFeed) -> list[LastValueTopic]:
-        """One more. Returns what it has let go at once."""
-        topics = feed.let_go_some(SNAPSHOT_DESTINATIONS_AT_ONCE)
-        if feed.holds_any:
-            self._feeds.append(feed)
-        return topics
-
-    def let_go_some(self) -> list[LastValueTopic]:
-        """Let time pass: so much more is let go, and returned."""
-        if not self._feeds:
-            return []
-        feed = self._feeds[0]
-        topics = feed.let_go_some(SNAPSHOT_DESTINATIONS_AT_ONCE)
-        if not feed.holds_any:
-            self._feeds.popleft()
-        return topics

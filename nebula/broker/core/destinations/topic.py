@@ -1,4 +1,4 @@
-"""Topics: each message to everybody who is subscribed at that moment.
+"""Topics: each message to all subscriptions of that moment.
 
 Invariants, checked after each step of the tests:
 
@@ -10,22 +10,26 @@ Invariants, checked after each step of the tests:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.base import View
 from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.messages import DestinationKind, Message, Verdict
+from nebula.broker.core.messages import TOPIC_KIND, Message, Verdict
+from nebula.broker.core.notes import SHARE
 from nebula.broker.core.patterns import PatternTable
-from nebula.broker.core.session import Nack, Subscription
+from nebula.broker.core.session import Ending, Nack, Subscription
 from nebula.broker.core.shares import Resource, Usage
 from nebula.headers import RESERVED_TOPIC_PREFIX
 
-TOPIC_KIND: Final = DestinationKind("topic", fans_out=True)
+# Looked up once: members of an enum are found by their class's attributes.
+_ACCEPTED: Final = Verdict.ACCEPTED
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Topic:
     """What is subscribed to one topic, or to one glob of topics.
 
@@ -36,12 +40,9 @@ class Topic:
             of a durable one stays while its subscription is away.
     """
 
-    __slots__ = ("direct", "owner", "queues")
-
-    def __init__(self, owner: Usage) -> None:
-        self.owner = owner
-        self.direct: list[Subscription] = []
-        self.queues: list[Queue] = []
+    owner: Usage
+    direct: list[Subscription] = field(default_factory=list)
+    queues: list[Queue] = field(default_factory=list)
 
     @property
     def consumer_count(self) -> int:
@@ -65,7 +66,7 @@ class Topic:
         )
 
     def reaches(self, destination: str) -> bool:
-        """Whether anybody is subscribed who may receive what is sent there."""
+        """Whether a subscriber may receive what is sent there."""
         for subscription in self.direct:
             if subscription.session.rights.may_receive(destination):
                 return True
@@ -81,7 +82,7 @@ class Topic:
         yield from (queue.owner for queue in self.queues)
 
     def send(self, message: Message, now: float, *, is_judged: bool) -> list[Queue]:
-        """To everybody who is subscribed now, and may receive it.
+        """To all subscribers that may receive it.
 
         Args:
             is_judged: rights are configured, so that each receiver's are looked at.
@@ -103,7 +104,7 @@ class Topic:
                 outbox.append((subscription, message, None))
                 session.outbox_bytes += size
                 if session.outbox_bytes >= session.high_water_bytes:
-                    session.choke()
+                    session.throttle()
         if not self.queues:
             return []
         send = Queue.send_once if head.is_once else Queue.send
@@ -129,6 +130,7 @@ class Topics:
 
     Args:
         account: what all principals use.
+        make_dead_letter: `Queues.make_dead_letter`.
 
     Attributes:
         globs: those that are subscribed to at present.
@@ -137,8 +139,9 @@ class Topics:
     takes_globs = True
     subscriber_cost_bytes = 0
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, make_dead_letter: Callable[..., None]) -> None:
         self._account = account
+        self._make_dead_letter = make_dead_letter
         self.is_judged = False
         self._table: PatternTable[Topic] = PatternTable(Topic.reaches)
         self.forget_reached = self._table.forget_reached
@@ -149,29 +152,51 @@ class Topics:
         """By what was subscribed to."""
         return self._table.things
 
-    def send(self, message: Message, now: float) -> list[Queue]:
-        """To everybody whose pattern matches; one MESSAGE for each subscription (D.33).
+    def send(self, message: Message, now: float) -> Verdict:
+        """To all subscriptions whose pattern matches; one MESSAGE for each subscription (D.33).
 
-        Who has no room is not waited for: his bound queue is among those returned.
+        Always ACCEPTED: the publisher does not wait for a subscriber without room.
         """
         table = self._table
         destination = message.head.destination
         if not table.has_globs:
             topic = table.get(destination)
             if topic is None:
-                return []
+                return _ACCEPTED
             if topic.consumer_count > 1:
                 message.shared = {}
-            return topic.send(message, now, is_judged=self.is_judged)
+            full = topic.send(message, now, is_judged=self.is_judged)
+            if full:
+                self._drop_unroomed(full, message)
+            return _ACCEPTED
         # A glob shows what is reserved only to whom it is meant for, also where no rights are configured.
         is_judged = self.is_judged or destination.startswith(RESERVED_TOPIC_PREFIX)
         topics = table.reached(destination) if is_judged else table.matching(destination)
         if len(topics) > 1 or (topics and topics[0].consumer_count > 1):
             message.shared = {}
-        full: list[Queue] = []
         for topic in topics:
-            full += topic.send(message, now, is_judged=is_judged)
-        return full
+            full = topic.send(message, now, is_judged=is_judged)
+            if full:
+                self._drop_unroomed(full, message)
+        return _ACCEPTED
+
+    def _drop_unroomed(self, full: Sequence[Queue], message: Message) -> None:
+        """The message found no room in these bound queues.
+
+        A connected subscriber that is too slow is ended. For a durable one the message becomes a dead letter,
+        unless its principal's share is used up.
+        """
+        for queue in full:
+            if queue.auto_delete:
+                for subscription in queue.subscriptions:
+                    subscription.session.mark_too_slow()
+            elif queue.owner.is_disk_full or not self._account.has_room_for(message.size_bytes, queue.owner):
+                # Not dead-lettered: dead letters of others would have to make room.
+                resource = Resource.DISK if queue.owner.is_disk_full else Resource.MEMORY
+                self._account.exceed(resource, queue.owner)
+                self._account.drop(message.head, SHARE)
+            else:
+                self._make_dead_letter(message, "full", was_kept=True)
 
     def bind(self, pattern: str, queue: Queue) -> None:
         """Feed `queue` with what is sent to topics of `pattern`."""
@@ -191,15 +216,7 @@ class Topics:
 
     # A direct subscription acknowledges nothing, so that it leaves and settles nothing.
 
-    def detach(
-        self,
-        subscription: Subscription,
-        now: float,  # noqa: ARG002
-        *,
-        lost: bool,  # noqa: ARG002
-        kept: Collection[int] = (),  # noqa: ARG002
-        removes: bool = False,  # noqa: ARG002
-    ) -> bool:
+    def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:  # noqa: ARG002
         """Feed it no more."""
         topic = self._table.things[subscription.pattern]
         topic.direct.remove(subscription)
@@ -240,7 +257,7 @@ class Topics:
             self._table.remove(pattern)
             self._account.give_back(Resource.DESTINATIONS, topic.owner)
         elif topic.owner is leaver and leaver not in topic.users:
-            # Others who stay must not have who has left pay for it.
+            # A principal that has left must not pay for those that stay.
             self._account.give_back(Resource.DESTINATIONS, topic.owner)
             topic.owner = next(topic.users)
             self._account.take(Resource.DESTINATIONS, topic.owner)

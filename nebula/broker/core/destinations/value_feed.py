@@ -1,9 +1,10 @@
-"""What one subscription to last values has still to be told of."""
+"""Value feed: the changes that one subscription to last values has still to receive."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
 from itertools import islice
 from typing import Final
@@ -11,8 +12,8 @@ from typing import Final
 from nebula.broker.core.access import Rights
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.base import View
-from nebula.broker.core.messages import DestinationKind, Message
-from nebula.broker.core.session import Session, Subscription
+from nebula.broker.core.messages import LAST_VALUE_KIND, Message, ValueOwner
+from nebula.broker.core.session import Subscription
 from nebula.broker.core.shares import Usage
 
 # What CPython takes for one destination that a feed has to do with: places in a dictionary, in a line, in a
@@ -25,46 +26,35 @@ TOPIC_COST_BYTES: Final = 300
 _REFERENCE_BYTES: Final = 8
 
 
-LAST_VALUE_KIND: Final = DestinationKind("last-value", holds_value=True)
-
-
+@dataclass(slots=True, eq=False, repr=False)
 class LastValueTopic:
     """One last-value destination.
 
     Attributes:
         destination: its name.
-        value: the message that was sent last; of a deletion too, while somebody has to be told.
+        value: the message that was sent last; of a deletion too, while a feed has to send it.
         is_live: there is a value; otherwise it was deleted.
         owner: the session that an ephemeral value goes with, or None.
         is_stored: the store has a row of it.
         stored: the value in that row; its sender pays for it.
         creator: who sent its first value, and pays for it as a destination.
         first_number: of the message that it began with. A feed that has seen less knows nothing of it.
-        users: feeds that have still to be told of it, or have a message of it in flight.
+        users: feeds that have still to send it, or have a message of it in flight.
     """
 
-    __slots__ = (
-        "creator",
-        "destination",
-        "first_number",
-        "is_live",
-        "is_stored",
-        "owner",
-        "stored",
-        "users",
-        "value",
-    )
+    destination: str
+    value: Message
+    creator: Usage = field(init=False)
+    first_number: int = field(init=False)
+    is_live: bool = False
+    owner: ValueOwner | None = None
+    is_stored: bool = False
+    stored: Message | None = None
+    users: int = 0
 
-    def __init__(self, destination: str, value: Message) -> None:
-        self.destination = destination
-        self.creator = value.head.usage
-        self.value = value
-        self.is_live = False
-        self.owner: Session | None = None
-        self.is_stored = False
-        self.stored: Message | None = None
-        self.first_number = value.number
-        self.users = 0
+    def __post_init__(self) -> None:
+        self.creator = self.value.head.usage
+        self.first_number = self.value.number
 
     def view(self) -> View:
         """What an operator sees of it."""
@@ -90,8 +80,10 @@ class _State(Enum):
     """It is in flight, and has changed since."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ValueFeed:
-    """What one subscription has still to be told of. That of a durable one outlives its connection.
+    """The changes that one subscription has still to receive (D.9). That of a durable one outlives its
+    connection.
 
     Each destination that it has anything to do with counts in the account: many eager globs over many
     values would be more than all values.
@@ -99,61 +91,39 @@ class ValueFeed:
     Args:
         account: what all destinations of a broker hold together.
         pattern: the destination or glob of its subscription.
-        rights: of its principal; it is told of nothing else.
+        rights: of its principal; it gets nothing else.
         owner: who pays for what is pending.
         is_durable: changes are remembered while its session is away.
 
     Attributes:
         subscription: the one that is fed at present; None while its session is away.
-        snapshot: destinations of the snapshot that were not sent yet; None: no end of it is to be told.
-        marker: stands in the line for the end of a snapshot that no value can tell of.
+        snapshot: destinations of the snapshot that were not sent yet; None: it has no end to mark.
+        marker: stands in the line for the end of a snapshot, where no value is left to mark it.
         seen_number: what was published up to here its subscription may have had when it went away.
-        is_held: nothing is to be sent yet: the RECEIPT of its SUBSCRIBE waits for the store (D.43).
+        is_held: nothing may be sent yet: the RECEIPT of its SUBSCRIBE waits for the store (D.43).
         in_line: it stands among its session's feeds that have something to be sent.
     """
 
-    __slots__ = (
-        "_account",
-        "_in_flight",
-        "_is_wanted",
-        "_line",
-        "_states",
-        "_walk",
-        "_walk_bytes",
-        "in_line",
-        "is_durable",
-        "is_held",
-        "marker",
-        "owner",
-        "pattern",
-        "rights",
-        "seen_number",
-        "snapshot",
-        "subscription",
-    )
-
-    def __init__(
-        self, account: Account, pattern: str, rights: Rights, owner: Usage, *, is_durable: bool
-    ) -> None:
-        self._account = account
-        self.owner = owner
-        self.pattern = pattern
-        self.rights = rights
-        self.is_durable = is_durable
-        self.subscription: Subscription | None = None
-        self.snapshot: set[LastValueTopic] | None = None
-        self.marker: LastValueTopic | None = None
-        self.seen_number = 0
-        self.is_held = False
-        self.in_line = False
-        self._walk: Iterator[LastValueTopic] | None = None
-        self._walk_bytes = 0
-        self._is_wanted: Callable[[LastValueTopic], object] = bool
-        self._states: dict[LastValueTopic, _State] = {}
-        # Those in READY, in the order in which they became so.
-        self._line: deque[LastValueTopic] = deque()
-        # Those in the other two states, by the number of the message that was sent.
-        self._in_flight: dict[int, LastValueTopic] = {}
+    account: Account
+    pattern: str
+    rights: Rights
+    owner: Usage
+    _: KW_ONLY
+    is_durable: bool
+    subscription: Subscription | None = None
+    snapshot: set[LastValueTopic] | None = None
+    marker: LastValueTopic | None = None
+    seen_number: int = 0
+    is_held: bool = False
+    in_line: bool = False
+    _walk: Iterator[LastValueTopic] | None = None
+    _walk_bytes: int = 0
+    _is_wanted: Callable[[LastValueTopic], object] = bool
+    _states: dict[LastValueTopic, _State] = field(default_factory=dict)
+    # Those in READY, in the order in which they became so.
+    _line: deque[LastValueTopic] = field(default_factory=deque)
+    # Those in the other two states, by the number of the message that was sent.
+    _in_flight: dict[int, LastValueTopic] = field(default_factory=dict)
 
     @property
     def is_ready(self) -> bool:
@@ -172,7 +142,7 @@ class ValueFeed:
 
     @property
     def pending_count(self) -> int:
-        """How much there is to be told of, what is in flight too."""
+        """How many destinations it has to send, those in flight too."""
         return len(self._in_flight) + len(self._line)
 
     @property
@@ -189,7 +159,7 @@ class ValueFeed:
         return topic in self._states
 
     def pending(self) -> list[LastValueTopic]:
-        """All that it has to be told of if its session should resume, what was in flight first."""
+        """All that it has to send if its session resumes, what was in flight first."""
         return [topic for topic in (*self._in_flight.values(), *self._line) if topic is not self.marker]
 
     def begin_walk(
@@ -199,15 +169,15 @@ class ValueFeed:
         *,
         tells_end: bool,
     ) -> None:
-        """Have it told of what is live and wanted among `topics`: `walk_on` until that is done."""
+        """Take in what is live and wanted among `topics`: `walk_on` until that is done."""
         self._walk = iter(topics)
         self._walk_bytes = _REFERENCE_BYTES * len(topics)
-        self._account.hold(self._walk_bytes, self.owner)
+        self.account.hold(self._walk_bytes, self.owner)
         self._is_wanted = is_wanted
         self.snapshot = set() if tells_end else None
 
     def walk_on(self, count: int) -> bool:
-        """Look at so many more; True: that were not all."""
+        """Look at `count` more; True: there are others left."""
         assert self._walk is not None
         snapshot, is_wanted = self.snapshot, self._is_wanted
         looked_at = 0
@@ -226,7 +196,7 @@ class ValueFeed:
         """What was not looked at is no part of the snapshot. Idempotent."""
         self._walk = None
         self._is_wanted = bool
-        self._account.release(self._walk_bytes, self.owner)
+        self.account.release(self._walk_bytes, self.owner)
         self._walk_bytes = 0
 
     def notify(self, topic: LastValueTopic) -> bool:
@@ -245,7 +215,7 @@ class ValueFeed:
         return False
 
     def take(self) -> LastValueTopic:
-        """The next of the line. It is to be `send`ed, or else `let_go`."""
+        """The next of the line. Follow it with `send` or `let_go`."""
         return self._line.popleft()
 
     def send(self, topic: LastValueTopic) -> None:
@@ -259,23 +229,23 @@ class ValueFeed:
         self._in_flight[topic.value.number] = topic
 
     def let_go(self, topic: LastValueTopic) -> None:
-        """There is nothing more to be told of it."""
+        """There is nothing more to send of it."""
         del self._states[topic]
         topic.users -= 1
-        self._account.release(ENTRY_COST_BYTES, self.owner)
+        self.account.release(ENTRY_COST_BYTES, self.owner)
 
     def _take_up(self, topic: LastValueTopic, state: _State) -> None:
         self._states[topic] = state
         topic.users += 1
-        self._account.hold(ENTRY_COST_BYTES, self.owner)
+        self.account.hold(ENTRY_COST_BYTES, self.owner)
 
     def let_go_some(self, count: int) -> list[LastValueTopic]:
-        """Nobody is fed by it any more: let so many go, whatever they wait for. Returns them."""
+        """It has no subscription any more: let `count` go, whatever they wait for. Returns them."""
         topics: list[LastValueTopic] = []
         while self._states and len(topics) < count:
             topic, _ = self._states.popitem()
             topic.users -= 1
-            self._account.release(ENTRY_COST_BYTES, self.owner)
+            self.account.release(ENTRY_COST_BYTES, self.owner)
             if topic is not self.marker:
                 topics.append(topic)
         return topics
@@ -295,7 +265,7 @@ class ValueFeed:
             self.let_go(topic)
             return topic
         # To the tail: what was notified before it and not sent yet goes first, so that all keys stay
-        # about equally fresh (B.5, "Fairness"; E 47).
+        # about equally fresh (B.5).
         self._states[topic] = _State.READY
         self._line.append(topic)
         return None

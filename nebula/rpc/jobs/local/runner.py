@@ -30,10 +30,10 @@ from nebula.rpc.contract.job_runner import (
     Progress,
     Started,
 )
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.contract.results import BadResult, of_job
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.local.context import LocalJob, Told
+from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.middleware.providers import Provided
 from nebula.rpc.wire.deadlines import ASKED_BY, HANDLED
 from nebula.rpc.wire.envelope import load_json

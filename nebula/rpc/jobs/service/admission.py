@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from nebula.logs import get_logger
 from nebula.rpc.contract.context import Request
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import JobRecord, whose
@@ -18,6 +17,7 @@ from nebula.rpc.jobs.scheduler.scheduler import Reserved, Scheduler
 from nebula.rpc.jobs.service.action_runner import ActionRunner, keep
 from nebula.rpc.jobs.service.clock import Clock
 from nebula.rpc.jobs.service.draft import require_same
+from nebula.rpc.jobs.verb import JobVerb
 
 __all__ = ["Admission"]
 

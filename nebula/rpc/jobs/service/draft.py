@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from nebula import headers as names
 from nebula.rpc.contract.context import Request
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.contract.signature import Arguments
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.identifiers import is_ulid
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.scheduler.actions import Moment
+from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.wire.brokers import LONGEST_HEADER, Brand
 from nebula.rpc.wire.envelope import dump_json
 

@@ -9,7 +9,6 @@ import anyio
 import anyio.to_thread
 
 from nebula.logs import get_logger
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.states import JobState
@@ -23,6 +22,7 @@ from nebula.rpc.jobs.service.action_runner import ActionRunner
 from nebula.rpc.jobs.service.clock import Clock, every
 from nebula.rpc.jobs.service.other_instances import OtherInstances
 from nebula.rpc.jobs.service.shared_queue import GONE, RESTARTED, SharedQueue
+from nebula.rpc.jobs.verb import JobVerb
 
 __all__ = ["Housekeeping"]
 

@@ -17,7 +17,6 @@ from nebula.logs import get_logger
 from nebula.private import free_bytes_at
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.job_runner import JobRunner
-from nebula.rpc.contract.job_verb import JobVerb
 from nebula.rpc.contract.signature import Arguments
 from nebula.rpc.contract.verbs import refuse_reserved
 from nebula.rpc.errors import VerbError
@@ -46,6 +45,7 @@ from nebula.rpc.jobs.service.queries import JobQueries
 from nebula.rpc.jobs.service.runner_listener import RunnerListener
 from nebula.rpc.jobs.service.shared_queue import SharedQueue
 from nebula.rpc.jobs.service.status_publisher import Publish, StatusPublisher, nobody_listens
+from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.wire.brokers import NEBULA, Brand, instance_queue
 from nebula.threads import call_in_daemon
 

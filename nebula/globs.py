@@ -11,9 +11,15 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from nebula.broker.core.fixed_limits import MAX_GLOB_CHARACTERS, MAX_GLOB_STARS
-
 Matcher: TypeAlias = Callable[[str], object]
+
+# Characters: a name of 8 KiB against the worst glob within these takes some milliseconds.
+# At it: ERROR and close.
+MAX_GLOB_CHARACTERS: Final = 512
+
+# Stars: the same.
+# At it: ERROR and close.
+MAX_GLOB_STARS: Final = 32
 
 GLOB_CHARACTERS: Final = frozenset("*?[]")
 
@@ -114,7 +120,7 @@ def _groups(pattern: str) -> list[list[str]]:
     while position < len(pattern):
         character = pattern[position]
         if run := _STARS.match(pattern, position):
-            # `*` beside `**` adds nothing to it.
+            # `*` next to `**` adds nothing to it.
             if len(run[0]) > 1:
                 groups.append([""])
             else:

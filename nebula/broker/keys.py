@@ -1,4 +1,4 @@
-"""Which part of a last-value destination its value is kept under (PROTOCOL B.6, D.30)."""
+"""Keys of last values: the part of a destination that its value is kept under (B.6, D.30)."""
 
 from __future__ import annotations
 
