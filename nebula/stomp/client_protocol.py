@@ -220,8 +220,8 @@ class ClientProtocol:
     ) -> bytes:
         """NACK the message with these headers; `headers` are the server's extensions."""
         self._check("NACK")
-        if self.dialect is V1_0:
-            raise LocalProtocolError("STOMP 1.0 has no NACK")
+        if not self.dialect.has_nack:
+            raise LocalProtocolError(f"STOMP {self.dialect.version} has no NACK")
         return self._frame("NACK", {**headers, **self._names_of(message, transaction)})
 
     def _names_of(self, message: Mapping[str, str], transaction: str | None) -> dict[str, str]:

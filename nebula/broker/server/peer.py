@@ -50,8 +50,8 @@ class Peer:
         self.address = f"{peername[0]}:{peername[1]}" if peername else None
         self._sockname = transport.get_extra_info("sockname") if is_remote else None
 
-    def part(self) -> None:
-        """The transport is closed: let it go, as it knows who knows us."""
+    def detach(self) -> None:
+        """Drop the closed transport, which refers back to its connection."""
         self._transport = None
 
     def keep_alive(self, seconds: float) -> str | None:
@@ -74,8 +74,8 @@ class Peer:
         return "" if self._host is None else place_of(self._host)
 
     @property
-    def who(self) -> dict[str, str]:
-        """The peer's identity, for the log."""
+    def log_fields(self) -> dict[str, str]:
+        """The peer's principal and session, as fields of log events."""
         session = self.protocol.session
         return {"principal": session.principal, "session": session.id}
 
