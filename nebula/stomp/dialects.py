@@ -80,8 +80,8 @@ class Dialect:
         """Read a header name or value; one pass from left to right.
 
         Raises:
-            RemoteProtocolError: an escape that this version does not know (A.2; 1.2, "Value Encoding": a fatal
-                protocol error).
+            RemoteProtocolError: an escape that this version does not know (A.2; 1.2, "Value Encoding": a
+            fatal protocol error).
         """
         if not self.escapes or "\\" not in text:
             return text

@@ -498,7 +498,7 @@ def test_mistake_in_the_key_set_is_told_with_its_place(tmp_path: Path, text: str
 def test_private_key_in_the_key_set_is_a_mistake(tmp_path: Path) -> None:
     private = jwt.get_algorithm_by_name("ES256").to_jwk(EC_KEY, as_dict=True)
 
-    with pytest.raises(SettingsError, match="key 1: is secret: whoever reads it can make tokens"):
+    with pytest.raises(SettingsError, match="key 1: is a secret key, which can sign tokens"):
         Authenticator(jwks=keys_file(tmp_path, private))
 
 

@@ -215,12 +215,12 @@ def _is_authority(certificate: x509.Certificate) -> bool:
         return False
 
 
-def _write(file: Path, octets: bytes, mode: int) -> None:
+def _write(file: Path, data: bytes, mode: int) -> None:
     # Beside it, so that a rename is enough; a temporary file is its owner's alone from the start.
     handle, beside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(octets)
+            stream.write(data)
             os.fchmod(handle, mode)
         Path(beside).replace(file)
     except BaseException:

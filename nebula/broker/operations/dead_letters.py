@@ -366,14 +366,14 @@ def _dead_letter(message: Message) -> DeadLetter:
     )
 
 
-def _text(octets: bytes, *, is_cut: bool) -> tuple[str, Literal["text", "base64"]]:
+def _text(data: bytes, *, is_cut: bool) -> tuple[str, Literal["text", "base64"]]:
     try:
-        return octets.decode(), "text"
+        return data.decode(), "text"
     except UnicodeDecodeError as error:
-        # The cut may go through a character, which has four octets at most.
-        if is_cut and error.end == len(octets) and error.start >= len(octets) - 3:
-            return octets[: error.start].decode(), "text"
-        return base64.b64encode(octets).decode(), "base64"
+        # The cut may go through a character, which has four data at most.
+        if is_cut and error.end == len(data) and error.start >= len(data) - 3:
+            return data[: error.start].decode(), "text"
+        return base64.b64encode(data).decode(), "base64"
 
 
 def _fit(views: Iterable[MessageView]) -> Iterator[MessageView]:

@@ -1,8 +1,8 @@
 """A connection of the broker: its protocol joined to an asyncio transport.
 
 There is no task, stream or lock here: the transport calls, and everything is decided before the call returns.
-The transport may be a socket's, a WebSocket's or an in-memory pipe's. `login` finds out who the peer is; `end_story`
-collects why the connection ends, and one log event tells it when the transport is closed.
+The transport may be a socket's, a WebSocket's or an in-memory pipe's. `login` finds out who the peer is;
+`end_story` collects why the connection ends, and one log event tells it when the transport is closed.
 
 The methods follow the life of a connection: begin, log in, read, write, let time pass, end.
 """
@@ -34,8 +34,8 @@ from nebula.broker.server.peer import IN_PROCESS, Peer
 from nebula.broker.server.runtime import Runtime
 from nebula.errors import Refused
 
-# The loop may have been busy for longer than a peer's margin, with the peer's heart-beats unread in the socket.
-# They have been read a moment later, so only a second look decides that the peer is dead.
+# The loop may have been busy for longer than a peer's margin, with the peer's heart-beats unread in the
+# socket. They have been read a moment later, so only a second look decides that the peer is dead.
 _SECOND_LOOK_SECONDS = 0.05
 
 

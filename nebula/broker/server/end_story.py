@@ -1,7 +1,7 @@
 """End story: why a connection ends, and the log event that tells it.
 
-The reasons come from several places: the core ends a session, a certificate expires, an operator stops the broker,
-the peer breaks a rule. Often one leads to the next, so the first reason that is noted counts.
+The reasons come from several places: the core ends a session, a certificate expires, an operator stops the
+broker, the peer breaks a rule. Often one leads to the next, so the first reason that is noted counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Authentication of one connection: who the peer is, and when that is known.
 
-There are three moments. A certificate, or a listener where everybody is anonymous, settles it when the connection is
-made. A CONNECT without a login settles it where peers may be anonymous. Otherwise the login is verified in a
-task, because a passcode's hash takes long; frames that arrive meanwhile are held back by the protocol.
+There are three moments. A certificate, or a listener where all peers are anonymous, settles it when the
+connection is made. A CONNECT without a login settles it where peers may be anonymous. Otherwise the login is
+verified in a task, because a passcode's hash takes long; frames that arrive meanwhile are held back by the
+protocol.
 """
 
 from __future__ import annotations
