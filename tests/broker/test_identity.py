@@ -480,7 +480,7 @@ async def test_reload_takes_up_new_keys(tmp_path: Path) -> None:
         ("[]", "is not a JSON Web Key Set"),
         ('{"keys": []}', "is not a JSON Web Key Set"),
         ('{"keys": [1]}', "key 1: is not an object"),
-        ('{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "key 1: is secret"),
+        ('{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "key 1: is a secret key"),
         ('{"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}]}', "key 1: is of a kind"),
         ('{"keys": [{"kty": "XX"}]}', "key 1: is of a kind"),
     ],
