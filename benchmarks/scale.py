@@ -146,22 +146,22 @@ def _open(broker: Broker, rate: float) -> list[float]:
 
 
 def _calls(figures: Figures, costs: Costs) -> _Table:
-    heading = ["broker", "alone: p50 ms", "64 in flight: calls/s", "calls/s a broker core bears"]
+    heading = ["broker", "alone: p50 ms", "64 in flight: calls/s", "calls/s a broker core carries"]
     heading += [f"services it feeds, of {_CORES} cores"]
     rows = []
     for name in ("Nebula", "RabbitMQ", "ActiveMQ"):
         broker = Broker.of(figures, name)
         alone, many = calls(costs, broker, 1)[1], calls(costs, broker, 64)[0]
-        bears = _PLANNED / (2 * figures.seconds("Queue, auto acks", name, "cpu µs"))
-        rows.append([name, f"{alone * 1e3:.2f}", f"{many:,.0f}", f"{bears:,.0f}"])
-        rows[-1].append(f"{_services(costs, bears)}")
+        carries = _PLANNED / (2 * figures.seconds("Queue, auto acks", name, "cpu µs"))
+        rows.append([name, f"{alone * 1e3:.2f}", f"{many:,.0f}", f"{carries:,.0f}"])
+        rows[-1].append(f"{_services(costs, carries)}")
     return [heading, *rows]
 
 
-def _services(costs: Costs, bears: float) -> int:
-    """How many cores may be services, if the rest are the broker's that carries their calls."""
+def _services(costs: Costs, carries: float) -> int:
+    """How many cores may be services, if the rest are the broker's, which carries their calls."""
     calls_of_a_core = _PLANNED / costs.served
-    return int(_CORES / (1 + calls_of_a_core / bears))
+    return int(_CORES / (1 + calls_of_a_core / carries))
 
 
 def _pipeline(figures: Figures, costs: Costs) -> _Table:
@@ -182,7 +182,7 @@ def _pipeline(figures: Figures, costs: Costs) -> _Table:
 
 
 def _jobs(figures: Figures) -> _Table:
-    """Jobs of an engine, if one wants so much of a core, which Spark deals out to all that there are."""
+    """Jobs of an engine, if one needs this much of a core; Spark divides the cores between them."""
     small = figures.seconds(_PIPELINE[2])
     rows = []
     for work in (0.0, 1.0, 10.0, 100.0):
@@ -193,7 +193,7 @@ def _jobs(figures: Figures) -> _Table:
         rows.append([f"{work:g}", *shown])
     columns = ("jobs a minute", "s alone", f"s at {_PLANNED:.0%}")
     heading = [f"{column}, {cores} cores" for cores in (_MEASURED_CORES, _CORES) for column in columns]
-    return [["seconds of a core beside a small job's", *heading], *rows]
+    return [["seconds of a core besides a small job's", *heading], *rows]
 
 
 def _markdown(table: _Table) -> str:

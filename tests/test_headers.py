@@ -17,20 +17,10 @@ from nebula import headers
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "headers.md"
-PROTOCOL = ROOT.parent / "shared" / "PROTOCOL.md"
 
 CONSTANTS = {
     name: value for name, value in vars(headers).items() if name.isupper() and isinstance(value, str)
 }
-
-NEBULOUS = "The Nebulous Protocol's own"
-MAXAM = "MaXaM's own"
-DESTINATIONS = "Destinations"
-# Newer than PROTOCOL.md.
-NEWER = ("Trying again later", "On whose behalf")
-# What PROTOCOL tells of in a cell or in prose, not in a row.
-VALUES = ("Verdicts", "Results")
-RESERVED = {value for name, value in CONSTANTS.items() if name.startswith("RESERVED_")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,69 +109,3 @@ def test_no_name_of_ours_is_written_out_elsewhere_in_the_code() -> None:
     found = {path: match[0] for path, text in texts("nebula").items() for match in ours.finditer(text)}
 
     assert found == {}
-
-
-def section(title: str) -> str:
-    """A part of PROTOCOL.md, up to the next one of its rank."""
-    text = PROTOCOL.read_text(encoding="utf-8")
-    rank = title.partition(" ")[0]
-    return re.split(rf"\n{rank} ", text.partition(f"\n{title}")[2])[0]
-
-
-def extensions() -> set[str]:
-    """The headers of PROTOCOL's table of them, section G."""
-    cells = re.findall(r"^\| (`[^|]+) \|", section("# G. "), re.MULTILINE)
-    return {name for cell in cells for name in re.findall("`([^`]+)`", cell)}
-
-
-def destinations() -> set[str]:
-    """Those of section G that begin with more than the prefix of all queues."""
-    listed = section("# G. ").partition("\nDestinations of ours: ")[2].partition("\n")[0]
-    return {name.partition("<")[0] for name in re.findall("`([^`]+)`", listed)} - {"/queue/"}
-
-
-needs_protocol = pytest.mark.skipif(not PROTOCOL.exists(), reason="PROTOCOL.md is not beside this checkout")
-
-
-@needs_protocol
-def test_page_has_every_extension_of_the_protocol_and_no_other() -> None:
-    others = {NEBULOUS, MAXAM, DESTINATIONS, *NEWER, *VALUES}
-
-    assert {row.name for row in ROWS if row.section not in others} - {"duplicate"} == extensions()
-    # It has no row of its own there.
-    assert re.search(r"^\| `dedup-id` \|.+`duplicate:true`", section("# G. "), re.MULTILINE)
-
-
-@needs_protocol
-def test_page_has_every_destination_of_the_protocol_and_no_other() -> None:
-    rows = {row.name for row in ROWS if row.section == DESTINATIONS}
-
-    assert rows - RESERVED == destinations()
-
-
-@needs_protocol
-@pytest.mark.parametrize("name", sorted(RESERVED))
-def test_reserved_name_stands_in_the_protocol(name: str) -> None:
-    assert name in {"/queue/nebula.", "/topic/nebula.", "X/nebula."}
-    assert "all else under `nebula.` is refused" in section("# G. ")
-
-
-@needs_protocol
-@pytest.mark.parametrize("row", [row for row in ROWS if row.section in VALUES], ids=lambda row: row.name)
-def test_value_stands_in_the_protocol(row: Row) -> None:
-    header = {"Verdicts": "disposition", "Results": "result"}[row.section]
-    (cells,) = re.findall(rf"^\| `{header}` \|.+$", section("# G. "), re.MULTILINE)
-
-    assert f"`{row.name}`" in cells
-
-
-@needs_protocol
-@pytest.mark.parametrize("row", [row for row in ROWS if row.section == NEBULOUS], ids=lambda row: row.name)
-def test_header_of_the_nebulous_protocol_stands_in_its_part(row: Row) -> None:
-    assert f"`{row.name}`" in section("## C.2 ")
-
-
-@needs_protocol
-@pytest.mark.parametrize("row", [row for row in ROWS if row.section == MAXAM], ids=lambda row: row.name)
-def test_header_of_maxam_stands_in_its_part(row: Row) -> None:
-    assert re.search(rf"^\| [^|]*\| {row.name} \|", section("## B.1 "), re.MULTILINE)

@@ -231,7 +231,7 @@ class ClientProtocol:
                 raise LocalProtocolError("the server wants no acknowledgement of this message")
             names = {"id": message["ack"]}
         else:
-            names = {"message-id": message["message-id"]}
+            names = {"message-id": message["message-id"]}  # D.42
             if self.dialect.needs_subscription_id:
                 names["subscription"] = message["subscription"]
         return names if transaction is None else {**names, "transaction": transaction}

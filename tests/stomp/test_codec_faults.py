@@ -1,4 +1,4 @@
-"""Malformed octets: each fault is named, and what came before it is kept (PROTOCOL E 3 to 19)."""
+"""Malformed bytes: each fault is named, and frames before it are kept (E.3 to E.19)."""
 
 from __future__ import annotations
 

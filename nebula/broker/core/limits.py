@@ -114,6 +114,7 @@ class Limits:
     max_destination_characters: int = _limit(
         1_024, "of a name; globs take time in proportion to it, and it is stored", "ERROR and close"
     )
+    # G.identifiers
     max_identifier_characters: int = _limit(
         256,
         "of each identifier that a peer chooses and the broker keeps: client-ids, ids of subscriptions, names"
