@@ -1,1 +1,1 @@
-"""Nebula beside the brokers and frameworks that a user would pick instead: `python -m benchmarks --help`."""
+"""Benchmarks of Nebula and of the alternatives that a user might pick: `python -m benchmarks --help`."""

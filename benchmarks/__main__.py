@@ -27,7 +27,7 @@ from benchmarks.rows import BROKERS, ROWS, chosen
 from benchmarks.stream import Measurement
 
 RESULTS = Path(__file__).with_name("results.md")
-# ActiveMQ's compiler needs so much work before it shows what it can do.
+# ActiveMQ's compiler needs this much warming up before it runs at full speed.
 _WARM_UP_SECONDS = 30.0
 _IN_MEMORY = {"tmpfs", "ramfs"}
 
@@ -56,7 +56,7 @@ def main(
         Program, typer.Option(help="With --profile, whose lines; service and caller are in the rpc rows.")
     ] = Program.BROKER,
 ) -> None:
-    """Measure Nebula beside RabbitMQ, ActiveMQ Classic, NATS micro and FastStream.
+    """Measure Nebula, RabbitMQ, ActiveMQ Classic, NATS micro and FastStream.
 
     The others come from Debian's packages and are installed if they are missing (as root). Everything runs on
     loopback, on ports and in folders of its own, and is ended again. A whole run takes some 40 minutes and

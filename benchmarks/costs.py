@@ -17,10 +17,11 @@ RECORDER = "The recorder"
 
 # What the load keeps under way where it sends as fast as it can.
 _WINDOW = 8192
-# Of somebody who is alone the broker takes what one read brings; with others at work, so many frames a turn.
+# From a client that is alone the broker takes everything that one read brings; with others at work, this many
+# frames in a turn.
 _ALONE = 1000
 _TOGETHER = 100
-# Our clients and services pass on what they have after so many frames.
+# Nebula's clients and services pass on what they have after this many frames.
 _LOOP = 16
 # Simulated: a beginning that does not count, and what does.
 _WARM_UP_SECONDS = 0.05
@@ -91,7 +92,7 @@ class Costs:
         ask = figures.part("RPC end to end, 64 in flight") / many
         alone = figures.seconds("RPC end to end, one at a time")
         # Alone, a call has two turns of the broker, one of the caller's loop and one of the service's; among
-        # many the service is the slowest, and has a turn for each so many of them.
+        # many the service is the slowest, and has a turn for each group of this size.
         rest = alone - 2 * (broker.turn + broker.relay) - ask
         loop = (rest - 1 / many) / (2 - 1 / _LOOP)
         call = 1 / many - loop / _LOOP
@@ -212,9 +213,13 @@ def _recorded(figures: Figures, costs: Costs) -> list[Prediction]:
     predicted = (costs.broker.deliver + costs.ack) * 1e6
     return [
         Prediction(
-            RECORDER, who, "µs of the broker", figures.seconds(RECORDER, who, "cpu µs") * 1e6, predicted
+            RECORDER,
+            contestant,
+            "µs of the broker",
+            figures.seconds(RECORDER, contestant, "cpu µs") * 1e6,
+            predicted,
         )
-        for who in ("Nebula, null", "Nebula, Avro in envelopes")
+        for contestant in ("Nebula, null", "Nebula, Avro in envelopes")
     ]
 
 
@@ -225,7 +230,7 @@ def _beside_a_flood(figures: Figures, costs: Costs) -> Prediction:
 
 
 def full_speed(turn: float, seconds: float) -> float:
-    """How many messages a second a program takes that work so long on each, if it gets all it can take."""
+    """How many messages a second a program takes that works this long on each, if it gets all it can take."""
     clock = Clock()
     load = End(clock, Program(clock, _WINDOW), turn, 0.0)
     ring([load, Stop(Program(clock, _ALONE), turn, seconds)], _WINDOW)
@@ -239,7 +244,7 @@ def round_trips(broker: Broker, in_flight: int) -> tuple[float, float]:
 
 
 def round_trip_beside_flood(broker: Broker) -> float:
-    """The median latency of one request at a time while somebody else sends and consumes at full speed."""
+    """The median latency of one request at a time while another client sends and consumes at full speed."""
     clock = Clock()
     middle = Program(clock, _TOGETHER)
     flood = End(clock, Program(clock, _WINDOW), broker.turn, 0.0)

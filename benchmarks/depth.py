@@ -28,7 +28,7 @@ _PERSISTENT = "persistent:true\n"
 
 
 def sends(broker: Broker, seconds: float, *, receipt_every: int = 1) -> Measurement:
-    """Send persistent messages to a queue that nobody consumes from; counts those that were receipted."""
+    """Send persistent messages to a queue without consumers; counts those that were receipted."""
     queue = _fresh()
     with Stream(broker, queue, receipt_every=receipt_every, headers=_PERSISTENT) as stream:
         measured = stream.measure(seconds)
@@ -58,7 +58,7 @@ def sends_once_and_acks(broker: Broker, seconds: float, *, ack: str = "client") 
 
 
 def deep(broker: Broker, seconds: float, *, depth: int) -> Measurement:
-    """Send to a queue in which so many wait, then take out everything."""
+    """Send to a queue in which this many messages wait, then take out everything."""
     queue = _fresh()
     with _filling(broker, queue) as stream:
         stream.fill(depth)
@@ -81,7 +81,7 @@ def shallow(broker: Broker, seconds: float) -> Measurement:
 
 
 def drain(broker: Broker, queue: str, count: int) -> float:
-    """Take so many persistent messages out of a queue; the seconds from SUBSCRIBE until they are gone.
+    """Take this many persistent messages out of a queue; the seconds from SUBSCRIBE until they are gone.
 
     That is when a persistent message that was sent after the last of them came has its RECEIPT: without it a
     broker with little to take out would be done before it has told its disk anything.
@@ -96,7 +96,7 @@ def drain(broker: Broker, queue: str, count: int) -> float:
 
 
 def _take(broker: Broker, queue: str, count: int) -> tuple[float, int]:
-    """Take at least so many; the seconds from SUBSCRIBE until they are gone, and how many more came."""
+    """Take at least this many; the seconds from SUBSCRIBE until they are gone, and how many more came."""
     link = Link(broker)
     start = time.perf_counter()
     link.socket.sendall(subscribe(queue))
@@ -113,7 +113,7 @@ def _take(broker: Broker, queue: str, count: int) -> tuple[float, int]:
 
 
 def start_up(broker: Broker, seconds: float, *, depth: int) -> Measurement:  # noqa: ARG001
-    """Start our broker with so many messages in a queue on disk, until it listens.
+    """Start Nebula's broker with this many messages in a queue on disk, until it listens.
 
     It is another one than `broker`, which has other things to do than to be ended.
     """

@@ -59,7 +59,7 @@ def echo_peer(broker: Broker, requests: str, replies: str) -> Iterator[None]:
 
 
 def ask(link: Link, requests: str, in_flight: int, seconds: float) -> Measurement:
-    """Keep so many requests under way for so long; rate and latencies of those answered meanwhile."""
+    """Keep a number of requests under way for some time; rate and latencies of the replies in that time."""
     frame = message(requests)
     link.socket.sendall(frame * in_flight)
     sent = deque([time.perf_counter()] * in_flight)

@@ -1,4 +1,4 @@
-"""What it costs to know messages that come again: ids in a ledger beside the files, or in the files.
+"""What it costs to know messages that come again: ids in a ledger next to the files, or in the files.
 
     python -m benchmarks.ids --messages 200000
 

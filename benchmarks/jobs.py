@@ -27,7 +27,7 @@ _APP = "benchmarks.spark.work:app"
 _SERVICE = "work"
 # A JVM goes on becoming quicker for long; the first jobs are several times as slow.
 _WARM_UP_JOBS = 20
-# So many jobs, then their code alone as often: what slows the machine for a while slows both.
+# A group of jobs, then their code alone as often: whatever slows the machine for a while slows both.
 _IN_TURNS = 5
 # A single run of the code differs from the next by more than a job costs.
 _LEAST_PAIRS = 300

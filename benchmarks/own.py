@@ -15,7 +15,8 @@ from benchmarks.processes import Unavailable, running, wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("nebula"))
 APP = "benchmarks.rpc.with_nebula:app"
-# What the rows send to and consume from, for who has no name: all that a row does has to be looked up.
+# Destinations that the rows use, for clients without a name: all rights that a row needs have to be looked
+# up.
 RIGHTS = """
 [capability.Bench]
 publish = ["/queue/bench-*", "/topic/bench-*"]
@@ -56,7 +57,7 @@ def nebula_broker(
     """
     if not Path(PROGRAM).exists():
         raise Unavailable(
-            "the command `nebula` is not installed beside this Python: run `pip install -e '.[all]'`"
+            "the command `nebula` is not installed next to this Python: run `pip install -e '.[all]'`"
         )
     with TemporaryDirectory(prefix="nebula-") as folder:
         command = [*_command(Path(folder), store, data, rights, config), *(["--app", app] if app else [])]

@@ -85,7 +85,7 @@ def _rabbitmq_environment(folder: Path, epmd_port: int) -> dict[str, str]:
         "RABBITMQ_PID_FILE": str(folder / "pid"),
         "RABBITMQ_DIST_PORT": str(free_port()),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-        # Its script then becomes the server instead of waiting beside it, so that the pid is the server's.
+        # Its script then becomes the server instead of waiting for it, so that the pid is the server's.
         "RUNNING_UNDER_SYSTEMD": "true",
     }
 
@@ -172,7 +172,7 @@ def install(package: str) -> None:
             f"{package} is not installed: run `apt-get install {package}` as root, or this as root"
         )
     with alone(), _services_stay_off():
-        # Whoever had its turn before may have installed it too.
+        # Another process may have installed it meanwhile.
         if not debian_version(package):
             _apt_get("update")
             _apt_get("install", "-y", "--no-install-recommends", package)

@@ -13,7 +13,7 @@ PIPELINE = (
         "A job, from the request to its result",
         "A small aggregation, one after the other, warm, on two cores: as a verb of a service, and, five of"
         " each in turns, the same code in the same engine without the way there: *more* is the difference of"
-        " the two, at the median and in nine of ten pairs. Beside it the code in a program of its own, Spark"
+        " the two, at the median and in nine of ten pairs. For comparison the code in its own program, Spark"
         " Connect with a server of its own, and spark-submit, which starts Spark each time.",
         "jobs",
         [
@@ -54,7 +54,7 @@ PIPELINE = (
         "job-loop",
         "The event loop of a service while jobs run",
         "By how much it is late when it is to wake up each hundredth of a second, while one job fills"
-        " Spark and others are asked for beside it, one after the other.",
+        " Spark and others are requested meanwhile, one after the other.",
         "ticks",
         [Contestant("Nebula", "nebula", jobs.loop_delay)],
         aims=[Aim("Nebula", "p99", 0.005)],

@@ -22,11 +22,11 @@ _END_SECONDS = 15.0
 
 
 class Unavailable(Exception):
-    """A program that is to be measured or tested against cannot be had here; `str()` says why."""
+    """A program that a measurement or test needs is not available here; `str()` says why."""
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on at this moment.
+    """A loopback port that no program listens on at this moment.
 
     For programs that cannot tell which port they took. Another program may take it first; then the
     start fails, and `wait_until` says so.
@@ -92,7 +92,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def answer_of(module: str, *arguments: str, timeout: float) -> Any:
-    """The JSON value that a program of ours prints last; `Unavailable` with its errors if it fails."""
+    """The JSON value that a program prints last; `Unavailable` with its errors if it fails."""
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
         capture_output=True,

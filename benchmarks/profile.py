@@ -79,7 +79,7 @@ def _sample(pid: int) -> str:
                 [*command, "--output", str(samples), *options], capture_output=True, text=True
             )
         except FileNotFoundError:
-            raise Unavailable("py-spy is not installed beside this Python: run `make bench` once") from None
+            raise Unavailable("py-spy is not installed next to this Python: run `make bench` once") from None
         if done.returncode != 0 or not samples.exists():
             raise Unavailable(f"py-spy failed: {(done.stdout + done.stderr).strip()[-400:]}")
         return samples.read_text()

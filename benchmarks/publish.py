@@ -1,4 +1,4 @@
-"""How fast a broker takes messages, whoever is told of them: beside a crowd of destinations, or of globs.
+"""How fast a broker takes messages, with a crowd of other destinations, or of globs.
 
 Every row here publishes to one destination. What differs is what else there is, and should not matter.
 """
@@ -17,7 +17,7 @@ from benchmarks.stream import Clock, Measurement, Stream
 from benchmarks.wire import Link, message, subscribe
 
 PER_BLOCK = 256
-# So many blocks may be under way: some 300 KB, so that the broker never waits for us.
+# How many blocks may be under way: about 300 KB, so that the broker never waits for us.
 _BLOCKS_UNDER_WAY = 4
 _WARM_UP_SECONDS = 0.3
 # One connection may not have them all: our limit is a thousand.
@@ -53,7 +53,7 @@ class Publisher:
         return len(self._sizes) < _BLOCKS_UNDER_WAY
 
     def send(self, block: bytes, count: int = PER_BLOCK) -> None:
-        """Send a block of so many messages."""
+        """Send a block of this many messages."""
         self._link.socket.sendall(block)
         self._sizes.append(count)
 
@@ -79,7 +79,7 @@ class Publisher:
         self.settle()
 
     def measure(self, blocks: Sequence[bytes], seconds: float) -> Measurement:
-        """Warm up, then send the blocks again and again for so long."""
+        """Warm up, then send the blocks again and again for this time."""
         turn = cycle(blocks)
         self._run(turn, time.perf_counter() + _WARM_UP_SECONDS)
         clock, before = Clock(self._pid), self.published
@@ -102,7 +102,7 @@ def block(frames: Sequence[bytes]) -> bytes:
 
 
 def beside_globs(broker: Broker, seconds: float, *, crowd: str) -> Measurement:
-    """Publish to a last-value destination that nobody reads; `crowd` is `*`, a name, or empty for none."""
+    """Publish to a last-value destination without readers; `crowd` is `*`, a name, or empty for none."""
     name = uuid4().hex[:12]
     with _crowd(broker, f"X/bench-{name}-", crowd), Publisher(broker) as publisher:
         return publisher.measure([block([message(f"X/bench-{name}-here")] * PER_BLOCK)], seconds)
@@ -117,7 +117,7 @@ def beside_topic_globs(broker: Broker, seconds: float, *, crowd: str) -> Measure
 
 
 def beside_values(broker: Broker, seconds: float, *, others: int) -> Measurement:
-    """Publish to a last-value destination beside so many others, each with a value."""
+    """Publish to a last-value destination among this many others, each with a value."""
     name = uuid4().hex[:12]
     with stored([f"X/bench-{name}-{n}" for n in range(others)], broker), Publisher(broker) as publisher:
         return publisher.measure([block([message(f"X/bench-{name}-here")] * PER_BLOCK)], seconds)
@@ -131,14 +131,14 @@ def stored(destinations: Sequence[str], broker: Broker) -> Iterator[None]:
     try:
         yield
     finally:
-        # A broker that has failed has no values left: its failure is what is to be told.
+        # A broker that has failed has no values left: its failure is reported.
         with suppress(OSError), Publisher(broker) as publisher:
             publisher.send_all([message(each, body=b"") for each in destinations])
 
 
 @contextmanager
 def _crowd(broker: Broker, prefix: str, last: str) -> Iterator[None]:
-    """Subscriptions to `PREFIX<n>.LAST`, which nobody sends to; none where `last` is empty."""
+    """Subscriptions to `PREFIX<n>.LAST`, without senders; none where `last` is empty."""
     with ExitStack() as stack:
         for start in range(0, _CROWD if last else 0, _PER_LINK):
             link = Link(broker)

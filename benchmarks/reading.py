@@ -1,4 +1,4 @@
-"""How quickly Avro is read in Spark, by each reader, beside Parquet and plain polars.
+"""How quickly Avro is read in Spark, by each reader, compared with Parquet and plain polars.
 
     python -m benchmarks.reading --rows 2000000 --seconds 10
 
@@ -61,7 +61,7 @@ def rows() -> tuple[Row, ...]:
             "readers",
             "Readers: Avro in Spark",
             f"An aggregation over all columns of {ROWS:,} readings in {_FILES} deflated files, warm, on two"
-            " cores: by each of our readers; beside them the same as Parquet, and polars without Spark.",
+            " cores: by each of our readers; for comparison the same as Parquet, and polars without Spark.",
             "rows",
             [Contestant(title, "nebula", partial(_row, name=name)) for name, title in NAMES.items()],
             max_rounds=2,
@@ -90,7 +90,7 @@ def measure(name: str, folder: Path, seconds: float) -> tuple[float, float]:
 
 @cache
 def _data(number: int) -> TemporaryDirectory[str]:
-    """So many readings, as Avro and as Parquet; they go with the process."""
+    """This many readings, as Avro and as Parquet; they are removed with the process."""
     import polars as pl
 
     folder: TemporaryDirectory[str] = TemporaryDirectory(prefix="nebula-readings-")

@@ -1,4 +1,4 @@
-"""How many messages a second are recorded: of 200 octets, from a queue that is full of them.
+"""How many messages a second are recorded: of 200 bytes, from a queue that is full of them.
 
     python -m benchmarks.recorder --messages 500000
 
@@ -36,9 +36,9 @@ MESSAGES_PER_SECOND = 50_000
 """What we aim at."""
 
 _BODY_BYTES = 200
-_MOST = 300_000  # a queue of ours takes not many more of these by default, and nobody reads it meanwhile
+_MOST = 300_000  # Nebula's queues take few more of these by default, and this one has no consumer meanwhile
 _PER_BLOCK = 1000
-# What of a note makes the body of an envelope 200 octets.
+# The part of a note that makes the body of an envelope 200 bytes.
 _AVRO_NOTE = 144
 _WORDS = (
     "door",
@@ -80,7 +80,7 @@ def rows() -> tuple[Row, ...]:
         Row(
             "recorder",
             "The recorder",
-            "Messages of 200 octets from a full queue into synced files, each ACKed after that, while broker"
+            "Messages of 200 bytes from a full queue into synced files, each ACKed after that, while broker"
             " and recorder share the cores: as text, with headers; and as Avro in envelopes, checked."
             " *MB*: of the files.",
             "messages",
@@ -101,7 +101,7 @@ def rows() -> tuple[Row, ...]:
             "Topic, with a stalled recorder",
             "One connection sends to a topic with one subscriber, whose messages count. A recorder with a"
             " durable subscription was stopped before, so that the broker keeps all of it on disk; or it"
-            " records what it can; or there is none.",
+            " records what it can; or no recorder exists.",
             "messages",
             [
                 Contestant("Nebula, it stands still", _DURABLE, partial(beside_recorder, stands="still")),
@@ -114,12 +114,12 @@ def rows() -> tuple[Row, ...]:
 
 
 def recorded(broker: Broker, seconds: float, *, codec: str = "deflate", kind: str = "text") -> Measurement:
-    """Fill a queue with three times what the aim is for so many seconds, and have it recorded."""
+    """Fill a queue with three times the aim for this many seconds, and have it recorded."""
     return record(broker, min(int(3 * seconds * MESSAGES_PER_SECOND), _MOST), codec=codec, kind=kind)
 
 
 def record(broker: Broker, count: int, *, codec: str, kind: str) -> Measurement:
-    """The same for so many messages, in whole blocks; at least what a few seconds take.
+    """The same for this many messages, in whole blocks; at least what a few seconds take.
 
     Raises:
         Unavailable: the recorder did not come to an end in time; says what it logged.
@@ -145,7 +145,7 @@ def record(broker: Broker, count: int, *, codec: str, kind: str) -> Measurement:
         url = f"stomp://127.0.0.1:{broker.port}"
         log, status = Path(folder, "log"), into / ".recorder/recorder/status.json"
         with running([*words, "--broker", url], log=log) as process:
-            # Between the first word of the recorder that says of any messages, and the last before the end.
+            # Between the recorder's first report of any messages, and its last one.
             began, first = _told(status, 1, log)
             used, served = cpu_seconds(process.pid), cpu_seconds(broker.pid)
             ended, last = began, first
@@ -160,7 +160,7 @@ def record(broker: Broker, count: int, *, codec: str, kind: str) -> Measurement:
 
 
 def beside_recorder(broker: Broker, seconds: float, *, stands: Literal["still", "by"] | None) -> Measurement:
-    """Send to a topic with one subscriber, perhaps beside a recorder of it, which may be stopped.
+    """Send to a topic with one subscriber, perhaps next to a recorder of it, which may be stopped.
 
     Raises:
         Unavailable: the recorder has not, after it went on, all that came meanwhile.
@@ -223,7 +223,7 @@ def _bodies(kind: str) -> Iterator[bytes]:
 
 
 def _told(status: Path, least: int, log: Path) -> tuple[float, int]:
-    """Wait until the recorder says that so many are recorded: when, and how many."""
+    """Wait until the recorder says that this many are recorded: when, and how many."""
     deadline = time.monotonic() + _DEADLINE_SECONDS
     while time.monotonic() < deadline:
         told = json.loads(status.read_bytes()) if status.exists() else {"total": 0}

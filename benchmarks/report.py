@@ -23,8 +23,8 @@ class Line:
 
     Attributes:
         spread: from its slowest round to its fastest, as a part of the median.
-        ratio: how many times this one we are, by the row's measure; None for the one of ours that the row
-            compares. Above 1 we are better. `drained_ratio` likewise, by what was taken out again.
+        ratio: how many times this one Nebula is, by the row's measure; None for the one of Nebula's that the
+            row compares. Above 1 we are better. `drained_ratio` likewise, by what was taken out again.
     """
 
     contestant: Contestant
@@ -40,7 +40,7 @@ class Line:
     size_bytes: float | None
     drained: float | None
     resident_bytes: float | None
-    beside: float | None
+    others: float | None
     more: float | None
     more_p90: float | None
     ratio: float | None
@@ -66,7 +66,7 @@ def lines(row: Row, rounds: Rounds) -> list[Line]:
             _median(m.size_bytes for m in taken),
             _median(m.drained for m in taken),
             _median(m.resident_bytes for m in taken),
-            _median(m.beside for m in taken),
+            _median(m.others for m in taken),
             _median(m.more for m in taken),
             _median(m.more_p90 for m in taken),
             None if ours is None or taken is ours else _merit(row, ours) / _merit(row, taken),
@@ -191,7 +191,7 @@ def _markdown_table(row: Row, rounds: Rounds) -> Iterator[str]:
 
 
 def _cells(row: Row, rounds: Rounds) -> list[list[str]]:
-    # A heading and a line for each contestant, without the columns in which nobody has anything.
+    # A heading and a line for each contestant, without empty columns.
     heading = ["", f"{row.unit}/s", "spread", "p50 µs", "p99 µs", "more µs", "more p90 µs", "s", "MB"]
     heading += ["received", "slow reader", "flood/s", "RSS MB", "cpu µs", "load", "times"]
     heading += ["drained/s", "times drained"]
@@ -213,7 +213,7 @@ def _line_cells(line: Line) -> list[str]:
         f"{line.size_bytes / 1e6:.1f}" if line.size_bytes is not None else "",
         _part(line.received),
         _part(line.slow_received),
-        f"{line.beside:,.0f}" if line.beside is not None else "",
+        f"{line.others:,.0f}" if line.others is not None else "",
         f"{line.resident_bytes / 1e6:.0f}" if line.resident_bytes is not None else "",
         f"{line.cost * 1e6:.2f}" if line.cost is not None else "",
         _part(line.busy),

@@ -32,8 +32,8 @@ class Aim:
 
     Attributes:
         contestant: its name.
-        figure: `rate`, which is to be so much a second at least; or `p50`, `p99`, `took` or `more` (how much
-            longer it takes than the same thing without us, at the median), which are to be so many seconds
+        figure: `rate`, which has a minimum per second; or `p50`, `p99`, `took` or `more` (how much longer it
+            takes than the same thing without us, at the median), which have a maximum in seconds
             at most.
     """
 
@@ -54,12 +54,12 @@ class Row:
         name: what `--rows` takes.
         what: what is done, for the page of results.
         unit: what the rate counts, per second.
-        contestants: the first is the one of ours that the aim is about.
+        contestants: the first is the one of Nebula's that the aim is about.
         aim: how many times the best of the others we want to be.
         by_latency: compare the median latency instead of the rate.
         against: the contestant that the aim is about, where that is not the best of the others.
-        max_rounds: it takes long, and so many rounds are enough; None: all.
-        aims: what figures of ours are to reach, in themselves.
+        max_rounds: how many rounds are enough, for a row that takes long; None: all.
+        aims: what Nebula's figures must reach, in themselves.
     """
 
     name: str

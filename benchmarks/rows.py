@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 
-from benchmarks import beside, depth, echo, load, peers, publish, values
+from benchmarks import contention, depth, echo, load, peers, publish, values
 from benchmarks.own import APP, DROPS_OLDEST, RIGHTS, nebula_broker
 from benchmarks.peers import Broker
 from benchmarks.pipeline import PIPELINE
@@ -25,7 +25,7 @@ BROKERS: dict[str, Callable[[], AbstractContextManager[Broker]]] = {
     "nebula drop-oldest": partial(nebula_broker, config=DROPS_OLDEST),
     # Measured by its memory, so that no other row has left traces in it.
     "nebula deep": partial(nebula_broker, store="sqlite"),
-    # Each with a table of ids that nobody else has filled.
+    # Each with its own table of ids.
     "nebula ids": partial(nebula_broker, store="sqlite"),
     "nebula ids, auto": partial(nebula_broker, store="sqlite"),
     "rabbitmq": peers.rabbitmq,
@@ -78,7 +78,7 @@ def _on_disk(measure: Callable[..., Measurement]) -> list[Contestant]:
 
 def _beside_a_stalled_tenth(broker: str) -> list[Contestant]:
     return [
-        Contestant(f"Nebula, {name}", broker, partial(beside.nine_subscribers, stalled=stalled))
+        Contestant(f"Nebula, {name}", broker, partial(contention.nine_subscribers, stalled=stalled))
         for name, stalled in (("a stalled tenth", True), ("nine alone", False))
     ]
 
@@ -158,8 +158,9 @@ ROWS = (
     Row(
         "persistent-send",
         "Queue on disk, sends with receipts",
-        "One connection sends with `persistent:true` and a receipt for each, pipelined; nobody consumes. Each"
-        " broker syncs its files before a RECEIPT, as strace shows: Nebula SQLite's log (`synchronous=FULL`),"
+        "One connection sends with `persistent:true` and a receipt for each, pipelined, without consumers."
+        " Each broker syncs its files before a RECEIPT, as strace shows: Nebula SQLite's log"
+        " (`synchronous=FULL`),"
         " RabbitMQ the index of its durable queue, ActiveMQ the journal of KahaDB"
         " (`journalDiskSyncStrategy=always`). ActiveMQ does not answer a SEND before it has synced the one"
         " before, if both want a receipt: it is measured with one for every 256 SENDs too.",
@@ -208,7 +209,7 @@ ROWS = (
     Row(
         "deep",
         "Queue on disk, 1,000,000 deep",
-        "Sends with `persistent:true` and a receipt for every 256 to a queue in which so many messages wait;"
+        "Sends with `persistent:true` and a receipt for every 256 to a queue in which messages wait;"
         " then all are taken out, until they are gone from the disk. *RSS MB*: the broker's memory with them"
         " waiting. The queue that is empty at first is drained in parts of 4,096. RabbitMQ would need two"
         " minutes for a million; its memory has traces of other rows.",
@@ -263,11 +264,11 @@ ROWS = (
         " *Flood/s*: the messages that they had meanwhile.",
         "requests",
         [
-            *_stomp(beside.request_beside_flood),
+            *_stomp(contention.request_during_flood),
             Contestant(
                 "Nebula, a flood on disk",
                 "nebula --store sqlite",
-                partial(beside.request_beside_flood, headers="persistent:true\n"),
+                partial(contention.request_during_flood, headers="persistent:true\n"),
             ),
         ],
         by_latency=True,
@@ -290,7 +291,7 @@ ROWS = (
         "values",
         "Last values, 100,000 keys, 100 subscribers",
         "One connection changes 1,000 of the keys, over and over in turn. *Received*: the messages that one"
-        " subscriber had, as a part of the changes that it was to be told of, until it had every last value;"
+        " subscriber had, as a part of all changes, until it had every last value;"
         " *slow reader*: the same of one who ACKs and takes a dozen messages twice a second. That its last"
         " values are right is checked in each round. The others have no equal: RabbitMQ's STOMP keeps no last"
         " value, ActiveMQ shows it to new subscribers only, and NATS has it on JetStream, as a stream.",
@@ -318,7 +319,7 @@ ROWS = (
     Row(
         "destinations",
         "Last values, with 100,000 other destinations",
-        "One connection changes the value of one destination that nobody watches.",
+        "One connection changes the value of one destination without subscribers.",
         "changes",
         [
             Contestant(
@@ -377,7 +378,7 @@ ROWS = (
         ],
     ),
     Row(
-        "beside-a-verb",
+        "with-a-verb",
         "Raw request/reply, 64 in flight, with a hosted verb",
         "What a verb that the broker hosts costs it: one call of it is always under way,"
         " and its handler sleeps, or computes in Python.",

@@ -26,7 +26,7 @@ class Clock:
         self._order = itertools.count()
 
     def after(self, seconds: float, action: Action) -> None:
-        """Do something so much later; of two things at the same time the earlier asked for goes first."""
+        """Do something after a delay. Of two things at the same time the older request is first."""
         heapq.heappush(self._agenda, (self.now + seconds, next(self._order), action))
 
     def run(self, until: float) -> None:
@@ -132,14 +132,14 @@ class End(Stop):
 
 
 def ring(stops: Sequence[Stop], in_flight: int) -> None:
-    """Let each stop follow the one before, the first the last, and send so many messages round."""
+    """Connect the stops to a ring, and send this many messages round."""
     for stop, following in zip(stops, [*stops[1:], stops[0]], strict=True):
         stop.following = [following]
     stops[1].put([0.0] * in_flight)
 
 
 def arrivals(clock: Clock, stop: Stop, rate: float, dice: random.Random) -> None:
-    """Messages arrive at a stop by themselves, so many per second, independent of each other (Poisson)."""
+    """Messages arrive at a stop at random, at a rate per second, independent of each other (Poisson)."""
 
     def arrive() -> None:
         stop.put([clock.now])
@@ -149,5 +149,5 @@ def arrivals(clock: Clock, stop: Stop, rate: float, dice: random.Random) -> None
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The value below which this part of them lies; 0 where there is none."""
+    """The value below which this part of the values lies; 0 without values."""
     return sorted(values)[int(len(values) * part)] if values else 0.0

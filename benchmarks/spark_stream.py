@@ -2,7 +2,7 @@
 
     python -m benchmarks.spark_stream --rows 200000
 
-The broker and Spark share the cores. The sink's rows are messages of some 200 octets on the disk, each with
+The broker and Spark share the cores. The sink's rows are messages of about 200 bytes on the disk, each with
 its receipt; the source reads the same back through its spool.
 """
 
@@ -31,7 +31,7 @@ def rows() -> tuple[Row, ...]:
         Row(
             "spark-stream",
             "Spark as a peer: source and sink",
-            f"{ROWS:,} rows of some 200 octets from Spark into a queue, each with its receipt; and from the"
+            f"{ROWS:,} rows of some 200 bytes from Spark into a queue, each with its receipt; and from the"
             " queue through the spool into a query that does nothing with them.",
             "rows",
             [
@@ -52,22 +52,22 @@ def rows() -> tuple[Row, ...]:
     )
 
 
-def _rate(broker: Broker, seconds: float, *, kind: str) -> Measurement:  # noqa: ARG001  # so many rows
+def _rate(broker: Broker, seconds: float, *, kind: str) -> Measurement:  # noqa: ARG001  # a number of rows, not seconds
     return measure_rate(broker, kind, ROWS)
 
 
-def _latency(broker: Broker, seconds: float) -> Measurement:  # noqa: ARG001  # so many messages
+def _latency(broker: Broker, seconds: float) -> Measurement:  # noqa: ARG001  # a number of messages, not seconds
     return measure_latency(broker, MESSAGES)
 
 
 def measure_rate(broker: Broker, kind: str, count: int) -> Measurement:
-    """Write or read so many rows once. Raises Unavailable: it failed; says how."""
+    """Write or read this many rows once. Raises Unavailable: it failed; says how."""
     taken = float(_run(broker, kind, count))
     return Measurement(count / taken, took=taken)
 
 
 def measure_latency(broker: Broker, count: int) -> Measurement:
-    """The latencies of so many messages. Raises Unavailable: it failed; says how."""
+    """The latencies of this many messages. Raises Unavailable: it failed; says how."""
     found: list[float] = _run(broker, "latency", count)
     return Measurement(1 / median(found), p50=median(found), p99=quantiles(found, n=100)[98])
 

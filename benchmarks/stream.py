@@ -17,7 +17,7 @@ from benchmarks.wire import Link, message
 # end on the brokers that would let it, and is deep enough that no broker waits for us.
 _WINDOW = 8192
 _PER_BLOCK = 256
-# Receipt ids come round again after so many, far more than can be under way.
+# Receipt ids repeat after this many, far more than can be under way.
 _RECEIPT_BLOCKS = 4 * _WINDOW // _PER_BLOCK
 _WARM_UP_SECONDS = 0.5
 _SILENCE_SECONDS = 20.0
@@ -36,10 +36,10 @@ class Measurement:
             broker skipped what had changed again.
         slow_received: the same of a reader that is slow on purpose.
         took: seconds of the one thing that the row does.
-        size_bytes: octets that it brought.
+        size_bytes: bytes that it brought.
         drained: messages a second that were taken out again, where `rate` counts those put in.
         resident_bytes: memory of the broker, or what it grew by.
-        beside: messages a second that others had meanwhile.
+        others: messages a second that others had meanwhile.
         more: how many seconds longer it took than the same thing without us, which was done in turns with
             it: the median of the differences; `more_p90` likewise.
     """
@@ -55,7 +55,7 @@ class Measurement:
     size_bytes: float | None = None
     drained: float | None = None
     resident_bytes: float | None = None
-    beside: float | None = None
+    others: float | None = None
     more: float | None = None
     more_p90: float | None = None
 
@@ -70,7 +70,7 @@ class Clock:
         self._start = time.perf_counter()
 
     def measured(self, count: int) -> Measurement:
-        """What so many messages, or what else the rate counts, came to by now."""
+        """The rate of this many messages, or of whatever the rate counts, by now."""
         elapsed = time.perf_counter() - self._start
         load, broker = time.process_time() - self._load, cpu_seconds(self._pid) - self._broker
         cost = broker / count if count else None
@@ -133,7 +133,7 @@ class Stream:
         self._watch(link, counted=True)
 
     def measure(self, seconds: float) -> Measurement:
-        """Warm up, count deliveries for so long, then stop sending and see that every message arrives.
+        """Warm up, count deliveries for this time, then stop sending and check that every message arrives.
 
         Raises:
             ConnectionError: the broker sent an ERROR, closed a connection, or lost messages.
@@ -151,7 +151,7 @@ class Stream:
         return self._sent
 
     def fill(self, count: int) -> None:
-        """Send about so many more, and wait until each was receipted, or consumed."""
+        """Send about this many more, and wait until each was receipted, or consumed."""
         end = self._sent + count
         while self._sent < end:
             self._go_on()
@@ -166,7 +166,7 @@ class Stream:
         self._selector.register(link, selectors.EVENT_READ, index)
 
     def _delivered(self) -> int:
-        # RECEIPTs are counted first, and are what counts only where nobody consumes.
+        # RECEIPTs are counted first, and count only without consumers.
         begin = 1 if self._receipt_every and len(self._arrived) > 1 else 0
         return sum(self._arrived[begin:])
 

@@ -1,4 +1,4 @@
-"""Last values under load: what a hundred subscribers are told of, and what an eager one is shown."""
+"""Last values under load: deliveries to a hundred subscribers, and the snapshot of an eager one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def updates(broker: Broker, seconds: float, *, each_its_part: bool) -> Measureme
         each_its_part: each subscriber watches a hundredth of the keys; otherwise each watches all.
 
     Raises:
-        ConnectionError: the broker rejected a change, or a reader was not told of the last values.
+        ConnectionError: the broker rejected a change, or a reader did not receive the last values.
     """
     name = f"X/bench-{uuid4().hex[:12]}"
     patterns = [f"{name}.{group}.*" if each_its_part else f"{name}.*" for group in range(_GROUPS)]
@@ -73,7 +73,7 @@ def snapshot(broker: Broker, seconds: float, *, ack: str) -> Measurement:
 
 
 def take_snapshot(broker: Broker, pattern: str, ack: str) -> tuple[float, int]:
-    """How long it took from SUBSCRIBE to the last of all `KEYS`, and how many octets came.
+    """How long it took from SUBSCRIBE to the last of all `KEYS`, and how many bytes came.
 
     Raises:
         ConnectionError: that was not the end of the snapshot.
@@ -138,7 +138,7 @@ class _Audience:
             link.subscribe(pattern)
             self._counts[link] = 0
             self._selector.register(link, selectors.EVENT_READ)
-        # Those who have not been told of the last change.
+        # Readers that have not received the last change.
         self._behind = set(self._counts)
 
     @property
@@ -160,7 +160,7 @@ class _Audience:
             self._turn()
 
     def finish(self, last_keys: Sequence[str], seen: Sequence[int]) -> None:
-        """Change the last keys once, and see that everybody was told of the last values.
+        """Change the last keys once, and check that all readers received the last values.
 
         Args:
             seen: indices of the busy keys that the slow reader watches.

@@ -25,7 +25,7 @@ def message(destination: str, headers: str = "", body: bytes = BODY) -> bytes:
 def subscribe(destination: str, ack: str = "auto", headers: str = "", *, number: int = 0) -> bytes:
     """A SUBSCRIBE with the same window everywhere: each broker reads the header that it knows.
 
-    `headers` are whole lines; `number` is the id, for who has more than one on a connection.
+    `headers` are whole lines; `number` is the id, if there is more than one on a connection.
     """
     window = "prefetch-count:1000\nactivemq.prefetchSize:1000\n" if destination.startswith("/queue/") else ""
     lines = f"id:{number}\ndestination:{destination}\nack:{ack}\n{window}{headers}receipt:sub\n"
@@ -44,7 +44,7 @@ class Link:
     Attributes:
         socket: what goes out is written here.
         last: the end of what `take` has read, with a whole message in it.
-        size_bytes: octets that `take` has read.
+        size_bytes: bytes that `take` has read.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -137,7 +137,7 @@ class AckingLink(Link):
         if due:
             self.socket.sendall(b"".join([ack_of(frames[index]) for index in due]))
         self._unacked = (self._unacked + len(frames)) % self._EVERY
-        # Looked at when it matters: the first frame may be a RECEIPT, which nobody ACKs.
+        # Looked at when it matters: the first frame may be a RECEIPT, which has no ACK.
         self._latest = frames[-1]
 
 

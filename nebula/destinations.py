@@ -1,11 +1,11 @@
-"""The one rule for names of destinations, as people write them in calls, services and on the command line.
+"""Names of destinations, as people write them in calls, services and on the command line.
 
-- What begins with `/` is a destination as it stands: `/queue/orders`, `/topic/news`, `/exchange/logs`.
+- A name that begins with `/` is a destination as it is: `/queue/orders`, `/topic/news`, `/exchange/logs`.
 - A name without a `/` is a queue: `orders` is `/queue/orders`.
-- All else with a `/` is a last value, `X/NAME`: its prefixes are the broker's to set.
-- `queue/orders` is none of these: the first `/` is missing.
+- Any other name with a `/` is a last value, `X/NAME`: its prefixes are settings of the broker.
+- `queue/orders` is an error: the first `/` is missing.
 
-`StompClient` does not follow it: it sends what it is told.
+`StompClient` does not use this rule: it sends names unchanged.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _GLOB: Final = frozenset("*?[")
 
 
 def is_bare(name: str) -> bool:
-    """Whether a name has no prefix at all, and so is that of a queue."""
+    """Whether a name has no prefix at all, so that it names a queue."""
     return "/" not in name
 
 
 def destination_named(name: str, *, takes_globs: bool = False) -> str:
-    """The destination that a name means; one that begins with `/` stays as it is.
+    """The destination for a name. A name that begins with `/` stays as it is.
 
     Args:
-        name: as somebody wrote it.
-        takes_globs: it is to be subscribed to. Queues know no globs, so that a bare one is a mistake.
+        name: as a person wrote it.
+        takes_globs: the name is for a subscription. Queues have no globs, so a bare one is a mistake.
 
     Raises:
-        ValueError: it is empty, or lacks a part of its prefix; the text says what it may mean.
+        ValueError: it is empty, or a part of its prefix is missing; the text makes a suggestion.
     """
     if not name:
         raise ValueError("a destination has a name: write /queue/NAME, /topic/NAME or X/NAME")
@@ -48,10 +48,10 @@ def destination_named(name: str, *, takes_globs: bool = False) -> str:
 
 
 def queue_named(name: str) -> str:
-    """The queue that a name means, of a service for one; what begins with `/` stays as it is.
+    """The queue for a name, such as a service's. A name that begins with `/` stays as it is.
 
     Raises:
-        ValueError: it is empty, or lacks the first `/`; the text says what it may mean.
+        ValueError: it is empty, or the first `/` is missing; the text makes a suggestion.
     """
     if not name:
         raise ValueError("a queue has a name: write NAME or /queue/NAME")

@@ -1,4 +1,4 @@
-"""Every error that Nebula raises. The bottom layer: plain values in, nothing imported."""
+"""Errors that Nebula raises. The bottom layer: nothing is imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ProtocolError(NebulaError):
     """A STOMP rule was broken. `str()` names what was wrong and never holds a body.
 
     Attributes:
-        receipt: the receipt header of the frame at fault, if it was read; an ERROR answers it.
+        receipt: the receipt header of the frame at fault, if it was read; the ERROR repeats it.
     """
 
     def __init__(self, message: str, *, receipt: str | None = None) -> None:
@@ -28,11 +28,11 @@ class RemoteProtocolError(ProtocolError):
 
 
 class LocalProtocolError(ProtocolError):
-    """Our own side tried what is not legal now: a bug at the caller's, nothing was sent."""
+    """Our own side tried something that is not legal now: a bug of the caller. Nothing was sent."""
 
 
 class ServerError(NebulaError):
-    """The broker answered with an ERROR frame and closes the connection.
+    """The broker sent an ERROR frame and closes the connection.
 
     Attributes:
         message: its `message` header, a short text.
@@ -46,15 +46,15 @@ class ServerError(NebulaError):
 
 
 class ConnectionLost(NebulaError):
-    """The connection ended. What was in flight may or may not have had its effect."""
+    """The connection ended. Whether frames in flight took effect is unknown."""
 
 
 class ConnectFailed(ConnectionLost):
-    """No session could be had: nobody listens there, it timed out, or the broker refused."""
+    """No session could be opened: the address does not listen, it timed out, or the broker refused."""
 
 
 class Refused(NebulaError):
-    """A request was turned down: a SUBSCRIBE ignored, or a broker's policy.
+    """A request was refused: a SUBSCRIBE was ignored, or a policy of the broker forbids it.
 
     Attributes:
         code: a stable kebab-case word to branch on.
@@ -68,11 +68,11 @@ class Refused(NebulaError):
 
 
 class Rejected(NebulaError):
-    """The broker's verdict on a SEND: it had no effect and nobody will ever receive it.
+    """The broker rejected a SEND: it had no effect, and no subscriber will ever receive it.
 
     Attributes:
         verdict: one of `rejected-…`.
-        destination: where it was to go.
+        destination: of the message.
         near: a service with a similar name that the caller may call, or None.
     """
 
@@ -89,11 +89,11 @@ class Rejected(NebulaError):
 
 
 class NoResponder(Rejected):
-    """Nobody listens on the service's queue. Nothing was stored; it is safe to call again."""
+    """The service's queue has no consumer. Nothing was stored; it is safe to call again."""
 
 
 class RemoteError(NebulaError):
-    """The other side answered `error`.
+    """The other side replied with `error`.
 
     Attributes:
         code: a stable kebab-case word to branch on.
@@ -111,16 +111,16 @@ class RemoteError(NebulaError):
 
 
 class CallTimeout(NebulaError, TimeoutError):
-    """No answer came in time. The request may still be running or may never have started."""
+    """No reply came in time. The request may still be running, or may never have started."""
 
 
 class CircuitOpen(NebulaError):
-    """The client's circuit breaker is open: so many calls there failed that this one was not even sent.
+    """The client's circuit breaker is open: too many calls in a row failed, and this one was not sent.
 
     Attributes:
-        destination: that failed.
-        failures: so many calls failed, one after the other.
-        retry_after: seconds until one is let through again; 0 while one is on its way.
+        destination: of the calls that failed.
+        failures: the number of calls that failed in a row.
+        retry_after: seconds until a call is let through again; 0 while one is on its way.
     """
 
     def __init__(self, destination: str, failures: int, retry_after: float) -> None:
@@ -148,7 +148,7 @@ class JobError(NebulaError):
 
 
 class JobEnded(NebulaError):
-    """A job ended otherwise than `done`.
+    """A job ended in another state than `done`.
 
     Attributes:
         job: its id, `<service>/<ulid>`.
@@ -165,7 +165,7 @@ class JobEnded(NebulaError):
 
 
 class SettingsError(NebulaError):
-    """Settings that cannot be used: says file, place, what is wrong and what is right."""
+    """Settings that cannot be used. The text names the file, the place, the mistake and its remedy."""
 
 
 class OtherContract(NebulaError):
@@ -175,30 +175,31 @@ class OtherContract(NebulaError):
 class MissingExtra(SettingsError, ModuleNotFoundError):
     """The library of an extra is not installed; the text says what to install.
 
-    It is also an `ImportError`, for code that tries whether something can be imported.
+    It is also an `ImportError`, for code that tests whether something can be imported.
     """
 
 
 class OutsideBroker(SettingsError):
-    """A connection to another broker than the one of the block: says how to allow it.
+    """A connection to another broker than the one of the block. The text says how to allow it.
 
-    Tests (`TestClient`, `nebula_serve`) and `nebula.embedded` connect to their own broker alone, so that none
-    reaches a live service by accident.
+    Tests (`TestClient`, `nebula_serve`) and `nebula.embedded` connect to their own broker only, so that they
+    do not reach a live service by accident.
     """
 
 
 class StoreError(NebulaError):
-    """What must survive cannot be kept or read: says where, why and what to do."""
+    """The store cannot be written or read. The text says where, why and what to do."""
 
 
 class AvroError(NebulaError):
-    """A datum, an envelope or a schema that is not what it should be. Says what; never holds a body."""
+    """An invalid datum, envelope or schema. The text says what is wrong, and never contains a body."""
 
 
 def fresh(error: _E) -> _E:
-    """The same error for one more who is to get it: whoever raises an error adds his frames to it.
+    """A copy of an error for another caller.
 
-    One for all would hold what each of their calls had at hand, for as long as anybody holds the error.
+    Raising an error adds frames to its traceback. One error raised by many callers would keep the local
+    variables of all of them alive.
     """
     made = type(error).__new__(type(error), *error.args)
     made.__dict__.update(error.__dict__)

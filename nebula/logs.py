@@ -6,9 +6,9 @@ configures handlers and levels as for any other library. Events are short phrase
 as fields: an event and its facts are attributes of its `LogRecord`, and text in its message. Local variables
 are never logged.
 
-`configure` is for programs alone, once, before they start: JSON lines off a terminal, coloured text on one,
-to stderr. Times are UTC. Facts are often chosen by a peer, such as a client-id or a destination. On a
-terminal they pass through `nebula.visible`, and so do tracebacks. JSON is for machines, and has only the
+`configure` is for programs only, once, before they start. It writes to stderr: coloured text on a terminal,
+JSON lines otherwise. Times are UTC. Facts are often chosen by a peer, such as a client-id or a destination.
+On a terminal they pass through `nebula.visible`, and so do tracebacks. JSON is for machines, and has only the
 escapes of JSON.
 """
 
@@ -30,23 +30,23 @@ from structlog.typing import EventDict, Processor
 
 from nebula.visible import visible
 
-# Of one kind so many in a second are told whole.
+# Of one event, the number that is logged in each second.
 _MOST_OF_ONE: Final = 5
 _INTERVAL_SECONDS: Final = 1.0
 
 # Tracebacks, as structlog names them.
 _OF_MANY_LINES: Final = frozenset({"exception", "stack"})
 
-# The logger above all of ours.
+# The parent of all of Nebula's loggers.
 _ROOT: Final = "nebula"
 
-# What a record has without any fact. `message` and `asctime` are set by the formatter that comes first.
+# The attributes of a record without facts. `message` and `asctime` are set by the formatter that comes first.
 _RESERVED: Final = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
 
-# What `logging` takes itself.
+# Options that `logging` takes itself.
 _OF_LOGGING: Final = ("exc_info", "stack_info")
 
-# From `logging` to whoever called the logger, there are three functions of structlog.
+# Between `logging` and the caller of the logger there are three functions of structlog.
 _STACK_LEVEL: Final = 4
 
 # Text that needs no quotes to be told from the next fact.
@@ -65,9 +65,9 @@ class Level(StrEnum):
 
 
 def get_logger(name: str) -> BoundLogger:
-    """The logger of a module of ours: `_log = get_logger(__name__)`.
+    """The logger of one of Nebula's modules: `_log = get_logger(__name__)`.
 
-    Whatever an application tells structlog, this one goes through `logging`.
+    It goes through `logging`, no matter how an application has configured structlog.
 
     Args:
         name: of the logger of `logging`: `nebula`, or below it.
@@ -103,12 +103,12 @@ def _for_logging(_logger: Any, _method: str, facts: EventDict) -> tuple[tuple[An
 
 
 def _attribute(name: str) -> str:
-    """How a fact is called in a record, where its own name may be taken."""
+    """The attribute of a record for a fact, whose own name may be in use."""
     return f"{name}_" if name in _RESERVED or name == "event" else name
 
 
 def _as_text(value: Any) -> str:
-    """One line, whoever chose the value: it may end up on a terminal."""
+    """A value as one line without control characters: it may be a peer's, and end up on a terminal."""
     text = str(value) if isinstance(value, str | int | float) else repr(value)
     if not isinstance(value, str):
         return visible(text)
@@ -116,9 +116,10 @@ def _as_text(value: Any) -> str:
 
 
 def configure(level: Level = Level.INFO, *, stream: TextIO | None = None) -> None:
-    """Send our log and that of the standard library's `logging` to `stream` (stderr): for programs alone.
+    """Write Nebula's log and that of the standard library's `logging` to `stream` (stderr): for programs
+    only.
 
-    The log of handlers that use structlog goes there, too. Calling it again replaces what was set before.
+    The log of handlers that use structlog is written there, too. Another call replaces the configuration.
     """
     out = sys.stderr if stream is None else stream
     renderers = _for_terminals() if out.isatty() else _for_machines()
@@ -132,14 +133,14 @@ def configure(level: Level = Level.INFO, *, stream: TextIO | None = None) -> Non
         processors=[*shared, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=lambda *_: _Printer(out),
-        # Modules hold loggers from their import on; a cached one would outlive a second call of this.
+        # Modules hold loggers from their import on; a cached one would survive a second call.
         cache_logger_on_first_use=False,
     )
     _adopt_standard_library(out, threshold, shared, renderers)
 
 
 class _Printer(structlog.PrintLogger):
-    """Prints what can be printed: who logs that a disk is full has to go on though the log is on it."""
+    """Ignores errors of writing: a program that logs that a disk is full goes on, even with its log on it."""
 
     def msg(self, message: str) -> None:
         with suppress(OSError):
@@ -155,7 +156,7 @@ def _for_terminals() -> list[Processor]:
 def _show_facts(_logger: Any, _method: str, facts: EventDict) -> EventDict:
     """Names and values made safe for a terminal; colours are added later."""
     if str(facts.get("logger", "")).startswith(f"{_ROOT}."):
-        del facts["logger"]  # of ours, the event says where it comes from
+        del facts["logger"]  # Nebula's events say where they come from
     return {visible(name): _shown(name, value) for name, value in facts.items()}
 
 
@@ -184,7 +185,7 @@ def _adopt_standard_library(
     shared: list[Processor],
     renderers: list[Processor],
 ) -> None:
-    """Our own loggers, and asyncio and third parties in the same format: these from warnings on at most."""
+    """Format Nebula's loggers, asyncio and third parties alike; the latter from warnings on only."""
     remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler = _Handler(out)
     handler.setFormatter(
@@ -200,7 +201,7 @@ def _adopt_standard_library(
 
 
 def _take_facts(_logger: Any, _method: str, told: EventDict) -> EventDict:
-    """Of an event of ours, the fields that it was logged with."""
+    """Add the fields of one of Nebula's events."""
     record: logging.LogRecord = told["_record"]
     if (event := getattr(record, "event", None)) is not None and record.name.partition(".")[0] == _ROOT:
         told.update(facts_of(record))
@@ -209,7 +210,7 @@ def _take_facts(_logger: Any, _method: str, told: EventDict) -> EventDict:
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, Any]:
-    """The facts that one of our events was logged with."""
+    """The facts of one of Nebula's events."""
     named = {name: value for name, value in vars(record).items() if name not in _RESERVED and name != "event"}
     return {_fact(name): value for name, value in named.items()}
 
@@ -220,7 +221,7 @@ def _fact(attribute: str) -> str:
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes what can be written: whoever logs that a disk is full must not fail where the log is on it."""
+    """Ignores errors of writing: a program that logs that a disk is full goes on, even with its log on it."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the name in `logging`
         if not isinstance(sys.exc_info()[1], OSError):
@@ -228,7 +229,7 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def configure_if_nobody_has() -> None:
-    """`configure` in a process that may have a log already: nothing where there is any handler."""
+    """`configure`, unless the process has a handler already."""
     ours = logging.getLogger(_ROOT)
     handlers = [*ours.handlers, *logging.getLogger().handlers]
     if all(isinstance(one, logging.NullHandler) for one in handlers):
@@ -236,9 +237,9 @@ def configure_if_nobody_has() -> None:
 
 
 class PacedLog:
-    """A logger for what strangers cause: however often they do it, few lines a second come of it.
+    """A rate-limited logger for events that strangers cause.
 
-    Of each event the first few of a second are told. How many more there were is told before the next one.
+    Of each event the first few in a second are logged. The number of further ones is logged before the next.
 
     Args:
         name: of the logger.
@@ -252,17 +253,17 @@ class PacedLog:
         self._seconds: dict[str, tuple[float, int]] = {}
 
     def info(self, event: str, **facts: object) -> None:
-        """Something that is no trouble, by itself."""
+        """Log something harmless."""
         if self._has_room_for(event):
             self._log.info(event, **facts)
 
     def warning(self, event: str, **facts: object) -> None:
-        """Something that an operator may have to look after."""
+        """Log something that an operator may have to look after."""
         if self._has_room_for(event):
             self._log.warning(event, **facts)
 
     def exception(self, event: str, **facts: object) -> None:
-        """A bug of ours, with the traceback of the exception at hand."""
+        """Log a bug in Nebula, with the traceback of the current exception."""
         if self._has_room_for(event):
             self._log.exception(event, **facts)
 

@@ -1,4 +1,4 @@
-"""What is said of a wrong setting: its place in the file's own notation, what is wrong, what is right."""
+"""Messages about wrong settings: the place in TOML's notation, what is wrong, and what is right."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 Keys: TypeAlias = tuple[str | int, ...]
 
-# pydantic's kinds of errors, as a sentence's end; the braces take the error's own context.
+# The end of a sentence for each of pydantic's kinds of errors; the braces take the error's own context.
 _VERDICTS = {
     "bool_parsing": "is not true or false",
     "bool_type": "is not true or false",
@@ -43,7 +43,7 @@ _MOST_TABLES = 3
 
 
 def place(keys: Keys) -> str:
-    """Where a setting stands, as the TOML file spells it: `[[listener]] 2: port`, `[limits] max_links`."""
+    """The place of a setting, in TOML's notation: `[[listener]] 2: port`, `[limits] max_links`."""
     match keys:
         case (str(table), int(index), *rest):
             return f"[[{table}]] {index + 1}" + (": " + ".".join(map(str, rest)) if rest else "")
@@ -62,7 +62,7 @@ def _table(keys: Keys, *, is_list: bool = False) -> str:
 
 
 def explain(model: type[BaseModel], error: ErrorDetails) -> str:
-    """One sentence without a full stop: the place, what is wrong there, and what would be right."""
+    """One sentence without a full stop: the place, what is wrong, and what would be right."""
     keys, kind = error["loc"], error["type"]
     if kind in _UNKNOWN:
         words = fields_of(_type_at(model, keys[:-1]))
@@ -86,7 +86,7 @@ def _verdict(error: ErrorDetails) -> str:
 
 
 def _belongs(words: Mapping[str, Any], word: str) -> str:
-    """The end of a sentence about a setting that stands outside its table: the tables that have it."""
+    """The end of a sentence about a setting outside its table: the tables that have it."""
     tables = [
         f"[[{name}]]" if get_origin(kind) in (tuple, list) else f"[{name}]"
         for name, kind in words.items()
@@ -114,7 +114,7 @@ def _shown(value: Any) -> str:
 
 
 def fields_of(kind: Any) -> Mapping[str, Any]:
-    """The names that a model, a dataclass or a list of them knows, with their types; else nothing."""
+    """The fields of a model, a dataclass or a list of them, with their types; empty for other types."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return {name: field.annotation for name, field in kind.model_fields.items()}
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):

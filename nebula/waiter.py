@@ -1,4 +1,4 @@
-"""One value for one waiting task: lighter than an event with a slot beside it."""
+"""Waiters: one value for one waiting task, on asyncio and trio. Lighter than an event with a variable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def runs_on_asyncio() -> bool:
-    """The calling task is asyncio's (else it is trio's). False outside of any task."""
+    """Whether the calling task is asyncio's (otherwise it is trio's). False outside of any task."""
     try:
         # Not `get_running_loop`: trio may be a guest of an asyncio loop.
         return asyncio.current_task() is not None
@@ -22,20 +22,20 @@ def runs_on_asyncio() -> bool:
 
 
 class Waiter(Protocol[T]):
-    """Handed from the task that waits to the callback that knows the answer.
+    """Handed from the task that waits to the callback that knows the result.
 
-    `set` and `fail` are synchronous, may be called from any callback on the loop's thread, and
-    do nothing once the waiter was answered or its task gave up.
+    `set` and `fail` are synchronous, may be called from any callback on the loop's thread, and do nothing
+    once the waiter has a result or its task gave up.
     """
 
     def set(self, value: T) -> None:
-        """Let `wait` return `value`."""
+        """Make `wait` return `value`."""
 
     def fail(self, error: Exception) -> None:
-        """Let `wait` raise `error`."""
+        """Make `wait` raise `error`."""
 
     async def wait(self) -> T:
-        """Wait for the answer. Called once; it can be cancelled."""
+        """Wait for the result. Called once; it can be cancelled."""
         ...
 
 
@@ -46,11 +46,11 @@ def new_waiter() -> Waiter[T]:
 
 
 def waiter_maker() -> Callable[[], Waiter[T]]:
-    """What makes waiters for tasks of the loop that runs now: for those who need many.
+    """A factory of waiters for tasks of the running loop, for callers that need many.
 
-    Asking which loop runs costs more than the waiter: CPython 3.11 asks the system for the process.
+    Finding the running loop costs more than the waiter: CPython 3.11 asks the system for the process id.
     """
-    # An `anyio.Event` costs several times a bare future, and a call waits once or twice.
+    # An `anyio.Event` costs several times as much as a future, and a call waits once or twice.
     return partial(_FutureWaiter, asyncio.get_running_loop()) if runs_on_asyncio() else _EventWaiter
 
 

@@ -24,7 +24,7 @@ async def report(call: Call, in_flight: int, seconds: float) -> None:
 
 
 async def measure(call: Call, in_flight: int, seconds: float) -> Measurement:
-    """Call from `in_flight` tasks at once for so long; rate and latencies of the calls answered meanwhile."""
+    """Call from `in_flight` tasks at once for some time; rate and latencies of the replies in that time."""
     await _answered(call)
     print("calling", flush=True)
     await _call_for(call, in_flight, _WARM_UP_SECONDS)

@@ -25,7 +25,7 @@ def call_service(
     seconds: float,
     environment: Mapping[str, str] | None = None,
 ) -> Measurement:
-    """Run the service (None: the broker hosts it) and beside it the caller, until the caller has measured.
+    """Run the service (None: the broker hosts it) and the caller, until the caller has measured.
 
     Raises:
         ConnectionError: the caller failed; the text has its last words.

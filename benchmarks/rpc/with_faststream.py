@@ -19,7 +19,7 @@ _QUEUE = "shop-quote"
 
 
 def _broker(port: int) -> RabbitBroker:
-    # Its access log writes a line per message: nobody who counts messages leaves that on.
+    # Its access log writes a line per message, which a fast service would turn off.
     return RabbitBroker(f"amqp://guest:guest@127.0.0.1:{port}/", logger=None, log_level=logging.CRITICAL)
 
 

@@ -24,7 +24,7 @@ _QUEUE = "/queue/shop-quote"
 
 def _broker(port: int) -> StompBroker:
     server = stompman.ConnectionParameters(host="127.0.0.1", port=port, login="guest", passcode="guest")
-    # Its access log writes a line per message: nobody who counts messages leaves that on.
+    # Its access log writes a line per message, which a fast service would turn off.
     return StompBroker(stompman.Client([server]), logger=None, log_level=logging.CRITICAL)
 
 
@@ -43,7 +43,7 @@ async def serve(port: int) -> None:
 
 
 async def call(port: int, in_flight: int, seconds: float) -> None:
-    """Ask the service. It has no `request` over STOMP: who calls matches the replies, as here."""
+    """Ask the service. It has no `request` over STOMP: callers match the replies themselves, as here."""
     broker = _broker(port)
     replies = f"/queue/shop-replies-{uuid4().hex}"
     waiting: dict[str, asyncio.Future[Quote]] = {}

@@ -33,14 +33,14 @@ async def quote(symbol: str, qty: int) -> Quote:
 
 @app.verb
 def wait(seconds: float) -> float:
-    """Do nothing for so long, as a handler does that waits for a disk or another service."""
+    """Do nothing for this time, as a handler does that waits for a disk or another service."""
     time.sleep(seconds)
     return seconds
 
 
 @app.verb
 def compute(seconds: float) -> int:
-    """Count in Python for so long: a handler that never lets go of the interpreter by itself."""
+    """Count in Python for this time: a handler that never releases the interpreter by itself."""
     count, end = 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
         count += 1
@@ -73,7 +73,7 @@ def plain_ticks() -> Iterator[dict[str, object]]:
 
 
 async def read(port: int, verb: str, seconds: float) -> None:
-    """Read a stream for so long, and print how many items came as a line of JSON."""
+    """Read a stream for this time, and print how many items came as a line of JSON."""
     result: Any = Quote if verb == "quotes" else Any
     async with Client(f"stomp://127.0.0.1:{port}") as client:
         while True:
@@ -107,7 +107,7 @@ async def call(port: int, verb: str, in_flight: int, seconds: float) -> None:
         await report(ask_quote if verb == "quote" else ask_other, in_flight, seconds)
 
 
-# Long beside a request, short beside a measurement.
+# Long compared with a request, short compared with a measurement.
 _HOSTED_SECONDS = 0.25
 _WARM_UP_SECONDS = 0.5
 

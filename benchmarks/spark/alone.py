@@ -21,7 +21,7 @@ from benchmarks.processes import free_port, running, wait_until
 from benchmarks.spark.work import CONF, MASTER, MEMORY, small, timed
 
 _WARM_UP_SECONDS = 3.0
-# Beside this Python there is one only if Spark was installed for it alone.
+# This Python has one next to it only if Spark was installed for it alone.
 SUBMIT = str(Path(pyspark.__file__).with_name("bin") / "spark-submit")
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 

@@ -1,7 +1,7 @@
 """Spark as a peer on the broker. `python -m benchmarks.spark.streaming sink|source|latency URL COUNT`.
 
-Prints what a measurement needs as a line of JSON: seconds for so many rows, or the latencies of so many
-messages. Everything is warm: each is done before, on a small scale, and that does not count.
+Prints what a measurement needs as a line of JSON: seconds for a number of rows, or the latencies of a number
+of messages. Everything is warm: each is done before, on a small scale, and that does not count.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _queue() -> str:
 
 
 def _write(spark: Any, url: str, queue: str, rows: int) -> float:
-    """Send rows that are some 200 octets of JSON; the seconds until all have their receipts."""
+    """Send rows that are about 200 bytes of JSON; the seconds until all have their receipts."""
     filling = "x" * (_BODY_BYTES - 40)
     table = spark.range(rows).selectExpr("id", f"concat('{filling}', id) as text")
     begun = time.monotonic()

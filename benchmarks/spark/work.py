@@ -22,7 +22,7 @@ CONF = {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "false"}
 
 _TICK_SECONDS = 0.01
 
-# Room for one that fills Spark, and for those that wait beside it.
+# Room for one that fills Spark, and for those that wait meanwhile.
 app = Responder("work", spark=Spark(master=MASTER, memory=MEMORY, conf=CONF, max_running=8))
 
 
@@ -33,7 +33,7 @@ def small(spark: SparkSession) -> int:
 
 
 def timed(spark: SparkSession, seconds: float) -> list[float]:
-    """Run the small code over and over for so long, in one session; the seconds that each took."""
+    """Run the small code over and over for this time, in one session; the seconds that each took."""
     taken: list[float] = []
     end = time.perf_counter() + seconds
     while not taken or time.perf_counter() < end:
@@ -55,7 +55,7 @@ def quick(ctx: Job) -> int:
 
 @app.job
 def direct(ctx: Job, times: int) -> list[float]:
-    """The small code without the way here, so many times in a session that has had it before."""
+    """The small code without the way here, this many times in a session that has run it before."""
     small(ctx.spark)
     return [_once(ctx.spark) for _ in range(times)]
 
@@ -82,7 +82,7 @@ def busy_python(ctx: Job, rows: int = 100_000) -> int:
 
 @app.verb
 async def delays(seconds: float) -> list[float]:
-    """By how many seconds the service's event loop was late, each hundredth of a second for so long."""
+    """By how many seconds the service's event loop was late, each hundredth of a second for this time."""
     late: list[float] = []
     end = anyio.current_time() + seconds
     while (due := anyio.current_time() + _TICK_SECONDS) < end:

@@ -52,8 +52,8 @@ class Assembly:
         store: what the server keeps its messages in; None: in memory only.
         access: who may do what there.
         registry: the schemas that it knows; None: no folder of them was named.
-        takes_calls: a listener answers `POST /call/…`.
-        backups: where copies of the store are put when somebody asks for one; None: nowhere.
+        takes_calls: whether a listener serves `POST /call/…`.
+        backups: folder for copies of the store that operators ask for; None: copies are not allowed.
 
     Raises:
         SettingsError: a file that cannot be used.
@@ -117,7 +117,7 @@ class Assembly:
         """The Avro type that a destination's bodies must have, and its `content`; None: it is not bound.
 
         Args:
-            destination: a name, or a glob as somebody subscribes to it.
+            destination: a name, or a glob as in a SUBSCRIBE.
         """
         # As policies are: the first pattern that matches counts.
         settings = (each for each in self._settings.destination if compile_glob(each.pattern)(destination))
@@ -176,7 +176,7 @@ class Assembly:
             return None
         if is_open and not settings.anonymous:
             raise SettingsError(
-                f"listener {settings.host}:{settings.port}: nobody there could say who they are; give it"
+                f"listener {settings.host}:{settings.port}: clients have no way to authenticate; give it"
                 " client_ca, or users or jwks under [identity], or anonymous = true"
             )
         from nebula.broker.server.authenticator import Authenticator

@@ -53,39 +53,45 @@ class _Table(BaseModel):
 
 
 class ListenerSettings(_Table):
-    """`[[listener]]`: an address where the broker listens, and the rules that hold there."""
+    """`[[listener]]`: an address where the broker listens, and its rules."""
 
     host: str = Field(default="127.0.0.1", min_length=1, description="Address or name of an interface.")
     port: int = Field(default=61613, ge=0, le=65535, description="TCP port; 0 takes a free one.")
     profile: Literal["standard", "maxam"] = Field(
-        default="standard", description="How it behaves: see the page of profiles."
+        default="standard", description="The set of rules that it follows; see the page on profiles."
     )
     http: bool = Field(default=False, description="Speak HTTP, and STOMP over WebSocket at /stomp.")
     origins: tuple[str, ...] = Field(
-        default=(), description="For `http`: whose web pages may connect, `https://shop.example`."
+        default=(),
+        description="For `http`: web origins whose pages may connect, such as `https://shop.example`.",
     )
-    calls: bool = Field(default=False, description="For `http`: answer `POST /call/SERVICE/VERB`.")
+    calls: bool = Field(default=False, description="For `http`: serve `POST /call/SERVICE/VERB`.")
     hosts: tuple[str, ...] = Field(
         default=(),
-        description="For `http`: names that calls and `/metrics` may use besides `host`, `api.example`.",
+        description="For `http`: host names that calls and `/metrics` may use in addition to `host`, such as"
+        " `api.example`.",
     )
     tls_cert: Path | None = Field(
-        default=None, description="The server's certificate chain, PEM. With it: TLS."
+        default=None, description="The server's certificate chain, PEM. Turns TLS on."
     )
-    tls_key: Path | None = Field(default=None, description="Its private key, PEM.")
+    tls_key: Path | None = Field(default=None, description="The private key of `tls_cert`, PEM.")
     client_ca: Path | None = Field(
         default=None,
-        description="CA of clients, PEM: they need a certificate of it, which says who they are.",
+        description="CA of clients, PEM. Clients need a certificate of this CA, which is their identity.",
     )
     deny: Path | None = Field(
-        default=None, description="Fingerprints of client certificates that may not connect, a line each."
+        default=None,
+        description="File with the fingerprints of client certificates that are refused, one on each line.",
     )
     anonymous: bool | None = Field(
         default=None,
-        description="Whether peers need not say who they are. By default on loopback, without users.",
+        description="Whether peers may connect without authentication. The default is true on loopback if"
+        " there are no users, otherwise false.",
     )
     durable_false_removes: bool = Field(
-        default=False, description="UNSUBSCRIBE with `durable:false` removes, and anything else pauses."
+        default=False,
+        description="UNSUBSCRIBE with `durable:false` removes a durable subscription; anything else pauses"
+        " it.",
     )
 
     @model_validator(mode="after")
@@ -102,17 +108,18 @@ class ListenerSettings(_Table):
 
 
 class IdentitySettings(_Table):
-    """`[identity]`: how peers authenticate, and for how long that is valid."""
+    """`[identity]`: how peers authenticate, and how long that is valid."""
 
-    users: Path | None = Field(default=None, description="TOML file of logins with hashed passcodes.")
+    users: Path | None = Field(default=None, description="TOML file with logins and hashed passcodes.")
     jwks: Path | None = Field(
         default=None,
-        description="JWKS file: a passcode may be a JWT signed by its keys. Clocks may differ by 10 s.",
+        description="JWKS file. A passcode may be a JWT that one of its keys has signed. Clocks may differ"
+        " by 10 s.",
     )
-    audience: str | None = Field(default=None, description="What a JWT's `aud` must be.")
-    issuer: str | None = Field(default=None, description="What a JWT's `iss` must be.")
+    audience: str | None = Field(default=None, description="The `aud` that JWTs must have.")
+    issuer: str | None = Field(default=None, description="The `iss` that JWTs must have.")
     verifications_per_second: float = Field(
-        default=20.0, gt=0, description="Passcodes hashed in a second; more logins than that wait."
+        default=20.0, gt=0, description="How many passcodes are hashed per second; further logins wait."
     )
     grace_seconds: float = Field(
         default=0.0,
@@ -123,48 +130,52 @@ class IdentitySettings(_Table):
     max_connection_seconds: float | None = Field(
         default=None,
         gt=0,
-        description="Maximum age of a connection, less up to a tenth; then the client has to reconnect.",
+        description="Maximum age of a connection, after which the client has to reconnect. Up to a tenth is"
+        " subtracted at random.",
     )
 
 
 class DestinationSettings(_Table):
-    """`[[destination]]`: what differs for those that a glob names. The first that matches counts."""
+    """`[[destination]]`: settings of the destinations that match a glob. The first match counts."""
 
     pattern: Annotated[str, AfterValidator(_glob)] = Field(description="Glob of destinations.")
-    max_messages: int | None = Field(default=None, ge=1, description="Messages that a queue holds.")
+    max_messages: int | None = Field(default=None, ge=1, description="Maximum number of messages in a queue.")
     max_bytes: int | None = Field(
         default=None,
         ge=1,
-        description="Bytes that a queue holds, in memory and on disk, counted as `max_queue_bytes` is.",
+        description="Maximum size of a queue, in memory and on disk, counted like `max_queue_bytes`.",
     )
     when_full: WhenFull = Field(
         default=WhenFull.REJECT,
-        description="A message without room is refused, or the oldest is dropped or a dead letter: `reject`,"
-        " `drop-oldest`, `dead-letter`.",
+        description="What happens when a queue is full: the new message is refused (`reject`), the oldest is"
+        " dropped (`drop-oldest`), or the oldest becomes a dead letter (`dead-letter`).",
     )
     ttl: float | None = Field(
         default=None,
         gt=0,
-        description="Seconds in a queue after which a message is a dead letter.",
+        description="Seconds after which a message in a queue becomes a dead letter.",
     )
     priorities: bool = Field(
-        default=False, description="Queues heed `priority`: of ten levels the highest goes first."
+        default=False,
+        description="Queues use the header `priority`: ten levels, the highest is delivered first.",
     )
     dedup_window: float | None = Field(
-        default=None, gt=0, description="Seconds in which a `dedup-id` counts; else `dedup_seconds`."
+        default=None,
+        gt=0,
+        description="Seconds for which a `dedup-id` is remembered. The default is `dedup_seconds`.",
     )
     copy_to: Annotated[str, AfterValidator(_plain_queue)] | None = Field(
-        default=None, description="Queue that gets a copy of each message sent there, on disk."
+        default=None, description="Queue that receives a copy of each message, stored on disk."
     )
     slow_subscriber: SlowSubscriber = Field(
         default=SlowSubscriber.DISCONNECT,
-        description="Who subscribes to topics by what `pattern` matches and does not keep up: `disconnect`,"
-        " or `drop-oldest`.",
+        description="What happens to a subscriber of a topic that does not keep up: `disconnect`, or"
+        " `drop-oldest`. `pattern` is compared with what it subscribed to.",
     )
     max_deliveries: int | None = Field(
         default=None,
         ge=1,
-        description="Deliveries that may fail before a message goes to the dead-letter queue.",
+        description="How many deliveries may fail before a message becomes a dead letter.",
     )
     avro: str | None = Field(
         default=None,
@@ -172,7 +183,7 @@ class DestinationSettings(_Table):
         description="Name of the Avro type that bodies must have; needs `schemas`.",
     )
     content: Literal["envelope", "bare"] = Field(
-        default="envelope", description="With `avro`: a body is a GenericEnvelope, or the datum alone."
+        default="envelope", description="With `avro`: a body is a GenericEnvelope, or only the datum."
     )
 
     @model_validator(mode="after")
@@ -185,7 +196,7 @@ class DestinationSettings(_Table):
 
 
 class ShareSettings(_Table):
-    """`[[share]]`: what principals that match a glob may use. The first match counts."""
+    """`[[share]]`: how much the principals that match a glob may use. The first match counts."""
 
     pattern: Annotated[str, AfterValidator(_glob)] = Field(
         description="Glob of principals; anonymous peers are called `anonymous@ADDRESS`."
@@ -194,34 +205,34 @@ class ShareSettings(_Table):
         default=None,
         gt=0,
         le=1,
-        description="Fraction of each bound that a single principal may use; by default `principal_share`.",
+        description="Fraction of each limit that a single principal may use. The default is"
+        " `principal_share`.",
     )
     most: dict[Resource, Annotated[int, Field(ge=0)]] = Field(
         default_factory=dict,
-        description="Fixed limits by resource, `{ memory = 100_000_000, connections = 10 }`.",
+        description="Fixed limits by resource, such as `{ memory = 100_000_000, connections = 10 }`.",
     )
 
 
 class LastValueSettings(_Table):
     """`[last_value]`: last-value destinations."""
 
-    prefixes: tuple[str, ...] = Field(
-        default=("X/",), min_length=1, description="What their names begin with."
-    )
+    prefixes: tuple[str, ...] = Field(default=("X/",), min_length=1, description="Prefixes of their names.")
     key_patterns: tuple[Annotated[str, AfterValidator(check_key_pattern)], ...] = Field(
         default=(),
-        description="Subjects with a `<part>` that a value is not kept under, `EGM.<protocol>.**`.",
+        description="Patterns of subjects, in which a `<part>` is left out of the key, such as"
+        " `EGM.<protocol>.**`.",
     )
 
 
-# A dataclass of pydantic's is checked when it is made; the core's plain one stays free of third parties.
+# A pydantic dataclass checks its values; the core's plain one stays free of third parties.
 @dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False), frozen=True)
 class LimitsSettings(Limits):
     """`[limits]`: the broker's `Limits`, checked."""
 
 
 class BrokerSettings(Settings):
-    """Everything that `nebula broker` can be told."""
+    """All settings of `nebula broker`."""
 
     listener: Annotated[tuple[ListenerSettings, ...], AfterValidator(_not_empty)] = (ListenerSettings(),)
     identity: IdentitySettings = IdentitySettings()
@@ -233,29 +244,32 @@ class BrokerSettings(Settings):
         default=None, ge=0, le=65535, description="Port of an HTTP listener on 127.0.0.1; 0 takes a free one."
     )
     http_calls: bool = Field(
-        default=False, description="The listener of `http` answers `POST /call/SERVICE/VERB` too."
+        default=False, description="The listener of `http` also serves `POST /call/SERVICE/VERB`."
     )
     metrics_token: Path | None = Field(
         default=None,
-        description="File with the token that `/metrics` wants as `Authorization: Bearer`; else none.",
+        description="File with the token that requests for `/metrics` need, as `Authorization: Bearer`."
+        " Without it they need none.",
     )
-    store: Literal["sqlite", "memory"] = Field(default="sqlite", description="Where messages are kept.")
+    store: Literal["sqlite", "memory"] = Field(default="sqlite", description="Where messages are stored.")
     data: Path | None = Field(
-        default=None, description="Folder of the store. By default `broker` in the user's state folder."
+        default=None, description="Folder of the store. The default is `broker` in the user's state folder."
     )
     backups: Path | None = Field(
         default=None,
-        description="Folder where the verb `store.backup` puts its copies. Without it the verb is not there.",
+        description="Folder for the copies that the verb `store.backup` makes. Without it the verb does not"
+        " exist.",
     )
     rights: tuple[Path, ...] | None = Field(
-        default=None, description="TOML files of capabilities. Without them everybody may do everything."
+        default=None,
+        description="TOML files with capabilities. Without them every principal may do everything.",
     )
     dead_letter: Annotated[str, AfterValidator(_queue)] = Field(
-        default=DEAD_LETTER_QUEUE, description="Queue of the messages that nobody consumed."
+        default=DEAD_LETTER_QUEUE, description="Queue for dead letters."
     )
-    schemas: Path | None = Field(default=None, description="Folder of Avro schemas, *.avsc.")
+    schemas: Path | None = Field(default=None, description="Folder with Avro schemas, *.avsc.")
     app: tuple[str, ...] = Field(default=(), description="Services to host in this process, as module:app.")
-    log_level: Level = Field(default=Level.INFO, description="Least important events that are logged.")
+    log_level: Level = Field(default=Level.INFO, description="Lowest level of events that are logged.")
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

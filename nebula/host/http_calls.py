@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, unquote
 import anyio
 from pydantic_core import from_json
 
-from nebula.broker.server.http_posts import JSON_TYPE, Answer, Posted, Streamed, problem, too_large
+from nebula.broker.server.http_posts import JSON_TYPE, Posted, Response, Streamed, problem, too_large
 from nebula.errors import ConnectionLost, NebulaError, NoResponder, Rejected
 from nebula.headers import TIMEOUT
 from nebula.host.http_streams import Form, HttpStream, form_of
@@ -161,7 +161,7 @@ class HttpCalls:
                 for caller in self._callers.values():
                     caller.leave()
 
-    async def answer(self, posted: Posted) -> Answer | Streamed:
+    async def answer(self, posted: Posted) -> Response | Streamed:
         """Answer a request. On the broker's loop; who is cancelled takes its call back."""
         form = form_of(posted.accept)
         try:
@@ -204,13 +204,13 @@ class HttpCalls:
         for caller in [each for each in self._callers.values() if not each.calls]:
             self._part_from(caller)
 
-    async def _answer(self, posted: Posted, reloads: int) -> Answer:
+    async def _answer(self, posted: Posted, reloads: int) -> Response:
         try:
             with self._counted():
                 call = self._read(posted, _DEFAULT_SECONDS)
                 async with self._asking(posted.principal, reloads) as client:
                     value = await client.ask(call)
-                return Answer(HTTPStatus.OK, dump_json(value) + b"\n", JSON_TYPE)
+                return Response(HTTPStatus.OK, dump_json(value) + b"\n", JSON_TYPE)
         except (BadCall, _TooLarge, NebulaError) as error:
             return self._problem_of(error)
 
@@ -229,7 +229,7 @@ class HttpCalls:
             finally:
                 self._streams.discard(reader)
 
-    def _problem_of(self, error: Exception) -> Answer:
+    def _problem_of(self, error: Exception) -> Response:
         match error:
             case BadCall():
                 return problem(HTTPStatus.BAD_REQUEST, "bad-request", str(error))
@@ -435,11 +435,11 @@ def seconds_of(posted: Posted, default: float = _DEFAULT_SECONDS) -> float:
     return int(text) / 1000
 
 
-def answer_to(error: NebulaError) -> Answer:
+def answer_to(error: NebulaError) -> Response:
     """The answer to a call that has failed."""
     told = problem_of(error)
     if isinstance(error, Rejected) and error.near is not None:
         told = replace(told, message=f"{told.message}; did you mean {error.near!r}?")
     # The path names the service, so a missing one is 404.
     status = HTTPStatus.NOT_FOUND if isinstance(error, NoResponder) else told.status
-    return Answer(status, dump_json(told.body) + b"\n", JSON_TYPE)
+    return Response(status, dump_json(told.body) + b"\n", JSON_TYPE)

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote
 
 import anyio.to_thread
 
-from nebula.broker.server.http_posts import Answer, CutOff, Posted, Streamed, preferences, problem
+from nebula.broker.server.http_posts import CutOff, Posted, Response, Streamed, preferences, problem
 from nebula.errors import NebulaError, RemoteError, SettingsError
 from nebula.host.http_calls import (
     MOST_FIELDS,
@@ -88,7 +88,7 @@ class HttpResults:
         # Number of Parquet results in progress, by principal.
         self._parquet = Counter[str]()
 
-    async def answer(self, posted: Posted) -> Answer | Streamed:
+    async def answer(self, posted: Posted) -> Response | Streamed:
         """Answer a request, on the broker's loop; cancellation withdraws it."""
         with ExitStack() as stack:
             try:
@@ -119,7 +119,7 @@ class _Busy(Exception):
     """There is no room for one more."""
 
 
-def _refusal_of(error: Exception) -> Answer:
+def _refusal_of(error: Exception) -> Response:
     match error:
         case BadCall():
             return problem(HTTPStatus.BAD_REQUEST, "bad-request", str(error))
@@ -146,7 +146,7 @@ class _Pieces:
         except (NebulaError, NotRows) as error:
             raise CutOff(str(error)) from error
 
-    def failed(self, error: Answer) -> None:
+    def failed(self, error: Response) -> None:
         pass
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
-from nebula.broker.server.http_posts import JSON_TYPE, Answer, Streamed, preferences
+from nebula.broker.server.http_posts import JSON_TYPE, Response, Streamed, preferences
 from nebula.rpc.errors import NotAStream
 from nebula.rpc.streams.reading import Stream
 from nebula.rpc.wire.envelope import dump_json
@@ -125,28 +125,28 @@ class HttpStream:
         loop: asyncio.AbstractEventLoop,
         form: Form,
         open: Callable[[HttpStream], AbstractAsyncContextManager[Stream[Any]]],  # noqa: A002
-        problem: Callable[[Exception], Answer],
+        problem: Callable[[Exception], Response],
     ) -> None:
         self._loop = loop
         self._form = form
         self._open = open
         self._problem = problem
         # None is the end.
-        self._ready: asyncio.Queue[bytes | Answer | None] = asyncio.Queue()
+        self._ready: asyncio.Queue[bytes | Response | None] = asyncio.Queue()
         self._ahead: bytes | None = None
         self._task: asyncio.Task[None] | None = None
-        self._reason: Answer | None = None
+        self._reason: Response | None = None
         self._is_closed = False
         self._is_over = False
 
-    async def begin(self) -> Answer | Streamed:
+    async def begin(self) -> Response | Streamed:
         """Open the stream; if it fails at once, a complete answer with nothing to close."""
         try:
             first = await self._on_loop(_STATUS_SECONDS)
         except BaseException:
             self.close()
             raise
-        if isinstance(first, Answer):
+        if isinstance(first, Response):
             return first
         self._ahead = self._written(first)
         return Streamed(self._form.content_type, self)
@@ -160,7 +160,7 @@ class HttpStream:
             return b""
         return self._written(await self._on_loop(_BEAT_SECONDS if self._form.beat else None))
 
-    def failed(self, error: Answer) -> bytes:
+    def failed(self, error: Response) -> bytes:
         """The last piece of a stream that this error ends."""
         return self._form.failed(error.body)
 
@@ -170,18 +170,18 @@ class HttpStream:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._close)
 
-    def _written(self, piece: bytes | Answer | None) -> bytes:
-        self._is_over = piece is None or isinstance(piece, Answer)
-        if isinstance(piece, Answer):
+    def _written(self, piece: bytes | Response | None) -> bytes:
+        self._is_over = piece is None or isinstance(piece, Response)
+        if isinstance(piece, Response):
             return self.failed(piece)
         return self._form.end if piece is None else piece
 
-    async def _on_loop(self, seconds: float | None) -> bytes | Answer | None:
+    async def _on_loop(self, seconds: float | None) -> bytes | Response | None:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._take(seconds), self._loop))
 
     # --- on the loop of calls ---
 
-    def end_with(self, reason: Answer) -> None:
+    def end_with(self, reason: Response) -> None:
         """End the stream and report the reason to the reader."""
         self._reason = reason
         if self._task is not None:
@@ -192,7 +192,7 @@ class HttpStream:
         if self._task is not None:
             self._task.cancel()
 
-    async def _take(self, seconds: float | None) -> bytes | Answer | None:
+    async def _take(self, seconds: float | None) -> bytes | Response | None:
         """The next piece; after so many seconds a sign of life."""
         if self._task is None and not self._is_closed:
             self._task = self._loop.create_task(self._read())
@@ -229,7 +229,7 @@ class HttpStream:
             await self._put(self._form.items([error.value]))
         await self._put(None)
 
-    async def _put(self, piece: bytes | Answer | None) -> None:
+    async def _put(self, piece: bytes | Response | None) -> None:
         """Wait until the reader has taken the piece."""
         self._ready.put_nowait(piece)
         await self._ready.join()

@@ -11,7 +11,7 @@ from typing import Final
 from nebula.broker.operations.metrics import CONTENT_TYPE
 from nebula.broker.server.http import HttpListener
 from nebula.broker.server.http_connection import HttpConnection
-from nebula.broker.server.http_posts import Answer, Asked, Page
+from nebula.broker.server.http_posts import Asked, Page, Response
 from nebula.broker.server.listener import is_loopback
 from nebula.errors import SettingsError
 from nebula.host.service_metrics import service_metrics
@@ -55,12 +55,12 @@ def _pages_of(app: Responder, *, is_local: bool) -> Mapping[str, Page]:
     async def ready() -> list[str]:
         return await app.not_ready() if app.is_serving else [_NOT_SERVING]
 
-    async def metrics(asked: Asked) -> Answer:
+    async def metrics(asked: Asked) -> Response:
         # Otherwise a web page could read them in a browser on this machine, through a name that points here
         # (DNS rebinding). On other addresses a scraper may use any name.
         if is_local and not asked.is_ours:
-            return Answer(HTTPStatus.MISDIRECTED_REQUEST, b"this host is not served here\n")
-        return Answer(HTTPStatus.OK, service_metrics(app), CONTENT_TYPE)
+            return Response(HTTPStatus.MISDIRECTED_REQUEST, b"this host is not served here\n")
+        return Response(HTTPStatus.OK, service_metrics(app), CONTENT_TYPE)
 
     return {
         "/healthz": _probe(app.not_live, "ok"),
@@ -70,10 +70,10 @@ def _pages_of(app: Responder, *, is_local: bool) -> Mapping[str, Page]:
 
 
 def _probe(failing: Callable[[], Awaitable[list[str]]], well: str) -> Page:
-    async def page(_asked: Asked) -> Answer:
+    async def page(_asked: Asked) -> Response:
         reasons = await failing()
         if not reasons:
-            return Answer(HTTPStatus.OK, f"{well}\n".encode())
-        return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{', '.join(reasons)}\n".encode())
+            return Response(HTTPStatus.OK, f"{well}\n".encode())
+        return Response(HTTPStatus.SERVICE_UNAVAILABLE, f"{', '.join(reasons)}\n".encode())
 
     return page

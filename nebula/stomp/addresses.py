@@ -1,7 +1,7 @@
 """Broker addresses: `stomp[s]://[LOGIN[:PASSCODE]@]HOST[:PORT][/VIRTUAL-HOST]`, or `ws[s]://…[/PATH]`.
 
-`memory://[LOGIN@]NAME` is a broker in this process. Which broker is meant where no address is given, the
-client decides: see `nebula.stomp.client.ambient`.
+`memory://[LOGIN@]NAME` is a broker in this process. The default broker is chosen in
+`nebula.stomp.client.ambient`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from nebula.errors import SettingsError
 BROKER_VARIABLE: Final = "NEBULA_BROKER"
 DEFAULT_URL: Final = "stomp://127.0.0.1:61613"
 
-# Customary, as STOMP itself names no port (PROTOCOL B.3); those of WebSocket are its own (RFC 6455, 3).
+# Customary, because STOMP itself names no port (B.3); the ports of WebSockets are those of RFC 6455, 3.
 _PORTS: Final = {"stomp": 61613, "stomps": 61614, "ws": 80, "wss": 443, "memory": 0}
 _ENCRYPTED = frozenset({"stomps", "wss"})
 _WEBSOCKETS = frozenset({"ws", "wss"})
 _MEMORY: Final = "memory"
 
-# Where our broker speaks it.
+# The path of WebSockets at Nebula's broker.
 _WEBSOCKET_PATH = "/stomp"
 
 _FORM = (
@@ -32,7 +32,7 @@ _FORM = (
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One broker, and who we are there.
+    """The address of one broker, with login and passcode.
 
     Attributes:
         host: a name or an IP address, IPv6 without brackets; in memory the broker's name.
@@ -41,9 +41,9 @@ class Address:
         passcode: never shown by `repr`.
         virtual_host: what CONNECT sends as `host`. RabbitMQ's default is "/" and it refuses
             unknown ones; our broker takes anything (D.17).
-        is_tls: the octets are encrypted, and the broker has to show who it is.
-        path: of the WebSocket that STOMP is spoken over; None: there is none, STOMP is spoken over TCP.
-        is_memory: the broker is in this process, and no network is between us.
+        is_tls: the connection is encrypted, and the broker's certificate is verified.
+        path: of the WebSocket; None: STOMP over TCP.
+        is_memory: the broker is in this process, and no network is used.
     """
 
     host: str
@@ -57,7 +57,7 @@ class Address:
 
     @property
     def place(self) -> str:
-        """Where it is, for people: without login and passcode."""
+        """Host and port, for messages: without login and passcode."""
         return f"{_MEMORY}://{self.host}" if self.is_memory else f"{self.host}:{self.port}"
 
 
@@ -112,11 +112,11 @@ def _check_scheme(scheme: str, url: str) -> None:
 
 
 def _path(path: str) -> str:
-    # To HTTP no path and "/" are the same. What is escaped already stays so.
+    # In HTTP no path and "/" are the same. Escapes stay as they are.
     return _WEBSOCKET_PATH if path in ("", "/") else quote(path, safe="/%:@!$&'()*+,;=")
 
 
 def _unusable(url: str, reason: str) -> SettingsError:
-    # Whatever stands before the last @ may be a passcode, also in what is no address at all.
+    # Everything before the last @ may be a passcode, even if the text is not an address.
     shown = url.rpartition("@")[2]
     return SettingsError(f"broker address {shown!r}: {reason}; {_FORM}")

@@ -1,7 +1,7 @@
 """The client's side of one STOMP connection: frames that may go out now, frames that may come in.
 
 Sans-I/O: bytes and the time go in, frames and bytes come out. Ids of receipts, subscriptions and transactions
-are the caller's. What is legal in which state, and which state is next, is read from
+are chosen by the caller. What is legal in which state, and which state is next, is read from
 `nebula.stomp.client_states`.
 """
 
@@ -21,29 +21,28 @@ from nebula.stomp.heartbeat import Heartbeat, negotiate_intervals, parse_heart_b
 VERSIONS: Final = tuple(DIALECTS)
 """Every version that we speak, lowest first."""
 
-# More than a broker takes from a sender: it adds headers of its own, and escapes what a 1.0 sender need
-# not. With the same limits on both sides any sender could end any consumer's connection.
+# More than a broker takes from a sender, because the broker adds headers of its own, and escapes what a 1.0
+# sender does not. With the same limits on both sides any sender could end any consumer's connection.
 _LIMITS: Final = FrameLimits(max_headers=256, max_header_line_bytes=64 * 1024, max_head_bytes=256 * 1024)
 
 
 class ClientProtocol:
     """The state machine of the client's side.
 
-    Each method that names a frame returns the bytes to write, or raises `LocalProtocolError`
-    where the frame is not legal now; nothing has changed then. `receive` never raises: it
-    returns the frames of the server that were legal, and `failure` tells of the first that was
-    not.
+    Each method that is named like a frame returns the bytes to write, or raises `LocalProtocolError` if the
+    frame is not legal now; nothing has changed then. `receive` never raises: it returns the frames of the
+    server that were legal, and the first fault is in `failure`.
 
     Args:
-        versions: what to offer; the highest that the server speaks too is taken.
-        heart_beat: what we guarantee and what we desire, in milliseconds.
-        limits: what a frame of the server may be at most.
+        versions: what to offer; the highest that the server speaks too is used.
+        heart_beat: what we guarantee and what we want, in milliseconds.
+        limits: maximum sizes of a frame of the server.
 
     Attributes:
         state: where the connection is, see `nebula.stomp.client_states`.
-        dialect: the negotiated version's rules; 1.0's until CONNECTED came.
+        dialect: the rules of the negotiated version; those of 1.0 until CONNECTED arrives.
         heartbeat: timers, running from CONNECTED on. Set `last_sent` on every write.
-        session: CONNECTED's `session`, as it came.
+        session: CONNECTED's `session`, as the server wrote it.
         server: CONNECTED's `server`.
         failure: the server's fault that ended the connection, or None.
     """
@@ -70,13 +69,13 @@ class ClientProtocol:
 
     @property
     def is_connected(self) -> bool:
-        """The session has begun, and we have not left it."""
+        """Whether the session has begun, and DISCONNECT was not sent."""
         return is_connected(self.state)
 
     # --- what we receive ---
 
     def receive(self, data: bytes, now: float) -> list[Frame]:
-        """Take bytes as they come; return the frames that they complete, in order.
+        """Take bytes in any split; return the frames that they complete, in order.
 
         A MESSAGE has its `destination`, `message-id` and (1.1, 1.2) `subscription`, a RECEIPT
         its `receipt-id`. After an ERROR or a fault nothing more is read.
@@ -89,7 +88,7 @@ class ClientProtocol:
                 for frame in frames:
                     self._take(frame, now)
                     legal.append(frame)
-                # The parser waits behind CONNECTED for the version; there may be more.
+                # The parser stops after CONNECTED until it knows the version; more frames may follow.
                 frames = self._parser.feed(b"") if frames[-1].command == "CONNECTED" else []
             if self._parser.failure is not None and self._may_come:
                 raise self._parser.failure
@@ -104,7 +103,7 @@ class ClientProtocol:
             raise RemoteProtocolError(TABLE.refusal(self.state, frame.command))
         fields = frame.headers
         for name in rule.required:
-            if name not in fields:  # an empty one is the server's business
+            if name not in fields:  # an empty value is the server's choice
                 rule.check(frame)
         if rule.handler:
             self.begin_session(fields, now)
@@ -112,7 +111,7 @@ class ClientProtocol:
             self._change_state(rule.next_state)
 
     def begin_session(self, headers: Mapping[str, str], now: float) -> None:
-        """CONNECTED came."""
+        """CONNECTED has arrived (A.9): take over its version, session and heart-beats."""
         # STOMP 1.1, "Protocol Negotiation": a server that names no version speaks 1.0.
         version = headers.get("version", V1_0.version)
         if version not in self._versions:
@@ -138,8 +137,8 @@ class ClientProtocol:
         """CONNECT, the first frame.
 
         Raises:
-            LocalProtocolError: not the first frame, or a value holds a line's end: CONNECT has
-                no escapes, so the rest of it would be read as headers.
+            LocalProtocolError: not the first frame, or a value contains a line end: CONNECT has no escapes,
+            so the rest of the value would be read as headers.
         """
         self._check("CONNECT")
         headers = {"host": host}
@@ -165,7 +164,7 @@ class ClientProtocol:
         receipt: str | None = None,
         transaction: str | None = None,
     ) -> bytes:
-        """SEND. Ours stand before `headers`, and the first of repeated headers counts."""
+        """SEND. Our headers come before `headers`, and the first of repeated headers counts (A.3)."""
         self._check("SEND")
         if "receipt" in headers:
             raise LocalProtocolError("a receipt is asked for by an argument, not by a header")
@@ -190,15 +189,16 @@ class ClientProtocol:
         return self._frame("SUBSCRIBE", {**headers, **own}, receipt)
 
     def unsubscribe(self, subscription: str, *, removes: bool = False, receipt: str | None = None) -> bytes:
-        """UNSUBSCRIBE. What was delivered and not acked goes back to the server.
+        """UNSUBSCRIBE. Messages that were delivered and not acked go back to the server.
 
-        A durable one is paused, or `removes` it for good (D.3).
+        A durable subscription is paused, or removed for good with `removes` (D.3).
         """
         headers = {"id": subscription} | ({DURABLE: "true"} if removes else {})
         return self._frame("UNSUBSCRIBE", headers, receipt)
 
     def drain(self, subscription: str) -> bytes:
-        """UNSUBSCRIBE that leaves what was delivered and not acked with us; our server knows it alone."""
+        """UNSUBSCRIBE that leaves messages that were delivered and not acked with us (G.drain). Only Nebula's
+        broker knows it."""
         return self._frame("UNSUBSCRIBE", {"id": subscription, KEEP_UNACKED: "true"})
 
     def ack(
@@ -207,7 +207,7 @@ class ClientProtocol:
         """ACK the message with these headers, in the version's form."""
         self._check("ACK")
         if transaction is None and receipt is None and self.dialect.ack_by_id and "ack" in message:
-            # One for each message that is consumed, so it does not take the general way.
+            # The common case, once for each message that is consumed, is written out.
             return f"ACK\nid:{self.dialect.escape(message['ack'])}\n\n\0".encode()
         return self._frame("ACK", self._names_of(message, transaction), receipt)
 
@@ -220,18 +220,18 @@ class ClientProtocol:
     ) -> bytes:
         """NACK the message with these headers; `headers` are the server's extensions."""
         self._check("NACK")
-        if self.dialect is V1_0:
-            raise LocalProtocolError("STOMP 1.0 has no NACK")
+        if not self.dialect.has_nack:
+            raise LocalProtocolError(f"STOMP {self.dialect.version} has no NACK")
         return self._frame("NACK", {**headers, **self._names_of(message, transaction)})
 
     def _names_of(self, message: Mapping[str, str], transaction: str | None) -> dict[str, str]:
-        """How ACK and NACK name a message: the three versions differ (1.2, "ACK")."""
+        """The headers by which ACK and NACK name a message; the versions differ (A.6)."""
         if self.dialect.ack_by_id:
             if "ack" not in message:
                 raise LocalProtocolError("the server wants no acknowledgement of this message")
             names = {"id": message["ack"]}
         else:
-            names = {"message-id": message["message-id"]}
+            names = {"message-id": message["message-id"]}  # D.42
             if self.dialect.needs_subscription_id:
                 names["subscription"] = message["subscription"]
         return names if transaction is None else {**names, "transaction": transaction}
@@ -241,21 +241,21 @@ class ClientProtocol:
         return self._frame("BEGIN", {"transaction": transaction})
 
     def commit(self, transaction: str, *, receipt: str | None = None) -> bytes:
-        """COMMIT: all or nothing of what was sent, acked and nacked under this id."""
+        """COMMIT: everything that was sent, acked and nacked under this id, or nothing."""
         return self._frame("COMMIT", {"transaction": transaction}, receipt)
 
     def abort(self, transaction: str) -> bytes:
-        """ABORT: nothing of it happened."""
+        """ABORT: nothing of the transaction takes effect."""
         return self._frame("ABORT", {"transaction": transaction})
 
     def disconnect(self, receipt: str) -> bytes:
-        """DISCONNECT, the last frame; its RECEIPT tells that everything before it was read."""
+        """DISCONNECT, the last frame; its RECEIPT says that everything before it was processed."""
         frame = self._frame("DISCONNECT", {}, receipt)
         self._sent("DISCONNECT")
         return frame
 
     def end(self) -> None:
-        """The bytes stopped: nothing is legal any more."""
+        """The connection has ended: nothing is legal any more."""
         self._change_state(TABLE.after(self.state, CLOSED))
 
     def _change_state(self, state: State) -> None:
@@ -278,8 +278,8 @@ class ClientProtocol:
         lines = [f"{name}:{value}\n" for name, value in own.items()]
         lines += [f"{name}:{value}\n" for name, value in headers.items()]
         block = "".join(lines)
-        # If it has the colons and line feeds that belong there and no others, no value needs an
-        # escape. Counting them all at once takes a third of the time of asking each value.
+        # If the block has exactly the expected colons and line feeds, no value needs an escape. Counting them
+        # in the whole block takes a third of the time of checking each value.
         size = len(lines)
         if (
             block.count(":") != size

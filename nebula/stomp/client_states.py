@@ -1,10 +1,10 @@
 """The client's states: which frame may be sent, and which may come, in each of them.
 
-How to think about it. A connection is on one path: NEW until CONNECT is sent, CONNECTING until CONNECTED
-comes, CONNECTED while the session lasts, DISCONNECTING once DISCONNECT is sent, ENDED for good. `TABLE` has a
-row for each frame that is legal on that path, in either direction. One that is sent without a row is a bug of
-ours (`LocalProtocolError`, and nothing was written); one that comes without a row is a fault of the server's
-and ends the connection.
+A connection takes one path: NEW until CONNECT is sent, CONNECTING until CONNECTED arrives, CONNECTED while
+the session lasts, DISCONNECTING once DISCONNECT is sent, ENDED for good. `TABLE` has a row for each frame
+that is legal on that path, in either direction. Sending a frame without a row is a bug on our side
+(`LocalProtocolError`, and nothing is written); receiving one is a fault of the server and ends the
+connection.
 
 The rules are those of the server's side, `nebula.broker.protocol.states`: everything about states lives here,
 no other module compares them, and this one knows frames by their commands and headers' names alone.
@@ -22,7 +22,7 @@ from nebula.stomp.state_table import Need, Row, Rule, StateTable, every
 
 
 class State(Enum):
-    """Where a connection is. The value says what is wrong with a frame that has no row there."""
+    """The state of a connection. The value says what is wrong with a frame that has no row there."""
 
     NEW = "is not legal while new"
     CONNECTING = "is not legal while connecting"
@@ -52,7 +52,7 @@ TABLE: Final = StateTable(
     [
         # state, command or event, handler, next state, needs, clause
         Row(State.NEW, "CONNECT", "connect", State.CONNECTING, (), 'STOMP 1.2, "Connecting"'),
-        # A server that has no place for us says so before we have said anything.
+        # A server that refuses the connection sends ERROR before our CONNECT.
         Row(State.NEW, "ERROR", "", State.ENDED, (), 'STOMP 1.2, "ERROR"'),
         Row(State.CONNECTING, "CONNECTED", "begin_session", State.CONNECTED, (), 'STOMP 1.2, "Connecting"'),
         Row(State.CONNECTING, "ERROR", "", State.ENDED, (), 'STOMP 1.2, "ERROR"'),
@@ -67,7 +67,7 @@ TABLE: Final = StateTable(
         Row(State.CONNECTED, "MESSAGE", "", State.CONNECTED, OF_MESSAGE, 'STOMP 1.2, "MESSAGE"'),
         Row(State.CONNECTED, "RECEIPT", "", State.CONNECTED, OF_RECEIPT, 'STOMP 1.2, "RECEIPT"'),
         Row(State.CONNECTED, "ERROR", "", State.ENDED, (), 'STOMP 1.2, "ERROR"'),
-        # Nothing may follow it; what the server sent before still comes.
+        # Nothing may follow it (A.11.6); frames that the server sent before still arrive.
         Row(State.CONNECTED, "DISCONNECT", "disconnect", State.DISCONNECTING, (), 'STOMP 1.2, "DISCONNECT"'),
         Row(State.DISCONNECTING, "MESSAGE", "", State.DISCONNECTING, OF_MESSAGE, 'STOMP 1.2, "MESSAGE"'),
         Row(State.DISCONNECTING, "RECEIPT", "", State.DISCONNECTING, OF_RECEIPT, 'STOMP 1.2, "RECEIPT"'),
@@ -93,5 +93,5 @@ def rules_to_receive(state: State, dialect: Dialect) -> Mapping[str, Rule[State]
 
 
 def is_connected(state: State) -> bool:
-    """The session has begun, and we have not left it."""
+    """Whether the session has begun, and DISCONNECT was not sent."""
     return state is State.CONNECTED

@@ -1,13 +1,13 @@
-"""The codec: bytes to frames and back. The only place that knows how STOMP is written.
+"""The codec: bytes to frames and back (A.1). The only place that knows how STOMP is written.
 
-How to think about the parser. A frame is a *head* (command and header lines, up to an empty line), a body,
-and a NUL; line feeds may stand between frames. The parser is fed any split of the bytes, and three things
-hold whatever the split:
+Theory of the parser. A frame is a *head* (command and header lines, up to an empty line), a body, and a NUL
+(A.1.3); line ends may stand between frames (A.1.1). The parser is fed any split of the bytes, and three
+things hold for every split:
 
-- The frames are the same, and so is the fault, if there is one. Frames before a fault are returned first.
-- No byte is searched twice: a frame that comes byte by byte costs time in proportion to its length, not to
+- The frames are the same, and so is the fault, if any. Frames before a fault are returned first.
+- No byte is searched twice: a frame that arrives byte by byte costs time in proportion to its length, not to
   its square.
-- What is held is bounded. What can no longer become a legal frame is refused before more of it is held.
+- What is held is bounded. Input that can no longer become a legal frame is refused before more is held.
 
 `_parse` works on one chunk with a cursor. It cuts out a head by one search for the empty line, gets the
 head's meaning from the table of known heads (below) or from `_read_head`, and knows then where the body ends:
@@ -23,8 +23,8 @@ rest is held, with a note of what it waits for, which `_may_go_on` keeps up to d
 Until the note says that the frame is whole, new bytes are added and nothing is parsed. Then the rest is
 parsed as if it had come in one chunk.
 
-The first frame of a connection is read by rules that fit every version (`OPENING`), and the parser halts
-behind it: how the next byte is read depends on the version, which only the reply to that frame settles.
+The first frame of a connection is read by rules that fit every version (`OPENING`, A.1.5), and the parser
+halts after it: how the next byte is read depends on the version, which only the reply to that frame settles.
 `begin` goes on.
 
 Traps. A line may end with CR LF in some versions, so the empty line has two forms, and the nearer one counts;
@@ -56,8 +56,8 @@ __all__ = ["FrameLimits", "FrameParser", "serialize"]
 # The table of known heads (decision 0008). A sender repeats itself: the same command, destination and
 # options, over and over. So a head that was read before is looked up by its bytes, which costs one hash
 # instead of a split, a decode and a dict. Frames with one head share one `Headers` object, and `Headers.memo`
-# lets the layer above keep what it made of them: rights, verdicts and the encoded block for receivers are
-# worked out once for each head.
+# lets the layer above keep what it derives from them: rights, verdicts and the encoded block for receivers
+# are computed once for each head.
 #
 # What differs in each frame would defeat the table, and is cut out before the look-up: the `receipt` line,
 # wherever it stands; and in a SEND the last line, if it names an exchange (`neb-reply-id`,
@@ -65,24 +65,24 @@ __all__ = ["FrameLimits", "FrameParser", "serialize"]
 # head is read as a whole once before its rest is trusted, so that limits and faults are those of the whole
 # head, whether it is known or not.
 #
-# The table is small and is not evicted piece by piece: when it is full it is cleared, as a sender with so
-# many heads gains nothing from it. It holds SENDs alone (an ACK names a message of its own) and short heads
-# alone; these numbers bound what a connection can make us keep. A sender uses few destinations. Long heads
-# are rare, and holding 32 of them would cost memory per connection; so would heads of very many short lines,
-# each of which takes some 170 bytes.
+# The table is small and is not evicted piece by piece: when it is full it is cleared, because a sender with
+# that many heads gains nothing from it. It holds only SENDs (an ACK names a message of its own) and only
+# short heads; these numbers bound what a connection can make the broker keep. A sender uses few destinations.
+# Long heads are rare, and holding 32 of them would cost memory per connection; so would heads of very many
+# short lines, each of which takes some 170 bytes.
 _MAX_KNOWN_HEADS: Final = 32
 _MAX_KNOWN_HEAD_BYTES: Final = 512
 # Of all of them together: each takes some 230 bytes, and tiny ones fit in by the dozen.
 _MAX_KNOWN_HEADERS: Final = 256
 _LONGEST_COMMAND: Final = max(map(len, CLIENT_COMMANDS | SERVER_COMMANDS))
 _RECEIPT: Final = b"\nreceipt:"
-_NUL_IN_HEAD: Final = "a NUL octet before the end of the headers"
+_NUL_IN_HEAD: Final = "a NUL before the end of the headers"
 _MOST_DIGITS: Final = 19
 
 # Length of a body that ends at the first NUL.
 _UNTIL_NUL: Final = -1
 
-# Requests and replies differ in these. Our own client writes them last.
+# Each request and reply has its own value of these. Nebula's client writes them last.
 _EXCHANGE: Final = (f"{names.REPLY_ID}:".encode(), f"{names.IN_REPLY_TO}:".encode())
 
 _LENGTH: Final = b"\ncontent-length:"
@@ -93,8 +93,8 @@ _Head = tuple[str, Headers, int]
 class FrameParser:
     """Reads one side of a connection.
 
-    It begins with the opening frame (CONNECT, STOMP, CONNECTED or ERROR), stops after it, and
-    goes on when `begin` has told the negotiated dialect.
+    It begins with the opening frame (CONNECT, STOMP, CONNECTED or ERROR), stops after it, and goes on when
+    `begin` is called with the negotiated dialect.
 
     Args:
         commands: what the peer may send, CLIENT_COMMANDS or SERVER_COMMANDS.
@@ -102,7 +102,7 @@ class FrameParser:
 
     Attributes:
         failure: the fault that ended the parsing, or None. After it nothing more is read.
-        held: what has come of a frame that is not whole yet. Read-only.
+        held: the bytes of a frame that is not complete yet. Read-only.
     """
 
     def __init__(self, commands: frozenset[str], limits: FrameLimits | None = None) -> None:
@@ -129,14 +129,14 @@ class FrameParser:
         self._known_headers = 0
 
     def forget_heads(self) -> None:
-        """Let go of what was remembered of frames: none will come any more."""
+        """Free the table of known heads, when no more frames will come."""
         self._heads.clear()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take octets as they come and return the frames that they complete, in order.
+        """Take bytes in any split, and return the frames that they complete, in order.
 
-        Frames that precede a fault are returned; `failure` then tells of the fault, so look at
-        it after each call. Never raises.
+        Frames that precede a fault are returned; the fault is in `failure`, so look at it after each call.
+        Never raises.
         """
         if self.failure is not None:
             return []
@@ -157,8 +157,8 @@ class FrameParser:
             self.held.clear()
         return frames
 
-    # The loop is longer than our other functions: a call per step would cost a third of the
-    # rate of small frames.
+    # The loop is longer than other functions: a call for each step would cost a third of the rate of small
+    # frames.
     def _parse(self, data: bytes, frames: list[Frame]) -> int:  # noqa: C901
         """Append the frames in `data`; return where the first unfinished one begins."""
         size = len(data)
@@ -171,7 +171,7 @@ class FrameParser:
         receipt: str | None = None
         try:
             while position < size:
-                if data[position] <= 13:  # LF or CR, or the beginning of a fault
+                if data[position] <= 13:  # A.1.1: LF or CR; anything else begins a fault
                     if data[position] == 10:
                         position += 1
                         continue
@@ -221,7 +221,7 @@ class FrameParser:
                         self._missing_bytes = stop + 1 - size
                         break
                     if data[stop]:
-                        raise RemoteProtocolError("the octet after the body is not NUL")
+                        raise RemoteProtocolError("the byte after the body is not NUL")
                 body = data[start:stop]
                 if body and command not in COMMANDS_WITH_BODY:
                     body = self._stray_body(command)
@@ -236,14 +236,14 @@ class FrameParser:
         return position
 
     def _may_go_on(self, data: bytes) -> bool:
-        """Add `data` to what is held; tell whether parsing it again can get any further.
+        """Add `data` to what is held. True: parsing it again can get further.
 
-        Looks at each octet once, however small the pieces are.
+        Looks at each byte once, no matter how small the pieces are.
         """
         if self._is_halted and data and len(self.held) > self._limits.max_opening_frame_bytes:
-            # The chunk with the opening frame may bring any number of octets behind it: whoever
-            # reads chose its size. After that a peer has to wait for its answer.
-            raise RemoteProtocolError("too much was sent before the opening frame was answered")
+            # The chunk with the opening frame may have any number of bytes after it: the reading side chose
+            # its size. After that a peer has to wait for the reply.
+            raise RemoteProtocolError("too much was sent before the reply to the opening frame")
         self.held += data
         if self._is_halted:
             return False
@@ -256,10 +256,10 @@ class FrameParser:
         return self._scan_head(self.held)
 
     def _scan_head(self, held: bytes | bytearray) -> bool:
-        """Go over the new octets of an unfinished head; tell whether its empty line came.
+        """Go over the new bytes of an unfinished head. True: its empty line has arrived.
 
-        Refuses early what can never become a legal head, before more of it is held. It may be
-        laxer than `_read_head` and never stricter, so that no verdict hangs on how octets come.
+        Refuses early what can never become a legal head, before more of it is held. It may be laxer than
+        `_read_head` and never stricter, so that the verdict does not depend on the split.
         """
         while (end := held.find(b"\n", self._searched_bytes)) >= 0:
             line = held[self._line_begin : end]
@@ -309,7 +309,7 @@ class FrameParser:
         return head[:begin] + head[end:], self._unescaped(_decoded(head[begin + len(_RECEIPT) : end]))
 
     def _read_new_head(self, head: bytes, receipt: str | None) -> tuple[_Head, tuple[str, str] | None]:
-        """Read a head that is not known as a whole: without what differs on every request it may be."""
+        """Read a head that is not in the table. It may be there without the lines of its exchange."""
         if len(head) > self._limits.max_head_bytes:
             raise self._too_large_head()
         rest, _, last = head.rpartition(b"\n")
@@ -324,7 +324,7 @@ class FrameParser:
             return self._read_head(head, receipt), None  # repeated: the first one counts
         known = self._heads.get(rest)
         if known is None:
-            # The whole of it once: limits and faults are those of the whole head.
+            # Read the whole head once: limits and faults are those of the whole head.
             self._read_head(head, receipt)
             known = self._read_head(rest, receipt)
         name, _, value = _decoded(last).partition(":")
@@ -351,9 +351,8 @@ class FrameParser:
             headers.pop("receipt", None)  # a repeated one
         length = self._body_length(headers["content-length"]) if "content-length" in headers else _UNTIL_NUL
         read = command, headers, length
-        # ACKs and MESSAGEs each name a message of their own: they would only push SENDs out.
-        # With three headers to spare: those that are cut out must not be too many because of what
-        # came before.
+        # Each ACK and MESSAGE names a message of its own, and would only push SENDs out. Three headers are
+        # spared for the lines that are cut out: with them the head must still be within the limit.
         if command == "SEND" and len(head) <= _MAX_KNOWN_HEAD_BYTES and len(lines) < limits.max_headers - 2:
             self._known_headers += len(headers)
             if len(self._heads) == _MAX_KNOWN_HEADS or self._known_headers > _MAX_KNOWN_HEADERS:
@@ -364,9 +363,11 @@ class FrameParser:
 
     def _read_headers(self, lines: list[str], *, needs_care: bool) -> Headers:
         headers = Headers()
-        # STOMP 1.2, "Repeated Header Entries": the first one counts.
+        # A.3; STOMP 1.2, "Repeated Header Entries": the first one counts.
         add = headers.setdefault
         for line in lines:
+            # A.1.2 and A.1.6: split at the first colon; others belong to the value. A.1.4: both parts are
+            # needed.
             name, colon, value = line.partition(":")
             if not name or not colon:
                 what = "without a name" if colon else "without a colon"
@@ -398,16 +399,16 @@ class FrameParser:
 
     def _too_large(self) -> RemoteProtocolError:
         what = "the opening frame" if self._dialect is OPENING else "a body"
-        return RemoteProtocolError(f"{what} exceeds {self._max_body_bytes} octets")
+        return RemoteProtocolError(f"{what} exceeds {self._max_body_bytes} bytes")
 
     def _too_many_headers(self) -> RemoteProtocolError:
         return RemoteProtocolError(f"more than {self._limits.max_headers} headers")
 
     def _too_large_head(self) -> RemoteProtocolError:
-        return RemoteProtocolError(f"the headers of a frame exceed {self._limits.max_head_bytes} octets")
+        return RemoteProtocolError(f"the headers of a frame exceed {self._limits.max_head_bytes} bytes")
 
     def _too_long_line(self) -> RemoteProtocolError:
-        return RemoteProtocolError(f"a header line exceeds {self._limits.max_header_line_bytes} octets")
+        return RemoteProtocolError(f"a header line exceeds {self._limits.max_header_line_bytes} bytes")
 
     def _stray_body(self, command: str) -> bytes:
         if not self._dialect.ignores_stray_bodies:
@@ -416,7 +417,7 @@ class FrameParser:
 
 
 def _cut_line(head: bytes, begins_with: bytes) -> tuple[bytes, bytes | None]:
-    """Take the first line that begins so out of a head; returns what is left, and what followed."""
+    """Take the first line with this beginning out of a head; returns the rest of both."""
     begin = head.find(begins_with)
     if begin < 0:
         return head, None
@@ -426,11 +427,11 @@ def _cut_line(head: bytes, begins_with: bytes) -> tuple[bytes, bytes | None]:
     return head[:begin] + head[end:], head[begin + len(begins_with) : end]
 
 
-def _decoded(octets: bytes) -> str:
-    if 0 in octets:
+def _decoded(data: bytes) -> str:
+    if 0 in data:
         raise RemoteProtocolError(_NUL_IN_HEAD)
     try:
-        return octets.decode()
+        return data.decode()
     except UnicodeDecodeError:
         raise RemoteProtocolError("a header is not UTF-8") from None
 
@@ -440,10 +441,10 @@ def _unknown(command: str) -> RemoteProtocolError:
 
 
 def serialize(frame: Frame, dialect: Dialect) -> bytes:
-    """The octets of `frame` in `dialect`.
+    """Write `frame` in `dialect`.
 
-    `content-length` is written by us, on frames that may have a body. A line feed or carriage
-    return that the version cannot express becomes a space.
+    `content-length` is added on frames that may have a body (A.4). A line feed or carriage return that the
+    version cannot express becomes a space (A.2).
     """
     writer = OPENING if frame.command in UNESCAPED_COMMANDS else dialect
     headers = [item for item in frame.all_headers().items() if item[0] != "content-length"]

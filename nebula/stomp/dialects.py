@@ -1,7 +1,7 @@
-"""The versions of STOMP: one frozen row each. No other module knows how they differ.
+"""Dialects: the versions of STOMP, one frozen row of properties each.
 
-Versions are compared where they are negotiated and nowhere else; all other code asks its
-dialect.
+No other module knows how the versions differ. They are compared where they are negotiated (`negotiate`) and
+nowhere else: all other code asks a field of its dialect, so another version would be another row.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ class Dialect:
 
     Attributes:
         version: as negotiated, "1.2".
-        escapes: octet after a backslash → what it stands for; empty: headers are not escaped
-            ("Value Encoding"; in 1.0 a backslash is itself).
+        escapes: the character after a backslash → what it stands for; empty: headers are not escaped, and a
+            backslash is itself (A.2).
         allows_crlf: a line may end with CR LF (1.2, "Augmented BNF").
-        trims_values: spaces around values, not names, are dropped (1.0's examples pad them;
-            1.1 and 1.2 forbid it, "Repeated Header Entries" and below).
+        trims_values: spaces around values, not names, are dropped (A.3: 1.0's examples pad them; 1.1 and 1.2
+            forbid it).
         ignores_stray_bodies: a body on a frame that may have none is ignored (1.0,
             "SUBSCRIBE"), not a fault (1.1, "Body").
-        announces_version: CONNECTED carries `version` and `heart-beat` (1.1, "Protocol
-            Negotiation").
-        needs_subscription_id: SUBSCRIBE and UNSUBSCRIBE name an `id` (1.1, "SUBSCRIBE").
-        ack_by_id: ACK and NACK name the `id` that MESSAGE gave in `ack` (1.2, "ACK").
-        ack_on_message: MESSAGE carries `ack` in the client modes (1.2, "MESSAGE"; harmless in
+        announces_version: CONNECTED has `version` and `heart-beat` (A.7).
+        needs_subscription_id: SUBSCRIBE and UNSUBSCRIBE name an `id` (A.6).
+        has_nack: a client may send NACK (A.6: from 1.1 on).
+        ack_by_id: ACK and NACK name the `id` that MESSAGE gave in `ack` (A.6).
+        ack_on_message: MESSAGE has `ack` in the client modes (1.2, "MESSAGE"; harmless in
             1.1, D.21).
     """
 
@@ -45,6 +45,7 @@ class Dialect:
     ignores_stray_bodies: bool
     announces_version: bool
     needs_subscription_id: bool
+    has_nack: bool
     ack_by_id: bool
     ack_on_message: bool
     # Characters that a version cannot express become spaces: refusing the frame would let a sender harm
@@ -79,8 +80,8 @@ class Dialect:
         """Read a header name or value; one pass from left to right.
 
         Raises:
-            RemoteProtocolError: an escape that this version does not know (1.2, "Value
-                Encoding": a fatal protocol error).
+            RemoteProtocolError: an escape that this version does not know (A.2; 1.2, "Value Encoding": a
+            fatal protocol error).
         """
         if not self.escapes or "\\" not in text:
             return text
@@ -98,7 +99,7 @@ class Dialect:
         """Like `unescape`, but escape by escape, to find the unknown one."""
         first, *rest = text.split("\\")
         parts = [first]
-        # Split at backslashes: an empty piece means that the escaped octet is one itself.
+        # Split at backslashes: an empty piece means that the escaped character is a backslash itself.
         pieces = iter(rest)
         for piece in pieces:
             if piece:
@@ -134,6 +135,7 @@ V1_0 = Dialect(
     ignores_stray_bodies=True,
     announces_version=False,
     needs_subscription_id=False,
+    has_nack=False,
     ack_by_id=False,
     ack_on_message=False,
 )
@@ -145,6 +147,7 @@ V1_1 = Dialect(
     ignores_stray_bodies=False,
     announces_version=True,
     needs_subscription_id=True,
+    has_nack=True,
     ack_by_id=False,
     ack_on_message=True,
 )
@@ -156,12 +159,13 @@ V1_2 = Dialect(
     ignores_stray_bodies=False,
     announces_version=True,
     needs_subscription_id=True,
+    has_nack=True,
     ack_by_id=True,
     ack_on_message=True,
 )
 
 # CONNECT, STOMP and CONNECTED come before the version is known: either line end, no escapes
-# (A.1 rule 5). A client that names no version is a 1.0 one and its values are trimmed (D.45).
+# (A.1.5). A client that names no version is a 1.0 one and its values are trimmed (D.45).
 OPENING = Dialect(
     "opening",
     escapes=_NO_ESCAPES,
@@ -170,6 +174,7 @@ OPENING = Dialect(
     ignores_stray_bodies=False,
     announces_version=False,
     needs_subscription_id=False,
+    has_nack=False,
     ack_by_id=False,
     ack_on_message=False,
 )
@@ -179,9 +184,9 @@ DIALECTS = MappingProxyType({dialect.version: dialect for dialect in (V1_0, V1_1
 
 
 def negotiate(accept_version: str | None, served: Sequence[Dialect] = (V1_0, V1_1, V1_2)) -> Dialect | None:
-    """The highest version in common, or None (1.2, "Protocol Negotiation").
+    """The highest version in common, or None (A.9.2, A.9.3).
 
-    Without `accept-version` the client speaks 1.0 only. Items of the list are trimmed.
+    Without `accept-version` the client speaks 1.0 only (A.9.1). Items of the list are trimmed (D.45).
 
     Args:
         served: what the server speaks, lowest first.

@@ -1,4 +1,4 @@
-"""What travels: frames, the header blocks that many of them share, and how large they may be."""
+"""STOMP frames, the header blocks that many of them share, and limits of their size."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ CLIENT_COMMANDS = frozenset(
 )
 SERVER_COMMANDS = frozenset({"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"})
 
-# STOMP 1.1 and 1.2, "Body": all other frames MUST NOT have one.
+# A.1; STOMP 1.1 and 1.2, "Body": all other frames MUST NOT have one.
 COMMANDS_WITH_BODY = frozenset({"SEND", "MESSAGE", "ERROR"})
 
-# STOMP 1.2, "Value Encoding": neither is escaped, so that 1.0 peers can read them. STOMP
-# stands for CONNECT and is read like it.
+# A.2; STOMP 1.2, "Value Encoding": these are not escaped, so that 1.0 peers can read them. STOMP is another
+# name of CONNECT and is read like it.
 UNESCAPED_COMMANDS = frozenset({"CONNECT", "STOMP", "CONNECTED"})
 
 
 class Headers(dict[str, str]):
     """The headers of one parsed frame, without `receipt`; the first of repeated ones counts.
 
-    Frames that came with the same header block share one object: treat it as read-only.
+    Frames with the same header block share one object: treat it as read-only.
 
     Attributes:
-        memo: kept for the layer that reads the headers, so that what it made of a block is
-            made once for all frames that share it. None until that layer sets it.
+        memo: a place for the layer that reads the headers, so that what it derives from a block is computed
+            once for all frames that share it. None until that layer sets it.
     """
 
-    # No slot and no `__init__`: made once a frame, by the C constructor of dict alone.
+    # No slot and no `__init__`: made once for each frame, by the C constructor of dict alone.
     memo: Any = None
 
 
@@ -40,12 +40,12 @@ class Frame:
     Attributes:
         command: SEND, MESSAGE, …
         headers: by name, unescaped, without `receipt`.
-        body: octets, possibly empty.
+        body: bytes, possibly empty.
         receipt: value of the `receipt` header, or None.
-        exchange: name and value of the header that names the exchange which a SEND belongs to
-            (`neb-reply-id` or `neb-in-reply-to`), where the parser found it apart; else None.
+        exchange: name and value of the header that names the request or reply which a SEND belongs to
+            (`neb-reply-id` or `neb-in-reply-to`), if the parser has cut it out; otherwise None.
 
-    Those two are not among `headers`: they differ on every frame of a sender, and without them
+    `receipt` and `exchange` are not among `headers`: they differ on every frame of a sender, and without them
     its frames share one `headers`.
     """
 
@@ -88,15 +88,15 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class FrameLimits:
-    """What one frame may be at most. Checked before anything is buffered.
+    """Maximum sizes of one frame (A.5). Checked before anything is buffered.
 
-    The numbers beside RabbitMQ's (100 headers, 100 KiB a header, 100 MiB a body, 64 KiB before
-    authentication): NebulousStomp's own tests push bodies of half a MiB.
+    For comparison, RabbitMQ has 100 headers, 100 KiB for a header, 100 MiB for a body, and 64 KiB before
+    authentication. NebulousStomp's own tests send bodies of half a MiB.
     """
 
     max_headers: int = 128
     max_header_line_bytes: int = 16 * 1024
     max_body_bytes: int = 8 * 1024 * 1024
     max_opening_frame_bytes: int = 64 * 1024
-    # A head is read in one go. One that consists of escapes takes about 15 ns per byte.
+    # A head is read at once. One that consists of escapes takes about 15 ns per byte.
     max_head_bytes: int = 64 * 1024

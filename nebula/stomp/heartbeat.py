@@ -1,7 +1,30 @@
-"""Heart-beats: who beats how often, when the next beat is due, when silence means death.
+"""Heart-beats: negotiated intervals, the next beat, and when silence means a dead peer (A.8).
 
-STOMP 1.1 and 1.2, "Heart-beating"; the arithmetic is the same in both. Time is an argument, in
-seconds on any clock that never goes back.
+STOMP 1.1 and 1.2, "Heart-beating"; the arithmetic is the same in both. Time is an argument, in seconds on any
+clock that never goes back.
+
+Theory. Each side names two numbers: what it can guarantee to send, and what it wants to receive. The two
+directions are negotiated on their own. A number of 0 on either side turns a direction off; otherwise its
+interval is the larger of the two numbers, because the sender cannot do more often, and the receiver wants no
+more often:
+
+    client  heart-beat:5000,20000        client to server: max(5000, 10000)   = 10 s
+    server  heart-beat:10000,10000       server to client: max(10000, 20000)  = 20 s
+
+An interval is a promise, so it is kept with a margin on both sides:
+
+- The sender promises *something* within each interval. It writes a line end when nothing was written for
+  *half* an interval. The other half is for late timers and the network. Beats come only if there is no other
+  traffic.
+- The receiver gives the peer up after *two* intervals of silence. A peer that beats exactly on time still
+  arrives late. Any byte proves that the peer is alive, also the middle of a frame.
+- Silence counts only while the peer is read. While reading is paused (flow control), its beats wait in the
+  socket; after `resume` its time begins anew. A loop that was busy may find the time over with the beats
+  unread: callers look a second time a moment later.
+
+One timer is enough for a connection: `next_deadline` is the earlier of the next beat and the death. Traffic
+only moves both further away. So a message costs an assignment of a time, and no timer is set again for it;
+one that fires early finds nothing to do and is set anew.
 """
 
 from __future__ import annotations
@@ -11,15 +34,14 @@ import math
 from nebula.errors import RemoteProtocolError
 
 BEAT = b"\n"
-"""What a peer with nothing to say sends: one EOL, between two frames."""
+"""A beat: one line end between two frames (A.1.1)."""
 
-# The sender promises *something* within each interval. Half of it leaves the other half for a
-# late timer and the network.
 _SEND_AFTER = 0.5
+"""The fraction of an interval after which a beat is due."""
 
-# A peer that beats exactly on time still arrives late by the network's delay. STOMP asks for a
-# margin and leaves its size to us; Artemis and stompjs take the same.
+# STOMP asks for a margin and leaves its size open; Artemis and stompjs take the same.
 _DEAD_AFTER = 2.0
+"""The number of intervals of silence after which the peer is dead."""
 
 # Nineteen digits of milliseconds outlast every connection. `int` refuses very long numbers with
 # an error of its own, and turning them into floats could overflow.
@@ -33,7 +55,7 @@ def parse_heart_beat(text: str | None) -> tuple[int, int]:
         text: `<out>,<in>` in milliseconds, or None where the header is missing, which means `0,0`.
 
     Returns:
-        What the peer can guarantee and what it desires, in milliseconds; 0 is "not at all".
+        What the peer can guarantee and what it wants, in milliseconds; 0 is "not at all".
 
     Raises:
         RemoteProtocolError: it is not two decimal numbers.
@@ -52,13 +74,13 @@ def _is_number(text: str) -> bool:
 
 
 def whole_milliseconds(seconds: float) -> int:
-    """Seconds as a `heart-beat` header has them; 0 is "not at all"."""
-    # What is wanted more often than each millisecond is still wanted.
+    """Seconds as a number for a `heart-beat` header; 0 is "not at all"."""
+    # An interval below a millisecond must not become 0, which would turn beats off.
     return max(1, round(seconds * 1000)) if seconds > 0 else 0
 
 
 def negotiate_intervals(ours: tuple[int, int], theirs: tuple[int, int]) -> tuple[float, float]:
-    """What two `heart-beat` headers agree on.
+    """The intervals that follow from two `heart-beat` headers.
 
     Args:
         ours: the numbers that we sent, in milliseconds.
@@ -77,15 +99,14 @@ def _interval(offered: int, desired: int) -> float:
 class Heartbeat:
     """One connection's two timers.
 
-    Both run from the moment that CONNECTED is written. Whoever carries the octets sets
-    `last_sent` and `last_received` on every write and read: any octets count, also a part of a
-    frame. Nothing else is done per message.
+    Both run from the moment that CONNECTED is written. The caller sets `last_sent` and `last_received` on
+    every write and read: any bytes count, also a part of a frame. Nothing else is done per message.
 
     Attributes:
-        send_interval: seconds within which we owe the peer something; 0.0 is never.
-        receive_interval: seconds within which the peer owes us something; 0.0 is never.
-        last_sent: when octets were last written.
-        last_received: when octets last came.
+        send_interval: seconds within which we must send something; 0.0 is never.
+        receive_interval: seconds within which the peer must send something; 0.0 is never.
+        last_sent: when bytes were last written.
+        last_received: when bytes were last read.
     """
 
     __slots__ = ("_is_paused", "last_received", "last_sent", "receive_interval", "send_interval")
@@ -98,29 +119,29 @@ class Heartbeat:
         self._is_paused = False
 
     def is_dead(self, now: float) -> bool:
-        """The peer kept silent for too long. Never true of a peer that is not being read."""
+        """Whether the peer was silent for too long. Never true while reading is paused."""
         return now >= self._death()
 
     def beat_due(self, now: float) -> bool:
-        """Something must be written now: `BEAT`, if there is nothing else to say."""
+        """Whether something must be written now: `BEAT`, if there is nothing else."""
         return now >= self._next_beat()
 
     def next_deadline(self, now: float) -> float:
         """When to look at `is_dead` and `beat_due` next; infinity if neither can ever come true.
 
-        Traffic, `pause` and `resume` only move it further away: a timer that was set for it may
-        come early, never late.
+        Traffic, `pause` and `resume` only move it further away: a timer that was set for it may fire early,
+        never late.
         """
-        # While paused: the earliest that a peer can be dead which is read again from now on.
+        # While paused: the earliest time at which the peer can be dead if it is read again from now on.
         death = now + self._patience() if self._is_paused else self._death()
         return min(self._next_beat(), death)
 
     def pause(self) -> None:
-        """We stop reading the peer: from now on its silence proves nothing."""
+        """Reading stops: from now on silence proves nothing."""
         self._is_paused = True
 
     def resume(self, now: float) -> None:
-        """We read again: the peer's time starts anew."""
+        """Reading goes on: the peer's time starts anew."""
         if self._is_paused:
             self._is_paused = False
             self.last_received = now

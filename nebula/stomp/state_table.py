@@ -1,7 +1,7 @@
 """State tables: which frame is legal in which state, and what follows from it.
 
 The client's side (`nebula.stomp.client_states`) and the server's (`nebula.broker.protocol.states`) are each
-one list of `Row`s. All that is known of states is read from it: what is legal, what a frame needs, which
+one list of `Row`s. Everything about states is read from it: what is legal, what a frame needs, which
 state is next, and the text of a refusal. The diagrams in docs/reference/states.md are drawn from the same
 rows.
 """
@@ -30,7 +30,7 @@ class Need(NamedTuple):
     Attributes:
         header: its name.
         when: in which versions; by default in all.
-        instead: a header that stands for this one, and for all others of its row, where it is there.
+        instead: a header that replaces this one and all others of its row.
     """
 
     header: str
@@ -43,8 +43,9 @@ class Row(NamedTuple, Generic[S]):
 
     Attributes:
         state: where the connection is.
-        command: of the frame; or an event that is no frame, in lower case.
-        handler: name of the method that handles it, of the class that the table is for; empty: none does.
+        command: of the frame; or an event that is not a frame, in lower case.
+        handler: name of the method that handles it, in the class that the table is for; empty: no method
+            does.
         next_state: where the connection is afterwards.
         needs: headers that the frame must have.
         clause: what makes it legal.
@@ -59,12 +60,12 @@ class Row(NamedTuple, Generic[S]):
 
 
 class Rule(NamedTuple, Generic[S]):
-    """A row as it is looked up for each frame, in one version.
+    """A row, as it is looked up for each frame, in one version.
 
     Attributes:
         handler: name of the method.
         required: headers that must not be missing or empty.
-        instead: a header that stands for all of those; None: none does.
+        instead: a header that replaces all of those; None: no header does.
         next_state: None where the state stays.
     """
 
@@ -74,7 +75,7 @@ class Rule(NamedTuple, Generic[S]):
     next_state: S | None
 
     def check(self, frame: Frame) -> None:
-        """Refuse a frame that lacks what it must have.
+        """Refuse a frame without its required headers (A.6).
 
         Raises:
             RemoteProtocolError: it names the command and the header.
@@ -109,7 +110,7 @@ class StateTable(Generic[S]):
         Args:
             dialect: what was negotiated.
             commands: the frames that are asked about.
-            exempt: headers that may be missing all the same.
+            exempt: headers that may be missing nevertheless.
         """
         return {
             row.command: _rule(row, dialect, exempt)
@@ -122,11 +123,11 @@ class StateTable(Generic[S]):
         return self._next.get((state, event), state)
 
     def is_final(self, state: S) -> bool:
-        """Nothing is legal there, and nothing leads out of it."""
+        """Whether nothing is legal in this state, and nothing leads out of it."""
         return all(row.state is not state for row in self.rows)
 
     def refusal(self, state: S, command: str) -> str:
-        """Why a frame is refused that has no row in this state; a state's value is the reason."""
+        """Why a frame without a row in this state is refused (A.11.4); a state's value is the reason."""
         return f"{command} {state.value}"
 
 

@@ -12,7 +12,7 @@ import uvloop
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.http import HttpListener
 from nebula.broker.server.http_connection import HttpConnection
-from nebula.broker.server.http_posts import Answer, Post, Posted, Streamed
+from nebula.broker.server.http_posts import Post, Posted, Response, Streamed
 from tests.broker.browser import TIMEOUT, Browser, HttpServed, serve_http
 
 on_each_loop = pytest.mark.parametrize("run_loop", [uvloop.run, asyncio.run], ids=["uvloop", "asyncio"])
@@ -40,7 +40,7 @@ class Source:
             await asyncio.Event().wait()
         return b""
 
-    def failed(self, error: Answer) -> bytes:
+    def failed(self, error: Response) -> bytes:
         return b"failed: " + error.body
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from nebula.broker.core.limits import Limits
 from nebula.broker.operations.certificates import make_authority
 from nebula.broker.server import linger as parting
 from nebula.broker.server.authenticator import Authenticator, users_line
-from nebula.broker.server.http_posts import Answer, Post, Posted, credentials_of, is_json, is_ours
+from nebula.broker.server.http_posts import Post, Posted, Response, credentials_of, is_json, is_ours
 from nebula.broker.server.listener import Listener
 from tests.broker.browser import TIMEOUT, Browser, HttpServed, serve_http
 
@@ -29,11 +29,11 @@ ELSEWHERE = "127.0.0.2"
 HEAD = {"Host": "127.0.0.1", "Content-Type": "application/json"}
 
 
-async def echo(posted: Posted) -> Answer:
-    return Answer(HTTPStatus.OK, posted.body, "application/json")
+async def echo(posted: Posted) -> Response:
+    return Response(HTTPStatus.OK, posted.body, "application/json")
 
 
-async def fail(posted: Posted) -> Answer:
+async def fail(posted: Posted) -> Response:
     raise ZeroDivisionError
 
 
@@ -152,7 +152,7 @@ class Waiting:
         self.began = threading.Semaphore(0)
         self.withdrawn = threading.Event()
 
-    async def __call__(self, posted: Posted) -> Answer:
+    async def __call__(self, posted: Posted) -> Response:
         self.began.release()
         try:
             await asyncio.get_running_loop().create_future()
@@ -281,9 +281,9 @@ def test_chunks_that_are_none_are_refused() -> None:
 # --- answers ---
 
 
-async def repeat(posted: Posted) -> Answer:
+async def repeat(posted: Posted) -> Response:
     """As many megabytes as it says."""
-    return Answer(HTTPStatus.OK, bytes(int(posted.body) << 20))
+    return Response(HTTPStatus.OK, bytes(int(posted.body) << 20))
 
 
 def ask_for(

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from nebula.broker.core.limits import Limits
-from nebula.broker.server.http_posts import Answer, CutOff, Posted, Streamed
+from nebula.broker.server.http_posts import CutOff, Posted, Response, Streamed
 from tests.broker.browser import TIMEOUT, serve_http
 
 on_each_loop = pytest.mark.parametrize("run_loop", [uvloop.run, asyncio.run], ids=["uvloop", "asyncio"])
@@ -28,10 +28,10 @@ class Source:
         self.closed = threading.Event()
         self.posted: Posted | None = None
 
-    async def answer(self, posted: Posted) -> Streamed | Answer:
+    async def answer(self, posted: Posted) -> Streamed | Response:
         self.posted = posted
         if posted.query == "no":
-            return Answer(HTTPStatus.NOT_FOUND, b"no\n")
+            return Response(HTTPStatus.NOT_FOUND, b"no\n")
         return Streamed("text/csv", self, [("x-more", "1")])
 
     async def next(self) -> bytes:
@@ -44,7 +44,7 @@ class Source:
         self.made += 1
         return bytes([self.made % 256]) * self._size
 
-    def failed(self, error: Answer) -> None:
+    def failed(self, error: Response) -> None:
         pass
 
     def close(self) -> None:

@@ -480,7 +480,7 @@ async def test_reload_takes_up_new_keys(tmp_path: Path) -> None:
         ("[]", "is not a JSON Web Key Set"),
         ('{"keys": []}', "is not a JSON Web Key Set"),
         ('{"keys": [1]}', "key 1: is not an object"),
-        ('{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "key 1: is secret"),
+        ('{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "key 1: is a secret key"),
         ('{"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}]}', "key 1: is of a kind"),
         ('{"keys": [{"kty": "XX"}]}', "key 1: is of a kind"),
     ],
@@ -498,7 +498,7 @@ def test_mistake_in_the_key_set_is_told_with_its_place(tmp_path: Path, text: str
 def test_private_key_in_the_key_set_is_a_mistake(tmp_path: Path) -> None:
     private = jwt.get_algorithm_by_name("ES256").to_jwk(EC_KEY, as_dict=True)
 
-    with pytest.raises(SettingsError, match="key 1: is secret: whoever reads it can make tokens"):
+    with pytest.raises(SettingsError, match="key 1: is a secret key, which can sign tokens"):
         Authenticator(jwks=keys_file(tmp_path, private))
 
 

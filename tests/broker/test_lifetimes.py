@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from nebula.broker.assembly import Assembly
 from nebula.broker.operations.certificates import make_authority
 from nebula.broker.server.authenticator import Authenticator
-from nebula.broker.server.http_posts import Answer, Posted
+from nebula.broker.server.http_posts import Posted, Response
 from nebula.broker.server.identity import ANONYMOUS_IDENTITY, Identity, Proof
 from nebula.broker.server.lifetimes import NOT_ADMITTED, TOO_OLD, Lifetimes
 from nebula.broker.server.listener import Listener
@@ -388,7 +388,7 @@ class Waiting:
         self.began = threading.Event()
         self.withdrawn = threading.Event()
 
-    async def __call__(self, posted: Posted) -> Answer:
+    async def __call__(self, posted: Posted) -> Response:
         self.began.set()
         try:
             await asyncio.get_running_loop().create_future()
@@ -433,8 +433,8 @@ def test_post_under_way_is_taken_back_when_its_user_is_gone(site: Site) -> None:
 
 
 def test_post_that_was_answered_is_forgotten(site: Site) -> None:
-    async def echo(posted: Posted) -> Answer:
-        return Answer(HTTPStatus.OK, posted.body)
+    async def echo(posted: Posted) -> Response:
+        return Response(HTTPStatus.OK, posted.body)
 
     with serve_http(posts={"/echo/": echo}, authenticator=site.authenticator) as http:
         browser = Browser(http.port)

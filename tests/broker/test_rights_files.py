@@ -86,7 +86,7 @@ WRONG_FILES = [
     ),
     (
         "[identity]\nalice = ['Read']",
-        '[identity] "alice": no capability is called "Read"; there are none',
+        '[identity] "alice": no capability is called "Read"; no file defines any',
         "[identity]\nalice = []",
     ),
     (

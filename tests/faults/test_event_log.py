@@ -16,7 +16,7 @@ from nebula.broker.core.limits import Limits
 from nebula.broker.core.notes import MESSAGES_DEAD
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
 from nebula.broker.operations.events import ConnectionEnd, EndReason, EventLog
-from nebula.broker.server import connection
+from nebula.broker.server import end_story
 from tests.broker.script import octets
 from tests.cli.programs import running
 from tests.faults.served import Served, Wire, serve, wait_until
@@ -171,7 +171,7 @@ def test_each_ending_of_the_core_has_a_reason() -> None:
         ending.partition(":")[0] for text in texts for ending in re.findall(r"\.end\(\s*\"([^\"]+)\"", text)
     }
 
-    assert endings <= connection._ENDINGS.keys()
+    assert endings <= end_story.CORE_ENDINGS.keys()
     assert {"too slow", "session taken over"} <= endings
 
 

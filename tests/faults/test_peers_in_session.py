@@ -119,10 +119,10 @@ def upgraded(broker: Served) -> Browser:
 @pytest.mark.parametrize(
     ("beginning", "piece", "text"),
     [
-        (b"SEND\ndestination:/queue/a\n\n", b"x" * 5000, "a body exceeds 100000 octets"),
+        (b"SEND\ndestination:/queue/a\n\n", b"x" * 5000, "a body exceeds 100000 bytes"),
         (b"SEND\n", b"h:v\n" * 100, "more than 50 headers"),
-        (b"SEND\nh:", b"v" * 500, "a header line exceeds 2000 octets"),
-        (b"SEND\ndestination:/queue/a\ncontent-length:99999999999\n\n", b"x", "a body exceeds 100000 octets"),
+        (b"SEND\nh:", b"v" * 500, "a header line exceeds 2000 bytes"),
+        (b"SEND\ndestination:/queue/a\ncontent-length:99999999999\n\n", b"x", "a body exceeds 100000 bytes"),
     ],
     ids=["body", "headers", "header", "announced"],
 )

@@ -10,7 +10,7 @@ from http import HTTPStatus
 import anyio
 import pytest
 
-from nebula.broker.server.http_posts import Answer, Posted
+from nebula.broker.server.http_posts import Posted, Response
 from nebula.broker.server.server import Server
 from nebula.host import http_calls
 from nebula.host.http_calls import HttpCalls
@@ -39,9 +39,9 @@ async def hosted(server: Server) -> AsyncIterator[HttpCalls]:
             tasks.cancel_scope.cancel()
 
 
-async def ask(calls: HttpCalls, principal: str) -> Answer:
+async def ask(calls: HttpCalls, principal: str) -> Response:
     answer = await calls.answer(Posted(principal, "/call/nobody/verb", "", "", b""))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, Response)
     return answer
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from pyarrow import parquet
 
-from nebula.broker.server.http_posts import Answer, CutOff, Posted, Streamed
+from nebula.broker.server.http_posts import CutOff, Posted, Response, Streamed
 from nebula.host.http_calls import Call
 from nebula.host.http_results import HttpResults, NotAcceptable, format_of
 from nebula.rpc.jobs.results.formats import NotRows, writer_of
@@ -348,7 +348,7 @@ async def test_principal_has_half_of_the_places_for_parquet_also_while_they_begi
 
     async def ask(principal: str) -> None:
         told = await answer(_asked("parquet", principal))
-        assert isinstance(told, Answer)
+        assert isinstance(told, Response)
         statuses.append((principal, told.status))
 
     async with anyio.create_task_group() as tasks:
@@ -362,7 +362,7 @@ async def test_principal_has_half_of_the_places_for_parquet_also_while_they_begi
     assert refused == [("alice", 503), ("bob", 503), *[("carol", 503)] * 5]
     calls.pages.append({"next": None, "data": "", "schema": []})
     calls.may_go_on.set()
-    assert cast(Answer, await answer(_asked("parquet"))).status == 502
+    assert cast(Response, await answer(_asked("parquet"))).status == 502
 
 
 @pytest.mark.anyio
@@ -383,5 +383,5 @@ async def test_list_whose_later_items_are_no_rows_is_cut_off_with_a_reason() -> 
 async def test_what_is_no_page_is_a_bad_gateway(name: ResultFormat, page: Any) -> None:
     answer = await HttpResults(cast(Any, Pages(page))).answer(_asked(name))
 
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, Response)
     assert answer.status == 502

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 
-from nebula.broker.server.http_posts import Answer, Posted, Streamed
+from nebula.broker.server.http_posts import Posted, Response, Streamed
 from nebula.broker.server.server import Server
 from nebula.host import http_streams
 from nebula.host.http_calls import HttpCalls
@@ -445,7 +445,7 @@ def test_reader_that_goes_before_the_first_item_closes_the_handler() -> None:
         finally:
             closed.set()
 
-    async def go() -> Answer | Streamed | None:
+    async def go() -> Response | Streamed | None:
         async with asyncio.timeout(DEADLINE), served(app) as calls:
             asking = asyncio.create_task(calls.answer(asked("slow", "application/x-ndjson")))
             await begun.wait()

@@ -24,6 +24,7 @@ INVENTED = Dialect(
     ignores_stray_bodies=True,
     announces_version=True,
     needs_subscription_id=True,
+    has_nack=True,
     ack_by_id=True,
     ack_on_message=False,
 )

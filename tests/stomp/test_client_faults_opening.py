@@ -216,7 +216,7 @@ async def test_limits_of_a_frame_hold_before_the_session(
 
     with quiet(caplog):
         async with mad_broker(script, scheme) as url:
-            with pytest.raises(ConnectFailed, match="the opening frame exceeds 50 octets"):
+            with pytest.raises(ConnectFailed, match="the opening frame exceeds 50 bytes"):
                 async with StompClient(url, limits=FrameLimits(max_opening_frame_bytes=50)):
                     raise AssertionError
 

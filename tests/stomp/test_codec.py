@@ -1,4 +1,4 @@
-"""The codec by examples: the cases of PROTOCOL E that bytes alone can tell (E 1 to 21, 26 to 28)."""
+"""The codec by examples: the conformance cases that bytes alone can decide (E.1 to E.21, E.26 to E.28)."""
 
 from __future__ import annotations
 

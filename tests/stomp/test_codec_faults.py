@@ -1,4 +1,4 @@
-"""Malformed octets: each fault is named, and what came before it is kept (PROTOCOL E 3 to 19)."""
+"""Malformed bytes: each fault is named, and frames before it are kept (E.3 to E.19)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MALFORMED = [
     Malformed(
         "E6 a body that is not counted holds NUL",
         b"SEND\ndestination:/queue/a\n\na\0b\0",
-        "NUL octet before the end of the headers",
+        "NUL before the end of the headers",
         before=(send(b"a"),),
     ),
     Malformed(
@@ -73,7 +73,7 @@ MALFORMED = [
         "E17 a command in small letters", b"send\ndestination:/queue/a\n\nx\0", "unknown command 'send'"
     ),
     Malformed("E17 a request of HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "unknown command 'GET / HTTP/1"),
-    Malformed("E17 TLS where none is spoken", b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03", "NUL octet"),
+    Malformed("E17 TLS where none is spoken", b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03", "a NUL before"),
     Malformed(
         "E17 a lone CR between frames",
         b"\rSEND\n\n\0",
@@ -98,15 +98,15 @@ MALFORMED = [
             ("", "content-length '' is not a number"),
             ("1_0", "content-length '1_0' is not a number"),
             ("٣", "is not a number"),
-            ("8388609", "a body exceeds 8388608 octets"),
-            ("9" * 5000, "a body exceeds 8388608 octets"),
+            ("8388609", "a body exceeds 8388608 bytes"),
+            ("9" * 5000, "a body exceeds 8388608 bytes"),
         ]
     ),
     Malformed("a header is not UTF-8", HEAD + b"x:\xff\n\n\0", "not UTF-8", "r7"),
     Malformed("a receipt is not UTF-8", b"SEND\nreceipt:\xff\n\n\0", "not UTF-8"),
-    Malformed("NUL inside a header", b"SEND\nx:a\0b\n\n\0", "NUL octet before the end of the headers"),
-    Malformed("NUL inside a receipt", b"SEND\nreceipt:a\0b\n\n\0", "NUL octet before the end of the headers"),
-    Malformed("NUL after a command", b"SEND\0", "NUL octet before the end of the headers"),
+    Malformed("NUL inside a header", b"SEND\nx:a\0b\n\n\0", "NUL before the end of the headers"),
+    Malformed("NUL inside a receipt", b"SEND\nreceipt:a\0b\n\n\0", "NUL before the end of the headers"),
+    Malformed("NUL after a command", b"SEND\0", "NUL before the end of the headers"),
     Malformed("a bad escape in a receipt", b"SEND\nreceipt:\\q\n\n\0", "undefined escape", where=escapes),
     Malformed("CR inside a header", b"SEND\nx:a\rb\n\n\0", "a CR inside a header", where=allows_crlf),
     Malformed("CR inside a receipt", b"SEND\nreceipt:a\r\r\n\n\0", "a CR inside a header", where=allows_crlf),

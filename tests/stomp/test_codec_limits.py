@@ -100,14 +100,14 @@ def opening_error_counted(size: int) -> bytes:
 Maker = Callable[[int], bytes]
 CASES: dict[str, tuple[str, tuple[Maker, ...]]] = {
     "max_headers": ("more than {} headers", (headers, headers_with_receipt, lambda n: headers(n, "\r\n"))),
-    "max_header_line_bytes": ("a header line exceeds {} octets", (line, line_with_cr, receipt_line)),
+    "max_header_line_bytes": ("a header line exceeds {} bytes", (line, line_with_cr, receipt_line)),
     "max_head_bytes": (
-        "the headers of a frame exceed {} octets",
+        "the headers of a frame exceed {} bytes",
         (head, head_with_cr, head_with_receipt, head_of_an_exchange),
     ),
-    "max_body_bytes": ("a body exceeds {} octets", (counted_body, body_until_nul)),
+    "max_body_bytes": ("a body exceeds {} bytes", (counted_body, body_until_nul)),
     "max_opening_frame_bytes": (
-        "the opening frame exceeds {} octets",
+        "the opening frame exceeds {} bytes",
         (opening_frame, opening_error, opening_error_counted),
     ),
 }
@@ -171,13 +171,13 @@ def test_body_over_the_limit_is_refused_from_its_content_length_alone() -> None:
 
     assert found == []
     assert failure is not None
-    assert (str(failure), failure.receipt) == ("a body exceeds 8388608 octets", "r1")
+    assert (str(failure), failure.receipt) == ("a body exceeds 8388608 bytes", "r1")
 
 
 def test_opening_frame_is_refused_from_its_content_length_alone() -> None:
     _, failure = receive([b"ERROR\ncontent-length:65536\n\n"], OPENING)
 
-    assert "the opening frame exceeds 65536 octets" in str(failure)
+    assert "the opening frame exceeds 65536 bytes" in str(failure)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_body_that_is_ignored_is_bounded_too() -> None:
     for dialect in ALL_DIALECTS:
         _, failure = receive([b"SUBSCRIBE\nid:0\n\n", b"x" * 16], dialect, SMALL)
 
-        assert "a body exceeds 15 octets" in str(failure)
+        assert "a body exceeds 15 bytes" in str(failure)
 
 
 def test_octets_before_the_opening_frame_is_answered_are_bounded() -> None:
@@ -247,7 +247,7 @@ def test_octets_before_the_opening_frame_is_answered_are_bounded() -> None:
 
     parser.feed(b"\n")
 
-    assert "before the opening frame was answered" in str(parser.failure)
+    assert "before the reply to the opening frame" in str(parser.failure)
     assert parser.held == b""
 
 

@@ -23,49 +23,51 @@ class Limits:
     # a peer that has not connected yet gets little; RabbitMQ has the same.
     # At it: ERROR and close.
     max_opening_frame_bytes: int = _FRAMES.max_opening_frame_bytes
-    # RabbitMQ has 100; ours adds its own to them.
+    # RabbitMQ has 100; this broker adds some of its own.
     # At it: ERROR and close.
     max_headers: int = _FRAMES.max_headers
     # a token or a trace fits.
     # At it: ERROR and close.
     max_header_line_bytes: int = _FRAMES.max_header_line_bytes
-    # of a frame's command and headers together; parsing one that consists of escapes takes a millisecond.
+    # of a frame's command and headers together; parsing the largest one, all escapes, takes a
+    # millisecond.
     # At it: ERROR and close.
     max_head_bytes: int = _FRAMES.max_head_bytes
-    # NebulousStomp's tests push half a MiB; large results belong in files.
+    # NebulousStomp's tests send half a MiB; large results belong in files.
     # At it: ERROR and close.
     max_body_bytes: int = _FRAMES.max_body_bytes
     # seconds for a TLS handshake, then for CONNECT or an HTTP request, then for each 64 KiB of an HTTP
-    # answer; a slow link needs three.
-    # At it: ERROR and close; in a handshake, the end; over HTTP, status 408; in an answer, the end.
+    # response; a slow link needs three.
+    # At it: ERROR and close; in a handshake or an HTTP response, close; in an HTTP request, status 408.
     connect_timeout: float = 10.0
-    # seconds from a frame's first byte to its last; at 70 KB/s the largest body takes as long.
+    # seconds from a frame's first byte to its last; the largest body takes this long at 70 KB/s.
     # At it: ERROR and close.
     frame_timeout: float = 120.0
-    # of silence, then TCP asks whether the peer is still there: not all clients send heart-beats.
-    # At it: without four answers, a quarter of it apart each, the connection is lost.
+    # seconds of silence, after which TCP probes whether the peer is still there: not all clients send
+    # heart-beats.
+    # At it: after four probes without a reply, a quarter of this time apart, the connection is lost.
     keepalive_seconds: float = 60.0
-    # some 10 KB each; the process needs as many files.
+    # about 10 KB each; the process needs a file descriptor for each.
     # At it: ERROR and close; before a TLS handshake, close.
     max_connections: int = 10_000
-    # of one address, or one IPv6 subnet (/64), that are anonymous or have not authenticated: half, so that
-    # others can connect.
-    # At it: a new one takes the place of one that has not authenticated, else ERROR and close; before a TLS
-    # handshake, close.
+    # anonymous or unauthenticated connections of one address, or one IPv6 subnet (/64); half of all, so
+    # that others can connect.
+    # At it: a new one takes the place of one that has not authenticated, otherwise ERROR and close;
+    # before a TLS handshake, close.
     max_connections_per_address: int = 5_000
-    # HTTP connections that are no calls and no WebSockets; each holds a file.
+    # HTTP connections, without calls and WebSockets; each needs a file descriptor.
     # At it: close.
     max_http_requests: int = 1_000
-    # calls of a listener that wait for their answers, and streams and results that are being read: each of
-    # these as long as it lasts; half of them of one address, and of one principal; apart from
-    # max_http_requests, so that slow calls keep no probe out.
+    # calls of a listener that wait for their replies, and streams and results that are being read; at
+    # most half of them of one address or principal; not counted in max_http_requests, so that slow calls
+    # do not keep probes out.
     # At it: status 503.
     max_http_calls: int = 1_000
-    # of a listener's answers that were not read to their end; eight of the largest.
-    # At it: who holds most is cut off.
+    # of a listener's responses that were not read to their end; eight of the largest.
+    # At it: the largest response of the principal or address that holds most is cut off.
     max_http_unread_bytes: int = 64 * 1024 * 1024
-    # of what is posted to `/call/`; of a listener's bodies that are not answered yet, 64 of that size, half
-    # of them of one principal, or of one address of anonymous peers.
+    # of a request to `/call/`; all requests of a listener without a response may have 64 times as much,
+    # and half of that may be of one principal, or of one address of anonymous peers.
     # At it: status 413; beyond that, status 503.
     max_http_body_bytes: int = 1024 * 1024
     # per connection; a subscription costs about 1 KB.
@@ -74,112 +76,114 @@ class Limits:
     # of all connections; with max_durable_subscriptions half a GB.
     # At it: ERROR and close.
     max_subscriptions_in_all: int = 500_000
-    # different ones; each takes some 7 KB, and microseconds at each name that was not sent to before.
+    # different ones; each takes about 7 KB, and microseconds for each name that was not sent to before.
     # At it: ERROR and close.
     max_globs: int = 10_000
-    # of a name; globs take time in proportion to it, and it is kept.
+    # of a name; globs take time in proportion to it, and it is stored.
     # At it: ERROR and close.
     max_destination_characters: int = 1_024
-    # of each identifier that a peer chooses and the broker keeps: client-ids, ids of subscriptions, names of
-    # transactions, `dedup-id`, `neb-reply-to` and `neb-reply-id`; a ULID, a digest or a path fits.
+    # of each identifier that a peer chooses and the broker keeps: client-ids, ids of subscriptions, names
+    # of transactions, `dedup-id`, `neb-reply-to` and `neb-reply-id`; a ULID, a digest or a path fits.
     # At it: ERROR and close; on SEND `rejected-invalid`.
     max_identifier_characters: int = 256
     # covers a round trip at full rate without hoarding.
     # At it: the queue waits for ACKs.
     default_prefetch: int = 1_000
     # un-ACKed messages per subscription; a recorder syncs in groups.
-    # At it: it is capped.
+    # At it: larger values are capped.
     max_prefetch: int = 100_000
     # per connection; enough to fill a socket, little enough to be fair.
     # At it: queues stop dispatching to it until it has been written.
     outbox_high_water_bytes: int = 256 * 1024
-    # per connection; a fan-out peer may be slow for a moment, not for ever.
+    # per connection; a subscriber of topics may be slow for a moment, but not permanently.
     # At it: the connection is ended as too slow.
     max_outbox_bytes: int = 16 * 1024 * 1024
-    # outboxes, write buffers and frames that are not whole or wait, of all connections together; 2,000
-    # consumers that are as slow as they like.
-    # At it: who holds most is ended first, as too slow or too large.
+    # outboxes, write buffers, and frames that are incomplete or wait, of all connections together; enough
+    # for 2,000 slow consumers.
+    # At it: the largest connections of the principals that hold most are ended.
     max_transit_bytes: int = 512 * 1024 * 1024
-    # for peers to read what was told them, and for hosted services to answer, at SIGTERM.
-    # At it: the others are ended without a word.
+    # seconds at SIGTERM for peers to read their output, and for hosted services to reply.
+    # At it: the other connections are closed without an ERROR.
     drain_seconds: float = 5.0
-    # left on the store's disk: the broker can still take things out, and stop well.
+    # free on the store's disk, so that messages can still be consumed, and the broker can stop cleanly.
     # At it: persistent SENDs and last values are `rejected-full`; consumers go on.
     min_free_disk_bytes: int = 256 * 1024 * 1024
-    # of messages that the store has still to write: a tenth of a second's work.
-    # At it: a publisher that consumes nothing is read again when the store has caught up.
+    # of messages that the store has not written yet; a tenth of a second's work.
+    # At it: connections that only send are not read until the store has caught up.
     max_commit_backlog_bytes: int = 16 * 1024 * 1024
-    # waiting and un-ACKed ones of one queue.
+    # waiting and un-ACKed messages of one queue.
     # At it: the sender waits, or `rejected-full`.
     max_queue_messages: int = 10_000_000
-    # of one queue, in memory and on disk, each message counted with what keeping it costs.
+    # of one queue, in memory and on disk, with the overhead of each message.
     # At it: the sender waits, or `rejected-full`.
     max_queue_bytes: int = 8 * 1024 * 1024 * 1024
-    # of one queue in memory, counted likewise; persistent messages beyond a window are on disk alone.
-    # At it: the sender waits, or `rejected-full`; and no more is read from disk until consumers ACK.
+    # of one queue in memory, counted likewise; persistent messages beyond a window are on disk only.
+    # At it: the sender waits, or `rejected-full`; nothing more is read from disk for consumers that do
+    # not ACK.
     max_queue_memory_bytes: int = 256 * 1024 * 1024
-    # of one queue in memory: some 8,000 small messages, and a page of half as many is read in a few ms.
-    # At it: persistent messages beyond it are on disk alone, until it is their turn.
+    # of one queue in memory; about 8,000 small messages, and a page of half as many is read in a few ms.
+    # At it: further persistent messages are on disk only, until it is their turn.
     queue_window_bytes: int = 4 * 1024 * 1024
     # of all queues, last values and open transactions together, counted likewise.
     # At it: the sender waits, or `rejected-full`.
     max_memory_bytes: int = 1024 * 1024 * 1024
-    # a consumer's hiccup passes; a dead one must not stop its senders.
+    # how long a sender waits for room; a short delay of a consumer passes, a dead one must not stop
+    # senders.
     # At it: `rejected-full`.
     max_pause_seconds: float = 5.0
-    # above a responder's max_attempts of 3.
-    # At it: the message goes to the dead-letter queue.
+    # more than a responder's max_attempts of 3.
+    # At it: the message becomes a dead letter.
     max_deliveries: int = 10
-    # with `delay` or `deliver-at`; they wait in memory, counted there.
+    # with `delay` or `deliver-at`; they wait in memory and count there.
     # At it: `rejected-full`.
     max_delayed_messages: int = 100_000
-    # of all destinations together; some 900 bytes each.
-    # At it: a principal's own oldest may be used again.
+    # of all destinations together; about 900 bytes each.
+    # At it: the principal's oldest one is forgotten.
     max_dedup_ids: int = 100_000
-    # a sender that was cut off has sent again by then.
+    # a sender that lost its connection has sent again by then.
     # At it: a `dedup-id` may be used again.
     dedup_seconds: float = 300.0
-    # waiting at `/queue/nebula.broker`, of those who may call its verbs, and as many of all others: they are
-    # answered within a second or so.
+    # requests that wait in `/queue/nebula.broker`, of principals that may call its verbs, and as many of
+    # all others; they are handled within about a second.
     # At it: `rejected-full`.
     max_own_requests: int = 1_000
-    # waiting there, of one connection; with 1 MiB together at most.
+    # requests that wait there, of one connection; together at most 1 MiB.
     # At it: `rejected-full`.
     max_own_requests_per_session: int = 64
     # open ones of one connection.
     # At it: ERROR and close.
     max_transactions: int = 100
-    # of one transaction; a COMMIT is done in one go.
+    # of one transaction; a COMMIT is handled without interruption.
     # At it: ERROR and close.
     max_transaction_frames: int = 10_000
-    # of all open ones of one connection: two bodies of the largest size.
+    # of all open transactions of one connection; two bodies of the largest size.
     # At it: ERROR and close.
     max_transaction_bytes: int = 16 * 1024 * 1024
-    # last values of one connection; a reader that ACKs needs few.
-    # At it: last values wait for ACKs.
+    # last values per connection; a reader that ACKs needs few.
+    # At it: further last values wait for ACKs.
     max_unacked_values: int = 1_000
-    # each keeps what its subscriptions have not had.
+    # each keeps what its subscriptions have not received.
     # At it: ERROR and close.
     max_durable_sessions: int = 10_000
-    # of all sessions together; some 1.3 KB each.
+    # of all sessions together; about 1.3 KB each.
     # At it: ERROR and close.
     max_durable_subscriptions: int = 100_000
-    # a week's holiday of a client.
-    # At it: its durable subscriptions are forgotten.
+    # a client may be away for a week.
+    # At it: its durable subscriptions are removed.
     session_expiry_seconds: float = 7 * 86_400.0
     # of one connection; a client has one, a bridge a few.
     # At it: ERROR and close.
     max_inboxes: int = 64
-    # a month, for `delay` and `deliver-at`: schedule what waits longer elsewhere.
+    # a month, for `delay` and `deliver-at`; schedule later messages elsewhere.
     # At it: `rejected-invalid`.
     max_delay_seconds: float = 30 * 86_400.0
-    # fraction of each bound of the whole broker that a single principal may use; with the default, each
+    # fraction of each limit of the whole broker that a single principal may use; with the default, each
     # principal may use up to three times what is still free, so that a part always stays free.
-    # At it: more is refused, or makes room.
+    # At it: more is refused, or replaces the principal's own.
     principal_share: float = 0.75
-    # fraction of each bound of the whole broker that is kept for principals with a right to call the broker's
-    # verbs, so that they can work when everything else is used up.
-    # At it: others have that much less.
+    # fraction of each limit of the whole broker that is reserved for principals with a right to call the
+    # broker's verbs, so that they can work when everything else is used up.
+    # At it: other principals cannot use it.
     operator_reserve: float = 0.05
     # queues, topics and last values that hold or feed something.
     # At it: `rejected-full`, or ERROR.

@@ -122,7 +122,7 @@ class Listing(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class KindTotals:
-    """What all destinations of one kind are and hold together. Messages of last values are the values."""
+    """Totals over all destinations of one kind. The messages of last values are the values."""
 
     destinations: int = 0
     messages: int = 0
@@ -132,14 +132,14 @@ class KindTotals:
     subscriptions: int = 0
 
 
-# What queues can be ordered by, beside their names.
+# What queues can be ordered by, besides their names.
 QUEUE_RANKS: Final[Mapping[str, Callable[[Queue], float]]] = {
     "depth": lambda queue: queue.store.depth,
     "bytes": lambda queue: queue.store.stored_bytes,
     "taken": lambda queue: queue.taken_count,
 }
 
-# What connections can be ordered by, beside their sessions' names.
+# What connections can be ordered by, besides their sessions' names.
 CONNECTION_RANKS: Final[Mapping[str, Callable[[Session], float]]] = {
     "outbox": lambda session: session.outbox_bytes,
     "unacked": unacked_of,
@@ -161,14 +161,14 @@ PRINCIPAL_RANKS: Final[Mapping[str, Callable[[Usage, Account], float]]] = {
 
 
 class Administration:
-    """Looks into a broker, and interferes.
+    """What operators see of a broker's core, and do to it.
 
     Args:
-        broker: whose.
-        now: when it begins. Whatever is there by now is as old as that.
+        broker: the core.
+        now: the time of the start. Messages that exist by then count as arrived at that time.
 
     Attributes:
-        arrivals: tells how old messages are.
+        arrivals: knows how old messages are.
     """
 
     def __init__(self, broker: Broker, now: float) -> None:
@@ -183,11 +183,12 @@ class Administration:
         return self._next_number() - self._first_number - self._own_count
 
     def advance(self, now: float) -> None:
-        """Let time pass. How old messages are is known as exactly as this is called often."""
+        """Let time pass. The more often this is called, the more exact the ages of messages are."""
         self.arrivals.note(self._next_number(), now)
 
     def _next_number(self) -> int:
-        # Numbers are only told by taking one: there are enough, and ours are not counted as messages.
+        # The only way to see the next number is to take it. There are enough, and these are not counted as
+        # messages.
         self._own_count += 1
         return self._broker.values.next_number()
 
@@ -252,7 +253,7 @@ class Administration:
         """The connection of one session.
 
         Raises:
-            Refused: nobody is connected by this name.
+            Refused: no connected session has this name.
         """
         session = self._find_session(name)
         return connection_details(session, len(self._broker.transactions.of(session)), now)
@@ -261,7 +262,7 @@ class Administration:
         """One queue.
 
         Raises:
-            Refused: there is none of this name.
+            Refused: no queue has this name.
         """
         return queue_details(self.find_queue(name), self.arrivals, now)
 
@@ -269,7 +270,7 @@ class Administration:
         """One topic or last value.
 
         Raises:
-            Refused: there is none of this name.
+            Refused: no topic or last value has this name.
         """
         found = self._broker.topics.topics.get(name) or self._broker.values.topics.get(name)
         if found is None:
@@ -280,11 +281,11 @@ class Administration:
         """One session with durable subscriptions.
 
         Raises:
-            Refused: there is none of this name.
+            Refused: no session has this name.
         """
-        return session_details(self._find_standing(name), now)
+        return session_details(self._find_durable_session(name), now)
 
-    def _find_standing(self, name: str) -> DurableSession:
+    def _find_durable_session(self, name: str) -> DurableSession:
         found = self._broker.durable_sessions.by_id.get(name)
         if found is None:
             raise Refused("not-found", f"no session {name[:200]!r} has durable subscriptions")
@@ -337,24 +338,24 @@ class Administration:
         """The queue of this name.
 
         Raises:
-            Refused: there is none: nobody is subscribed, and nothing waits.
+            Refused: the queue does not exist: it has no message and no subscriber.
         """
         queue = self._broker.queues.get(name)
         if queue is None:
-            raise Refused("not-found", f"no queue {name[:200]!r}: nothing waits, and nobody is subscribed")
+            raise Refused("not-found", f"no queue {name[:200]!r}: it has no message and no subscriber")
         return queue
 
     def totals(self) -> Steps[dict[DestinationKind, KindTotals]]:
-        """What there is of each kind: few numbers, however many destinations there are."""
+        """Totals for each kind of destination."""
         queues = yield from _add_up(self._broker.queues.by_name, _queue_counts)
         topics = yield from _add_up(self._broker.topics.topics, _topic_counts)
         values = yield from _add_up(self._broker.values.topics, _value_counts)
         return {QUEUE_KIND: queues, TOPIC_KIND: topics, LAST_VALUE_KIND: values}
 
-    # --- interfering ---
+    # --- changing ---
 
     def purge(self, name: str, now: float) -> Steps[int]:
-        """Drop all that waits in a queue by now, and count it as purged; what is un-ACKed stays.
+        """Drop all messages that wait in a queue now, and count them as purged; un-ACKed ones stay.
 
         Returns:
             How many messages.
@@ -363,7 +364,7 @@ class Administration:
             Refused: there is no such queue.
         """
         queue = self.find_queue(name)
-        # Out of the queue at once: what is still to be dropped must not be paged out or delivered meanwhile.
+        # All are taken out of the queue at once, so that none is paged out or delivered before it is dropped.
         purged = queue.store.begin_purge("purged")
         try:
             while queue.store.purge_some("purged", _AT_ONCE):
@@ -377,11 +378,11 @@ class Administration:
         """Remove a session's durable subscriptions and everything kept for them, and end its connection.
 
         Raises:
-            Refused: there is none of this name, or it is a service in the broker's own process.
+            Refused: no session has this name, or it is a service in the broker's own process.
         """
-        standing = self._find_standing(name)
-        self._check_not_hosted(standing.rights.principal)
-        self._broker.end_durable_session(standing, now)
+        durable = self._find_durable_session(name)
+        self._check_not_hosted(durable.rights.principal)
+        self._broker.end_durable_session(durable, now)
 
     def drop_backlog(self, name: str) -> int:
         """Drop everything that waits for a session. Its subscriptions and un-ACKed messages stay.
@@ -390,17 +391,17 @@ class Administration:
             The number of dropped messages and pending values.
 
         Raises:
-            Refused: there is none of this name.
+            Refused: no session has this name.
         """
-        return self._broker.subscriptions.drop_backlog(self._find_standing(name))
+        return self._broker.subscriptions.drop_backlog(self._find_durable_session(name))
 
     def end_session(self, name: str) -> None:
-        """End the connection that a session has at present, with an ERROR that says so.
+        """End the connection of a session with an ERROR.
 
-        Its durable subscriptions stay. The shell has to work on what follows.
+        Its durable subscriptions stay. Call `Pump.work` afterwards.
 
         Raises:
-            Refused: nobody is connected by this name, or it is a service in the broker's own process.
+            Refused: no connected session has this name, or it is a service in the broker's own process.
         """
         session = self._find_session(name)
         self._check_not_hosted(session.principal)

@@ -70,7 +70,7 @@ class Certificate:
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def write(self, folder: Path, stem: str) -> tuple[Path, Path]:
-        """Write `STEM.pem` and, readable by nobody else, `STEM.key`; each is there whole or not at all.
+        """Write `STEM.pem`, and `STEM.key` for this user only. Each file is written completely or not at all.
 
         Raises:
             OSError: as writing does.
@@ -83,7 +83,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A CA that vouches for brokers and clients. Whoever has its key can make more of them.
+    """A CA that vouches for brokers and clients. Its key can make further certificates.
 
     Attributes:
         certificate: its own, which those who trust it need.
@@ -215,14 +215,14 @@ def _is_authority(certificate: x509.Certificate) -> bool:
         return False
 
 
-def _write(file: Path, octets: bytes, mode: int) -> None:
-    # Beside it, so that a rename is enough; a temporary file is its owner's alone from the start.
-    handle, beside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+def _write(file: Path, data: bytes, mode: int) -> None:
+    # In the same folder, so that a rename is enough. Only its owner may read a temporary file.
+    handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(octets)
+            stream.write(data)
             os.fchmod(handle, mode)
-        Path(beside).replace(file)
+        Path(part).replace(file)
     except BaseException:
-        Path(beside).unlink()
+        Path(part).unlink()
         raise

@@ -34,8 +34,8 @@ class MessageView:
 
     Attributes:
         number: its place in the order of arrival.
-        headers: what is passed on to receivers, beside destination and sender.
-        body: the begin of it, as text where it is UTF-8, else in Base64: see `encoding`.
+        headers: those that receivers get, besides destination and sender.
+        body: its beginning, as text if it is UTF-8, otherwise in Base64: see `encoding`.
         body_bytes: of the whole.
         is_cut: there is more of the body than is shown.
         attempts: deliveries that failed.
@@ -58,7 +58,7 @@ class MessageView:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that nobody consumed: from where, why, when and after how many deliveries.
+    """A dead letter: from where, why, when, and after how many deliveries.
 
     Attributes:
         died_at: wall clock, seconds since 1970.
@@ -122,7 +122,7 @@ class Purged:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What became of dead letters that were to be put back.
+    """The result of a replay of dead letters.
 
     Attributes:
         replayed: are where they came from.
@@ -174,7 +174,7 @@ def peek(
 
 
 def view(message: Message, attempts: int, arrivals: Arrivals, now: float, max_bytes: int) -> MessageView:
-    """A message as it is shown, with so much of its body.
+    """A message as it is shown, with the beginning of its body.
 
     Args:
         attempts: its deliveries that failed.
@@ -227,10 +227,10 @@ class DeadLetters:
         return Letters(rows, self._on_disk)
 
     def show(self, number: int, now: float, max_bytes: int) -> MessageView:
-        """One of them, with so much of its body.
+        """One dead letter, with the beginning of its body.
 
         Raises:
-            Refused: there is none of this number.
+            Refused: no dead letter has this number.
         """
         queue = self._queue
         for message in () if queue is None else queue.store.waiting():
@@ -366,14 +366,14 @@ def _dead_letter(message: Message) -> DeadLetter:
     )
 
 
-def _text(octets: bytes, *, is_cut: bool) -> tuple[str, Literal["text", "base64"]]:
+def _text(data: bytes, *, is_cut: bool) -> tuple[str, Literal["text", "base64"]]:
     try:
-        return octets.decode(), "text"
+        return data.decode(), "text"
     except UnicodeDecodeError as error:
-        # The cut may go through a character, which has four octets at most.
-        if is_cut and error.end == len(octets) and error.start >= len(octets) - 3:
-            return octets[: error.start].decode(), "text"
-        return base64.b64encode(octets).decode(), "base64"
+        # The cut may go through a character, which has at most four bytes.
+        if is_cut and error.end == len(data) and error.start >= len(data) - 3:
+            return data[: error.start].decode(), "text"
+        return base64.b64encode(data).decode(), "base64"
 
 
 def _fit(views: Iterable[MessageView]) -> Iterator[MessageView]:

@@ -30,7 +30,7 @@ _MOST_CHARACTERS = 200
 
 _QUOTE: Final = re.compile("[\"']")
 
-# Each of them is a refusal too, and logged as that.
+# These verdicts are refusals too, and logged as such.
 _TOLD_ELSEWHERE: Final = frozenset({Verdict.INVALID.value, Verdict.UNAUTHORISED.value})
 
 
@@ -126,7 +126,7 @@ class EventLog:
             _log.debug(event, **_cut(facts))
 
     def info(self, event: str, **facts: object) -> None:
-        """Something that is no trouble, by itself."""
+        """Something harmless."""
         self.counts[event] += 1
         if self._has_room_for(event):
             _log.info(event, **_cut(facts))
@@ -138,7 +138,7 @@ class EventLog:
             _log.warning(event, **_cut(facts))
 
     def exception(self, event: str, **facts: object) -> None:
-        """A bug of ours, with the traceback of the exception at hand."""
+        """A bug in the broker, with the traceback of the current exception."""
         self.counts[event] += 1
         if self._has_room_for(event):
             _log.exception(event, **_cut(facts))

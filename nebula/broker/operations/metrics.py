@@ -1,7 +1,7 @@
 """Prometheus metrics of the broker.
 
-All of it is read off when somebody asks; nothing is counted for it on a message's way. No name of a
-destination, session or principal is a label: whatever peers do, there are as many series.
+All values are read on request; nothing is counted for them on a message's way. Names of destinations,
+sessions and principals are not labels, so peers cannot change the number of series.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class PoolStatus:
     """One of the broker's bounds.
 
     Attributes:
-        limit: how much there is; `reserved` is the part for operators alone.
-        used: by everybody together; `largest` is what the principal with the highest use uses.
+        limit: of the whole broker; `reserved` is the part for operators only.
+        used: by all principals together; `largest` is the use of the principal that uses most.
         refusals: how often a principal was refused because its share was used up.
     """
 
@@ -69,9 +69,9 @@ class BrokerStatus:
         delayed: messages that wait for their time.
         dead_letters: messages in the dead-letter queue.
         dropped: messages that were not delivered, by reason.
-        events: how often connections did what the log tells of them.
-        ended: connections that the broker has ended, by why.
-        kinds: what there is of each kind of destination.
+        events: how often each event of connections was logged, or would have been.
+        ended: connections that the broker has ended, by reason.
+        kinds: totals for each kind of destination.
         principals: number of those that use something.
         pools: the shared bounds, by resource.
         store: None: nothing is kept on disk.

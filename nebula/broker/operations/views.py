@@ -17,7 +17,7 @@ from nebula.broker.core.messages import Message
 from nebula.broker.core.session import Session, Subscription
 from nebula.broker.core.shares import Resource, Usage
 
-# Of one queue, topic or session so many subscriptions are shown: an answer stays far below `max_body_bytes`.
+# How many subscriptions of one queue, topic or session are shown: a reply stays far below `max_body_bytes`.
 MOST_SUBSCRIPTIONS: Final = 1_000
 
 
@@ -78,9 +78,9 @@ class TopicRow:
     Attributes:
         kind: `topic` or `last-value`.
         subscribers: of a topic: who gets its messages, those who are away too.
-        waiting: of a topic: messages that wait for them; of a last value: subscribers that have still to
-            be told of it.
-        has_value: of a last value: it is there, and was not deleted.
+        waiting: of a topic: messages that wait for subscribers; of a last value: subscribers that have not
+            received the latest change.
+        has_value: of a last value: it exists, and was not deleted.
         changed_seconds: of a last value: how long ago it changed, at least.
         sender: of a last value: who sent it.
         owner: of a last value: the session that it goes with.
@@ -111,7 +111,7 @@ class SessionRow:
 
     Attributes:
         away_seconds: since its connection ended; None: it is connected.
-        waiting: messages that wait for it, and last values that it has to be told of.
+        waiting: messages that wait for it, and last values that changed meanwhile.
     """
 
     session: str
@@ -246,14 +246,15 @@ class ConnectionDetails:
 
 
 class Arrivals:
-    """When messages arrived, as far as their numbers tell: those rise, so that nobody notes times on the way.
+    """When messages arrived, estimated from their numbers. Numbers rise, so no time is noted for each
+    message.
 
     Args:
         first_number: of this run. What has a lower one came earlier, and is as old as the run.
         now: when it begins.
     """
 
-    # How old something is shows to so many parts: a second in four minutes, an hour in ten days.
+    # The precision of an age: one part in this many. That is a second in four minutes, an hour in ten days.
     _PARTS: Final = 256
     # Twice as many as are left of a month, so that thinning out is rare.
     _MOST: Final = 8_192

@@ -103,7 +103,7 @@ class Admission:
 
     def _make_room(self) -> bool:
         """End a guest that is leaving, or else the oldest unauthenticated one of the address with the most of
-        them; False: there is none."""
+        them; False: no guest can be ended."""
         if self._lingering:
             return self._end(next(iter(self._lingering)))
         return bool(self._unknown) and self._make_room_at(
@@ -148,7 +148,7 @@ def keep_alive(transport: asyncio.BaseTransport, seconds: float) -> str | None:
     if found is None or found.family not in (socket.AF_INET, socket.AF_INET6):
         return None
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Not all systems let it be chosen; theirs is two hours then.
+    # Not all systems let the time be chosen; it is two hours there.
     if hasattr(socket, "TCP_KEEPIDLE"):
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(seconds)))
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(seconds / KEEPALIVE_PROBES)))

@@ -1,6 +1,28 @@
-"""Authentication of peers by passcode or token.
+"""Authentication of peers by passcode (argon2) or by token (JWT).
 
-A certificate is judged in `tls`, without waiting. A passcode is hashed in a thread, behind a rate limit.
+A certificate is judged in `tls`, without waiting. Here a peer proves its identity with the `login` and
+`passcode` of CONNECT, or an `Authorization` of HTTP. A passcode of three parts with dots between them is a
+token.
+
+Theory. The peers are strangers until this module has decided, and the decision is made expensive on purpose:
+an argon2 hash takes 64 MiB and a tenth of a second of a core, so that a stolen file of hashes is worth
+little. So:
+
+- Hashes are computed in a thread, a few at a time and a few per second, with one line for each network
+  address (`rate_limit`). An address that asks without end waits behind itself.
+- What was verified is remembered, so that a service that reconnects costs nothing. The memory's key is an
+  HMAC of login and passcode with a secret of this process: it holds no passcode, and a dump of it cannot be
+  searched offline at the speed of a plain hash. An entry counts as long as the users file has the same hash
+  for the login.
+- Connections that ask about the same login and passcode at the same time share one check (`_checks`). It is
+  cancelled when all of them have gone before it began.
+- An unknown login must not be told from a wrong passcode, also not by the time it takes. So an unknown login
+  is compared with a dummy hash, made with the parameters of the costliest real one.
+- A token's signature is checked at once: that is as cheap as a TLS handshake. Only asymmetric algorithms
+  count, as a key that verifies must not be able to sign.
+
+Names are dangerous too, because rights are given to them: a login or a token's `sub` must not look like a
+name that the broker gives itself (`anonymous@…`, `app:…`) or like a certificate's fingerprint (`_fault_of`).
 """
 
 from __future__ import annotations
@@ -36,13 +58,13 @@ from nebula.errors import SettingsError
 from nebula.logs import PacedLog
 from nebula.settings import Settings, load
 
-# What strangers call themselves, in the log.
+# Of a login or subject in the log: strangers choose them.
 _MOST_CHARACTERS = 200
 
 # Later than any token needs to expire: the claim may be any number.
 _END_OF_TIME = 1 << 53
 
-# What anybody who can check a token can also make is no proof: HS256 and "none" are not here.
+# Asymmetric algorithms only: with HS256 everyone who can check a token can also make one.
 _TOKEN_ALGORITHMS: Final = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
@@ -57,20 +79,20 @@ _INVISIBLE: Final = frozenset("\u115f\u1160\u2800")
 
 
 class Authenticator:
-    """From login and passcode to principal, for one listener or several.
+    """Finds the identity for a login and passcode, for one listener or several.
 
     Args:
         users: a TOML file whose table `[users]` says `login = "argon2 hash"`; `nebula passcode` makes
             the hash.
-        jwks: a JSON file (RFC 7517) with the public keys of those whose tokens (JWT) count as
-            passcodes: all passcodes of three parts with dots between them, the first of which is a JSON
-            object in Base64. The principal is the token's `sub`, whatever the login.
-        audience: what tokens have to name as `aud`; None: tokens for a certain audience are refused.
-        issuer: what tokens have to name as `iss`; None: any.
-        anonymous: peers may come in unknown, also those whose login is wrong; without users and tokens
-            logins are ignored. Only this lets in anybody where there are neither.
-        verifications_per_second: how many passcodes are checked: each costs much time, which anybody
-            may ask for. Who is remembered from before does not count.
+        jwks: a JSON file (RFC 7517) with the public keys of token issuers. Passcodes of three parts with dots
+            between them, the first of which is a JSON object in Base64, are tokens (JWT). The principal is
+            the token's `sub`; the login is ignored.
+        audience: the `aud` that tokens must have; None: tokens with an `aud` are refused.
+        issuer: the `iss` that tokens must have; None: any.
+        anonymous: peers may be anonymous, also those whose login is wrong; without users and tokens
+            logins are ignored. Without users, tokens and this, all peers are refused.
+        verifications_per_second: how many passcodes are hashed per second. Passcodes that are remembered from
+            before do not count.
 
     Raises:
         SettingsError: a file that cannot be used.
@@ -98,7 +120,7 @@ class Authenticator:
         self._dummy = ""
         self._keys: tuple[jwt.PyJWK, ...] = ()
         self._prints: frozenset[str] = frozenset()
-        # What was good: login and its hash, by a digest that nobody can make without the secret.
+        # Verified logins with their hashes, by a digest that needs the secret.
         self._good: OrderedDict[bytes, tuple[str, str]] = OrderedDict()
         self._secret = secrets.token_bytes(32)
         self._checks: dict[_Question, _Check] = {}
@@ -125,7 +147,7 @@ class Authenticator:
         return self._users.get(identity.principal) == identity.checked_by
 
     def admit_at_once(self, login: str | None) -> Identity | None:
-        """`anonymous` where nothing needs to be verified; else None."""
+        """The identity `anonymous`, if nothing needs to be verified; otherwise None."""
         return (
             ANONYMOUS_IDENTITY if self._may_be_anonymous and (login is None or not self._can_check) else None
         )
@@ -137,18 +159,21 @@ class Authenticator:
     async def verify(
         self, login: str | None, passcode: str | None, place: str = "", *, is_strict: bool = False
     ) -> Identity | None:
-        """The identity; None: refused. The log has the reason, which the peer must not learn.
+        """Verify a login and passcode.
 
-        Passcodes are hashed in a thread, some at a time and some per second; those who wait too long are
-        refused. An unknown login takes as long as a wrong passcode. Who is cancelled waits no longer.
+        Passcodes are hashed in a thread, a few at a time and a few per second. If too many wait, some are
+        refused. An unknown login takes as long as a wrong passcode. Cancelling ends the wait.
 
         Args:
-            place: where the peer comes from: places have their turns in rotation.
-            is_strict: who shows what is wrong is refused also where peers may be anonymous.
+            place: where the peer comes from; places take turns.
+            is_strict: wrong credentials are refused even where peers may be anonymous.
+
+        Returns:
+            The identity; None: refused. The log has the reason, which the peer must not learn.
         """
         identity = await self._find(login, passcode, place)
         if identity is None and self._may_be_anonymous and not (is_strict and self._can_check):
-            return ANONYMOUS_IDENTITY  # PROTOCOL D, "identity": a wrong login is refused unless this is set.
+            return ANONYMOUS_IDENTITY  # a wrong login is refused unless `anonymous` is set
         return identity
 
     async def _find(self, login: str | None, passcode: str | None, place: str) -> Identity | None:
@@ -173,8 +198,8 @@ class Authenticator:
         if expected is not None and self._good.get(key) == (login, expected):
             self._good.move_to_end(key)
             return Identity(login, Proof.PASSCODE, checked_by=expected)
-        # Many connections of one program may reconnect at once: one check is enough. The hash is part of the
-        # key, so that a result from before a reload does not count after it.
+        # Many connections of one program may reconnect at once: one check is enough. The expected hash is
+        # part of the key, so that a result from before a reload does not count after it.
         is_good = await self._wait_for((key, expected), (expected, login, passcode, place))
         # A reload meanwhile may have taken the login away.
         if not is_good or expected is None or self._users.get(login) != expected:
@@ -183,8 +208,11 @@ class Authenticator:
         return Identity(login, Proof.PASSCODE, checked_by=expected)
 
     async def _wait_for(self, key: _Question, asked: tuple[str | None, str, str, str]) -> bool:
-        """Whether the passcode is good. It is not looked at any more once all who asked have gone: who comes
-        and goes must not keep the line full."""
+        """Whether the passcode is good.
+
+        The check is cancelled when all who asked for it have gone: peers that connect and leave must not keep
+        the line full.
+        """
         check = self._checks.get(key)
         if check is None:
             check = self._checks[key] = _Check()
@@ -218,8 +246,8 @@ class Authenticator:
 
     def _digest(self, login: str, passcode: str) -> bytes:
         # The length keeps ("a", "bc") and ("ab", "c") apart.
-        octets = login.encode(errors="surrogatepass"), passcode.encode(errors="surrogatepass")
-        return hmac.digest(self._secret, b"%d:%s%s" % (len(octets[0]), *octets), hashlib.sha256)
+        encoded = login.encode(errors="surrogatepass"), passcode.encode(errors="surrogatepass")
+        return hmac.digest(self._secret, b"%d:%s%s" % (len(encoded[0]), *encoded), hashlib.sha256)
 
     def _remember(self, key: bytes, login: str, expected: str) -> None:
         self._good[key] = (login, expected)
@@ -241,7 +269,7 @@ class Authenticator:
                 leeway=TOKEN_LEEWAY_SECONDS,
                 options={"require": ["exp", "sub"]},
             )
-        # Its header may be JSON of any depth, and its `exp` an Infinity.
+        # A token's header may be JSON of any depth, and its `exp` an Infinity.
         except (jwt.PyJWTError, RecursionError, OverflowError) as error:
             self._log.info("token refused", reason=type(error).__name__)
             return None
@@ -266,7 +294,7 @@ def users_line(login: str, passcode: str) -> str:
     """A line of a users file, with the passcode as a fresh argon2 hash.
 
     Raises:
-        SettingsError: nobody may be called so.
+        SettingsError: the login is not allowed.
     """
     if fault := _fault_of(login):
         raise SettingsError(f"login {login!r} {fault}")
@@ -279,7 +307,7 @@ _Question: TypeAlias = tuple[bytes, str | None]
 
 
 class _Check:
-    """One passcode that is being looked at, for all who asked for it."""
+    """One passcode that is being checked, for all connections that wait for the result."""
 
     def __init__(self) -> None:
         self.task: asyncio.Task[bool]
@@ -330,7 +358,8 @@ def _read_users(file: Path | None) -> Mapping[str, str]:
 
 
 def _fault_of(principal: str) -> str | None:
-    """Why nobody may be called so: rights are given to the name, and others are called so already."""
+    """Why a principal must not have this name: it looks like a name that others have, and rights are given to
+    names."""
     if not principal or not principal.isprintable():
         return "is empty or holds a control character"
     if principal != principal.strip():
@@ -362,13 +391,13 @@ def _fault_of_hash(words: Any) -> str | None:
     try:
         argon2.extract_parameters(words)
     except (argon2.exceptions.InvalidHashError, AttributeError):
-        # It may be a passcode: it is not shown.
+        # The value may be a passcode, so it is not shown.
         return "the value is not an argon2 hash; `nebula passcode` makes one"
     return None
 
 
 def _dummy_for(users: Mapping[str, str]) -> str:
-    """A hash that costs as much as the users' and that no passcode has."""
+    """A hash that costs as much as the users' hashes and matches no passcode."""
 
     def cost(words: str) -> int:
         parameters = argon2.extract_parameters(words)
@@ -406,7 +435,7 @@ def _read_key(place: str, entry: Any) -> jwt.PyJWK:
     if not isinstance(entry, dict):
         raise SettingsError(f"{place}: is not an object")
     if _PRIVATE_PARTS & entry.keys() or entry.get("kty") == "oct":
-        raise SettingsError(f"{place}: is secret: whoever reads it can make tokens; put public keys here")
+        raise SettingsError(f"{place}: is a secret key, which can sign tokens; put public keys here")
     try:
         key = jwt.PyJWK(entry)
     except jwt.PyJWTError:

@@ -36,7 +36,7 @@ class BodyWriter:
         self._http = http
         self._transport = transport
         self._seconds = seconds
-        self._octets = b""
+        self._data = b""
         self._written_bytes = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -44,7 +44,7 @@ class BodyWriter:
     @property
     def unread_bytes(self) -> int:
         """The size of the piece that is being written, which is held until it is written."""
-        return len(self._octets)
+        return len(self._data)
 
     @property
     def is_blocked(self) -> bool:
@@ -62,7 +62,7 @@ class BodyWriter:
                 *streamed.headers,
                 ("content-type", streamed.content_type),
                 ("cache-control", "no-store"),
-                # Otherwise proxies that buffer answers, such as nginx, would forward nothing until the end.
+                # Otherwise proxies that buffer responses, such as nginx, would forward nothing until the end.
                 ("x-accel-buffering", "no"),
                 ("connection", "close"),
             ],
@@ -71,7 +71,7 @@ class BodyWriter:
 
     def load(self, piece: bytes) -> None:
         """Accept a piece for `write`. The one before has been written."""
-        self._octets = self._http.send(h11.Data(piece)) or b""
+        self._data = self._http.send(h11.Data(piece)) or b""
         self._written_bytes = 0
 
     async def write(self) -> None:
@@ -80,25 +80,25 @@ class BodyWriter:
         Raises:
             TimeoutError: the peer does not read.
         """
-        while self._written_bytes < len(self._octets):
+        while self._written_bytes < len(self._data):
             begin, self._written_bytes = self._written_bytes, self._written_bytes + HTTP_PORTION_BYTES
-            self._transport.write(self._octets[begin : self._written_bytes])
+            self._transport.write(self._data[begin : self._written_bytes])
             if self.is_blocked:
                 self._on_wait()
                 async with asyncio.timeout(self._seconds):
                     await self._has_room.wait()
-        self._octets = b""
+        self._data = b""
 
     def end(self, piece: bytes) -> bytes:
         """The remaining bytes, for the caller to write: the rest of a piece, one more, and the end."""
-        left = self._octets[self._written_bytes :]
+        left = self._data[self._written_bytes :]
         self.cancel()
         last = self._http.send(h11.Data(piece)) if piece else b""
         return left + (last or b"") + (self._http.send(h11.EndOfMessage()) or b"")
 
     def cancel(self) -> None:
         """The reader is gone."""
-        self._octets = b""
+        self._data = b""
 
     def pause(self) -> None:
         """The transport is still writing."""

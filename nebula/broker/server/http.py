@@ -53,18 +53,18 @@ class HttpListener:
         origins: whose pages may connect, each as browsers send it (`https://shop.example`). Pages of
             this machine and clients that are no browsers need not be named.
         limits: what peers may use.
-        pages: what is answered, by path.
-        posts: what answers a POST, by what its path begins with.
-        reads: what answers a GET whose sender it has to know, likewise.
+        pages: handlers of GET requests, by path.
+        posts: handlers of POST requests, by the beginning of the path.
+        reads: handlers of GET requests that need the sender's identity, likewise.
         listener: has the rules for authentication, and the host names that are served.
         lifetimes: ends a request in progress when its sender is no longer valid.
 
     Attributes:
-        admission: where those are counted who were not upgraded yet, and wait for no call; over TLS, from
-            before their handshake.
-        calling: where those are counted who wait for a call.
+        admission: counts connections that are not upgraded and wait for no call; over TLS from before their
+            handshake.
+        calling: counts connections that wait for a call.
         is_stopping: WebSockets and posts are refused; pages are still served.
-        posted_bytes: of bodies that are not answered yet.
+        posted_bytes: bytes of the bodies of requests without a response.
     """
 
     def __init__(
@@ -100,12 +100,16 @@ class HttpListener:
         self._calls_by: Counter[str] = Counter()
 
     def close(self) -> None:
-        """End all who are not upgraded; those who are belong to the broker."""
+        """End all connections that were not upgraded; WebSockets belong to the broker."""
         for connection in list(self._asking):
             connection.abort()
 
     def admit(self, connection: HttpPeer, address: str | None) -> bool:
-        """Count one in until it is upgraded or gone; False when there are too many, or of one address."""
+        """Count a connection in until it is upgraded or closed.
+
+        Returns:
+            False: there are too many, or too many of one address.
+        """
         self._asking.add(connection)
         return self.admission.enter(connection, address) is None
 
@@ -119,7 +123,8 @@ class HttpListener:
             self._calls_by -= Counter([payer])
 
     def begin_call(self, connection: HttpPeer, address: str | None) -> bool:
-        """Count it among those who wait for a call, no more at the door: slow calls keep no probe out.
+        """Count it among the connections that wait for a call. It no longer counts as a request, so that slow
+        calls do not keep probes out.
 
         Returns:
             False: too many wait, or too many of one address or principal: streams last as long as their
@@ -137,13 +142,14 @@ class HttpListener:
 
     @property
     def unread_bytes(self) -> int:
-        """Of answers that were not read to their end: they are held whole."""
+        """Bytes of responses that were not read to their end. They are held whole until then."""
         return sum(connection.unread_bytes for connection in self._asking)
 
     def relieve(self) -> None:
-        """One more answer waits for its reader.
+        """One more response waits for its reader.
 
-        If they are too much together, the largest one of the principal or address that holds most gives way.
+        If all of them together are too large, the largest one is cut off, of the principal or address whose
+        responses hold most.
         """
         while (unread_bytes := self.unread_bytes) > self.limits.max_http_unread_bytes:
             held: Counter[str] = Counter()
@@ -155,10 +161,10 @@ class HttpListener:
             if slowest.unread_bytes == unread_bytes:
                 break  # it is the only one
             slowest.abort()
-            self.log.warning("answer cut off", reason="too much waits to be read")
+            self.log.warning("response cut off", reason="too much waits to be read")
 
     def post_at(self, path: str) -> Post | None:
-        """What answers a POST there."""
+        """The handler of a POST request."""
         return next((post for prefix, post in self.posts.items() if path.startswith(prefix)), None)
 
     def read_at(self, path: str) -> Post | None:

@@ -20,13 +20,13 @@ from nebula.broker.server.http import HttpListener
 from nebula.broker.server.http_posts import (
     NOT_ADMITTED,
     TOO_BUSY,
-    Answer,
     Asked,
     Body,
     CutOff,
     Page,
     Post,
     Posted,
+    Response,
     Streamed,
     asked_of,
     identify,
@@ -58,7 +58,7 @@ class HttpConnection(asyncio.Protocol):
     def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HTTP_HEAD_BYTES)
-        self._octets = bytearray()  # of the request's head, as they came
+        self._data = bytearray()  # of the request's head, as they came
         self._transport: asyncio.Transport
         self._address: str | None = None
         self.payer = ANONYMOUS
@@ -85,18 +85,18 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Octets of the request came. What comes behind it is dropped: it must fill no memory."""
+        """Read bytes of the request. What follows the request is dropped, so that it fills no memory."""
         if self._has_all:
             return
         self._http.receive_data(data)
         if self._body is None:
-            self._octets += data
+            self._data += data
             self._read_head()
         elif not self._is_resting:
             self._read_body(self._body)
 
     def eof_received(self) -> bool:
-        """The peer has closed its half. It may still read a complete answer, but not a stream."""
+        """The peer has closed its half. It may still read a complete response, but not a stream."""
         is_ending = self._farewell is not None and self.unread_bytes > 0
         return is_ending and self._transport.can_write_eof()
 
@@ -119,42 +119,42 @@ class HttpConnection(asyncio.Protocol):
         self._forget_body()
         self._listener.dismiss(self)
 
-    # --- answering ---
+    # --- responding ---
 
     @property
     def unread_bytes(self) -> int:
-        """The size of the answer, or of a piece of it, until the peer has read all of it."""
+        """The size of the response, or of a piece of it, until the peer has read all of it."""
         writer = self._farewell or self._body_writer
         return 0 if writer is None else writer.unread_bytes
 
-    def answer(self, status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> None:
-        """Answer with a short text, and end."""
-        self._answer(Answer(HTTPStatus(status), f"{text}\n".encode(), headers=headers))
+    def respond_with_text(self, status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> None:
+        """Respond with a short text, and end."""
+        self._respond(Response(HTTPStatus(status), f"{text}\n".encode(), headers=headers))
 
-    def _answer(self, answer: Answer) -> None:
+    def _respond(self, response: Response) -> None:
         self._forget_body()
-        response = h11.Response(
-            status_code=answer.status,
-            reason=answer.status.phrase,
+        written = h11.Response(
+            status_code=response.status,
+            reason=response.status.phrase,
             headers=[
-                *answer.headers,
-                ("content-type", answer.content_type),
-                ("content-length", str(len(answer.body))),
+                *response.headers,
+                ("content-type", response.content_type),
+                ("content-length", str(len(response.body))),
                 ("cache-control", "no-store"),
                 ("connection", "close"),
             ],
         )
-        # No body of ours follows a HEAD, and h11 would not let it.
-        is_head = self._octets.startswith(b"HEAD ")
-        head = self._http.send(response) or b""
-        self._end_with(head if is_head else head + answer.body)
+        # The response to a HEAD has no body, and h11 would not send one.
+        is_head = self._data.startswith(b"HEAD ")
+        head = self._http.send(written) or b""
+        self._end_with(head if is_head else head + response.body)
 
-    def _end_with(self, octets: bytes) -> None:
+    def _end_with(self, data: bytes) -> None:
         self._has_all = True
         self._timer.cancel()
         self._listener.lifetimes.end(self)
         self._transport.resume_reading()
-        self._farewell = LingeringClose(self._transport, octets, self._listener.limits.connect_timeout)
+        self._farewell = LingeringClose(self._transport, data, self._listener.limits.connect_timeout)
         if self._body_writer is not None and self._body_writer.is_blocked:
             self._farewell.pause()
         self._farewell.begin()
@@ -173,7 +173,7 @@ class HttpConnection(asyncio.Protocol):
     def _time_out(self) -> None:
         if self._showing is not None:
             self._showing.cancel()
-        self.answer(408, f"no request came within {self._listener.limits.connect_timeout:g} s")
+        self.respond_with_text(408, f"no request came within {self._listener.limits.connect_timeout:g} s")
 
     # --- the head ---
 
@@ -187,7 +187,7 @@ class HttpConnection(asyncio.Protocol):
             self._route(event)
 
     def _refuse(self, error: h11.RemoteProtocolError) -> None:
-        self.answer(error.error_status_hint, "this is not HTTP that can be read here")
+        self.respond_with_text(error.error_status_hint, "this is not HTTP that can be read here")
 
     def _route(self, request: h11.Request) -> None:
         path = request.target.partition(b"?")[0].decode("latin-1")
@@ -201,15 +201,15 @@ class HttpConnection(asyncio.Protocol):
         elif read is not None:
             self._begin_post(request, path, read, "GET")
         elif page is None and self._listener.make_connection is None:
-            self.answer(404, "nothing is here")
+            self.respond_with_text(404, "nothing is here")
         elif page is None and path != WEBSOCKET_PATH:
-            self.answer(404, f"nothing is here; STOMP is spoken on {WEBSOCKET_PATH}")
+            self.respond_with_text(404, f"nothing is here; STOMP is spoken on {WEBSOCKET_PATH}")
         elif request.method.decode("latin-1") not in allowed:
-            self.answer(405, "only GET is answered here", [("allow", ", ".join(allowed))])
+            self.respond_with_text(405, "only GET is answered here", [("allow", ", ".join(allowed))])
         elif page is None:
             self._upgrade(request)
         elif not is_admitted(self._transport, rules, self._listener.lifetimes.wall_clock()):
-            self.answer(HTTPStatus.FORBIDDEN, "not admitted")
+            self.respond_with_text(HTTPStatus.FORBIDDEN, "not admitted")
         else:
             self._has_all = True
             self._timer.cancel()
@@ -218,13 +218,13 @@ class HttpConnection(asyncio.Protocol):
 
     async def _show(self, page: Page, asked: Asked) -> None:
         try:
-            answer = await page(asked)
+            response = await page(asked)
         except Exception:
             self._listener.log.exception("page failed")
-            answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
-        self._answer(answer)
+            response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
+        self._respond(response)
 
-    # --- what is posted ---
+    # --- requests with a body ---
 
     def _begin_post(self, request: h11.Request, path: str, post: Post, method: str = "POST") -> None:
         listener = self._listener
@@ -234,9 +234,9 @@ class HttpConnection(asyncio.Protocol):
         if refusal is None and listener.is_stopping:
             refusal = problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "the broker is shutting down")
         if refusal is not None:
-            self._answer(refusal)
+            self._respond(refusal)
             return
-        # Strangers fill no memory, and take no time: a body is read when it is known who sends it.
+        # Strangers fill no memory and take no time: the body is read once its sender is known.
         self._rest()
         self._body = Body(listener.max_posted_bytes)
         self._showing = asyncio.get_running_loop().create_task(
@@ -244,7 +244,7 @@ class HttpConnection(asyncio.Protocol):
         )
 
     async def _take_post(self, request: h11.Request, path: str, post: Post, body: Body) -> None:
-        """Find out who it is, then read its body, then have it answered."""
+        """Identify the sender, then read the body, then handle the request."""
         listener = self._listener
         try:
             authorization = value_of(request, b"authorization")
@@ -253,7 +253,7 @@ class HttpConnection(asyncio.Protocol):
             if identity is None:
                 host, port = self._transport.get_extra_info("peername")[:2]
                 listener.log.info("login refused", address=f"{host}:{port}")
-                self._answer(NOT_ADMITTED)
+                self._respond(NOT_ADMITTED)
                 return
             if identity.is_proved:
                 self.payer = identity.principal
@@ -262,25 +262,25 @@ class HttpConnection(asyncio.Protocol):
                 informational = h11.InformationalResponse(status_code=100, headers=[])
                 self._transport.write(self._http.send(informational) or b"")
             self._go_on()
-            octets = await body.whole
+            posted = await body.whole
             self._timer.cancel()
             if not listener.begin_call(self, self._address):
-                self._answer(TOO_BUSY)
+                self._respond(TOO_BUSY)
                 return
             query = request.target.partition(b"?")[2].decode("latin-1")
             timeout = value_of(request, TIMEOUT.encode())
             accept = value_of(request, b"accept")
-            answer = await post(Posted(identity.principal, path, query, timeout, octets, accept))
+            response = await post(Posted(identity.principal, path, query, timeout, posted, accept))
         except Exception:
             listener.log.exception("post failed")
-            answer = _INTERNAL
-        if isinstance(answer, Streamed):
-            await self._pour(answer)
+            response = _INTERNAL
+        if isinstance(response, Streamed):
+            await self._stream(response)
         else:
-            self._answer(answer)
+            self._respond(response)
 
-    async def _pour(self, streamed: Streamed) -> None:
-        """Answer piece by piece; each is requested once the one before is written."""
+    async def _stream(self, streamed: Streamed) -> None:
+        """Respond piece by piece; each is requested once the one before is written."""
         self._forget_body()
         self._streamed = streamed
         listener = self._listener
@@ -298,7 +298,7 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
             return
         except CutOff as error:
-            self._listener.log.warning("answer cut off", reason=str(error))
+            self._listener.log.warning("response cut off", reason=str(error))
             self.abort()
             return
         except Exception:
@@ -319,7 +319,7 @@ class HttpConnection(asyncio.Protocol):
         """Refuse the request in progress, because its sender is no longer valid. A call is cancelled."""
         self._stop_post()
         if self._body_writer is None or self._streamed is None:
-            self._answer(NOT_ADMITTED)
+            self._respond(NOT_ADMITTED)
         elif self._farewell is None:
             self._end_stream(self._body_writer, self._streamed.pieces.failed(NOT_ADMITTED))
 
@@ -328,16 +328,16 @@ class HttpConnection(asyncio.Protocol):
         self._transport.pause_reading()
 
     def _go_on(self) -> None:
-        """Read the body: first what has come of it."""
+        """Read the body, beginning with the part that has arrived."""
         if self._body is None:
-            return  # it is gone, or was answered
+            return  # the peer is gone, or has its response
         self._is_resting = False
         self._read_body(self._body)
         if not self._is_resting:
             self._transport.resume_reading()
 
     def _read_body(self, body: Body) -> None:
-        """Take in what has come of it, or so much as is one turn's work."""
+        """Take in the part of the body that has arrived, at most one turn's work."""
         try:
             for _ in range(HTTP_CHUNKS_AT_ONCE):
                 if not self._read_piece(body):
@@ -350,7 +350,7 @@ class HttpConnection(asyncio.Protocol):
         asyncio.get_running_loop().call_soon(self._go_on)
 
     def _read_piece(self, body: Body) -> bool:
-        """Take in the next piece of it; False: there is none, or none is wanted any more."""
+        """Take in the next piece of the body; False: no piece has arrived, or no more is wanted."""
         event = self._http.next_event()
         if isinstance(event, h11.EndOfMessage):
             self._has_all = True
@@ -364,7 +364,7 @@ class HttpConnection(asyncio.Protocol):
             refusal = too_large(self._listener.max_posted_bytes)
         if refusal is not None:
             self._stop_post()
-            self._answer(refusal)
+            self._respond(refusal)
         return refusal is None
 
     def _stop_post(self) -> None:
@@ -381,17 +381,18 @@ class HttpConnection(asyncio.Protocol):
     def _upgrade(self, request: h11.Request) -> None:
         """Become a WebSocket, or say why not."""
         if self._listener.is_stopping:
-            self.answer(503, "the broker is shutting down")
+            self.respond_with_text(503, "the broker is shutting down")
         elif self._http.trailing_data[0]:
             # RFC 6455, 4.1: the client MUST wait for the answer before it sends any further data.
-            self.answer(400, "a WebSocket begins after its upgrade was answered")
+            self.respond_with_text(400, "a WebSocket begins after its upgrade was answered")
         elif not self._is_trusted(request):
-            self.answer(403, "pages of this origin may not connect")
+            self.respond_with_text(403, "pages of this origin may not connect")
         else:
             self._shake_hands()
 
     def _is_trusted(self, request: h11.Request) -> bool:
-        # h11 has seen to it that there is exactly one Host in HTTP/1.1. What has no Origin is no browser.
+        # h11 requires exactly one Host in HTTP/1.1. A request without an Origin does not come from a
+        # browser's page.
         origins = _values(request, b"origin")
         hosts = _values(request, b"host")
         is_trusted = not origins or (
@@ -404,13 +405,13 @@ class HttpConnection(asyncio.Protocol):
 
     def _shake_hands(self) -> None:
         limits = self._listener.limits
-        websocket, octets = shake_hands(bytes(self._octets), limits)
+        websocket, response = shake_hands(bytes(self._data), limits)
         if websocket is None:
-            self._end_with(octets)
+            self._end_with(response)
             return
         self._timer.cancel()
         self._listener.dismiss(self)
-        self._transport.write(octets)
+        self._transport.write(response)
         assert self._listener.make_connection is not None
         WebSocketTransport(websocket, self._listener.make_connection(), limits).begin(self._transport)
 

@@ -33,8 +33,8 @@ _CHALLENGE: Final = (("www-authenticate", 'Basic realm="nebula", charset="UTF-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What is answered to a request."""
+class Response:
+    """The response to a request."""
 
     status: HTTPStatus
     body: bytes
@@ -43,20 +43,20 @@ class Answer:
 
 
 class CutOff(Exception):
-    """The rest of an answer is not available, and its format cannot report an error; says why."""
+    """The rest of a response is not available, and its format cannot report an error; says why."""
 
 
 class Pieces(Protocol):
-    """The body of an answer in pieces. Called on the broker's loop."""
+    """The body of a response in pieces. Called on the broker's loop."""
 
     async def next(self) -> bytes:
         """Wait for the next piece; empty at the end.
 
         Raises:
-            CutOff: the answer is incomplete.
+            CutOff: the response is incomplete.
         """
 
-    def failed(self, error: Answer) -> bytes | None:
+    def failed(self, error: Response) -> bytes | None:
         """The last piece of a body that this error ends; None if the format has none: the body is cut off."""
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class Pieces(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """An answer in pieces, with status 200. Its receiver closes the pieces."""
+    """A response in pieces, with status 200. Its receiver closes the pieces."""
 
     content_type: str
     pieces: Pieces
@@ -77,7 +77,7 @@ class Posted:
     """A request that was posted.
 
     Attributes:
-        principal: who has sent it.
+        principal: of its sender.
         path: without the query, escapes as they came.
         query: what follows the `?`.
         timeout: the header `Neb-Timeout`, or an empty text.
@@ -106,10 +106,10 @@ class Asked:
     is_ours: bool
 
 
-Page: TypeAlias = Callable[[Asked], Awaitable[Answer]]
-"""Answers a GET."""
+Page: TypeAlias = Callable[[Asked], Awaitable[Response]]
+"""Handles a GET."""
 
-Post: TypeAlias = Callable[[Posted], Awaitable[Answer | Streamed]]
+Post: TypeAlias = Callable[[Posted], Awaitable[Response | Streamed]]
 """Handles a POST, or a GET that needs the sender's identity."""
 
 
@@ -120,12 +120,12 @@ def problem(
     headers: Collection[tuple[str, str]] = (),
     *,
     retryable: bool = False,
-) -> Answer:
-    """The answer to what cannot be done: an error as services tell theirs, as JSON."""
+) -> Response:
+    """An error as JSON, in the form in which services report theirs."""
     retryable = retryable or status is HTTPStatus.SERVICE_UNAVAILABLE
     fields = {"code": code, "message": message, "retryable": retryable}
     text = json.dumps(fields, separators=(",", ":"))
-    return Answer(status, f"{text}\n".encode(), JSON_TYPE, headers)
+    return Response(status, f"{text}\n".encode(), JSON_TYPE, headers)
 
 
 WRONG_HOST: Final = "this host is not served here; the listener's `hosts` name those that are"
@@ -134,41 +134,41 @@ TOO_BUSY: Final = problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many call
 
 
 class Body:
-    """The body of a request, as it comes.
+    """The body of a request, collected as it arrives.
 
     Args:
-        max_bytes: of it.
+        max_bytes: its maximum size.
 
     Attributes:
-        size_bytes: of it, so far.
-        whole: its octets, once all of them are there.
+        size_bytes: of the part that has arrived.
+        whole: the body, once it is complete.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._octets = bytearray()
+        self._data = bytearray()
         self.size_bytes = 0
         self.whole: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def take(self, data: bytes) -> bool:
-        """Take some more of it; False: it is too large."""
-        self._octets += data
+        """Add a piece; False: the body is too large."""
+        self._data += data
         self.size_bytes += len(data)
         return self.size_bytes <= self._max_bytes
 
     def end(self) -> None:
-        """That was all."""
+        """The body is complete."""
         if not self.whole.done():
-            self.whole.set_result(bytes(self._octets))
-        self._octets.clear()
+            self.whole.set_result(bytes(self._data))
+        self._data.clear()
 
 
 def refusal_of(
     request: h11.Request, listener: Listener, max_bytes: int, method: str = "POST"
-) -> Answer | None:
+) -> Response | None:
     """Why the head of a request does not allow it, or None if it does.
 
-    Whether its page may post is asked beside this, as it is of WebSockets.
+    Whether the page's origin may post is checked elsewhere, for WebSockets too.
     """
     if request.method != method.encode():
         message = f"only {method} is answered here"
@@ -182,8 +182,8 @@ def refusal_of(
     return too_large(max_bytes) if length.isdigit() and int(length) > max_bytes else None
 
 
-def too_large(max_bytes: int) -> Answer:
-    """The answer to a body that is."""
+def too_large(max_bytes: int) -> Response:
+    """The response to a body that is larger than this."""
     message = f"the body may have {max_bytes} bytes"
     return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", message)
 
@@ -260,10 +260,10 @@ def value_of(request: h11.Request, name: bytes) -> str:
 
 
 def credentials_of(authorization: str) -> tuple[str | None, str] | None:
-    """Login and passcode of an `Authorization`; None: there are none that can be read.
+    """Login and passcode of an `Authorization`; None: it has no credentials that can be read.
 
     Returns:
-        Of `Basic` both, of `Bearer` no login: tokens say by themselves who has them.
+        Both for `Basic`; for `Bearer` no login, because a token names its holder.
     """
     scheme, _, words = authorization.partition(" ")
     words = words.strip()
@@ -281,7 +281,7 @@ def credentials_of(authorization: str) -> tuple[str | None, str] | None:
 async def identify(
     transport: asyncio.Transport, listener: Listener, authorization: str, wall: float
 ) -> Identity | None:
-    """Who has sent a request; None: it may not be known, or nobody that may come in.
+    """The identity of a request's sender; None: it is not proved, or may not be admitted.
 
     A client certificate must be valid if there is one. The `Authorization` of the request counts first, and
     must be right; then the certificate; otherwise the sender is anonymous, if the listener allows that. A

@@ -5,7 +5,7 @@ that is incomplete or waits its turn. Each connection has limits of its own, but
 little below theirs would still fill any memory.
 
 Theory. The exact number is expensive, because a message that a thousand peers receive is in memory once: its
-bytes have to be counted once, whoever refers to them. So there are two measures:
+bytes have to be counted once, no matter how many outboxes refer to them. So there are two measures:
 
 1. The plain sum counts shared bytes for each peer. It is an upper bound and cheap: one addition for each
    connection that was read or written since the last look, or that still has something in flight. Idle
@@ -131,7 +131,10 @@ class InFlightBytes(Generic[_L]):
         """The plain sum at the last look."""
 
     def grows_too_fast(self, added_bytes: int) -> bool:
-        """Whether so much was added that `excess` should be called now. May count too much."""
+        """Whether an eighth of the cap was added since the last call of `excess`, which should be called now.
+
+        May count too much.
+        """
         self._added_bytes += added_bytes
         return self._added_bytes >= self._max_bytes // 8
 

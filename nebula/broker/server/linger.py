@@ -1,6 +1,8 @@
-"""Lingering close: the peer reads the last bytes, then the connection is closed.
+"""Lingering close: the peer reads the last bytes, then the connection is closed (A.5).
 
-To close a socket at once could reset the connection and lose what the peer has not read yet.
+Closing a socket while it has unread input makes the system send a reset. The reset may reach the peer before
+it has read the last bytes, such as an ERROR, and discards them. So the broker closes its own half, goes on
+reading until the peer closes its half, and closes after a moment at the latest.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ class LingeringClose:
     Args:
         transport: of a protocol that hands its `pause_writing` and `resume_writing` on to `pause` and
             `resume`, and calls `cancel` when it is lost.
-        octets: the bytes, not written yet.
+        data: the bytes, not written yet.
         seconds: time limit for the peer to read 64 KiB.
     """
 
-    def __init__(self, transport: asyncio.Transport, octets: bytes, seconds: float) -> None:
+    def __init__(self, transport: asyncio.Transport, data: bytes, seconds: float) -> None:
         self._transport = transport
-        self._octets = octets
+        self._data = data
         self._written_bytes = 0
         self._seconds = seconds
         self._is_blocked = False
@@ -41,7 +43,7 @@ class LingeringClose:
     @property
     def unread_bytes(self) -> int:
         """The size of all of it until the peer has read it to its end: it is held until then."""
-        return len(self._octets)
+        return len(self._data)
 
     def pause(self) -> None:
         """The transport has something to write."""
@@ -56,7 +58,7 @@ class LingeringClose:
     def cancel(self) -> None:
         """The connection is lost."""
         self._is_over = True
-        self._octets = b""
+        self._data = b""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -65,19 +67,19 @@ class LingeringClose:
             return
         while self._has_more and not (self._is_blocked or self._transport.is_closing()):
             begin, self._written_bytes = self._written_bytes, self._written_bytes + HTTP_PORTION_BYTES
-            self._transport.write(self._octets[begin : self._written_bytes])
+            self._transport.write(self._data[begin : self._written_bytes])
         if self._timer is not None:
             self._timer.cancel()
         if self._has_more or self._is_blocked:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._seconds, self._transport.abort)
         else:
-            self._octets = b""
+            self._data = b""
             self._timer = close_lingering(self._transport)
 
     @property
     def _has_more(self) -> bool:
-        return self._written_bytes < len(self._octets)
+        return self._written_bytes < len(self._data)
 
 
 def close_lingering(transport: asyncio.Transport) -> asyncio.TimerHandle:

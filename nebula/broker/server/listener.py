@@ -27,14 +27,14 @@ class Listener:
     Attributes:
         host: name or address of an interface.
         port: 0: the system picks one.
-        profile: how it behaves.
-        tls: its certificate and whose clients it knows; None: not encrypted.
+        profile: the set of rules that it follows.
+        tls: its certificate and the CAs of its clients; None: not encrypted.
         http: it speaks HTTP, and STOMP over WebSocket at /stomp.
-        origins: whose pages may connect, for an HTTP listener.
-        calls: it answers `POST /call/SERVICE/VERB` too, for an HTTP listener.
-        hosts: names by which such requests may ask for it, in addition to its own and those of `origins`.
-        authenticator: finds out who peers without a client certificate are; None: they are anonymous,
-            and may be so on loopback only.
+        origins: web origins whose pages may connect, for an HTTP listener.
+        calls: it serves `POST /call/SERVICE/VERB` too, for an HTTP listener.
+        hosts: host names that such requests may use, in addition to its own and those of `origins`.
+        authenticator: authenticates peers without a client certificate; None: they are anonymous, which is
+            allowed on loopback only.
 
     Raises:
         SettingsError: rules that contradict each other.
@@ -59,13 +59,13 @@ class Listener:
             )
         if not identifies and self.authenticator is None and not is_loopback(self.host):
             raise SettingsError(
-                f"listener {self.host}:{self.port}: nobody there could say who they are; give it"
+                f"listener {self.host}:{self.port}: clients have no way to authenticate; give it"
                 " client_ca, or users or jwks under [identity], or anonymous = true"
             )
 
     @property
     def renewals(self) -> list[Callable[[], None]]:
-        """What reads its files again."""
+        """Functions that read its files again."""
         return [each.reload for each in (self.tls, self.authenticator) if each is not None]
 
     def denies(self, identity: Identity) -> bool:
@@ -82,13 +82,13 @@ class Listener:
 
     @property
     def scheme(self) -> str:
-        """Of its URLs."""
+        """The scheme of its URLs."""
         plain = "ws" if self.http else "stomp"
         return plain if self.tls is None else f"{plain}s"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can come by this name or address of an interface."""
+    """Whether an interface, by its name or address, can be reached from this machine only."""
     if host == "localhost":
         return True
     try:

@@ -1,7 +1,7 @@
 """The open listeners of a broker: sockets for TCP, TLS and HTTP, opened and closed together.
 
-TLS handshakes are done here and not by the loop, which tells of a connection only after its handshake: a peer
-that stays silent in it would hold a file descriptor and be counted by no cap.
+TLS handshakes are done here and not by the loop, which reports a connection only after its handshake: a peer
+that stays silent during the handshake would hold a file descriptor and be counted by no cap.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class OpenListeners:
         make_connection: makes the broker's end of what a listener accepts.
         admission: where connections are counted; those of TLS from before their handshake.
         limits: what peers may use.
-        pages: what HTTP listeners answer, by path.
-        posts: what answers a POST where a listener says that it takes calls, by the begin of the path.
+        pages: handlers of GET requests of HTTP listeners, by path.
+        posts: handlers of POST requests of listeners with `calls`, by the beginning of the path.
         reads: handlers of GET requests that need the sender's identity, likewise.
         lifetimes: ends requests whose sender is no longer valid.
     """
@@ -68,19 +68,19 @@ class OpenListeners:
 
     @property
     def are_open(self) -> bool:
-        """At least one lets peers in."""
+        """Whether at least one accepts connections."""
         return bool(self._servers or self._http_servers) and not self._is_closed
 
     @property
     def have_handshakes(self) -> bool:
-        """A TLS handshake is under way."""
+        """Whether a TLS handshake is under way."""
         return bool(self._handshakes)
 
     async def open(self, listener: Listener) -> list[str]:
-        """Listen there too; returns the URLs at which clients find it.
+        """Open a listener; returns its URLs.
 
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address cannot be used.
         """
         server = await asyncio.get_running_loop().create_server(
             self._maker(listener), listener.host, listener.port, backlog=1024
@@ -115,7 +115,7 @@ class OpenListeners:
             http.close()
 
     def end_handshake(self, guest: object) -> bool:
-        """End a TLS handshake in progress. Returns False if there is none."""
+        """End a TLS handshake in progress. Returns False if the guest is in no handshake."""
         found = self._handshakes.get(guest)
         if found is None:
             return False
@@ -151,9 +151,11 @@ class OpenListeners:
     async def _shake_hands(
         self, peer: socket.socket, guest: asyncio.Protocol, context: ssl.SSLContext, admission: Admission
     ) -> None:
-        """The guest keeps its place, and gives it back at its end, if it is told of its connection."""
+        """Do the handshake of an admitted guest. If it fails, the guest leaves; otherwise its connection
+        makes
+        it leave later."""
         is_made = False
-        # A handshake of a stranger that fails is no event.
+        # A failed handshake of a stranger is not worth a log event.
         try:
             with contextlib.suppress(OSError):
                 transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
@@ -192,17 +194,17 @@ class OpenListeners:
 
 
 class _Arrival(asyncio.Protocol):
-    """A peer that has come to a TLS listener: takes its socket, and hands it on for the handshake."""
+    """A new peer of a TLS listener: takes its socket, and hands it on for the handshake."""
 
     def __init__(self, greet: Callable[[socket.socket], None]) -> None:
         self._greet = greet
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take its socket, before anything is read, and let go of the transport."""
+        """Take the socket before anything is read, and drop the transport."""
         found = transport.get_extra_info("socket")
         try:
             peer = socket.fromfd(found.fileno(), found.family, found.type)
-        except OSError:  # the process may have no more files
+        except OSError:  # the process may have used up its file descriptors
             return
         finally:
             cast("asyncio.Transport", transport).abort()

@@ -11,27 +11,27 @@ from typing import Any, Final
 
 from nebula.broker.core.fixed_limits import METRICS_SECONDS
 from nebula.broker.operations.metrics import CONTENT_TYPE, metrics_text
-from nebula.broker.server.http_posts import WRONG_HOST, Answer, Asked, Page
+from nebula.broker.server.http_posts import WRONG_HOST, Asked, Page, Response
 from nebula.broker.server.server import Server
 from nebula.errors import SettingsError
 
-# Whoever guesses a token of this length has more than the age of the universe to do it.
+# A token of this length cannot be guessed.
 _FEWEST_CHARACTERS: Final = 16
 
 
 class Token:
-    """What whoever reads metrics has to show: `Authorization: Bearer …` (RFC 6750, 2.1).
+    """The token that requests for metrics must have: `Authorization: Bearer …` (RFC 6750, 2.1).
 
     Args:
-        file: holds it, alone; white space around it does not count.
+        file: contains the token and nothing else; white space around it is ignored.
 
     Raises:
-        SettingsError: a file that cannot be used.
+        SettingsError: the file cannot be used.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._octets = b""
+        self._token = b""
         self.reload()
 
     def reload(self) -> None:
@@ -46,26 +46,26 @@ class Token:
             reason = error.strerror if isinstance(error, OSError) else "is not ASCII"
             raise SettingsError(f"{self._file}: cannot be read: {reason}") from None
         if len(text) < _FEWEST_CHARACTERS or not text.isprintable() or " " in text:
-            # It is secret, so it is not shown.
+            # The text is secret, so it is not shown.
             raise SettingsError(
                 f"{self._file}: a token is one word of {_FEWEST_CHARACTERS} characters or more;"
                 " `openssl rand -hex 16` makes one"
             )
-        self._octets = text.encode()
+        self._token = text.encode()
 
     def is_shown(self, authorization: str) -> bool:
-        """Whether the header of a request holds it. Takes as long for any that has its length."""
+        """Whether the header of a request has the token. The time does not depend on where they differ."""
         scheme, _, credentials = authorization.partition(" ")
         shown = credentials.strip().encode("utf-8", "surrogateescape")
-        return scheme.lower() == "bearer" and hmac.compare_digest(shown, self._octets)
+        return scheme.lower() == "bearer" and hmac.compare_digest(shown, self._token)
 
 
 class Shared:
-    """What is worked out once for all who ask for it meanwhile: that many ask must not cost more.
+    """A value that is computed once for all requests at the same time, and kept for a while.
 
     Args:
-        make: works it out.
-        seconds: how long it is told once it is there.
+        make: computes it.
+        seconds: how long it is kept.
     """
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, bytes]], seconds: float) -> None:
@@ -81,11 +81,11 @@ class Shared:
         return made
 
     async def get(self) -> bytes:
-        """What is being made, or was made just now, or else is made now."""
+        """The value that is kept or being computed; otherwise a new one."""
         loop = asyncio.get_running_loop()
         if self._making is None or (self._making.done() and loop.time() >= self._fresh_until):
             self._making = loop.create_task(self._make_fresh())
-        # A request that is cancelled must not take it from the others.
+        # A request that is cancelled must not cancel it for the others.
         return await asyncio.shield(self._making)
 
 
@@ -93,10 +93,10 @@ def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
     """The pages by path.
 
     Args:
-        server: whom they tell of; started when the first request comes.
+        server: what they report about; started when the first request comes.
         token: required for `/metrics`. If None, the request has to name a host of the listener; otherwise a
             web page could read the metrics through a name that points here (DNS rebinding). The other pages
-            are for probes, which have no credentials and name any host; their answer is one word.
+            are for probes, which have no credentials and name any host; their reply is one word.
     """
 
     async def read_metrics() -> bytes:
@@ -104,23 +104,23 @@ def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
 
     text = Shared(read_metrics, METRICS_SECONDS)
 
-    async def health(_asked: Asked) -> Answer:
+    async def health(_asked: Asked) -> Response:
         # A reply at all says that the loop runs.
-        return Answer(HTTPStatus.OK, b"ok\n")
+        return Response(HTTPStatus.OK, b"ok\n")
 
-    async def readiness(_asked: Asked) -> Answer:
+    async def readiness(_asked: Asked) -> Response:
         reason = server.not_ready
         if reason is None:
-            return Answer(HTTPStatus.OK, b"ready\n")
-        return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n".encode())
+            return Response(HTTPStatus.OK, b"ready\n")
+        return Response(HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n".encode())
 
-    async def metrics(asked: Asked) -> Answer:
+    async def metrics(asked: Asked) -> Response:
         if token is None and not asked.is_ours:
             reason = f"{WRONG_HOST}; with metrics_token any is\n"
-            return Answer(HTTPStatus.MISDIRECTED_REQUEST, reason.encode())
+            return Response(HTTPStatus.MISDIRECTED_REQUEST, reason.encode())
         if token is not None and not token.is_shown(asked.authorization):
             headers = (("www-authenticate", 'Bearer realm="metrics"'),)
-            return Answer(HTTPStatus.UNAUTHORIZED, b"this wants the metrics token\n", headers=headers)
-        return Answer(HTTPStatus.OK, await text.get(), CONTENT_TYPE)
+            return Response(HTTPStatus.UNAUTHORIZED, b"this wants the metrics token\n", headers=headers)
+        return Response(HTTPStatus.OK, await text.get(), CONTENT_TYPE)
 
     return {"/healthz": health, "/readyz": readiness, "/metrics": metrics}

@@ -14,11 +14,11 @@ from nebula.broker.server.inflight import Load, load_of
 from nebula.broker.server.listener import Listener
 
 IN_PROCESS: Final = Listener()
-"""The listener of what runs in this process: there is nothing to be listened to."""
+"""The listener of clients in this process, which need no socket."""
 
 
 class Peer:
-    """A transport, and what is known of its far end.
+    """A transport, and what is known about its far end.
 
     Args:
         transport: open.
@@ -42,20 +42,20 @@ class Peer:
         self._own_unwritten_bytes = 0
         self.held_before_bytes = 0
         self.protocol: ServerProtocol
-        # Asked for now: a transport that is closed may not know its addresses any more. What runs in this
-        # process has none.
+        # Read now: a transport that is closed may not know its addresses any more. A client in this process
+        # has none.
         is_remote = listener is not IN_PROCESS
         peername = transport.get_extra_info("peername") if is_remote else None
         self._host = peername[0] if peername else None
         self.address = f"{peername[0]}:{peername[1]}" if peername else None
         self._sockname = transport.get_extra_info("sockname") if is_remote else None
 
-    def part(self) -> None:
-        """The transport is closed: let it go, as it knows who knows us."""
+    def detach(self) -> None:
+        """Drop the closed transport, which refers back to its connection."""
         self._transport = None
 
     def keep_alive(self, seconds: float) -> str | None:
-        """See `admission.keep_alive`. Within this process nothing can get lost on the way."""
+        """See `admission.keep_alive`. A client in this process needs no probes."""
         return None if self._listener is IN_PROCESS else keep_alive(self._transport, seconds)
 
     @property
@@ -74,8 +74,8 @@ class Peer:
         return "" if self._host is None else place_of(self._host)
 
     @property
-    def who(self) -> dict[str, str]:
-        """The peer's identity, for the log."""
+    def log_fields(self) -> dict[str, str]:
+        """The peer's principal and session, as fields of log events."""
         session = self.protocol.session
         return {"principal": session.principal, "session": session.id}
 
@@ -96,18 +96,18 @@ class Peer:
         return identity
 
     def write(self, pieces: Sequence[bytes]) -> None:
-        """Hand them to the transport: what `Encoder.outbox` has made."""
+        """Hand the output of `Encoder.outbox` to the transport."""
         for piece in pieces:
             self.traffic.written_bytes += len(piece)
             self._transport.write(piece)
 
     def remember(self, pieces: Sequence[bytes]) -> None:
-        """They were more than the transport could write, and nothing is handed to it until it can."""
+        """Remember what the transport could not write at once. Nothing more is handed to it until it has."""
         self._large = pieces[1::2]
         self._own_unwritten_bytes = sum(map(len, pieces[::2]))
 
     def forget(self) -> None:
-        """It can."""
+        """The transport has written everything."""
         self._large = ()
 
     @property
@@ -120,9 +120,9 @@ class Peer:
 
     @property
     def most_in_flight_bytes(self) -> int:
-        """What is on its way to and from the peer; what it shares with others counts as its own. Cheap.
+        """Bytes on their way to and from the peer; shared bytes count as its own. Cheap.
 
-        Also of one that was ended: it may take seconds to read what was written to it.
+        A connection that was ended counts too: the peer may take seconds to read what was written to it.
         """
         return self.unwritten_bytes + self.protocol.session.outbox_bytes + self._held_bytes
 
@@ -134,14 +134,14 @@ class Peer:
         return protocol.session.held_bytes + protocol.unread_bytes + self.held_before_bytes
 
     def load(self) -> Load:
-        """The same, told apart."""
+        """The exact numbers, with shared bytes apart."""
         own_bytes = self.unwritten_bytes
         if self._large:
             own_bytes = min(own_bytes, self._own_unwritten_bytes)
         return load_of(own_bytes + self._held_bytes, self._large, self.protocol.session.outbox)
 
     def facts(self, now: float, *, waits_for_store: bool) -> ConnectionFacts:
-        """What an operator is told of it."""
+        """What operators see of the connection."""
         traffic = self.traffic
         return ConnectionFacts(
             self.address or "in process",

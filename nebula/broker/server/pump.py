@@ -48,8 +48,8 @@ class Pump:
         read_page: begins to read a page; hand it to `page_read` later, not before this returns.
         write: hands what the journal has gathered to the store, if the store is free. Call `committed` when
             a batch is durable.
-        defers: whether a connection with a large outbox is to be flushed later by the caller, after so many
-            bytes were flushed in this call of `work`.
+        defers: whether the caller flushes a connection with a large outbox later; the number is the bytes
+            that were flushed in this call of `work`.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Pump:
         self._is_working = False
 
     def work(self, now: float) -> None:
-        """Do all that follows from an input. Within itself it does nothing: the outer call goes on."""
+        """Do everything that follows from an input. A nested call does nothing: the outer one goes on."""
         if self._is_working:
             return
         self._is_working = True

@@ -69,7 +69,7 @@ class _Draft:
         for file, identity, names in self._identities:
             for name in names:
                 if name not in self._origins:
-                    near = did_you_mean(name, self._origins) if self._origins else "; there are none"
+                    near = did_you_mean(name, self._origins) if self._origins else "; no file defines any"
                     self._complain(
                         file, _identity(identity), f"no capability is called {_quoted(name)}{near}"
                     )
@@ -122,7 +122,7 @@ class _Draft:
         if _FINGERPRINT.fullmatch(identity):
             spelled = identity.replace(":", "").lower()
             if spelled != identity:
-                # It would match nobody, and nobody would be told.
+                # It would match no certificate, without any message.
                 self._complain(file, _identity(identity), f'a fingerprint is written "{spelled}"')
         names = self._texts(file, _identity(identity), value, _fault_of_text)
         if names is not None:

@@ -77,7 +77,7 @@ class Runtime:
     Args:
         broker: the core, with everything that the store had kept.
         name: of the server, as CONNECTED tells it.
-        writer: of the store; None: nothing is kept.
+        writer: of the store; None: the broker has no store.
         admission: counts the connections.
         lifetimes: ends connections whose proof of identity is no longer valid.
         disk: watches the store's disk; None: it is not watched.
@@ -136,7 +136,14 @@ class Runtime:
     # --- connections ---
 
     def admit(self, connection: Managed, address: str | None) -> str | None:
-        """Count a connection in, from this address of a peer; why it is to be ended, or None."""
+        """Count a connection in.
+
+        Args:
+            address: of the peer.
+
+        Returns:
+            Why it is refused, as the peer is told; None: it is admitted.
+        """
         self.connections.add(connection)
         if self.is_stopping:
             return STOPPING  # it was being accepted when the listeners were closed
@@ -147,11 +154,11 @@ class Runtime:
         self.admission.know(connection, has_share=connection.principal != ANONYMOUS)
 
     def note_lingering(self, connection: Managed) -> None:
-        """It is at its end, and stays only until the peer has read why."""
+        """The connection is ending, and stays only until the peer has read its ERROR."""
         self.admission.linger(connection)
 
     def dismiss(self, connection: Managed) -> None:
-        """Count it out."""
+        """Count a connection out."""
         self.connections.discard(connection)
         self.lifetimes.end(connection)
         self._departed.add(connection.traffic)
@@ -174,8 +181,8 @@ class Runtime:
             message: what peers are told.
             reason: what the log is told.
         """
-        # What one gives back goes to no other: it would go from one to the next, and each would count as an
-        # attempt that failed.
+        # Messages that one session gives back must not be dispatched to another that ends next: each time
+        # would count as a failed delivery.
         for session in self.broker.sessions.values():
             session.is_throttled = True
         for connection in list(self.connections):
@@ -185,7 +192,7 @@ class Runtime:
 
     @property
     def is_drained(self) -> bool:
-        """Whether all that was accepted is done: receipts are sent, and peers have what they were told."""
+        """Whether everything that was accepted is done: receipts are sent, and outboxes are written."""
         return not self.broker.receipts.waiting and all(each.is_drained for each in self.connections)
 
     @property
@@ -198,12 +205,12 @@ class Runtime:
 
     @property
     def outbox_bytes(self) -> int:
-        """What connections have been told, and the transports do not have yet."""
+        """What sessions were told and transports were not given yet."""
         return sum(connection.outbox_bytes for connection in self.connections)
 
     @property
     def commits(self) -> Commits | None:
-        """What the store has taken; None: there is none."""
+        """Counters of the store; None: the broker has no store."""
         return None if self._writer is None else self._writer.commits
 
     @property
@@ -214,7 +221,7 @@ class Runtime:
     # --- the store ---
 
     async def read_page(self, request: PageRequest) -> list[StoredMessage]:
-        """What lies on disk of a deep queue, for looking at it. Where something does, there is a store."""
+        """Read a page of a deep queue, to show it to an operator. Pages exist only where a store does."""
         assert self._writer is not None
         page: asyncio.Future[list[StoredMessage]] = self.loop.create_future()
         self._writer.read(request, lambda _, rows: None if page.done() else page.set_result(rows))

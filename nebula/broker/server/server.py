@@ -48,10 +48,10 @@ __all__ = ["Listener", "Server"]
 
 _log = get_logger("nebula.broker")
 
-# How long clients may take to go when they were told why the broker ends them.
+# How long clients may take to close after the ERROR that ends them.
 _STOP_SECONDS = 0.5
 
-# What the store may take at least to write the last batch: a busy disk, not one that hangs.
+# The store has at least this long to write the last batch: enough for a busy disk, not for one that hangs.
 _STORE_SECONDS = 2.0
 
 
@@ -59,17 +59,17 @@ class Server:
     """A broker with its listeners.
 
     Args:
-        listeners: where to listen; none at all is fine for a broker that is only embedded.
+        listeners: where to listen; may be empty for a broker that is only embedded.
         limits: what peers may use.
         policies: what differs for single destinations.
         shares: what single principals may use, by pattern.
-        access: who may do what; None: everybody everything but what is reserved.
-        store: keeps what must survive; None: nothing does.
-        key_of: what a last value is kept under, where two destinations may share it (D.30).
-        last_value_prefixes: what last-value destinations begin with.
+        access: the rights; None: every peer may do everything except with reserved names.
+        store: keeps messages over a restart; None: all messages are lost then.
+        key_of: the key of a last value, where several destinations may share one (D.30).
+        last_value_prefixes: prefixes of last-value destinations.
         dead_letter: name of the queue for dead letters.
-        on_failure: called once when the broker cannot go on, with why. End the program then.
-        free_disk_bytes: what the store's disk has left; None: it is not watched.
+        on_failure: called once, with the reason, when the broker cannot go on. End the program then.
+        free_disk_bytes: returns the free space on the store's disk; None: it is not watched.
         lifetimes: how long connections may live; None: as long as their proof of identity is valid.
 
     Attributes:
@@ -114,7 +114,7 @@ class Server:
         self._writer = None if store is None else Writer(store, self._on_committed, self._on_store_failed)
         self._on_failure = on_failure
         self._disk = free_disk_bytes and DiskWatch(free_disk_bytes, self.limits.min_free_disk_bytes)
-        # Without connections that were refused and are still being told so: they take no place.
+        # Connections that were refused and wait for their ERROR to be read do not count here.
         self._admission = Admission(
             self.limits.max_connections, self.limits.max_connections_per_address, self._evict
         )
@@ -131,7 +131,7 @@ class Server:
 
     @property
     def runtime(self) -> Runtime:
-        """What exists from `start` on.
+        """The runtime, from `start` on.
 
         Raises:
             RuntimeError: it has not started.
@@ -149,8 +149,8 @@ class Server:
         """Load what the store has kept, and listen.
 
         Raises:
-            OSError: an address cannot be had; nothing listens then.
-            StoreError: the store cannot be had.
+            OSError: an address cannot be used; no listener is open then.
+            StoreError: the store cannot be opened.
         """
         kept = None if self._writer is None else await self._writer.start()
         runtime = self._runtime = Runtime(
@@ -196,7 +196,7 @@ class Server:
         """Reload rights, certificates, deny lists, users and token keys.
 
         Connections stay, except those whose certificate is denied now, or whose user, passcode or key is
-        gone. A file that cannot be used leaves its part as it was, and does not stop the others.
+        gone. A file that cannot be used leaves its settings as they were; the other files are still read.
 
         Args:
             load_grants: reads the rights; None: they stay.
@@ -266,7 +266,7 @@ class Server:
 
     @property
     def not_ready(self) -> str | None:
-        """Why no new clients should be sent here now; None: it is ready."""
+        """Why new clients should go elsewhere now; None: the broker is ready."""
         if self.runtime.has_store_failed:
             return "the store has failed"
         if self._listeners and not self._open_listeners.are_open:
@@ -306,7 +306,7 @@ class Server:
 
 
 async def _until(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait for it, but no longer."""
+    """Wait for a condition, at most this long."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while not condition():

@@ -22,7 +22,7 @@ _WATCHDOG_SHARE = 0.5
 
 
 class ServiceManager:
-    """Who has started the program and wants to know; nobody, unless the environment names a socket.
+    """The service manager that started the program. Does nothing unless the environment names its socket.
 
     Args:
         environment: of the process.
@@ -35,7 +35,7 @@ class ServiceManager:
         self._watchdog_seconds = _watchdog_seconds(environment)
 
     def tell(self, *states: str) -> None:
-        """Send these, as `READY`. Never raises: the program does not depend on who watches it."""
+        """Send states such as `READY`. Never raises: the program works without its service manager."""
         if not self._address:
             return
         try:
@@ -47,7 +47,8 @@ class ServiceManager:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Say `ALIVE` from this loop as often as is wanted: a loop that hangs does not, and is restarted."""
+        """Send `ALIVE` from this loop for the block. If the loop hangs, the service manager restarts the
+        program."""
         seconds = self._watchdog_seconds
         if seconds is None:
             yield
@@ -68,7 +69,7 @@ class ServiceManager:
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float | None:
-    """How long the program may be silent; None: as long as it likes."""
+    """How long the program may be silent; None: it is not watched."""
     microseconds = environment.get("WATCHDOG_USEC", "")
     # It is inherited by processes that it is not meant for.
     is_meant = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())

@@ -1,4 +1,19 @@
-"""TLS of a listener: its certificate, the CAs of its clients, and their change at run time."""
+"""TLS of a listener: its certificate, the CAs of its clients, and their reload at run time.
+
+Theory of the reload. Certificates expire every few weeks, and a broker has connections that last for months,
+so files must change under a listener that stays open. Three facts make that hard:
+
+- A server (asyncio's and uvloop's) keeps the `SSLContext` that it was created with. So the listener gets a
+  stand-in (`_StandIn`), which hands each handshake to the context that was loaded last.
+- A context can be given more CAs, but none can be removed. So a reload makes a new context from all files,
+  and replaces the old one in one assignment. If any file cannot be used, nothing has changed.
+- TLS lets a client resume an earlier session without showing its certificate again. The memory of sessions
+  belongs to the context: after a reload no session that began under the old CA can be resumed. Within one
+  context the expiry of the certificate is checked here again (`identify`).
+
+A reload is for handshakes to come. Open connections are judged by `lifetimes`, which ends those whose
+certificate is denied now.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +39,16 @@ _FINGERPRINT: Final = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """What a listener's TLS is made of.
+    """The files of a listener's TLS.
 
     Attributes:
-        certificate: PEM: the broker's certificate, then those between it and its CA, if any.
+        certificate: PEM: the broker's certificate, then the intermediate ones, if any.
         key: PEM: its private key, without a passphrase.
-        client_ca: PEM: the CAs whose clients may come in; None: no client is asked for a certificate.
-        deny: a text file: a fingerprint (SHA-256 of a client's certificate) on each line, `#` begins a
-            comment. They stay out although the CA vouches for them.
-        needs_client_certificate: False: a client may come without one and has to say otherwise who it
-            is; one that shows a certificate has to show a good one.
+        client_ca: PEM: the CAs of clients; None: clients are not asked for a certificate.
+        deny: a text file with a fingerprint (SHA-256 of a client's certificate) on each line; `#` begins a
+            comment. These clients are refused although a CA vouches for them.
+        needs_client_certificate: False: a client without a certificate may authenticate in another way; one
+            that shows a certificate must show a good one.
     """
 
     certificate: Path
@@ -53,7 +68,7 @@ class ServerTls:
 
     Attributes:
         context: stays the same object over reloads, for asyncio's and uvloop's servers.
-        needs_client_certificate: nobody comes in without one.
+        needs_client_certificate: clients without a certificate are refused.
     """
 
     def __init__(self, settings: TlsFiles) -> None:
@@ -64,10 +79,10 @@ class ServerTls:
         self.reload()
 
     def reload(self) -> None:
-        """Read all files again, for handshakes from now on. Who is denied by now may still be connected.
+        """Read all files again, for handshakes from now on. Open connections stay; see `lifetimes`.
 
         Raises:
-            SettingsError: a file that cannot be used; then everything stays as it was.
+            SettingsError: a file cannot be used; everything stays as it was.
         """
         actual = _actual_context(self._settings)
         denied = _read_denied(self._settings.deny)
@@ -75,7 +90,8 @@ class ServerTls:
         self._denied = denied
 
     def principal(self, der: bytes | None) -> str | None:
-        """Who a peer is: the SHA-256 of its certificate in lower-case hex. None: it showed no certificate.
+        """The principal of a peer (B.2): the SHA-256 of its certificate in lower-case hex. None: it has shown
+        no certificate.
 
         Args:
             der: as `ssl_object.getpeercert(binary_form=True)` gives it, after the handshake.
@@ -115,11 +131,9 @@ class ServerTls:
 
 
 class _StandIn(ssl.SSLContext):
-    """Takes the place of the context that counts now, `actual`.
+    """Stands for the context that was loaded last, `actual`.
 
-    A server keeps the context that it was given, and from a context a CA cannot be removed. Both
-    asyncio and uvloop ask it for nothing but `wrap_bio`, once for each connection. A fresh context also
-    has a fresh memory of sessions: nobody resumes one that began under the old CA.
+    asyncio and uvloop call nothing but `wrap_bio`, once for each connection.
     """
 
     actual: ssl.SSLContext
@@ -138,12 +152,12 @@ def _actual_context(files: TlsFiles) -> ssl.SSLContext:
     _check_pair(files.certificate, files.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Only TLS 1.2 has it; a peer could keep us busy with it.
+    # Renegotiation exists in TLS 1.2 only, and lets a peer make the broker work without end.
     context.options |= ssl.OP_NO_RENEGOTIATION
     try:
         context.load_cert_chain(files.certificate, files.key)
     except ssl.SSLError as error:
-        # Rare, as the pair is good: OpenSSL wants longer keys, or a chain in order.
+        # Rare, because the pair was checked: OpenSSL requires longer keys, or a chain in order.
         raise SettingsError(f"{files.certificate}: OpenSSL does not take it: {error.reason}") from None
     if files.client_ca is not None:
         for authority in _certificates(files.client_ca):
@@ -180,7 +194,7 @@ def _certificates(file: Path) -> list[x509.Certificate]:
 
 
 def _warn_of_dates(file: Path, certificate: x509.Certificate) -> None:
-    # No mistake in the settings: the broker's clock may be wrong, and peers may pin the certificate.
+    # Only a warning: the broker's clock may be wrong, and peers may pin the certificate.
     now = datetime.now(UTC)
     if now > certificate.not_valid_after_utc:
         _log.warning(

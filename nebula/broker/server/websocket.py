@@ -1,6 +1,25 @@
 """A WebSocket as an asyncio transport: a `Connection` cannot tell it from TCP.
 
-`websockets` reads and writes the frames and does no I/O.
+`websockets` reads and writes the frames and does no I/O. STOMP treats the messages as one stream of bytes: a
+STOMP frame may span several messages, and a message may hold several frames.
+
+Theory (RFC 6455). A WebSocket begins as an HTTP request, whose reply says 101 and confirms a digest of the
+client's random key; so a cached or forged reply is noticed. Then both sides send frames: a header of 2 to 14
+bytes with the kind (text, binary, continuation, or the control frames ping, pong and Close), the length, and
+in frames from the client a *mask* of four random bytes. The client XORs its payload with the mask, byte by
+byte. This is no encryption, as the mask is in the frame. It keeps a page in a browser from choosing the bytes
+on the wire: otherwise it could make a proxy between the two, which knows no WebSockets, believe that it sees
+an HTTP response, and cache it for others. So a server must close the connection at a frame without a mask,
+and must not mask its own; `websockets` does both.
+
+Three dangers follow, which a TCP stream does not have:
+
+- One read may hold tens of thousands of tiny frames, each with its cost. So `WEBSOCKET_FRAMES_AT_ONCE` are
+  handled in a turn, and the rest waits for further turns (`fairness`).
+- A message is seen once it is complete. A peer that has not connected yet must not have a large one collected
+  for it: `_count_opening` counts the bytes on the wire.
+- A ping asks for a pong of the same size. A peer that sends pings and reads nothing would fill our memory, so
+  only the last pong is kept.
 """
 
 from __future__ import annotations
@@ -40,14 +59,17 @@ _UNREADABLE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length:
 
 
 def shake_hands(request: bytes, limits: Limits) -> tuple[ServerProtocol | None, bytes]:
-    """Judge a request for a WebSocket: the open WebSocket, or None; and the octets that answer it.
+    """Judge a request for a WebSocket.
 
     Args:
-        request: the request's octets up to the blank line, and nothing behind it.
+        request: the request's bytes up to the blank line, and nothing after it.
         limits: what peers may use.
+
+    Returns:
+        The open WebSocket, or None if the request is refused; and the bytes of the response.
     """
-    # No larger than a frame of STOMP, which is what we would have to keep anyway. No compression: a
-    # small message that unfolds to a large one is one more thing to bound.
+    # A message is no larger than a frame of STOMP, which has to be kept anyway. No compression: a small
+    # message that expands to a large one would need a limit of its own.
     websocket = ServerProtocol(
         subprotocols=_SUBPROTOCOLS,
         select_subprotocol=_select_subprotocol,
@@ -58,16 +80,15 @@ def shake_hands(request: bytes, limits: Limits) -> tuple[ServerProtocol | None, 
     if not requests:
         return None, b"".join(websocket.data_to_send()) or _UNREADABLE
     websocket.send_response(websocket.accept(cast("Request", requests[0])))
-    octets = b"".join(websocket.data_to_send())
-    return (websocket if websocket.state is State.OPEN else None), octets
+    response = b"".join(websocket.data_to_send())
+    return (websocket if websocket.state is State.OPEN else None), response
 
 
 class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     """A WebSocket: the protocol of its socket's transport, and the transport of a `Connection`.
 
-    Octets of all messages of one read are handed on in one piece, so that what a `Connection` does
-    about long reads and pauses means the same here as on TCP. Only where they come in very many frames they
-    wait for further turns.
+    The bytes of all messages of one read are handed on in one piece, so that a `Connection` judges long reads
+    and pauses as it does on TCP. Only very many frames in one read are spread over further turns.
 
     Args:
         websocket: open.
@@ -88,7 +109,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         self._text_decoder = codecs.getincrementaldecoder("utf-8")()
         self._is_blocked = False
         self._is_paused = False
-        self._unread: deque[bytes] = deque()  # octets that the codec has not seen yet
+        self._unread: deque[bytes] = deque()  # bytes that the codec has not seen yet
         self._owed_pong = b""
         self._is_over = False
 
@@ -101,13 +122,13 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     # --- what a Connection asks of its transport ---
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send octets as messages of the kind that the peer sends. Lost once either side has closed."""
+        """Send bytes as messages of the kind that the peer sends. Lost once either side has closed."""
         self._has_spoken = True
         websocket = self._websocket
         if websocket.state is not State.OPEN:
             return
         for piece in _pieces(bytes(data)):
-            # A body may hold any octets, but a text message is UTF-8 or breaks the WebSocket.
+            # A body may hold any bytes, but a text message that is not UTF-8 breaks the WebSocket.
             if self._sends_text is not False and _is_utf8(piece):
                 websocket.send_text(piece)
             else:
@@ -115,7 +136,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         self._transport.write(b"".join(websocket.data_to_send()))
 
     def can_write_eof(self) -> bool:
-        """Yes: a Close is our last word, while the peer may still speak."""
+        """Yes: after our Close the peer may still send."""
         return True
 
     def write_eof(self) -> None:
@@ -137,13 +158,13 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         """Read again: first what was read already."""
         self._is_paused = False
         if self._unread:
-            # Not at once: who resumes is in the midst of something.
+            # Not at once: the caller is in the middle of its own work.
             asyncio.get_running_loop().call_soon(self._receive_rest)
         else:
             self._transport.resume_reading()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """As the socket's transport: framing adds ten octets a message at most."""
+        """As the socket's transport: framing adds at most ten bytes to a message."""
         self._transport.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
@@ -157,24 +178,24 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     # --- what the socket's transport calls ---
 
     def data_received(self, data: bytes) -> None:
-        """Handle the messages that are complete now; answer what the WebSocket itself asks."""
+        """Handle the messages that are complete now; reply to pings and Close."""
         for begin in range(0, len(data), _PORTION_BYTES):
             self._unread.append(data[begin : begin + _PORTION_BYTES])
         self._receive()
 
     def _receive(self) -> None:
-        """Handle what is unread, or so much of it as is one turn's work."""
+        """Handle what is unread, at most one turn's work."""
         if self._is_over or self._is_paused:
             return
-        frames, count = self._read_frames()
+        frames, wire_bytes = self._read_frames()
         if frames and self._has_spoken:
             self._connection.note_partial(0)
-        if self._handle(frames, count):
+        if self._handle(frames, wire_bytes):
             self._end()
         elif self._unread and not self._is_paused:
             self._connection.wait_for_turn()
         elif self._has_spoken:
-            # STOMP has not seen what a frame holds that is not whole.
+            # STOMP has not seen the payload of an incomplete WebSocket frame.
             self._connection.note_partial(len(self._websocket.reader.buffer))
 
     def _receive_rest(self) -> None:
@@ -183,29 +204,29 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             self._transport.resume_reading()
 
     def _read_frames(self) -> tuple[list[Frame], int]:
-        """The next frames, and how many octets they and the beginning of the next one were."""
+        """The next frames, and the bytes that they and the beginning of the next one have on the wire."""
         frames: list[Frame] = []
-        octets = 0
+        wire_bytes = 0
         while self._unread and len(frames) < WEBSOCKET_FRAMES_AT_ONCE:
             portion = self._unread.popleft()
-            octets += len(portion)
+            wire_bytes += len(portion)
             self._websocket.receive_data(portion)
             frames += cast("list[Frame]", self._websocket.events_received())
-        return frames, octets
+        return frames, wire_bytes
 
-    def _handle(self, frames: Sequence[Frame], count: int) -> bool:
-        """Do what frames of so many octets ask for. True: they were the last."""
+    def _handle(self, frames: Sequence[Frame], wire_bytes: int) -> bool:
+        """Handle frames, and hand their payload on. True: they were the last."""
         try:
-            octets = self._unwrap(frames)
+            data = self._unwrap(frames)
         except UnicodeDecodeError:
-            # RFC 6455, 8.1: whoever finds text that is not UTF-8 MUST fail the connection.
-            octets = b""
+            # RFC 6455, 8.1: an endpoint that finds text that is not UTF-8 MUST fail the connection.
+            data = b""
             self._websocket.fail(CloseCode.INVALID_DATA, "text that is not UTF-8")
-        is_over = self._send_answers()
-        if octets:
-            self._connection.data_received(octets)
+        is_over = self._send_replies()
+        if data:
+            self._connection.data_received(data)
         if not self._has_spoken:
-            is_over = self._count_opening(count) or is_over
+            is_over = self._count_opening(wire_bytes) or is_over
         return is_over
 
     def eof_received(self) -> bool:
@@ -242,7 +263,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     # --- in between ---
 
     def _unwrap(self, frames: Sequence[Frame]) -> bytes:
-        """The octets in the messages, whole or in fragments, as they follow each other."""
+        """The payload of messages and fragments, in order, without control frames."""
         pieces = []
         for frame in frames:
             if frame.opcode is Opcode.TEXT or frame.opcode is Opcode.BINARY:
@@ -256,31 +277,30 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             pieces.append(frame.data)
         return b"".join(pieces)
 
-    def _send_answers(self) -> bool:
-        """Send the pongs or the Close that what came asks for. True after the latter."""
-        answers = self._websocket.data_to_send()
-        if not answers:
+    def _send_replies(self) -> bool:
+        """Send the pongs or the Close that are due. True after a Close."""
+        replies = self._websocket.data_to_send()
+        if not replies:
             return False
-        is_over = answers[-1] == SEND_EOF
+        is_over = replies[-1] == SEND_EOF
         if self._is_blocked and not is_over:
-            # RFC 6455, 5.5.3: of several pings the last alone may be answered. Else who sends them and
-            # reads nothing would fill our memory.
-            self._owed_pong = answers[-1]
+            # RFC 6455, 5.5.3: of several pings only the last one needs a pong.
+            self._owed_pong = replies[-1]
         else:
-            self._transport.write(b"".join(answers))
+            self._transport.write(b"".join(replies))
         return is_over
 
-    def _count_opening(self, octets: int) -> bool:
-        # The codec sees nothing of a message before it is whole, and would take one as large as STOMP's
-        # largest frame from a peer that has not connected yet.
-        self._opening_bytes_left -= octets
+    def _count_opening(self, wire_bytes: int) -> bool:
+        # STOMP's codec sees nothing of a message before it is complete. Without this count a peer that has
+        # not connected yet could have a message collected that is as large as STOMP's largest frame.
+        self._opening_bytes_left -= wire_bytes
         if self._opening_bytes_left >= 0:
             return False
         self._websocket.fail(CloseCode.MESSAGE_TOO_BIG, "more than a CONNECT takes")
-        return self._send_answers()
+        return self._send_replies()
 
     def _end(self) -> None:
-        """Nothing more comes that counts: the peer has closed, or broken the rules."""
+        """Ignore further bytes: the peer has closed, or broken the rules."""
         if self._transport.is_closing():
             return
         self._is_over = True

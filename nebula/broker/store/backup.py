@@ -1,8 +1,8 @@
 """Backup of a store, also while a broker runs on it, by SQLite's backup interface.
 
-SQLite copies the pages. What is ours is around that: one read transaction, so that the copy is of one moment
-although the broker writes on; a check of the copy; a name only when it is complete; and the mark that it is a
-copy. (`VACUUM INTO` would do the first two, but tells no progress and cannot be ended when the broker stops.)
+SQLite copies the pages. This module adds: one read transaction, so that the copy is of one moment although
+the broker writes on; a check of the copy; a name only when it is complete; and the mark that it is a copy.
+(`VACUUM INTO` would do the first two, but reports no progress and cannot be ended when the broker stops.)
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def back_up(
         The file that was made.
 
     Raises:
-        StoreError: it cannot be copied, or there is something else than a copy at the target.
+        StoreError: it cannot be copied, or the target exists and is not a copy.
     """
     target = target.absolute()
     if target.is_dir():
@@ -78,10 +78,10 @@ def back_up(
 
 
 def check_pages(db: sqlite3.Connection, file: Path) -> None:
-    """See whether the pages of a file fit together.
+    """Check that the pages of a file are consistent.
 
     Raises:
-        StoreError: they do not.
+        StoreError: they are not.
         sqlite3.Error: they cannot be read.
     """
     finding = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -123,14 +123,14 @@ def _copy(
             # One file, complete without companions.
             copy.execute("PRAGMA journal_mode = DELETE")
             check_pages(copy, source)
-            # The broker that starts on it checks it once more: it may have been copied a long way.
+            # The broker that starts on it checks it once more: it may have been damaged on its way there.
             copy.execute("UPDATE broker SET is_clean = 0, is_copy = 1")
         except sqlite3.Error as error:
             raise store_error(source, f"copied to {part.parent}", error) from error
 
 
 def _hold(db: sqlite3.Connection, file: Path) -> None:
-    """Begin to read the state of this moment: without it, each write of others would begin the copy anew."""
+    """Begin to read the present state. Without that, each write of the broker would restart the copy."""
     db.execute("PRAGMA query_only = 1")
     db.execute("BEGIN")
     version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -150,7 +150,7 @@ def _opened(file: Path, connect: Callable[..., sqlite3.Connection], verb: str) -
 
 
 def _new_part(target: Path) -> Path:
-    """An empty file next to it, for this user alone. Two backups to one target do not share it."""
+    """An empty file next to the target, for this user only. Two backups to one target do not share it."""
     descriptor, name = tempfile.mkstemp(prefix=f"{target.name}.", suffix=".part", dir=target.parent)
     os.fchmod(descriptor, 0o600)  # the umask may have removed our own permissions
     os.close(descriptor)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-# Seconds. A commit is a sync of the disk: below a millisecond on some, a second where one is dying.
+# Seconds. A commit is a sync of the disk: below a millisecond on some disks, a second on a dying one.
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class Commits:
-    """How many batches the store has taken, of how many writes, and how long it took for each.
+    """Counts the batches that the store has committed, their rows, and their durations.
 
     Attributes:
         rows: written.
         seconds: of all commits together.
-        by_bound: how many took no longer than each of `BOUNDS`, and longer than the one before; at the end
-            those that took longer than all.
+        by_bound: a histogram: commits that took at most each of `BOUNDS`, and longer than the one before; the
+            last number counts those above all bounds.
     """
 
     __slots__ = ("by_bound", "rows", "seconds")
@@ -28,7 +28,7 @@ class Commits:
 
     @property
     def count(self) -> int:
-        """Batches."""
+        """The number of batches."""
         return sum(self.by_bound)
 
     def note(self, rows: int, seconds: float) -> None:

@@ -13,16 +13,17 @@ _log = get_logger("nebula.broker")
 
 _LOOK_SECONDS = 1.0
 
-# Space is low until it is this much above the minimum, so that a deleted file or two do not make it flicker.
+# Once low, space counts as low until it is above this multiple of the minimum, so that small changes do not
+# make it flip back and forth.
 _ENOUGH = 1.25
 
 
 class DiskWatch:
-    """Whether a disk has too little room left.
+    """Watches the free space of a disk.
 
     Args:
-        free_bytes: what it has; may raise OSError.
-        min_free_bytes: below this it is low.
+        free_bytes: returns the free space; may raise OSError.
+        min_free_bytes: below this, space is low.
     """
 
     def __init__(self, free_bytes: Callable[[], int], min_free_bytes: int) -> None:
@@ -30,7 +31,7 @@ class DiskWatch:
         self._min_free_bytes = min_free_bytes
         self._next_look = 0.0
         self.is_low = False
-        """At the last look."""
+        """Whether space was low at the last check."""
         self.room_bytes = 0
         """Bytes that could still be written at the last check."""
 

@@ -31,7 +31,7 @@ def object_of(table: Table, row: Sequence[Any]) -> dict[str, Any]:
     """A row as an object of JSON: headers and lists as such, a body as text if it is UTF-8, else in base 64.
 
     Raises:
-        ValueError: a column holds what cannot be there. The text names the column and quotes nothing.
+        ValueError: a column has an invalid value. The text names the column and quotes nothing.
     """
     fields: dict[str, Any] = {_TABLE: table.name}
     for column, value in zip(columns_of(table), row, strict=True):
@@ -47,10 +47,10 @@ def object_of(table: Table, row: Sequence[Any]) -> dict[str, Any]:
 
 
 def row_of(fields: Mapping[str, Any]) -> tuple[Table, tuple[Any, ...]]:
-    """What `object_of` was made of.
+    """The table and row of an object that `object_of` made.
 
     Raises:
-        ValueError: it is no such object. The text quotes no values.
+        ValueError: the object is invalid. The text quotes no values.
     """
     table = TABLES_BY_NAME.get(str(fields.get(_TABLE)))
     if table is None:

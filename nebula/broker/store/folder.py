@@ -43,7 +43,7 @@ _LOG: Final = "-wal"
 _WRITE_VERSION: Final = 18
 _WITHOUT_LOG: Final = 1
 
-# SQLite's primary result codes for what is wrong with the machine and not with the file.
+# Remedies for SQLite's primary result codes that say that the machine is at fault, not the file.
 _REMEDIES: Final = {
     sqlite3.SQLITE_FULL: "make room on the disk, then start again",
     sqlite3.SQLITE_IOERR: "see to the disk and the system's log, then start again",
@@ -57,12 +57,12 @@ _RESTORE: Final = "restore the folder from a backup, or move it away: a broker b
 
 
 def store_error(file: Path, verb: str, error: Exception | str) -> StoreError:
-    """What happened to a file, why, and what to do.
+    """An error about a file: what happened, why, and what to do.
 
     Args:
         verb: what could not be done: "read", "written".
-        error: of SQLite or of the machine; of Python, where a broken page became values that make no
-            sense; or what a check found.
+        error: of SQLite or the operating system; of Python, if a broken page became invalid values; or the
+            finding of a check.
     """
     if isinstance(error, OSError):
         return StoreError(f"{error.filename or file}: cannot be {verb}, {error.strerror or error}")
@@ -76,10 +76,13 @@ def store_error(file: Path, verb: str, error: Exception | str) -> StoreError:
 
 
 def lock_folder(folder: Path) -> int:
-    """Make the folder if need be, and keep others out of it for as long as what this returns is open.
+    """Create the folder if it is missing, and lock it.
+
+    Returns:
+        A file descriptor. The lock lasts as long as it is open.
 
     Raises:
-        StoreError: a broker, or one of the tools, is in it.
+        StoreError: a broker, or one of the tools, uses the folder.
     """
     _make(folder)
     # The lock belongs to the open file: it ends with the process, however that ends.
@@ -132,10 +135,10 @@ def keep_others_out(folder: Path) -> Iterator[None]:
 
 
 def make_file(file: Path) -> None:
-    """Make a store's file, unless it is there, and make it accessible to this user alone.
+    """Create a store's file if it is missing, and make it accessible to this user only.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     os.close(open_private(file, os.O_RDWR))
     make_private_database(file)
@@ -151,10 +154,10 @@ def refuse_foreign_log(file: Path) -> None:
         StoreError: it belongs to another store.
     """
     log = file.with_name(file.name + _LOG)
-    # In this order: the file of a broker that is just starting says so before there is a log.
+    # In this order: the file of a broker that is starting says so before the log exists.
     if not log.exists() or not log.stat().st_size:
         return
-    # Beside an empty file SQLite would delete it as well.
+    # Next to an empty file SQLite would delete the log as well.
     if not file.exists() or not file.stat().st_size:
         raise StoreError(
             f"{log}: is the log of a store whose {file.name} is missing, and has messages; "

@@ -1,7 +1,7 @@
 """Store in an SQLite file, in a folder that one broker at a time may use.
 
-What is SQLite's own is used as it is: WAL mode for batches that survive a power cut, `quick_check` after a
-crash, the backup interface for copies. Statements are in `sqlite_writes` and `sqlite_reads`.
+SQLite's own means are used: WAL mode for batches that survive a power cut, `quick_check` after a crash, the
+backup interface for copies. Statements are in `sqlite_writes` and `sqlite_reads`.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from nebula.private import free_bytes_at
 __all__ = ["STORE_FILE", "OnProgress", "SqliteStore"]
 
 OnProgress: TypeAlias = Callable[[str, float | None], None]
-"""Called with what a start is at ("checking", "reading"), and how much is done, of 1.0, if that is known."""
+"""Called with the step of a start ("checking", "reading"), and the fraction that is done, if known."""
 
 _INCARNATION_BYTES: Final = 4
 
-# A moment's backlog may make the log long. It need not stay so.
+# A backlog may make the log long for a moment. SQLite cuts it to this size afterwards.
 _KEPT_LOG_BYTES: Final = 64 * 1024 * 1024
 
 
 class SqliteStore:
     """A `Store` in the file `nebula.db` of a folder.
 
-    What `apply` returned for survives the end of the process and of the machine's power. Nothing is
-    touched before `load`; from then until `close` no other broker can use the folder.
+    When `apply` has returned, its batch survives a crash and a power cut. Nothing is touched before `load`;
+    from then until `close` no other broker can use the folder.
 
     Args:
-        folder: where; made for this user alone, with its parents, if it is not there.
-        connect: opens the file: for what is written, for pages, and for each backup.
+        folder: created for this user only, with its parents, if it is missing.
+        connect: opens the file: for writes, for pages, and for each backup.
         on_progress: of `load`, on its thread.
-        most_first_bytes: the most that `load` reads of all lines together, about.
+        most_first_bytes: the approximate maximum that `load` reads of all queues together.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class SqliteStore:
         self._has_failed = False
 
     def load(self) -> Snapshot:
-        """Everything that is kept; the run is counted on disk before this returns.
+        """Read everything that is stored; the run is counted on disk before this returns.
 
-        Where the last run did not end well, the file is checked first.
+        If the last run did not end cleanly, the file is checked first.
 
         Raises:
             StoreError: another broker uses the folder, a newer Nebula wrote it, it is not writable, it is a
@@ -99,8 +99,8 @@ class SqliteStore:
         """Make the writes durable, all or none, in this order.
 
         Raises:
-            StoreError: the disk is full or broken. None of it is promised, and `close` will not call the
-                end of this run a clean one.
+            StoreError: the disk is full or broken. The batch may be lost, and `close` does not mark the run
+            as ended cleanly.
         """
         if not writes:
             return
@@ -112,10 +112,10 @@ class SqliteStore:
             raise store_error(self._file, "written", error) from error
 
     def page(self, request: PageRequest) -> list[StoredMessage]:
-        """What is asked for, in order of number: of what is committed. It holds up no `apply`.
+        """Read a page of committed messages, in order of number. It does not delay an `apply`.
 
         Raises:
-            StoreError: it cannot be read, and `close` will not call the end of this run a clean one.
+            StoreError: it cannot be read; `close` does not mark the run as ended cleanly.
         """
         assert self._pages is not None, "a store is loaded first, and closed last"
         try:
@@ -125,11 +125,11 @@ class SqliteStore:
             raise store_error(self._file, "read", error) from error
 
     def backup(self, target: Path, on_fraction: OnFraction | None = None) -> Path:
-        """Copy what is committed at this moment. It holds up no `apply`; a close of the store ends it.
+        """Copy what is committed at this moment. It does not delay an `apply`; closing the store ends it.
 
         Args:
-            target: as of `sqlite_backup.back_up`.
-            on_fraction: called with how much is done, of 1.0, on this thread.
+            target: see `backup.back_up`.
+            on_fraction: called with the fraction that is done, on this thread.
 
         Returns:
             The file that was made.
@@ -147,10 +147,10 @@ class SqliteStore:
         return back_up(self._file, target, on_step, connect=self._connect)
 
     def free_bytes(self) -> int:
-        """What may still be written on the folder's file system.
+        """Free space on the folder's file system.
 
         Raises:
-            OSError: it cannot be asked.
+            OSError: it cannot be read.
         """
         return free_bytes_at(self.folder)
 
@@ -160,7 +160,7 @@ class SqliteStore:
             tell_holder(self._lock, urls)
 
     def close(self) -> None:
-        """The run ends well, unless something has failed. Idempotent.
+        """End the run; it is a clean end unless something has failed. Idempotent.
 
         Raises:
             StoreError: the end could not be written; what was applied is safe.
@@ -203,7 +203,7 @@ class SqliteStore:
                 "run that one, or name another folder"
             )
         db.execute("PRAGMA journal_mode = WAL")
-        # WAL alone promises no more than that the file is whole: a power cut might undo a RECEIPT.
+        # WAL alone only keeps the file consistent: a power cut might undo batches that have their RECEIPTs.
         db.execute("PRAGMA synchronous = FULL")
         db.execute(f"PRAGMA journal_size_limit = {_KEPT_LOG_BYTES}")
         if version:
@@ -218,7 +218,7 @@ class SqliteStore:
             check_pages(db, self._file)
 
     def _migrate(self, version: int) -> None:
-        """Make the present tables of what is there. A crash leaves either those or these."""
+        """Bring the tables to the present version, all in one transaction."""
         with self._transaction() as db:
             for statement in MIGRATIONS[version]:
                 db.execute(statement)
@@ -233,7 +233,7 @@ class SqliteStore:
                 db.execute(insert, found)
             run, incarnation, is_clean, is_copy = found
             if is_copy:
-                # The store that it was made of goes on, and its messages' ids belong to it (D.20).
+                # The original store goes on, and its message-ids belong to it (D.20).
                 incarnation = secrets.token_hex(_INCARNATION_BYTES)
             snapshot = Snapshot(run, incarnation, bool(is_clean))
             self._tell("reading", 0.0)
@@ -250,7 +250,7 @@ class SqliteStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All that is written in the block is on the disk when it ends, or nothing of it if it raises."""
+        """A transaction: everything written in the block is on disk when it ends, or nothing if it raises."""
         db = self._opened
         assert db is not None, "a store is loaded first, and closed last"
         try:
@@ -267,7 +267,7 @@ class SqliteStore:
             raise
 
     def _release(self) -> None:
-        # The one that writes is the last one: it may have to put away SQLite's own files.
+        # The connection that writes is closed last: it may have to remove SQLite's own files.
         opened = (self._pages, self._opened)
         self._pages = self._opened = None
         for each in opened:

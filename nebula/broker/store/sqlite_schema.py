@@ -12,7 +12,7 @@ from nebula.broker.store.columns import Column, ColumnType, columns_of, key_of
 __all__ = ["MIGRATIONS", "SQL_TYPES", "VERSION", "encode_json"]
 
 VERSION: Final = 4
-"""Of the tables. It rises with every change of them."""
+"""The version of the tables. It rises with every change."""
 
 SQL_TYPES: Final[Mapping[ColumnType, str]] = {
     ColumnType.TEXT: "TEXT",
@@ -23,9 +23,9 @@ SQL_TYPES: Final[Mapping[ColumnType, str]] = {
     ColumnType.PAIRS: "TEXT",
     ColumnType.TEXTS: "TEXT",
 }
-"""What SQL declares a column as. Lists are JSON (`encode_json`)."""
+"""The SQL types of columns. Lists are JSON (`encode_json`)."""
 
-# Readable with SQLite's own shell. A length-prefixed form was as long, and no quicker on the whole.
+# Readable with SQLite's own shell. A length-prefixed form was as long, and not faster on the whole.
 encode_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 """How headers and lists of names are written."""
 
@@ -53,8 +53,8 @@ _NEW: Final = (
     BEGIN DELETE FROM bodies WHERE number = OLD.number; END""",
 )
 
-# Migrations. They spell out what they make: a table's declaration in a later version must not change what an
-# older file becomes in between.
+# Migrations spell out their tables: a declaration that changes in a later version must not change what a
+# migration to an earlier one makes.
 _FROM_1: Final = (
     "ALTER TABLE broker ADD COLUMN is_copy INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE messages RENAME COLUMN queue TO line",
@@ -96,4 +96,4 @@ _FROM_3: Final = (
 _TO_4: Final = (*_FROM_2, *_DUPLICATES_BY_PRINCIPAL, *_FROM_3)
 
 MIGRATIONS: Final = {0: _NEW, 1: (*_FROM_1, *_TO_4), 2: _TO_4, 3: _FROM_3}
-"""By version (0: there is nothing yet): the statements that make the present tables of what is there."""
+"""By version (0: a new file): the statements that lead to the present tables."""

@@ -1,9 +1,9 @@
 """SQL statements of a batch: few of them, each for many rows.
 
-A thread lets go of the interpreter at each statement, and waits up to a switch interval to have it back from
-a loop that is busy. So the number of statements decides the rate, not the number of rows
-(docs/decisions/0010 has the figures). A batch is first reduced to the last word on each row. After that the
-order of the rows has no meaning, and all rows of a table go into statements of up to `_MAX_ROWS` rows.
+A thread releases the interpreter at each statement, and waits up to a switch interval to get it back from a
+busy loop. So the number of statements decides the rate, not the number of rows
+(docs/decisions/0010 has the figures). A batch is first reduced to the last write of each row. After that the
+order of the rows does not matter, and all rows of a table go into statements of up to `_MAX_ROWS` rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LISTS: Final = (ColumnType.PAIRS, ColumnType.TEXTS)
 
 
 class Batch:
-    """Writes of which only the last word on each row is left."""
+    """The writes of a batch, reduced to the last one for each row."""
 
     def __init__(self, writes: Iterable[Write]) -> None:
         rows: dict[Table, dict[Key, Row | None]] = {table: {} for table in TABLES}

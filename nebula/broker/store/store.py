@@ -10,26 +10,27 @@ from nebula.broker.core.tables import Write
 
 
 class Store(Protocol):
-    """Keeps what must survive the process.
+    """Keeps messages and subscriptions over a restart.
 
     Order: `load` comes first and once, then any number of `apply` and `page`, then `close`.
 
     Threads: `load`, `apply` and `close` are called from one worker thread, never two at once. `page` is
     called from another, one at a time, while an `apply` may be running.
 
-    Failure: whatever raises ends the broker. There is no retry, and nothing but `close` is called after it.
+    Failure: any exception ends the broker. There is no retry, and only `close` is called afterwards.
 
     Ownership: what is returned belongs to the caller, and the store keeps no reference to it. Writes are
     immutable, and the sequence of an `apply` is not changed while it runs.
 
-    `tests/broker/test_stores.py` says the same in tests, which every store passes.
+    `tests/broker/test_stores.py` tests this contract for every store.
     """
 
     def load(self) -> Snapshot:
-        """Read everything, of each line the first page. The run is counted durably before this returns.
+        """Read everything except the later pages of deep queues. The run is counted durably before this
+        returns.
 
         Raises:
-            StoreError: it cannot be read: says where, why and what to do.
+            StoreError: the store cannot be read. The text says where, why and what to do.
         """
         ...
 
@@ -40,7 +41,7 @@ class Store(Protocol):
         one row the later one counts.
 
         Raises:
-            StoreError: it cannot be written. None of the batch is there.
+            StoreError: the batch cannot be written. None of it takes effect.
         """
         ...
 
@@ -48,15 +49,16 @@ class Store(Protocol):
         """Read part of a line, in order of number.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: the page cannot be read.
         """
         ...
 
     def close(self) -> None:
-        """End the run: well (`Snapshot.is_clean` of the next one) unless something has failed. Idempotent,
-        and allowed without a `load`.
+        """End the run. It is a clean end (`Snapshot.is_clean` of the next run) unless something has failed.
+
+        Idempotent, and allowed without a `load`.
 
         Raises:
-            StoreError: the end cannot be written. What was applied is safe.
+            StoreError: the end cannot be written. Batches that were applied are safe.
         """
         ...

@@ -42,7 +42,7 @@ _IMPORTED: Final = (2, 3, VERSION)
 _HEAD: Final = "broker"
 _END: Final = "end"
 
-# What no constraint of the tables says, each with the statement that counts it.
+# Faults that no constraint of the tables prevents, each with the statement that counts them.
 _SUMS: Final = {
     **{
         f"in {name} with a number that is still to be given out": (
@@ -97,8 +97,8 @@ def open_store(folder: Path) -> Iterator[ClosedStore]:
     """Open the store of a folder; no broker can start there meanwhile.
 
     Raises:
-        StoreError: there is none, a broker runs on it, or it is of another version. Also in place of
-            whatever goes wrong with the file inside the block.
+        StoreError: the folder has no store, a broker runs on it, or it is of another version. Also raised in
+            place of errors with the file inside the block.
     """
     file = _file_in(folder)
     with keep_others_out(file.parent), _in_our_words(file), _opened(file) as db:
@@ -116,10 +116,10 @@ def open_store(folder: Path) -> Iterator[ClosedStore]:
 
 
 class ClosedStore:
-    """A store that no broker runs on. Made by `open_store`.
+    """A store without a broker. Made by `open_store`.
 
     Attributes:
-        file: where it is.
+        file: its SQLite file.
     """
 
     def __init__(self, file: Path, db: sqlite3.Connection) -> None:

@@ -40,12 +40,12 @@ class Writer:
     Args:
         store: belongs to the writer from `start` to `close`.
         on_committed: called on the loop with the number of each batch that is durable.
-        on_failed: called on the loop, once, when one could not be made so, or a page could not be read.
+        on_failed: called on the loop, once, when a batch could not be written, or a page could not be read.
             Nothing is written or read after it.
 
     Attributes:
-        commits: counts what was written.
-        has_failed: it is over: nothing is written or read any more.
+        commits: counts commits.
+        has_failed: whether writing or reading has failed: nothing is written or read any more.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Writer:
         """Load everything that was stored.
 
         Raises:
-            StoreError: it cannot be had.
+            StoreError: the store cannot be opened.
         """
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._store.load)
@@ -79,7 +79,7 @@ class Writer:
             raise
 
     def write(self, journal: Journal) -> None:
-        """Write what the journal has, even if that is nothing, now or when the batch at hand is done."""
+        """Write the journal's changes, even if it has none, now or when the batch under way is done."""
         self._journal = journal
         if self._writing is not None or self.has_failed or self._is_closed:
             return
@@ -102,15 +102,16 @@ class Writer:
         reading.add_done_callback(partial(self._on_read, request, on_page))
 
     async def close(self, last: Sequence[Write], seconds: float | None = None) -> None:
-        """Write the rest, and end the store's run: well, unless it has failed. Idempotent.
+        """Write the last batch, and end the store's run; the end is a clean one unless writing has failed.
+        Idempotent.
 
-        Nothing else is written once it has been called.
+        Nothing else is written afterwards.
 
         Args:
-            seconds: how long that may take; None: as long as it takes.
+            seconds: how long that may take; None: no limit.
 
         Raises:
-            StoreStuck: it was not done by then. Its threads go on for as long as the disk hangs.
+            StoreStuck: it was not done by then. The threads go on for as long as the disk hangs.
             StoreError: the rest could not be written.
         """
         if self._is_closed:
@@ -120,11 +121,11 @@ class Writer:
             async with asyncio.timeout(seconds):
                 await self._close(last)
         except TimeoutError:
-            raise StoreStuck(f"the disk has not taken what was to be kept within {seconds:.1f} s") from None
+            raise StoreStuck(f"the disk has not taken the last batch within {seconds:.1f} s") from None
 
     async def _close(self, last: Sequence[Write]) -> None:
         self._page_thread.shutdown(wait=False, cancel_futures=True)
-        # The store must not close under a page that is being read.
+        # The store must not close while a page is being read.
         under_way: list[asyncio.Future[Any]] = [*self._reading]
         if self._writing is not None:
             under_way.append(self._writing)

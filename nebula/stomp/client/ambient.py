@@ -1,7 +1,7 @@
-"""The broker that `Client()` without an address connects to.
+"""The ambient broker: the one that `Client()` without an address connects to.
 
-A block (`nebula.testing`, `nebula.embedded`) may name one: the ambient broker. It holds for all code that the
-block starts. With the broker goes the folder in which services of the block keep their jobs.
+A block (`nebula.testing`, `nebula.embedded`) may set it for all code that the block starts, together with the
+folder in which services of the block keep their jobs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Place = tuple[str, int]
 
 
 class BlockState:
-    """A temporary folder that blocks share: made when it is first asked for, gone with the last block."""
+    """A temporary folder that nested blocks share: created on first use, removed with the last block."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -47,12 +47,12 @@ class BlockState:
         """The folder. It exists.
 
         Raises:
-            OSError: there cannot be such a folder.
+            OSError: the folder cannot be created.
         """
         with self._lock:
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="nebula-state-"))
-                # With its object, where it was asked for after the last block.
+                # If it is created after the last block, it is removed with this object.
                 self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
             return self._folder
 
@@ -77,11 +77,11 @@ class AmbientBroker:
 
     Attributes:
         url: its address.
-        tls: what a client needs to trust it; None is what the environment says.
+        tls: TLS options for it; None: those of the environment.
         allowed: other brokers that may be reached; None: all.
-        hint: how the block is told to allow others, for the text of a refusal.
-        state: where services of the block keep their jobs, unless they say where themselves.
-        refusals: texts of what was refused, in order.
+        hint: how to allow others, for the text of a refusal.
+        state: where services of the block keep their jobs, unless they choose a folder themselves.
+        refusals: the texts of refusals, in order.
         is_open: the block has not ended.
     """
 
@@ -98,15 +98,15 @@ class AmbientBroker:
 _of_context: ContextVar[AmbientBroker | None] = ContextVar("nebula_ambient_broker", default=None)
 
 # For threads that inherit nothing (executors, other frameworks' loops): the blocks of tests that are open
-# anywhere in the process. One operation on it at a time, which a list bears from several threads.
+# anywhere in the process. Used from several threads: each access is one operation of a list, which is atomic.
 _of_process: list[AmbientBroker] = []
 
 
 def ambient_broker() -> AmbientBroker | None:
     """The broker of the block that this code runs in; None outside of all blocks.
 
-    The context's own comes first, then the test's that was opened last. A task that outlives its block still
-    has the broker of the block, which is gone: it must not find another one by accident.
+    The context's own broker comes first, then that of the test that was opened last. A task that outlives its
+    block still gets the broker of the block, which is closed: it must not find another one by accident.
     """
     own = _of_context.get()
     if own is not None and own.is_open:
@@ -115,7 +115,7 @@ def ambient_broker() -> AmbientBroker | None:
 
 
 def broker_address(url: str | None = None) -> Address:
-    """Read a broker's address, or find the one that is meant where none is given.
+    """Read a broker's address, or find the default one.
 
     Args:
         url: an address; None means the ambient broker, else the environment's `NEBULA_BROKER`, else
@@ -158,7 +158,7 @@ def ambient(broker: AmbientBroker, *, context: bool = True, process: bool = Fals
 
 @contextmanager
 def carried(broker: AmbientBroker | None) -> Generator[None]:
-    """Take another thread's ambient broker over for the block: a plain thread inherits none."""
+    """Use another thread's ambient broker for the block: a plain thread inherits none."""
     token = _of_context.set(broker)
     try:
         yield

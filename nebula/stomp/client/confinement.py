@@ -1,4 +1,4 @@
-"""Confinement to one broker: tests and embedded systems connect to no other one by accident."""
+"""Confinement to one broker, so that tests and embedded systems connect to no other one by accident."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["check_confinement", "confined", "listening_here"]
 _LOOPBACK: Final = "127.0.0.1"
 _ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - nothing listens by this
 
-# Where brokers of this process listen. The same place may be there twice: one is closed, the next one open.
+# Where brokers of this process listen. The same place may be in it twice, when one closes and the next opens.
 _here: list[Place] = []
 
 
@@ -31,18 +31,18 @@ def confined(
     context: bool = True,
     process: bool = False,
 ) -> Generator[None]:
-    """Let `Client()` without an address mean the broker at `url` for the block, and refuse others.
+    """Make the broker at `url` the default for the block, and refuse connections to others.
 
-    Jobs of the block's services are kept in a temporary folder that goes with the block, or with the one
-    around it: not where the environment says, which is where live services have theirs.
+    Jobs of the block's services are kept in a temporary folder, which is removed with the outermost block.
+    They do not use the folder of the environment, where live services keep theirs.
 
-    Not refused are brokers of this process, and what a block around this one allows. An error that leaves
-    the block tells of what was refused by a note, since a service answers its caller no more than `internal`.
+    Brokers of this process are not refused, and neither are those that an outer block allows. An error that
+    leaves the block has a note about each refusal, because a service's reply says no more than `internal`.
 
     Args:
         url: of the broker.
-        hint: how its user allows others, for the text of a refusal.
-        tls: what a client needs to trust it.
+        hint: how to allow others, for the text of a refusal.
+        tls: TLS options for it.
         allow_outside: True allows all others; or the addresses of those that are allowed.
         context: see `ambient`.
         process: see `ambient`.
@@ -67,7 +67,7 @@ def check_confinement(address: Address) -> None:
     """Refuse a connection that leads out of the block that this code runs in.
 
     Raises:
-        OutsideBroker: it does, and nobody has allowed it.
+        OutsideBroker: the broker is outside, and was not allowed.
     """
     broker = ambient_broker()
     if broker is None or broker.allowed is None or address.is_memory:
@@ -86,7 +86,7 @@ def check_confinement(address: Address) -> None:
 
 @contextmanager
 def listening_here(urls: Iterable[str]) -> Generator[None]:
-    """Say where a broker of this process listens, for the block: it is outside of nothing."""
+    """Register the addresses of a broker of this process for the block: no confinement refuses it."""
     places = [_place(parse_address(url)) for url in urls]
     _here.extend(places)
     try:
@@ -109,7 +109,7 @@ def _allowed(
 
 
 def _place(address: Address) -> Place:
-    """The place that an address names; one and the same for all names of this machine's own loopback."""
+    """The place of an address; the same one for all names of this machine's loopback."""
     return (_LOOPBACK if _is_loopback(address.host) else address.host), address.port
 
 

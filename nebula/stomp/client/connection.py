@@ -1,4 +1,9 @@
-"""A client's protocol joined to a link: who waits for what, and what happens when it ends."""
+"""A client's connection: the protocol joined to a link, with pending receipts, listeners and waiters.
+
+It is the link's receiver, and everything runs on the loop's thread. Each frame is handled before the call
+returns; only methods that wait for a reply are coroutines. When the connection ends, every waiter gets the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from nebula.errors import ConnectionLost, LocalProtocolError, NebulaError, Refus
 from nebula.headers import DURABLE, EAGER, IGNORED, RECEIPT_ON_REJECTION, REMOVED, RESULT, SNAPSHOT
 from nebula.logs import get_logger
 from nebula.stomp.client.link import Link
-from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt, SnapshotGate, SubscribeOptions
+from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt, SnapshotFilter, SubscribeOptions
 from nebula.stomp.client_protocol import ClientProtocol
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import BEAT
@@ -22,25 +27,23 @@ T = TypeVar("T")
 
 log = get_logger(__name__)
 
-# The loop may have been busy for longer than the peer's margin, with its beats unread. A
-# moment later they have been.
+# The loop may have been busy for longer than the peer's margin, with the peer's beats unread in the socket.
+# They have been read a moment later, so only a second look decides.
 _SECOND_LOOK = 0.05
 
-# So many times `max_buffered_bytes` may wait while an answer is awaited: brokers send less ahead of it.
+# The factor by which more than `max_buffered_bytes` may wait while a reply is awaited. Brokers send less than
+# this before it.
 _WHILE_AWAITING = 4
 
 
 class ClientConnection:
-    """What is open on one connection: receipts awaited, listeners, octets buffered.
-
-    It is the link's receiver. All of it runs on the loop's thread. Everything but the methods
-    that wait is synchronous.
+    """One connection of a client.
 
     Args:
         protocol: a new one.
         link: an open one, not started.
         max_buffered_bytes: beyond it the link is not read, see `count_buffered`.
-        on_lost: called once when the connection ends after CONNECTED and otherwise than by us.
+        on_lost: called once when the connection ends after CONNECTED and not by us.
 
     Attributes:
         ended: set when nothing can be sent or awaited any more.
@@ -65,7 +68,7 @@ class ClientConnection:
         self._last_id = 0
         self._listeners: dict[str, Listener] = {}
         self._receipts: dict[str, Callable[[Receipt], None]] = {}
-        # What those wait for who will say that they do no more; its RECEIPT, if any, is the bad news.
+        # Receipts that are awaited until `forget`; such a RECEIPT comes only if something was rejected.
         self._awaited: dict[str, Callable[[Receipt], None]] = {}
         self._waiters: set[Waiter[Any]] = set()
         self._end_reason = ""
@@ -81,9 +84,9 @@ class ClientConnection:
         self._last_id += 1
         return str(self._last_id)
 
-    def write(self, octets: bytes) -> None:
-        """Hand octets to the link."""
-        self._link.write(octets)
+    def write(self, data: bytes) -> None:
+        """Hand bytes to the link."""
+        self._link.write(data)
         self.protocol.heartbeat.last_sent = monotonic()
 
     def post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
@@ -101,9 +104,9 @@ class ClientConnection:
         """SEND at once, see `StompClient.post_with_receipt`."""
         self.check_alive()
         receipt = self.next_id()
-        octets = self.protocol.send(destination, body, headers, receipt=receipt)
+        data = self.protocol.send(destination, body, headers, receipt=receipt)
         self._expect(receipt, on_receipt, until_forgotten=RECEIPT_ON_REJECTION in headers)
-        self.write(octets)
+        self.write(data)
         return receipt
 
     def keep_reading(self) -> str:
@@ -116,8 +119,8 @@ class ClientConnection:
         """See `StompClient.forget`."""
         self._awaited.pop(receipt, None)
 
-    async def ask(self, receipt: str, octets: bytes, timeout: float | None) -> Receipt:
-        """Write a frame that bears this receipt id, and wait for its RECEIPT.
+    async def ask(self, receipt: str, data: bytes, timeout: float | None) -> Receipt:
+        """Write a frame with this receipt id, and wait for its RECEIPT.
 
         Raises:
             TimeoutError: it did not come within `timeout` seconds.
@@ -125,7 +128,7 @@ class ClientConnection:
         waiter: Waiter[Receipt] = new_waiter()
         self._expect(receipt, waiter.set)
         try:
-            self.write(octets)
+            self.write(data)
             if timeout is None:
                 return await self.wait(waiter)
             with anyio.fail_after(timeout):
@@ -153,23 +156,23 @@ class ClientConnection:
         name = self.next_id() if durable is None else self._free_name(durable)
         listener = Listener(self, name, destination, ack, on_message, is_durable=durable is not None)
         if options.get("eager"):
-            listener.on_message = SnapshotGate(listener, on_snapshot)
+            listener.on_message = SnapshotFilter(listener, on_snapshot)
         receipt = self.next_id() if options.get("receipt", True) else None
-        octets = self.protocol.subscribe(name, destination, ack, _extensions(options), receipt=receipt)
+        data = self.protocol.subscribe(name, destination, ack, _extensions(options), receipt=receipt)
         self._listeners[name] = listener
         if receipt is None:
-            self.write(octets)
+            self.write(data)
             return listener
         try:
-            answer = await self.ask(receipt, octets, options.get("timeout"))
+            reply = await self.ask(receipt, data, options.get("timeout"))
         except TimeoutError:
             listener.close()
             raise Refused("unanswered", f"SUBSCRIBE to {destination}") from None
         except BaseException:
             listener.close()
             raise
-        if answer.headers.get(RESULT) == IGNORED:
-            # The server holds no such subscription: it must not be told to end it.
+        if reply.headers.get(RESULT) == IGNORED:
+            # The server has no such subscription, so it gets no UNSUBSCRIBE.
             listener.is_closed = True
             del self._listeners[listener.id]
             raise Refused(IGNORED, f"SUBSCRIBE to {destination}")
@@ -186,25 +189,25 @@ class ClientConnection:
         return durable
 
     def unsubscribe(self, listener: Listener) -> None:
-        """UNSUBSCRIBE if there is still someone to tell."""
+        """UNSUBSCRIBE, unless the connection has ended."""
         if self._listeners.pop(listener.id, None) and self.protocol.is_connected:
             self.write(self.protocol.unsubscribe(listener.id))
 
     def drain_listener(self, listener: Listener) -> None:
-        """Have the server send no more, see `Listener.drain`. Does nothing where the connection has ended."""
+        """Ask the server to send no more, see `Listener.drain`. Does nothing if the connection has ended."""
         if not self.ended.is_set():
             self.write(self.protocol.drain(listener.id))
 
     async def leave(self, listener: Listener, wanted: str, timeout: float | None) -> None:
-        """UNSUBSCRIBE a durable one and wait for the answer; see `Listener.pause` and `remove`."""
+        """UNSUBSCRIBE a durable subscription and wait for the RECEIPT; see `Listener.pause` and `remove`."""
         listener.is_closed = True
         self._listeners.pop(listener.id, None)
         self.check_alive()
         receipt = self.next_id()
-        octets = self.protocol.unsubscribe(listener.id, removes=wanted == REMOVED, receipt=receipt)
-        answer = await self.ask(receipt, octets, timeout)
-        # Foreign brokers say nothing here.
-        if (result := answer.headers.get(RESULT, wanted)) != wanted:
+        data = self.protocol.unsubscribe(listener.id, removes=wanted == REMOVED, receipt=receipt)
+        reply = await self.ask(receipt, data, timeout)
+        # Other brokers have no `result`.
+        if (result := reply.headers.get(RESULT, wanted)) != wanted:
             raise Refused(result, f"the durable subscription {listener.id!r} to {listener.destination}")
 
     def ack(
@@ -214,13 +217,13 @@ class ClientConnection:
         transaction: str | None = None,
         on_receipt: Callable[[Receipt], None] | None = None,
     ) -> None:
-        """ACK in the version's form; with a receipt if somebody wants to hear of it."""
+        """ACK in the version's form; with a receipt if `on_receipt` is given."""
         self.check_alive()
         receipt = None if on_receipt is None else self.next_id()
-        octets = self.protocol.ack(message.headers, transaction=transaction, receipt=receipt)
+        data = self.protocol.ack(message.headers, transaction=transaction, receipt=receipt)
         if receipt is not None and on_receipt is not None:
             self._expect(receipt, on_receipt)
-        self.write(octets)
+        self.write(data)
 
     def nack(self, message: Message, headers: Mapping[str, str], *, transaction: str | None = None) -> None:
         """NACK in the version's form."""
@@ -249,11 +252,11 @@ class ClientConnection:
             raise ConnectionLost(self._end_reason) from self._server_error
 
     def count_buffered(self, change: int) -> None:
-        """Count octets that wait in a subscription for a task that takes them.
+        """Count bytes that wait in a subscription for a task that takes them.
 
-        The link is not read while more than `max_buffered_bytes` wait, until half of that is
-        gone. While a receipt or an answer is awaited it may be four times as much: the task that awaits
-        it may be the one that takes the messages, and it comes behind those that are under way.
+        The link is not read while more than `max_buffered_bytes` wait, until only half of that is left. While
+        a receipt or a reply is awaited it may be four times as much: the task that awaits it may be the one
+        that takes the messages, and the receipt comes after the messages that are under way.
         """
         self._buffered_bytes += change
         self._choose_reading()
@@ -299,14 +302,15 @@ class ClientConnection:
             try:
                 await self.ask(receipt, self.protocol.disconnect(receipt), timeout)
             except ServerError as error:
-                # Nobody waits for it any more, but what was posted last may be its reason.
+                # No caller waits for the ERROR any more, but the last messages that were posted may be its
+                # reason.
                 log.warning("broker refused at disconnect", message=error.message)
             except (ConnectionLost, TimeoutError):
                 pass  # STOMP 1.2, "Connection Lingering": a client can miss the last RECEIPT.
         self.end("the client has disconnected")
 
     def end(self, reason: str) -> None:
-        """Close the link and let everyone who waits fail. Idempotent."""
+        """Close the link, and fail all waiters. Idempotent."""
         if self._end_reason:
             return
         self._end_reason = reason
@@ -319,7 +323,7 @@ class ClientConnection:
             waiter.fail(self._loss())
 
     def _loss(self) -> NebulaError:
-        # One for each that waits: an exception that is raised twice collects both tracebacks.
+        # A new one for each waiter: an exception that is raised twice collects both tracebacks.
         if self._server_error is not None:
             return ServerError(self._server_error.message, self._server_error.detail)
         return ConnectionLost(self._end_reason)
@@ -331,11 +335,11 @@ class ClientConnection:
                 try:
                     self._on_lost(self._loss())
                 except Exception:
-                    # The link's own clean-up comes after it.
+                    # The link's own clean-up must still run.
                     log.exception("loss callback failed")
 
     async def keep_alive(self) -> None:
-        """Beat, and end the connection when the server does not. Runs until the end."""
+        """Send beats, and end the connection when the server is silent for too long. Runs until the end."""
         heartbeat = self.protocol.heartbeat
         while not self.ended.is_set():
             if heartbeat.is_dead(monotonic()):
@@ -352,10 +356,10 @@ class ClientConnection:
     # --- the link's receiver ---
 
     def data_received(self, data: bytes) -> None:
-        """Octets came."""
+        """Bytes have arrived."""
         for frame in () if self._end_reason else self.protocol.receive(data, monotonic()):
             if self._end_reason:
-                return  # What follows the one that ended it counts as little as if it came later.
+                return  # Frames after the one that ended the connection do not count.
             command = frame.command
             if command == "MESSAGE":
                 self._deliver(frame)
@@ -384,15 +388,15 @@ class ClientConnection:
             self._listeners.get(name) if name is not None else self._listener_at(headers["destination"])
         )
         if listener is None:
-            return  # It crossed our UNSUBSCRIBE, and the server has put it back.
+            return  # It crossed our UNSUBSCRIBE (D.12), and the server has put it back.
         if listener.ack_mode is not AckMode.AUTO and self.protocol.dialect.ack_by_id and "ack" not in headers:
-            # STOMP 1.2, "MESSAGE": it MUST be there. Nobody could ever ack this one.
+            # STOMP 1.2, "MESSAGE": it MUST be there. Without it the message could never be acked.
             self._accuse("MESSAGE without ack")
             return
         try:
             listener.on_message(Message(headers, frame.body, listener))
         except Exception:
-            # A listener's bug must not take the frames behind this one from all others.
+            # A listener's bug must not lose the next frames, which are for other listeners.
             log.exception("listener failed", destination=listener.destination)
 
     def _listener_at(self, destination: str) -> Listener | None:
@@ -403,8 +407,8 @@ class ClientConnection:
         name = frame.headers["receipt-id"]
         on_receipt = self._receipts.pop(name, None) or self._awaited.pop(name, None)
         if on_receipt is None:
-            # Whoever asked has given up, or had this answer. But where the server makes names up, those
-            # that were asked for may never be answered.
+            # The caller has given up, or had this RECEIPT before. But a server that invents receipt ids may
+            # never send those that were asked for.
             if not self._was_issued(name):
                 self._accuse(f"RECEIPT for {name[:20]!r}, which was not asked for")
             return
@@ -414,7 +418,7 @@ class ClientConnection:
             log.exception("receipt callback failed", receipt=name)
 
     def _was_issued(self, name: str) -> bool:
-        # Our names are numbers; one with more digits than the last is none of them.
+        # Our ids are numbers, and none is larger than the last one.
         return name.isascii() and name.isdigit() and len(name) < 20 and 0 < int(name) <= self._last_id
 
     def _fail(self, frame: Frame) -> None:
@@ -424,7 +428,7 @@ class ClientConnection:
 
 
 def _extensions(options: SubscribeOptions) -> dict[str, str]:
-    # A misspelt `durable` that went unnoticed would lose what it was to keep.
+    # A misspelt `durable` would lose messages without a word.
     if unknown := options.keys() - SubscribeOptions.__annotations__.keys():
         raise TypeError(f"subscriptions have no option {', '.join(sorted(unknown))}")
     headers = dict(options.get("headers") or {})

@@ -1,6 +1,7 @@
-"""Brokers of this process, which are reached by a name instead of a port: `memory://NAME`.
+"""Links to brokers in this process, which have a name instead of a port: `memory://NAME`.
 
-Whoever runs a broker says here how a link to it is opened. Clients and brokers do not know each other.
+The code that runs a broker registers here how a link to it is opened, so clients and brokers do not know each
+other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Protocol
 from nebula.stomp.addresses import Address
 from nebula.stomp.client.link import Link
 
-# By name. One operation on it at a time, which a dict bears from several threads.
+# By name. Used from several threads: each access is one operation of a dict, which is atomic.
 _listening: dict[str, OpenLink] = {}
 
 
@@ -20,20 +21,20 @@ class OpenLink(Protocol):
     """Opens a link to a broker of this process, for a task of any loop."""
 
     async def __call__(self, address: Address, /) -> Link:
-        """A link that is not started. `OSError`: there is none to be had any more."""
+        """A link that is not started. `OSError`: the broker accepts no more."""
         ...
 
 
 @contextmanager
 def listening_in_memory(name: str, open_link: OpenLink) -> Iterator[str]:
-    """Be found under a name, for the block; the value is the address.
+    """Register a broker under a name for the block; the value is its address.
 
     Args:
         name: lower case, as hosts in addresses are read.
-        open_link: opens what carries the octets.
+        open_link: opens a link to the broker.
 
     Raises:
-        ValueError: somebody is found under that name already.
+        ValueError: another broker has the name.
     """
     if _listening.setdefault(name, open_link) is not open_link:
         raise ValueError(f"memory://{name}: another broker of this process has the name")
@@ -44,10 +45,10 @@ def listening_in_memory(name: str, open_link: OpenLink) -> Iterator[str]:
 
 
 async def open_memory_link(address: Address) -> Link:
-    """Open a link to the broker that has the name.
+    """Open a link to the broker with this name.
 
     Raises:
-        ConnectionRefusedError: none has.
+        ConnectionRefusedError: no broker has the name.
     """
     open_link = _listening.get(address.host)
     if open_link is None:

@@ -1,7 +1,7 @@
-"""Messages, receipts, and subscriptions in push form: what a client hands out, and how it asks for them.
+"""Messages, receipts, listeners (subscriptions in push form) and options of SUBSCRIBE.
 
-A message and the listener that it came to belong together: to ACK a message is to ask its listener, and
-whether that still means anything is the listener's to know.
+A message knows its listener: an ACK goes through the listener, which knows whether the subscription is still
+open.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Final, Protocol, TypedDict
 from nebula.errors import LocalProtocolError
 from nebula.headers import ACCEPTED, CONTENT_DISPOSITION, DISPOSITION, PAUSED, REMOVED, SNAPSHOT
 
-# What `snapshot` says on the MESSAGE that is the last of it (PROTOCOL G, "Snapshot").
+# The value of `snapshot` on the last MESSAGE of a snapshot (G.snapshot).
 _END: Final = "end"
 
 
 class AckMode(StrEnum):
-    """When a server counts a message as consumed (STOMP 1.2, "SUBSCRIBE")."""
+    """When a server counts a message as consumed (A.10)."""
 
     AUTO = "auto"
-    """When it was sent: what is under way at a loss is lost."""
+    """When it was sent. Messages under way are lost with the connection."""
 
     CLIENT = "client"
-    """At the ACK of it or of a later one of its subscription."""
+    """At its ACK, or that of a later message of the same subscription."""
 
     CLIENT_INDIVIDUAL = "client-individual"
     """At its own ACK."""
 
 
 class Receipt:
-    """The server's answer to one frame.
+    """The server's RECEIPT of one frame.
 
     Attributes:
         headers: of the RECEIPT, among them `receipt-id`.
@@ -44,9 +44,9 @@ class Receipt:
 
     @property
     def verdict(self) -> str:
-        """What became of a SEND or COMMIT: `accepted` (also where the server says nothing), or why not."""
+        """The verdict on a SEND or COMMIT: `accepted` (the default), or one of `rejected-…`."""
         headers = self.headers
-        # MaXaM's text names the one, its RECEIPT section the other (D.4).
+        # MaXaM's text uses the first name, its section on RECEIPT the other (D.4).
         return headers.get(DISPOSITION) or headers.get(CONTENT_DISPOSITION) or ACCEPTED
 
     def __repr__(self) -> str:
@@ -61,9 +61,9 @@ class Message:
     """One MESSAGE.
 
     Attributes:
-        headers: as they came; shared, so read-only.
-        body: octets.
-        subscription: the listener that it came to.
+        headers: as received; shared, so read-only.
+        body: bytes.
+        subscription: the listener that received it.
     """
 
     __slots__ = ("body", "headers", "subscription")
@@ -75,54 +75,55 @@ class Message:
 
     @property
     def destination(self) -> str:
-        """Where it was sent to; under a pattern, not what was subscribed to."""
+        """Where it was sent; for a subscription to a glob, the destination and not the glob."""
         return self.headers["destination"]
 
     @property
     def id(self) -> str:
-        """The server's name for it."""
+        """The server's id of the message, unique on that server."""
         return self.headers["message-id"]
 
     @property
     def is_deletion(self) -> bool:
-        """On a last-value destination: its value is gone (D.27). Elsewhere: just an empty body.
+        """Whether the body is empty. On a last-value destination that means that its value was deleted
+        (D.27).
 
-        One that is delivered as an Avro tombstone has a body, and is not seen here.
+        A deletion that is delivered as an Avro tombstone has a body, and is not recognised here.
         """
         return not self.body
 
     @property
     def ends_snapshot(self) -> bool:
-        """With it the subscriber has all that was there when it subscribed, see `Subscription.snapshot`.
+        """Whether this message is the last one of a snapshot, see `Subscription.snapshot`.
 
-        There may be none: a snapshot can be empty, or end with a deletion.
+        A snapshot can end without such a message: if it is empty, or ends with a deletion.
         """
         return self.headers.get(SNAPSHOT) == _END
 
     def ack(self, on_receipt: Callable[[Receipt], None] | None = None) -> None:
-        """Tell the server that it is consumed (in `client` mode: and all before it).
+        """Tell the server that the message is consumed (in `client` mode: and all before it).
 
-        Written at once, without waiting; lost with the connection. Does nothing when its
-        subscription is closed: the server has taken back what was not acked.
+        Written at once, without waiting; lost with the connection. Does nothing when its subscription is
+        closed, because the server has taken back messages that were not acked.
 
         Args:
             on_receipt: asks for a RECEIPT, and is called with it, synchronously: from then on the server does
-                not give the message out again. At most once, and never if the connection ends first. It must
-                not raise.
+                not deliver the message again. Called at most once, and never if the connection ends first. It
+                must not raise.
 
         Raises:
             LocalProtocolError: the subscription's mode is `auto`.
-            ConnectionLost: the connection has ended; the server gives it to someone again.
+            ConnectionLost: the connection has ended; the server delivers the message again.
         """
         self.subscription._ack(self, on_receipt)
 
     def nack(self, **headers: str) -> None:
-        """Tell the server that it is not consumed: put back, or whatever its policy is.
+        """Tell the server that the message was not consumed. The server puts it back, or follows its policy.
 
-        As `ack` otherwise. STOMP 1.0 has no NACK.
+        Otherwise as `ack`. STOMP 1.0 has no NACK.
 
         Args:
-            **headers: the server's extensions; ours takes `requeue="false"`.
+            **headers: extensions of the server; Nebula's broker takes `requeue="false"`.
         """
         self.subscription._nack(self, headers)
 
@@ -131,16 +132,16 @@ class Message:
 
 
 class ListenerConnection(Protocol):
-    """What a listener asks of its connection; see `nebula.stomp.client.connection`."""
+    """The connection of a listener; see `nebula.stomp.client.connection`."""
 
     def unsubscribe(self, listener: Listener) -> None:
-        """UNSUBSCRIBE if there is still someone to tell."""
+        """UNSUBSCRIBE, unless the connection has ended."""
 
     def drain_listener(self, listener: Listener) -> None:
-        """Have the server send no more, if there is still someone to tell."""
+        """Ask the server to send no more, unless the connection has ended."""
 
     async def leave(self, listener: Listener, wanted: str, timeout: float | None) -> None:
-        """UNSUBSCRIBE a durable one and wait for the reply, which has to be `wanted`."""
+        """UNSUBSCRIBE a durable subscription and wait for the RECEIPT, whose `result` has to be `wanted`."""
 
     def ack(
         self, message: Message, *, transaction: str | None = None, on_receipt: OnReceipt | None = None
@@ -154,16 +155,17 @@ class ListenerConnection(Protocol):
 class Listener:
     """A subscription in push form: each of its messages is one call.
 
-    Made by `StompClient.listen`. The calls come in the server's order, on the loop's thread,
-    often outside of any task: the function must not wait, and what it raises is logged and
-    has no other effect (the message stays unacked).
+    Made by `StompClient.listen`. The calls come in the server's order, on the loop's thread, often outside of
+    any
+    task: the function must not wait. An exception that it raises is logged and has no other effect (the
+        message stays unacked).
 
     Attributes:
         id: unique on this connection.
-        destination: as subscribed.
+        destination: as subscribed to.
         ack_mode: when a message counts as consumed.
-        is_durable: the server keeps it when it is closed.
-        is_closed: no more calls come.
+        is_durable: the server keeps the subscription when it is closed.
+        is_closed: there are no more calls.
     """
 
     __slots__ = (
@@ -201,34 +203,36 @@ class Listener:
     def close(self) -> None:
         """UNSUBSCRIBE. Idempotent; on a connection that has ended, only the calls stop.
 
-        What was delivered and not acked goes back to the server; what is under way is dropped.
-        A durable one is paused.
+        Messages that were delivered and not acked go back to the server; those under way are dropped. A
+        durable subscription is paused.
         """
         if not self.is_closed:
             self.is_closed = True
             self._connection.unsubscribe(self)
 
     def drain(self) -> None:
-        """Have the server send no more from a queue, and go on with what it has sent. Ours knows it alone.
+        """Ask the server to send no more from a queue (G.drain), and go on with messages that it has sent.
+        Only Nebula's broker knows it.
 
-        Calls still come for what is under way. All of it can be acked; what is nacked goes to others, and
-        does not count as a delivery. Then `close`. On a connection that has ended nothing happens.
+        There are still calls for messages under way, and all messages can be acked. A NACK gives a message to
+        another consumer, and does not count as a delivery. Call `close` afterwards. On a connection that has
+        ended nothing happens.
         """
         if not self.is_closed:
             self._connection.drain_listener(self)
 
     async def pause(self, *, timeout: float | None = None) -> None:
-        """Close a durable subscription; the server goes on keeping what comes for it.
+        """Close a durable subscription; the server goes on collecting messages for it (D.3).
 
-        Nothing is to be done for one that is closed: it is paused already.
+        Does nothing if it is closed, because it is paused then.
 
         Args:
-            timeout: seconds to wait for the server's answer; None is for ever.
+            timeout: seconds to wait for the server's RECEIPT; None waits for ever.
 
         Raises:
-            LocalProtocolError: it is not durable.
-            Refused: the server knows of no such subscription.
-            TimeoutError: no answer in time; no more calls come all the same.
+            LocalProtocolError: the subscription is not durable.
+            Refused: the server has no such subscription.
+            TimeoutError: no RECEIPT in time; there are no more calls nevertheless.
             ConnectionLost: the connection has ended; the server keeps the subscription.
         """
         self.check_durable()
@@ -236,18 +240,18 @@ class Listener:
             await self._connection.leave(self, PAUSED, timeout)
 
     async def remove(self, *, timeout: float | None = None) -> None:
-        """Close a durable subscription for good, with what the server keeps for it; also one that is paused.
+        """Remove a durable subscription, also a paused one, with everything that the server keeps for it.
 
-        Arguments and errors as for `pause`; when the connection has ended first, the server may keep it.
+        Arguments and errors as for `pause`; if the connection ends first, the server may keep it.
         """
         self.check_durable()
         await self._connection.leave(self, REMOVED, timeout)
 
     def ack_marker(self, marker: Message, newest: Message | None) -> None:
-        """Ack the empty message that ends a snapshot, which nobody is shown.
+        """Ack the empty message that ends a snapshot and is not handed out (G.snapshot).
 
-        In `client` mode that would ack all messages before it as well (D.7): then it is done with
-        the ACK of the newest of them, or goes with one of a later one.
+        In `client` mode that would ack all messages before it as well (D.7). So it is acked together with the
+        newest of them, or covered by the ACK of a later one.
         """
         if self.ack_mode is AckMode.AUTO:
             return
@@ -258,7 +262,7 @@ class Listener:
             self._connection.ack(marker)
 
     def check_durable(self) -> None:
-        """Raise `LocalProtocolError` if the server does not keep it."""
+        """Raise `LocalProtocolError` if the subscription is not durable."""
         if not self.is_durable:
             raise LocalProtocolError(f"the subscription to {self.destination} is not durable")
 
@@ -282,8 +286,8 @@ class Listener:
             raise LocalProtocolError("messages of an auto subscription are consumed already")
 
 
-class SnapshotGate:
-    """Stands before an eager listener's `on_message` until its snapshot has ended, then steps aside.
+class SnapshotFilter:
+    """Replaces an eager listener's `on_message` until its snapshot has ended, and then restores it.
 
     Args:
         listener: the eager one.
@@ -297,14 +301,14 @@ class SnapshotGate:
         self._newest: Message | None = None
 
     def __call__(self, message: Message) -> None:
-        """A message came."""
+        """Handle a message."""
         if not message.ends_snapshot:
             self._newest = message
             self._on_message(message)
             return
         self._listener.on_message = self._on_message
         try:
-            # A value is not empty: an empty one says that there is no more, and of no destination.
+            # A value is not empty. An empty message only marks the end, and belongs to no destination.
             if message.body:
                 self._on_message(message)
             else:
@@ -315,17 +319,18 @@ class SnapshotGate:
 
 
 class SubscribeOptions(TypedDict, total=False):
-    """How to SUBSCRIBE, by name; each may be left out.
+    """Options of SUBSCRIBE, by name; all are optional.
 
     Attributes:
         ack: when a message counts as consumed; by default `auto`. In the client modes call `message.ack()`.
-        eager: on last-value destinations: begin with what is there, see `Subscription.snapshot`.
-        durable: a name for it, by which the server keeps it while nobody is there: a client with the same
-            `client_id` that subscribes to the same destination by the same name goes on with it. Its messages
-            want a client mode: what was sent as `auto` and never read is gone. The name is not a number.
-        headers: the server's extensions.
-        receipt: wait for the server's answer, as by default.
-        timeout: seconds to wait for it; None, the default, is for ever.
+        eager: on last-value destinations: begin with the present values, see `Subscription.snapshot`.
+        durable: a name under which the server keeps the subscription while the client is away. A client with
+            the same `client_id` that subscribes to the same destination under the same name goes on with it.
+            Use a client mode: with `auto`, messages that were sent and never read are lost. The name must not
+            be a number.
+        headers: extensions of the server.
+        receipt: wait for the server's RECEIPT, the default.
+        timeout: seconds to wait for it; None, the default, waits for ever.
     """
 
     ack: AckMode

@@ -1,7 +1,7 @@
 """Links over TCP, with TLS or without: on asyncio, or on any byte stream of anyio.
 
-What a link is says `nebula.stomp.client.link`. `connect_link` is the one way to a broker, for clients and all
-that builds on them; so it is where a block's confinement is checked.
+`nebula.stomp.client.link` defines what a link is. All connections to brokers are made by `connect_link`, so a
+block's confinement is checked there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nebula.stomp.client.memory_links import open_memory_link
 from nebula.stomp.client.tls import ClientTls
 from nebula.waiter import Waiter, new_waiter, runs_on_asyncio
 
-# What asyncio's transports take: beyond it `drain` waits.
+# As asyncio's transports have it: beyond it `drain` waits.
 _HIGH_WATER_BYTES = 64 * 1024
 _READ_BYTES = 256 * 1024
 
@@ -30,7 +30,7 @@ _FRAMES_AT_ONCE = 16
 
 _BROKEN = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
-# A peer that does not read its last octets holds a socket of ours for so long at most.
+# A peer that does not read its last bytes holds a socket for this long at most, in seconds.
 _LINGER = 1.0
 
 
@@ -38,12 +38,12 @@ async def connect_link(address: Address, tls: ClientTls | None = None) -> Link:
     """Open a TCP connection with TCP_NODELAY, or a pipe in memory; on asyncio or trio, whichever runs.
 
     Args:
-        address: host and port are what counts, and whether it is in memory.
-        tls: shake hands, and make sure that it is the broker's; None: not encrypted.
+        address: only host, port and `is_memory` are used.
+        tls: encrypt, and verify the broker's certificate; None: not encrypted.
 
     Raises:
-        OSError: the host is unknown, or nobody listens there; `SSLError`: it is not to be trusted.
-        OutsideBroker: see `check_confinement`.
+        OSError: the host is unknown, or the connection is refused; `SSLError`: the certificate is not
+        trusted. OutsideBroker: see `check_confinement`.
     """
     check_confinement(address)
     if address.is_memory:
@@ -52,7 +52,7 @@ async def connect_link(address: Address, tls: ClientTls | None = None) -> Link:
     try:
         return await connect(address, tls)
     except UnicodeError as error:
-        # Not every text can be a name in the DNS, and the loops let the codec say so.
+        # Not every text can be a name in the DNS. The loops raise the codec's error for it.
         raise OSError(f"no host can have this name: {error}") from error
 
 
@@ -79,7 +79,8 @@ async def _connect_anyio(address: Address, tls: ClientTls | None) -> Link:
             address.host,
             address.port,
             ssl_context=tls.context,
-            # STOMP says where a frame ends: a peer that just goes away has cut none off unseen.
+            # STOMP frames have an end, so a peer that leaves without a TLS close cannot cut one off
+            # unnoticed.
             tls_standard_compatible=False,
         )
     except (anyio.EndOfStream, anyio.BrokenResourceError) as error:
@@ -93,30 +94,30 @@ async def _connect_anyio(address: Address, tls: ClientTls | None) -> Link:
 
 
 def _cause_of(error: Exception) -> Exception:
-    # anyio's own errors have no text: what the network said is behind them.
+    # anyio's own errors have no text; the network's error is their cause.
     while not str(error) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     return error
 
 
-class _WriteGate:
-    """Where `drain` waits while too much is unsent."""
+class _WriteRoom:
+    """Room in a link's buffer, for which `drain` waits."""
 
     def __init__(self) -> None:
-        self._is_open = True
+        self._is_free = True
         self._waiters: list[Waiter[None]] = []
 
-    def shut(self) -> None:
-        self._is_open = False
+    def take(self) -> None:
+        self._is_free = False
 
-    def open(self) -> None:
-        self._is_open = True
+    def free(self) -> None:
+        self._is_free = True
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             waiter.set(None)
 
     async def wait(self) -> None:
-        if not self._is_open:
+        if not self._is_free:
             waiter: Waiter[None] = new_waiter()
             self._waiters.append(waiter)
             await waiter.wait()
@@ -125,18 +126,18 @@ class _WriteGate:
 class AsyncioLink(asyncio.Protocol):
     """A link on an asyncio transport: no task, stream or lock stands between it and the socket.
 
-    What is written in one turn of the loop goes out in few pieces: a system call for each frame
-    would cost more than all else that is done for it, here and at the broker. In one piece, it
-    would leave the broker idle while we work, and us while it does.
+    Frames that are written in one turn of the loop are sent in a few pieces. A system call for each frame
+    would cost more than everything else that is done for it, here and at the broker. In one piece, it would
+    leave the broker idle while we work, and us while it works.
     """
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._receiver: Receiver | None = None
-        # What happens between the connection and `start`.
+        # What arrives between the connection and `start`.
         self._early = bytearray()
         self._outgoing: list[bytes] = []
-        self._gate = _WriteGate()
+        self._room = _WriteRoom()
         self._undrained_bytes = 0
         self._abort_timer: asyncio.TimerHandle | None = None
         self._is_lost = False
@@ -165,19 +166,19 @@ class AsyncioLink(asyncio.Protocol):
             assert self._transport is not None
             data = b"".join(self._outgoing)
             self._outgoing.clear()
-            # The peer may have gone since this was written: of a transport that is closing, asyncio logs
-            # each write, and uvloop's raises once it is closed.
+            # The peer may have closed meanwhile. asyncio logs each write to a transport that is closing, and
+            # uvloop's raises once it is closed.
             if not self._transport.is_closing():
                 self._transport.write(data)
 
     async def drain(self) -> None:
         if self._undrained_bytes > _HIGH_WATER_BYTES:
-            # uvloop sends, and finds out that it cannot, when the loop comes round. It also
-            # keeps a writer that never has to wait from taking the loop for itself.
+            # uvloop sends, and notices that it cannot, in the loop's next turn. Giving up this turn also
+            # keeps a writer that never has to wait from occupying the loop.
             self._undrained_bytes = 0
             self._flush()
             await asyncio.sleep(0)
-        await self._gate.wait()
+        await self._room.wait()
 
     def pause_reading(self) -> None:
         assert self._transport is not None
@@ -200,8 +201,7 @@ class AsyncioLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        # Send when told to: uvloop would wait for the end of the turn, and so would a peer that could
-        # work meanwhile.
+        # Send at once: uvloop would wait for the end of the turn, while the peer could already work.
         self._transport.set_write_buffer_limits(high=0)
         self._loop = asyncio.get_running_loop()
 
@@ -212,17 +212,17 @@ class AsyncioLink(asyncio.Protocol):
             self._early += data
 
     def pause_writing(self) -> None:
-        self._gate.shut()
+        self._room.take()
 
     def resume_writing(self) -> None:
-        self._gate.open()
+        self._room.free()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
         self._loss = exc
         if self._abort_timer is not None:
             self._abort_timer.cancel()
-        self._gate.open()
+        self._room.free()
         if self._receiver is not None:
             self._receiver.connection_lost(exc)
 
@@ -230,7 +230,7 @@ class AsyncioLink(asyncio.Protocol):
 class AnyioLink:
     """A link on a byte stream of anyio: a task that reads and one that writes.
 
-    What is written while the writer is busy goes out in one piece after it.
+    Frames that are written while the writer is busy are sent in one piece afterwards.
     """
 
     def __init__(self, stream: ByteStream) -> None:
@@ -238,7 +238,7 @@ class AnyioLink:
         self._receiver: Receiver | None = None
         self._outgoing: list[bytes] = []
         self._unsent_bytes = 0
-        self._gate = _WriteGate()
+        self._room = _WriteRoom()
         self._writer_scope = anyio.CancelScope()
         self._wake_writer = anyio.Event()
         self._may_read = anyio.Event()
@@ -257,11 +257,11 @@ class AnyioLink:
         self._outgoing.append(data)
         self._unsent_bytes += len(data)
         if self._unsent_bytes > _HIGH_WATER_BYTES:
-            self._gate.shut()
+            self._room.take()
         self._wake_writer.set()
 
     async def drain(self) -> None:
-        await self._gate.wait()
+        await self._room.wait()
 
     def pause_reading(self) -> None:
         self._is_paused = True
@@ -316,13 +316,13 @@ class AnyioLink:
         await self._stream.send(data)
         self._unsent_bytes -= len(data)
         if self._unsent_bytes <= _HIGH_WATER_BYTES:
-            self._gate.open()
+            self._room.free()
 
     def _lose(self, error: Exception | None) -> None:
         if self._is_lost:
             return
         self._is_lost = True
-        self._gate.open()
+        self._room.free()
         self._wake_writer.set()
         self.resume_reading()
         assert self._receiver is not None

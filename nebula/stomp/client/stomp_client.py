@@ -37,7 +37,7 @@ from nebula.waiter import Waiter, new_waiter
 
 __all__ = ["AckMode", "Listener", "Message", "Receipt", "StompClient", "Subscription", "Transaction"]
 
-# How long the link may take to close; those of ours linger for a second at most.
+# How long a link may take to close; Nebula's own links take a second at most.
 _CLOSE_SECONDS = 2.0
 
 _SERVER_OF_OURS: Final = "nebula/"
@@ -50,41 +50,42 @@ class StompClient:
     (DISCONNECT, RECEIPT, close) unless the scope is cancelled or the connection lost, and always closes the
     link. It belongs to the loop's thread.
 
-    Frames leave in the order of the calls. What was sent without a receipt may be lost with the connection,
-    silently. When the connection ends, or the broker breaks the protocol, everyone who waits gets
-    `ServerError` (the broker said why by an ERROR frame) or `ConnectionLost`; later calls get
-    `ConnectionLost`. Whatever had its RECEIPT by then has happened; all else is in doubt, and an ERROR does
-    not say which frame it is about. There is no reconnecting here: to go on with durable subscriptions make a
-    new client with the same `client_id`, and subscribe by the same names.
+    Frames leave in the order of the calls. Messages that were sent without a receipt may be lost with the
+    connection, silently. When the connection ends, or the broker breaks the protocol, all waiting calls raise
+    `ServerError` (the broker sent an ERROR frame) or `ConnectionLost`; later calls raise `ConnectionLost`.
+    Frames with a RECEIPT by then have taken effect; for all others this is unknown, and an ERROR does not say
+    which frame it is about. There is no reconnecting here: to go on with durable subscriptions make a new
+    client with the same `client_id`, and subscribe under the same names.
 
     Args:
         url: `stomp://[LOGIN:PASSCODE@]HOST[:PORT][/VIRTUAL-HOST]`, or `stomps://…` for TLS, or
             `ws[s]://…[/PATH]` for a WebSocket, or `memory://NAME` for a broker of this process (see
-            `nebula.testing`); None is the broker of the block that this runs in (`TestClient`,
-            `nebula_serve`, `nebula.embedded`), else the environment's `NEBULA_BROKER`, else
+            `nebula.testing`); None is the broker of the surrounding block (`TestClient`, `nebula_serve`,
+            `nebula.embedded`), otherwise the environment's `NEBULA_BROKER`, otherwise
             `stomp://127.0.0.1:61613`.
         login: instead of the address's.
         passcode: instead of the address's.
-        client_id: names the session, which outlives the connection where it has durable subscriptions. The
-            broker ends an older connection of this name and identity. None: it makes a name, see `session`.
+        client_id: names the session, which outlives the connection if it has durable subscriptions. The
+            broker ends an older connection with this name and identity. None: the broker chooses a name, see
+            `session`.
         versions: of STOMP, to offer; the broker takes the highest that it speaks.
-        heart_beat: seconds within which we send something, and desire something to come; 0 is never. The
-            broker's numbers may lengthen both. In memory nobody beats.
+        heart_beat: seconds within which we send something, and within which we want to receive something; 0
+            is never. The broker's numbers may lengthen both. Not used in memory.
         connect_timeout: seconds for everything up to CONNECTED.
         disconnect_timeout: seconds to wait for the RECEIPT of DISCONNECT.
-        limits: what a frame of the broker's may be at most.
-        max_buffered_bytes: what may wait in subscriptions before the broker is read no further; four times as
-            much while a receipt or an answer is awaited.
-        tls: whom to trust and our own certificate, for `stomps://` and `wss://`; None is what the environment
-            says, see `TlsOptions.from_environment`.
-        link: opens what carries the octets, instead of a connection to the address.
+        limits: maximum sizes of the broker's frames.
+        max_buffered_bytes: bytes that may wait in subscriptions before reading stops; four times as much
+            while a receipt or a reply is awaited.
+        tls: trusted CAs and our own certificate, for `stomps://` and `wss://`; None takes the environment's,
+            see `TlsOptions.from_environment`.
+        link: opens a link, instead of a connection to the address.
 
     Raises:
-        SettingsError: the address cannot be used, or the TLS options.
+        SettingsError: the address or the TLS options cannot be used.
 
     Attributes:
-        on_lost: called once, synchronously, when the connection ends after CONNECTED and otherwise than by
-            us, with `ServerError` or `ConnectionLost`. It must not raise.
+        on_lost: called once, synchronously, when the connection ends after CONNECTED and not by us, with
+            `ServerError` or `ConnectionLost`. It must not raise.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class StompClient:
         self._passcode = self._address.passcode if passcode is None else passcode
         self._client_id = client_id
         if self._address.is_memory:
-            heart_beat = (0, 0)  # nothing gets lost on the way, and tests move their clocks
+            heart_beat = (0, 0)  # nothing is lost in memory, and tests move their clocks
         self._protocol = ClientProtocol(
             versions=versions,
             heart_beat=(whole_milliseconds(heart_beat[0]), whole_milliseconds(heart_beat[1])),
@@ -124,7 +125,7 @@ class StompClient:
         self._tasks: TaskGroup | None = None
         self._connection: ClientConnection | None = None
 
-    # --- who is there; known from entering on ---
+    # --- the broker; known from entering on ---
 
     @property
     def version(self) -> str:
@@ -133,17 +134,17 @@ class StompClient:
 
     @property
     def session(self) -> str | None:
-        """The broker's name for this session, to be presented as the `client_id` that goes on with it."""
+        """The broker's name for this session. Use it as the `client_id` to go on with the session (D.18)."""
         return self._protocol.session
 
     @property
     def server(self) -> str | None:
-        """What the broker calls itself, `name/version`."""
+        """Name and version of the broker, `name/version`."""
         return self._protocol.server
 
     @property
     def is_nebula(self) -> bool:
-        """The broker is ours and knows our extensions."""
+        """Whether the broker is Nebula's and knows its extensions."""
         return (self.server or "").startswith(_SERVER_OF_OURS)
 
     # --- sending ---
@@ -157,46 +158,46 @@ class StompClient:
         receipt: bool = False,
         timeout: float | None = None,
     ) -> Receipt | None:
-        """SEND one message, and wait for the broker's answer if `receipt`.
+        """SEND one message, and wait for its RECEIPT if `receipt`.
 
-        Without a receipt it only waits while the link is full, and the message may be lost. When a receipt
-        came the broker has the message (our broker: on disk, if `persistent`).
+        Without a receipt it only waits while the link is full, and the message may be lost. After a receipt
+        the broker has the message (Nebula's broker: on disk, if `persistent`).
 
         Args:
-            destination: where to.
-            body: a `str` goes out as UTF-8 with `content-type:text/plain` unless `headers` has one.
+            destination: of the message.
+            body: a `str` is sent as UTF-8 with `content-type:text/plain` unless `headers` has one.
             headers: of the message.
             receipt: ask for a RECEIPT and return it.
-            timeout: seconds to wait for it, or for room in the link; None is for ever.
+            timeout: seconds to wait for it, or for room in the link; None waits for ever.
 
         Raises:
-            LocalProtocolError: `headers` has one that is not the caller's, or that makes a receipt uncertain.
-            Rejected: the receipt says that the message had no effect.
-            TimeoutError: no answer in time; it may still have its effect.
-            ServerError: the broker answered ERROR and ended the connection.
-            ConnectionLost: the connection has ended; with a receipt pending, the effect is unknown.
+            LocalProtocolError: `headers` has one that the client sets itself, or that makes a receipt
+            uncertain. Rejected: the receipt says that the message had no effect. TimeoutError: no RECEIPT in
+            time; the message may still take effect. ServerError: the broker sent ERROR and ended the
+            connection. ConnectionLost: the connection has ended; with a receipt pending, the effect is
+            unknown.
         """
         connection = self.connection
         connection.check_alive()
-        octets, headers = encode_text(body, headers)
+        data, headers = encode_text(body, headers)
         if not receipt:
-            connection.write(connection.protocol.send(destination, octets, headers))
+            connection.write(connection.protocol.send(destination, data, headers))
             with anyio.fail_after(timeout):
                 await connection.drain()
             return None
         if RECEIPT_ON_REJECTION in headers:
             raise LocalProtocolError("a receipt that comes on rejection only cannot be waited for")
         name = connection.next_id()
-        frame = connection.protocol.send(destination, octets, headers, receipt=name)
-        answer = await connection.ask(name, frame, timeout)
-        if answer.verdict != ACCEPTED:
-            raise Rejected(answer.verdict, destination)
-        return answer
+        frame = connection.protocol.send(destination, data, headers, receipt=name)
+        reply = await connection.ask(name, frame, timeout)
+        if reply.verdict != ACCEPTED:
+            raise Rejected(reply.verdict, destination)
+        return reply
 
     def post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
         """SEND at once: encoded and handed to the link before this returns; never blocks.
 
-        The link buffers without limit: whoever posts much awaits `drain` now and then.
+        The link buffers without limit: callers that post much should await `drain` now and then.
 
         Raises:
             ConnectionLost: the connection has ended.
@@ -213,8 +214,9 @@ class StompClient:
         """As `post`; `on_receipt` is called with the RECEIPT, whatever its verdict.
 
         It is called at most once, synchronously, in the order of the broker's receipts, and never if the
-        connection ends first (`on_lost` tells of that). It must not raise. With `receipt-on-rejection` among
-        the headers our broker says nothing of what it accepts: `forget` it once it does not matter any more.
+        connection ends first (`on_lost` is called then). It must not raise. With `receipt-on-rejection` among
+        the headers Nebula's broker sends no RECEIPT for accepted messages: `forget` it once it does not
+        matter any more.
 
         Returns:
             The receipt's id.
@@ -222,14 +224,16 @@ class StompClient:
         return self.connection.post_with_receipt(destination, body, headers, on_receipt)
 
     def keep_reading(self) -> str:
-        """Let four times `max_buffered_bytes` wait in subscriptions, until told to `forget` what it returns.
+        """Allow four times `max_buffered_bytes` to wait in subscriptions, until `forget` is called with the
+        result.
 
-        For who waits for an answer that comes by a listener, perhaps behind messages that he would take next.
+        For callers that wait for a reply that a listener receives, perhaps after messages that the same
+        caller would take next.
         """
         return self.connection.keep_reading()
 
     def forget(self, receipt: str) -> None:
-        """Wait no longer for what `keep_reading` named, or for a RECEIPT on rejection. Idempotent."""
+        """End `keep_reading`, or the wait for a RECEIPT on rejection. Idempotent."""
         self.connection.forget(receipt)
 
     async def drain(self) -> None:
@@ -245,13 +249,13 @@ class StompClient:
         """BEGIN; COMMIT with a receipt when the block ends well, ABORT when it raises.
 
         Args:
-            timeout: seconds to wait for the receipt of COMMIT; None is for ever.
+            timeout: seconds to wait for the receipt of COMMIT; None waits for ever.
 
         Raises:
-            Rejected: the broker refused the COMMIT; nothing of it happened.
-            TimeoutError: no answer to COMMIT in time; whether it happened is unknown.
+            Rejected: the broker refused the COMMIT; nothing took effect.
+            TimeoutError: no RECEIPT of COMMIT in time; the effect is unknown.
             ServerError: the broker has no transactions, or found a fault, and ended the connection.
-            ConnectionLost: the connection has ended; if it was after COMMIT, the effect is unknown.
+            ConnectionLost: the connection has ended; after COMMIT, the effect is unknown.
         """
         connection = self.connection
         transaction = Transaction(connection, connection.next_id())
@@ -271,18 +275,18 @@ class StompClient:
         """SUBSCRIBE for the block: `async for message in subscription`.
 
         Messages wait in memory until they are taken; see `max_buffered_bytes`. In the client modes the
-        broker's prefetch bounds them too (ours: `prefetch-count` among `headers`). Leaving the block ends the
-        subscription, and pauses one that is `durable`.
+        broker's prefetch bounds them too (Nebula's: `prefetch-count` among `headers`). Leaving the block ends
+        the subscription, or pauses a `durable` one.
 
         Args:
-            destination: what to subscribe to; a glob where the broker knows them.
+            destination: what to subscribe to; a glob if the broker supports them.
             **options: by name only, see `SubscribeOptions`.
 
         Raises:
-            Refused: the broker ignored it (`ignored`) or did not answer in time (`unanswered`): brokers of
-                MaXaM's profile do not answer what is not permitted, so give a `timeout` there.
-            LocalProtocolError: the durable name is a number, or open on this connection.
-            ServerError: the broker answered ERROR and ended the connection.
+            Refused: the broker ignored it (`ignored`) or sent no RECEIPT in time (`unanswered`). Brokers that
+                follow MaXaM send none for what is not permitted (D.5), so give a `timeout` there.
+            LocalProtocolError: the durable name is a number, or in use on this connection.
+            ServerError: the broker sent ERROR and ended the connection.
             ConnectionLost: the connection has ended.
         """
         subscription = Subscription(self.connection)
@@ -306,8 +310,8 @@ class StompClient:
 
         Args:
             destination: what to subscribe to.
-            on_message: what to call.
-            on_snapshot: called once with nothing, when an eager subscription has all that was there.
+            on_message: called for each message.
+            on_snapshot: called once, without arguments, at the end of an eager subscription's snapshot.
             **options: by name only, see `SubscribeOptions`.
         """
         return await self.connection.listen(destination, on_message, options, on_snapshot=on_snapshot)
@@ -315,15 +319,15 @@ class StompClient:
     # --- the life of the connection ---
 
     async def disconnect(self) -> None:
-        """Say good-bye: DISCONNECT, its RECEIPT, close. Idempotent; never raises.
+        """Disconnect gracefully: DISCONNECT, its RECEIPT, close. Idempotent; never raises.
 
-        It cannot be cancelled half-way. Everything that still waits gets `ConnectionLost`.
+        It cannot be cancelled half-way. All waiting calls raise `ConnectionLost`.
         """
         with anyio.CancelScope(shield=True):
             await self.connection.disconnect(self._disconnect_timeout)
 
     async def wait_lost(self) -> NebulaError:
-        """Wait for the end of the connection and return what those who waited got."""
+        """Wait for the end of the connection and return the error that waiting calls raise."""
         connection = self.connection
         never: Waiter[NebulaError] = new_waiter()
         try:
@@ -347,7 +351,7 @@ class StompClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            # In a cancelled scope there is no time for manners.
+            # In a cancelled scope there is no time for a graceful end.
             if anyio.current_effective_deadline() > -math.inf:
                 await self.disconnect()
         finally:
@@ -372,7 +376,7 @@ class StompClient:
                     client_id=self._client_id,
                 )
         except (OSError, ServerError, ConnectionLost) as error:
-            # A TimeoutError of ours has no text, one of the network's has.
+            # A TimeoutError of `fail_after` has no text, one of the network has.
             reason = explain(error) or f"no session within {self._connect_timeout:g} s"
             raise ConnectFailed(f"{self._address.place}: {reason}") from error
         self._tasks.start_soon(self._connection.keep_alive, name="stomp heart-beats")
@@ -381,7 +385,7 @@ class StompClient:
         link = await connect_link(self._address, self._tls)
         if self._address.path is None:
             return link
-        # Few need it, and its library takes a while to import.
+        # Few clients need it, and its library takes a while to import.
         from nebula.stomp.client.websocket_link import WebSocketLink
 
         return WebSocketLink(link, self._address, self._limits)
@@ -391,8 +395,8 @@ class StompClient:
         assert self._tasks is not None
         if self._connection is not None:
             self._connection.end("the client has disconnected")
-        # A task group wraps the block's own exception in a group; only a cancellation is its business, which
-        # ends the tasks at once.
+        # A task group would wrap the block's own exception in a group. Only a cancellation is handed to it,
+        # which ends the tasks at once.
         if isinstance(error, anyio.get_cancelled_exc_class()):
             await self._tasks.__aexit__(type(error), error, error.__traceback__)
             return
@@ -408,7 +412,7 @@ class StompClient:
 
     @property
     def connection(self) -> ClientConnection:
-        """What is open on it. Raises LocalProtocolError before it is entered."""
+        """The open connection. Raises LocalProtocolError before the client is entered."""
         if self._connection is None:
             raise LocalProtocolError("the client is not connected: enter it with `async with`")
         return self._connection
@@ -423,7 +427,7 @@ def _client_tls(address: Address, options: TlsOptions | None) -> ClientTls | Non
     if address.is_tls:
         return ClientTls(TlsOptions.from_environment() if options is None else options)
     if options is not None:
-        # Whoever names a CA believes to be safe.
+        # With TLS options a user expects encryption.
         scheme = "stomps" if address.path is None else "wss"
         raise SettingsError(f"broker {address.host}: TLS options have no effect there; write {scheme}://")
     return None

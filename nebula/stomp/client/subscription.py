@@ -12,20 +12,20 @@ from nebula.stomp.client.connection import ClientConnection
 from nebula.stomp.client.messages import Listener, Message, SubscribeOptions
 from nebula.waiter import Waiter, new_waiter
 
-# Beside its body a message costs its headers: a dict of ten short strings or so.
+# In addition to its body a message costs its headers: a dict of about ten short strings.
 _MESSAGE_OVERHEAD_BYTES = 1024
 
-# A loop over messages that are here already has to let others run, but not after each one.
+# A loop over messages that have arrived must let other tasks run, but not after each message.
 _MESSAGES_PER_CHECKPOINT = 64
 
 
 class Subscription(AsyncIterator[Message]):
     """A subscription in pull form: `async for message in subscription`.
 
-    Made by `StompClient.subscribe`. Messages come in the server's order; several tasks may take
-    turns, each message goes to one of them. When the connection ends, what has come is still
-    handed out, then `ConnectionLost` is raised (`ServerError` to a task that was waiting when
-    the ERROR came). When the subscription is closed the loop ends.
+    Made by `StompClient.subscribe`. Messages come in the server's order. Several tasks may iterate; each
+    message goes to one of them. When the connection ends, messages that have arrived are still handed out,
+    then `ConnectionLost` is raised (`ServerError` in a task that was waiting when the ERROR arrived). When
+    the subscription is closed the loop ends.
     """
 
     def __init__(self, connection: ClientConnection) -> None:
@@ -34,13 +34,13 @@ class Subscription(AsyncIterator[Message]):
         self._messages: deque[Message] = deque()
         self._waiters: deque[Waiter[None]] = deque()
         self._taken = 0
-        # How many of what waits belong to the snapshot; None: it has not ended.
+        # How many waiting messages belong to the snapshot; None: it has not ended.
         self._snapshot_left: int | None = None
         self._is_eager = False
 
     @property
     def listener(self) -> Listener:
-        """Its push form: the id, the destination, the ack mode."""
+        """The subscription in push form: its id, destination and ack mode."""
         assert self._listener is not None
         return self._listener
 
@@ -53,28 +53,29 @@ class Subscription(AsyncIterator[Message]):
         return await self._connection.listen(destination, self._put, options, on_snapshot=self._end_snapshot)
 
     def close(self) -> None:
-        """UNSUBSCRIBE; what has come and was not taken is dropped. A durable one is paused. Idempotent."""
+        """UNSUBSCRIBE; messages that were not taken are dropped. A durable one is paused. Idempotent."""
         self.listener.close()
         self._drop()
 
     async def pause(self, *, timeout: float | None = None) -> None:
-        """Close a durable subscription, and wait until the server has it so; see `Listener.pause`."""
+        """Close a durable subscription, and wait for the server's RECEIPT; see `Listener.pause`."""
         self.listener.check_durable()
         self._drop()
         await self.listener.pause(timeout=timeout)
 
     async def remove(self, *, timeout: float | None = None) -> None:
-        """Close a durable subscription for good; see `Listener.remove`."""
+        """Remove a durable subscription; see `Listener.remove`."""
         self.listener.check_durable()
         self._drop()
         await self.listener.remove(timeout=timeout)
 
     async def snapshot(self) -> AsyncGenerator[Message]:
-        """The messages of an eager subscription until all that was there when it began has come.
+        """Iterate over the snapshot of an eager subscription: the values that exist when it begins.
 
-        Changes that happen meanwhile are among them; what is deleted before its turn is not. Then
-        `async for message in subscription` goes on with what changes. A broker that knows no
-        such snapshot never ends it: put a scope around it where the broker may not be ours.
+        Changes that happen meanwhile are included; values that are deleted before their turn are not.
+        Afterwards `async for message in subscription` goes on with changes. A broker without snapshots never
+        ends the
+        iteration: put a timeout around it if the broker may not be Nebula's.
 
         Raises:
             LocalProtocolError: the subscription is not eager.
@@ -115,12 +116,13 @@ class Subscription(AsyncIterator[Message]):
         return message
 
     def detach(self, *, drops: bool) -> None:
-        """The connection has ended, and another will come: see `attach`. Acks of what came do nothing now.
+        """The connection has ended, and another will follow: see `attach`. Acks of old messages do nothing
+        now.
 
         Args:
-            drops: what waits here comes again, and is not to be handed out twice.
+            drops: drop the messages that wait here, because the server delivers them again.
         """
-        # A stand-in that is not closed, so that the loop waits; what came by the old one finds it closed.
+        # A stand-in that is not closed, so that the loop waits. Messages of the old listener find it closed.
         old = self.listener
         old.is_closed = True
         self._listener = Listener(
@@ -128,7 +130,7 @@ class Subscription(AsyncIterator[Message]):
         )
         self._snapshot_left = None
         for message in self._messages:
-            message.subscription.is_closed = True  # also what came by one whose answer was still awaited
+            message.subscription.is_closed = True  # also of a listener whose RECEIPT had not arrived
         if drops:
             self._messages.clear()
 
@@ -149,7 +151,7 @@ class Subscription(AsyncIterator[Message]):
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             elif self._messages:
-                # Woken and cancelled at once: the message is for another one.
+                # Woken and cancelled at the same time: another task takes the message.
                 self._wake_next()
             raise
 
@@ -160,7 +162,7 @@ class Subscription(AsyncIterator[Message]):
 
     def _end_snapshot(self) -> None:
         self._snapshot_left = len(self._messages)
-        # It may end without a message for those who wait for one.
+        # The snapshot may end without a message for the tasks that wait for one.
         self._wake_all()
 
     def _drop(self) -> None:

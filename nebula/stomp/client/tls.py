@@ -1,4 +1,4 @@
-"""How a client makes sure that it talks to the right broker, and shows who it is itself."""
+"""TLS options of a client: trusted CAs, pinned certificate, and its own certificate."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ _YES_AND_NO: Final = {"true": True, "1": True, "yes": True, "false": False, "0":
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """What a client trusts, and its own certificate. For addresses that begin with `stomps`.
+    """The certificates that a client trusts, and its own one. For addresses that begin with `stomps` or
+    `wss`.
 
-    By default the broker's certificate must come from a CA that this machine trusts, and bear the
-    address's host.
+    By default the broker's certificate must come from a CA that this machine trusts, and name the host of the
+    address.
 
     Attributes:
         ca: a PEM file: the CAs to trust, instead of the machine's.
         cert: a PEM file: our certificate, for brokers that ask for one.
         key: its private key; None: it is in the same file.
-        pin: SHA-256 of the broker's certificate (DER) in hex, with or without colons: this
-            certificate is trusted and no other one. Its CA, host and dates do not count.
-        verify_host: False: any certificate of `ca` will do, whatever its host. For sites whose
-            brokers have no name in the DNS (PROTOCOL B.3).
+        pin: SHA-256 of the broker's certificate (DER) in hex, with or without colons: only this certificate
+            is trusted. Its CA, host and dates do not count.
+        verify_host: False: any certificate of `ca` is trusted, for whatever host. For sites whose brokers
+            have no name in the DNS (B.3).
 
     Raises:
-        SettingsError: a combination that would not check anything, or a pin that is none.
+        SettingsError: a combination that would not check anything, or a pin that is not a fingerprint.
     """
 
     ca: Path | None = None
@@ -47,7 +48,7 @@ class TlsOptions:
         if self.key is not None and self.cert is None:
             raise SettingsError("TLS: a key without its certificate: give cert (NEBULA_CERT) too")
         if not self.verify_host and self.ca is None and self.pin is None:
-            # A certificate for any host at all can be had from public CAs by anybody.
+            # Public CAs issue certificates to everyone, each for a host of their own.
             raise SettingsError(
                 "TLS: without a check of the host, any public certificate would be trusted: name your own CA"
                 " by ca (NEBULA_CA), or the certificate by pin (NEBULA_PIN)"
@@ -75,18 +76,18 @@ class TlsOptions:
 
 
 class ClientTls:
-    """The options, read and ready for any number of connections.
+    """TLS options with their files loaded, for any number of connections.
 
     Raises:
-        SettingsError: a file that cannot be used.
+        SettingsError: a file cannot be used.
 
     Attributes:
-        context: for the handshake; with a pin it checks nothing, `check_peer` does.
+        context: for the handshake; with a pin it checks nothing, and `check_peer` does.
     """
 
     def __init__(self, options: TlsOptions) -> None:
         self._pin = None if options.pin is None else _plain(options.pin)
-        # TLS 1.2 or newer, by Python's own defaults and here in so many words.
+        # TLS 1.2 or newer is Python's default too; this makes it explicit.
         self.context = ssl.create_default_context() if options.ca is None else _context_for(options.ca)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self._pin is not None or not options.verify_host:
@@ -97,9 +98,9 @@ class ClientTls:
             _load_own(self.context, options.cert, options.key)
 
     def check_peer(self, certificate: bytes | None) -> None:
-        """See to it that the broker's certificate (DER) is the pinned one, if one is.
+        """Check that the broker's certificate (DER) is the pinned one, if there is a pin.
 
-        To be called after the handshake and before anything is written.
+        Call it after the handshake and before anything is written.
 
         Raises:
             SSLError: it is another one.
@@ -112,12 +113,12 @@ class ClientTls:
 
 
 def explain(error: Exception) -> str:
-    """Why there is no connection; of OpenSSL's texts only what is meant for people."""
+    """Why a connection failed, as text; of OpenSSL's messages only the readable part."""
     match error:
         case ssl.SSLCertVerificationError(verify_message=str(message)):
             return f"its certificate cannot be trusted: {message}"
         case ssl.SSLError(reason=str(reason)):
-            # The names of alerts are all that the peer tells.
+            # The name of an alert is all that the peer sends.
             return f"no TLS: {reason.replace('_', ' ').lower()}"
         case _:
             return str(error)
@@ -139,7 +140,7 @@ def _load_own(context: ssl.SSLContext, cert: Path, key: Path | None) -> None:
         except OSError as error:
             raise SettingsError(f"TLS: {file}: cannot be read: {error.strerror}") from None
     try:
-        # An empty passphrase: OpenSSL would ask at the terminal for the one that it needs.
+        # With an empty passphrase OpenSSL fails instead of asking at the terminal.
         context.load_cert_chain(cert, key, password="")
     except ssl.SSLError as error:
         reason = (error.reason or "not in PEM form, or encrypted").replace("_", " ").lower()

@@ -1,4 +1,4 @@
-"""SENDs, ACKs and NACKs that happen all together or not at all."""
+"""Transactions: SENDs, ACKs and NACKs that take effect together or not at all (D.24)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from nebula.stomp.client.messages import Message
 class Transaction:
     """An open transaction; made by `StompClient.transaction`, which ends it.
 
-    The broker holds everything until COMMIT. Where the connection ends first, nothing of it
-    happened.
+    The broker holds everything until COMMIT. If the connection ends first, nothing of it takes effect
+    (A.11.1).
 
     Attributes:
         id: unique on this connection.
@@ -33,13 +33,13 @@ class Transaction:
         """SEND at COMMIT. Waits only while the link is full."""
         self._check_open()
         connection = self._connection
-        octets, full_headers = encode_text(body, headers)
+        data, full_headers = encode_text(body, headers)
         connection.check_alive()
-        connection.write(connection.protocol.send(destination, octets, full_headers, transaction=self.id))
+        connection.write(connection.protocol.send(destination, data, full_headers, transaction=self.id))
         await connection.drain()
 
     def ack(self, message: Message) -> None:
-        """ACK at COMMIT. It must not be acked outside of the transaction as well."""
+        """ACK at COMMIT. The message must not be acked outside of the transaction as well."""
         self._check_open()
         self._connection.ack(message, transaction=self.id)
 
@@ -54,15 +54,15 @@ class Transaction:
         connection = self._connection
         connection.check_alive()
         receipt = connection.next_id()
-        answer = await connection.ask(receipt, connection.protocol.commit(self.id, receipt=receipt), timeout)
-        if answer.verdict != ACCEPTED:
-            # D.24: then nothing of it happened.
-            raise Rejected(answer.verdict, f"transaction {self.id}")
+        reply = await connection.ask(receipt, connection.protocol.commit(self.id, receipt=receipt), timeout)
+        if reply.verdict != ACCEPTED:
+            # D.24: nothing of it took effect.
+            raise Rejected(reply.verdict, f"transaction {self.id}")
 
     def abort(self) -> None:
-        """ABORT, if there is still someone to tell; called once, by the client."""
+        """ABORT, unless the connection has ended; called once, by the client."""
         self._is_open = False
-        # Not while another task says good-bye either: nothing may follow DISCONNECT, which aborts it as well.
+        # Not while another task disconnects either: nothing may follow DISCONNECT, which aborts it as well.
         if self._connection.protocol.is_connected:
             self._connection.write(self._connection.protocol.abort(self.id))
 
@@ -72,7 +72,7 @@ class Transaction:
 
 
 def encode_text(body: bytes | str, headers: Mapping[str, str] | None) -> tuple[bytes, Mapping[str, str]]:
-    """A body as octets; a text says that it is one, unless the headers say more."""
+    """A body as bytes, with headers. A text gets a content type, unless the headers have one."""
     if isinstance(body, bytes):
         return body, headers or {}
     # STOMP 1.1, "content-type": `text/*` is UTF-8, and a body without a type is a blob.

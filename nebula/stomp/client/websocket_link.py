@@ -1,7 +1,7 @@
-"""A link that carries its octets in the messages of a WebSocket, over another link.
+"""A link over a WebSocket, on top of another link.
 
-`websockets` writes and reads the frames and does no I/O, so asyncio, trio and TLS are the other
-link's business.
+`websockets` writes and reads the frames and does no I/O, so asyncio, trio and TLS are left to the other link.
+It masks what a client sends, as RFC 6455 demands; `nebula.broker.server.websocket` says why.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _GOOD_CODES = frozenset({CloseCode.NORMAL_CLOSURE, CloseCode.GOING_AWAY, CloseCo
 
 
 class WebSocketLink:
-    """A `Link` over a WebSocket. What is written before the upgrade was answered goes out after it.
+    """A `Link` over a WebSocket. Bytes that are written before the upgrade are sent after it.
 
-    Every write is one binary message. Whoever refuses the upgrade, breaks the WebSocket or closes it with a
-    complaint is told of as an `OSError` to the receiver's `connection_lost`.
+    Every write is one binary message. A refused upgrade, a broken WebSocket and a Close with an error are an
+    `OSError` in the receiver's `connection_lost`.
 
     Args:
-        link: open, not started; it goes to the address, through TLS if that says so.
-        address: of a WebSocket: what the request names.
-        limits: what a frame of the broker's may be at most; no message may be larger.
+        link: open, not started; it leads to the address, with TLS if the address asks for it.
+        address: of a WebSocket; the request names its host and path.
+        limits: maximum sizes of the broker's frames; no message may be larger.
     """
 
     def __init__(self, link: Link, address: Address, limits: FrameLimits | None = None) -> None:
@@ -68,7 +68,7 @@ class WebSocketLink:
         self._link.start(self, tasks)
 
     def write(self, data: bytes) -> None:
-        """Send octets as one message, once there is a WebSocket. Lost after `close`."""
+        """Send bytes as one message, once the WebSocket is open. Lost after `close`."""
         state = self._websocket.state
         if state is State.OPEN:
             self._websocket.send_binary(data)
@@ -99,11 +99,11 @@ class WebSocketLink:
     # --- the other link's receiver ---
 
     def data_received(self, data: bytes) -> None:
-        """Octets came: of the answer to the request, then of messages."""
+        """Bytes have arrived: first the reply to the request, then messages."""
         websocket = self._websocket
         websocket.receive_data(data)
         # Text is not checked to be UTF-8: the codec does that where STOMP asks for it.
-        octets = b"".join(
+        payload = b"".join(
             event.data
             for event in websocket.events_received()
             if isinstance(event, Frame) and event.opcode in _DATA_OPCODES
@@ -113,8 +113,8 @@ class WebSocketLink:
             for written in early:
                 self.write(written)
         self._flush()
-        if octets:
-            self._receiver.data_received(octets)
+        if payload:
+            self._receiver.data_received(payload)
         if websocket.close_expected():
             self._error = self._error or self._complaint()
             self._link.close()
@@ -128,13 +128,13 @@ class WebSocketLink:
     # --- in between ---
 
     def _flush(self) -> None:
-        for octets in _with_last_pong(self._websocket.data_to_send()):
-            # An empty one stands for the end, which is `close`'s business.
-            if octets:
-                self._link.write(octets)
+        for data in _with_last_pong(self._websocket.data_to_send()):
+            # An empty piece stands for the end of the stream, which `close` takes care of.
+            if data:
+                self._link.write(data)
 
     def _complaint(self) -> OSError | None:
-        """What was wrong, if anything was, in words for people."""
+        """The error, as text for people; None: there was no error."""
         websocket = self._websocket
         if websocket.handshake_exc is not None:
             return ConnectionRefusedError(f"no WebSocket: {websocket.handshake_exc}")
@@ -149,7 +149,7 @@ class WebSocketLink:
 def _with_last_pong(writes: list[bytes]) -> list[bytes]:
     if len(writes) < 2:
         return writes
-    # RFC 6455, 5.5.3: of several pings the last alone may be answered. Answers to all of them would fill
-    # the memory where a peer pings without end and does not read.
-    last = max((place for place, octets in enumerate(writes) if octets[:1] == _PONG), default=None)
-    return [octets for place, octets in enumerate(writes) if place == last or octets[:1] != _PONG]
+    # RFC 6455, 5.5.3: of several pings only the last one needs a pong. Pongs to all of them would fill the
+    # memory if a peer sends pings without end and does not read.
+    last = max((place for place, data in enumerate(writes) if data[:1] == _PONG), default=None)
+    return [data for place, data in enumerate(writes) if place == last or data[:1] != _PONG]

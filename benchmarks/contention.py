@@ -1,7 +1,7 @@
 """What one peer costs the others: a reader that stands still, and a flood that never ends.
 
-`python -m benchmarks.beside BROKER-AS-JSON SECONDS` is the flood: a publisher and a consumer at full speed in
-a process of their own. It says "ready" when it begins, and its rate when it is over.
+`python -m benchmarks.contention BROKER-AS-JSON SECONDS` is the flood: a publisher and a consumer at full
+speed in a process of their own. It says "ready" when it begins, and its rate when it is over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.stream import Measurement, Stream
 from benchmarks.wire import Link
 
 _GOOD_SUBSCRIBERS = 9
-# Who is ended as too slow comes back: at full speed it lasts less than so long ...
+# A reader that was ended as too slow comes back: at full speed it lasts less than this long ...
 _STALLED_SECONDS = 0.5
 # ... and then stays away for a moment, as clients do that have been ended.
 _AWAY_SECONDS = 1.0
@@ -46,7 +46,7 @@ def nine_subscribers(broker: Broker, seconds: float, *, stalled: bool) -> Measur
 
 @contextmanager
 def stalled_reader(broker: Broker, topic: str) -> Iterator[None]:
-    """Somebody who subscribes, reads nothing, and comes back a second after he was ended.
+    """A client that subscribes, reads nothing, and comes back a second after it was ended.
 
     Raises:
         ConnectionError: at the end, if there was nothing that it could have read.
@@ -74,8 +74,8 @@ def stalled_reader(broker: Broker, topic: str) -> Iterator[None]:
         raise ConnectionError("the reader that stands still was sent nothing")
 
 
-def request_beside_flood(broker: Broker, seconds: float, *, headers: str = "") -> Measurement:
-    """Raw request and reply, one at a time, beside a publisher and a consumer at full speed.
+def request_during_flood(broker: Broker, seconds: float, *, headers: str = "") -> Measurement:
+    """Raw request and reply, one at a time, while a publisher and a consumer run at full speed.
 
     Args:
         headers: whole lines of each SEND of the flood.
@@ -84,13 +84,20 @@ def request_beside_flood(broker: Broker, seconds: float, *, headers: str = "") -
         log = Path(folder, "flood.log")
         with _flood(broker, seconds + _FLOOD_MORE_SECONDS, headers, log):
             measured = request_one(broker, seconds)
-        return replace(measured, beside=float(log.read_text().split()[-1]))
+        return replace(measured, others=float(log.read_text().split()[-1]))
 
 
 @contextmanager
 def _flood(broker: Broker, seconds: float, headers: str, log: Path) -> Iterator[None]:
     """Run the flood until it is over, which must not be before the block ends."""
-    program = [sys.executable, "-m", "benchmarks.beside", json.dumps(asdict(broker)), str(seconds), headers]
+    program = [
+        sys.executable,
+        "-m",
+        "benchmarks.contention",
+        json.dumps(asdict(broker)),
+        str(seconds),
+        headers,
+    ]
     with running(program, log=log) as process:
         wait_until(lambda: "ready" in log.read_text(), process, log=log)
         yield
