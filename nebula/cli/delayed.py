@@ -7,10 +7,11 @@ from typing import Annotated, Final, TypeAlias
 import typer
 from typer import BadParameter, Option
 
+from nebula.broker.operations.views import DelayedRow
 from nebula.cli.operators import All, Limit, Yes, list_all, make_sure, show_list, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, named_queue
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, duration, octets
+from nebula.cli.tables import columns
 
 Pattern: TypeAlias = Annotated[
     str | None,
@@ -20,13 +21,8 @@ Pattern: TypeAlias = Annotated[
 ]
 Principal: TypeAlias = Annotated[str | None, Option(help="Only messages that this principal sent.")]
 
-_COLUMNS: Final = (
-    Column("number", "number", str),
-    Column("queue", "destination"),
-    Column("principal", "principal"),
-    Column("due in", "due_seconds", duration),
-    Column("memory", "size_bytes", octets),
-    Column("persistent", "is_persistent"),
+_COLUMNS: Final = columns(
+    DelayedRow, "number", "destination", "principal", "due_seconds", "size_bytes", "is_persistent"
 )
 
 delayed = typer.Typer(

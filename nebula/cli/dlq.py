@@ -7,12 +7,13 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 from typer import Argument, BadParameter, Option
 
+from nebula.broker.operations.views import DeadLetter
 from nebula.cli.answers import DeadLetters, Message, Purged, Replayed
 from nebula.cli.operators import All, Exact, Yes, find_source, make_sure, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, completion_of, named_queue
 from nebula.cli.queues import show_messages
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, moment, number, octets, table
+from nebula.cli.tables import columns, table
 
 Numbers: TypeAlias = Annotated[
     list[int] | None, Argument(metavar="NUMBER", help="Those of these numbers, as the list shows them.")
@@ -31,15 +32,8 @@ Reason: TypeAlias = Annotated[
 ]
 Most: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, max=100_000, help="How many at most.")]
 
-_COLUMNS: Final = (
-    Column("number", "number", str),
-    Column("from", "source"),
-    Column("why", "reason"),
-    Column("when", "died_at", moment),
-    Column("tries", "deliveries", number),
-    Column("code", "code"),
-    Column("sender", "sender"),
-    Column("body", "body_bytes", octets),
+_COLUMNS: Final = columns(
+    DeadLetter, "number", "source", "reason", "died_at", "deliveries", "code", "sender", "body_bytes"
 )
 
 dlq = typer.Typer(

@@ -14,7 +14,7 @@ from nebula.cli.exits import Exit
 from nebula.cli.operators import Yes, make_sure
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, duration, number, octets, table
+from nebula.cli.tables import Column, byte_size, duration, number, table
 
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
@@ -35,7 +35,7 @@ _COLUMNS: Final = (
     Column("waiting", "jobs.waiting", number),
     Column("had", "jobs_since_start", number),
     Column("starts", "starts", number),
-    Column("memory", "memory_bytes", octets),
+    Column("memory", "memory_bytes", byte_size),
     Column("why", "why"),
 )
 

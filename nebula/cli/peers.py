@@ -7,6 +7,16 @@ from typing import Annotated, Final
 
 from typer import Argument, Option
 
+from nebula.broker.operations.views import (
+    ConnectionDetails,
+    ConnectionRow,
+    DurableRow,
+    SessionDetails,
+    SessionRow,
+    SubscriptionRow,
+    TopicDetails,
+    TopicRow,
+)
 from nebula.cli.answers import Details
 from nebula.cli.operators import (
     Internal,
@@ -22,7 +32,7 @@ from nebula.cli.operators import (
 )
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, Timeout, Url, completion_of, named_topic
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, age, duration, number, octets
+from nebula.cli.tables import columns, facts
 
 
 class TopicKind(StrEnum):
@@ -41,64 +51,21 @@ class Order(StrEnum):
     UNACKED = "unacked"
 
 
-CONNECTIONS: Final = (
-    Column("session", "session", is_id=True),
-    Column("principal", "principal"),
-    Column("peer", "link.peer"),
-    Column("since", "link.since_seconds", age),
-    Column("un-ACKed", "unacked", number),
-    Column("outbox", "outbox_bytes", octets),
-    Column("read", "link.read_bytes", octets),
-    Column("written", "link.written_bytes", octets),
+_CONNECTIONS: Final = columns(
+    ConnectionRow,
+    *("session", "principal", "link.peer", "link.since_seconds", "unacked", "outbox_bytes"),
+    *("link.read_bytes", "link.written_bytes"),
 )
-_CONNECTION_FACTS: Final = (
-    *(Column(each.heading, f"summary.{each.field}", each.form) for each in CONNECTIONS),
-    Column("came by", "summary.link.scheme"),
-    Column("version", "summary.link.version"),
-    Column("profile", "summary.link.profile"),
-    Column("frames sent", "summary.link.sent_frames", number),
-    Column("in the system's buffer", "summary.link.buffered_bytes", octets),
-    Column("held back", "summary.link.is_held_back"),
-    Column("open transactions", "transactions", number),
+_SESSIONS: Final = columns(
+    SessionRow, "session", "principal", "away_seconds", "subscriptions", "waiting", "stored_bytes"
 )
-SUBSCRIPTIONS: Final = (
-    Column("id", "id"),
-    Column("destination", "destination"),
-    Column("ack", "ack"),
-    Column("prefetch", "prefetch", number),
-    Column("un-ACKed", "unacked", number),
+_DURABLES: Final = columns(DurableRow, "id", "destination", "ack", "is_active", "waiting", "stored_bytes")
+_TOPICS: Final = columns(
+    TopicRow,
+    *("topic", "kind", "subscribers", "waiting", "has_value", "changed_seconds", "sender", "stored_bytes"),
 )
-SESSIONS: Final = (
-    Column("session", "session", is_id=True),
-    Column("principal", "principal"),
-    Column("away", "away_seconds", duration),
-    Column("subscriptions", "subscriptions", number),
-    Column("waiting", "waiting", number),
-    Column("memory", "stored_bytes", octets),
-)
-DURABLES: Final = (
-    Column("id", "id"),
-    Column("destination", "destination"),
-    Column("ack", "ack"),
-    Column("active", "is_active"),
-    Column("waiting", "waiting", number),
-    Column("memory", "stored_bytes", octets),
-)
-TOPICS: Final = (
-    Column("topic", "topic"),
-    Column("kind", "kind"),
-    Column("subscribers", "subscribers", number),
-    Column("waiting", "waiting", number),
-    Column("value", "has_value"),
-    Column("changed", "changed_seconds", duration),
-    Column("sender", "sender"),
-    Column("memory", "stored_bytes", octets),
-)
-_SUBSCRIBERS: Final = (
-    Column("session", "session", is_id=True),
-    Column("principal", "principal"),
-    *SUBSCRIPTIONS,
-)
+_SUBSCRIPTIONS: Final = columns(SubscriptionRow, "id", "destination", "ack", "prefetch", "unacked")
+_SUBSCRIBERS: Final = (*columns(SubscriptionRow, "session", "principal"), *_SUBSCRIPTIONS)
 
 
 def connections(
@@ -135,11 +102,11 @@ def connections(
     if not is_glob(name):
         session = find_session(broker, name, timeout)
         details = tell(broker, "connection.show", {"session": session}, timeout, Details)
-        show_details(output, details, _CONNECTION_FACTS, SUBSCRIPTIONS)
+        show_details(output, details, facts(ConnectionDetails, _CONNECTIONS), _SUBSCRIPTIONS)
         return
     wanted = {"pattern": name, "principal": principal, "order": order.value}
     listed = list_all(broker, "connections.list", wanted, limit, timeout)
-    show_list(output, CONNECTIONS, listed, "connections", has_full_ids=full)
+    show_list(output, _CONNECTIONS, listed, "connections", has_full_ids=full)
 
 
 def disconnect(
@@ -189,11 +156,10 @@ def sessions(
     if not is_glob(name):
         session = find_session(broker, name, timeout, "sessions.list")
         details = tell(broker, "session.show", {"session": session}, timeout, Details)
-        facts = [Column(each.heading, f"summary.{each.field}", each.form) for each in SESSIONS]
-        show_details(output, details, facts, DURABLES)
+        show_details(output, details, facts(SessionDetails, _SESSIONS), _DURABLES)
         return
     listed = list_all(broker, "sessions.list", {"pattern": name}, limit, timeout)
-    show_list(output, SESSIONS, listed, "sessions with durable subscriptions", has_full_ids=full)
+    show_list(output, _SESSIONS, listed, "sessions with durable subscriptions", has_full_ids=full)
 
 
 def topics(
@@ -228,10 +194,9 @@ def topics(
     output = Output(as_json=as_json)
     if not is_glob(name):
         details = tell(broker, "topic.show", {"topic": name}, timeout, Details)
-        facts = [Column(each.heading, f"summary.{each.field}", each.form) for each in TOPICS]
-        show_details(output, details, facts, _SUBSCRIBERS, has_full_ids=full)
+        show_details(output, details, facts(TopicDetails, _TOPICS), _SUBSCRIBERS, has_full_ids=full)
         return
     internal = is_internal_wanted(name, is_asked=internal)
     wanted = {"pattern": name, "kind": None if kind is None else kind.value, "internal": internal}
     listed = list_all(broker, "topics.list", wanted, limit, timeout)
-    show_list(output, TOPICS, listed, "topics and last values")
+    show_list(output, _TOPICS, listed, "topics and last values")

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Final
 
 from typer import Option
 
+from nebula.broker.operations.views import PrincipalRow
 from nebula.cli.operators import Limit, list_all, show_list
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, number, octets, percent
+from nebula.cli.tables import Column, columns
 
 
 class Order(StrEnum):
@@ -31,14 +32,12 @@ def _mark(is_operator: Any) -> str:
 
 # They fit into 80 columns with names of 13 characters; longer names are wrapped.
 COLUMNS: Final = (
-    Column("principal", "principal"),
+    *columns(PrincipalRow, "principal"),
     Column("", "is_operator", _mark),
-    Column("used", "used_fraction", percent),
-    Column("memory", "memory_bytes", octets),
-    Column("disk", "disk_bytes", octets),
-    Column("connections", "connections", number),
-    Column("destinations", "destinations", number),
-    Column("refusals", "refusals", number),
+    *columns(
+        PrincipalRow,
+        *("used_fraction", "memory_bytes", "disk_bytes", "connections", "destinations", "refusals"),
+    ),
 )
 
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from rich.console import Group, RenderableType
 
+from nebula.broker.operations.views import ConnectionRow, QueueRow
 from nebula.cli.answers import Connections, Principals, Queues, Status, checked
 from nebula.cli.layout import Fitted, Words
 from nebula.cli.live import Table, screen
 from nebula.cli.operators import SERVICE
 from nebula.cli.render import Output
 from nebula.cli.shares import COLUMNS as PRINCIPALS
-from nebula.cli.tables import Column, age, duration, number, octets, percent, table
+from nebula.cli.tables import Column, age, byte_size, columns, duration, number, percent, table
 from nebula.cli.terminal import text
 from nebula.errors import RemoteError
 
@@ -27,22 +28,15 @@ if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
 
 _QUEUES: Final = (
-    Column("queue", "queue"),
-    Column("depth", "depth", number),
-    Column("un-ACKed", "unacked", number),
-    Column("consumers", "consumers", number),
+    *columns(QueueRow, "queue", "depth", "unacked", "consumers"),
     Column("in/s", "in_per_second", number),
     Column("out/s", "out_per_second", number),
     Column("oldest", "oldest_seconds", age),
 )
 _CONNECTIONS: Final = (
-    Column("session", "session", is_id=True),
-    Column("principal", "principal"),
-    Column("peer", "link.peer"),
-    Column("un-ACKed", "unacked", number),
-    Column("outbox", "outbox_bytes", octets),
-    Column("read/s", "read_per_second", octets),
-    Column("written/s", "written_per_second", octets),
+    *columns(ConnectionRow, "session", "principal", "link.peer", "unacked", "outbox_bytes"),
+    Column("read/s", "read_per_second", byte_size),
+    Column("written/s", "written_per_second", byte_size),
 )
 _LOOKS_BY_TURNS: Final = 3
 _SLOWEST_ANSWER: Final = 30.0
@@ -275,12 +269,12 @@ def _summary(shown: Mapping[str, Any]) -> Iterator[str]:
     yield f"nebula {status['version']}, {state}, up {duration(status['uptime_seconds'])}"
     yield (
         f"messages in {number(rates['received'] or 0)}/s, frames out {number(rates['sent_frames'] or 0)}/s;"
-        f" read {octets(rates['read_bytes'] or 0)}/s, written {octets(rates['written_bytes'] or 0)}/s"
+        f" read {byte_size(rates['read_bytes'] or 0)}/s, written {byte_size(rates['written_bytes'] or 0)}/s"
     )
     yield (
         f"{number(status['connections'])} connections, {number(status['held_back'])} held back,"
         f" {number(status['delayed'])} delayed, {number(status['dead_letters'])} dead;"
-        f" memory {octets(status['memory_bytes'])} of {octets(status['max_memory_bytes'])}"
+        f" memory {byte_size(status['memory_bytes'])} of {byte_size(status['max_memory_bytes'])}"
     )
     if shares := _shares(status.get("pools", {}), shown["principals"]):
         yield shares

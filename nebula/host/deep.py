@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from nebula.broker.core.destinations.queue import QUEUE_KIND, Queue
 from nebula.broker.core.messages import Message
 from nebula.broker.core.storage import PAGE_BYTES, PageRequest
-from nebula.broker.operations.dead_letters import MessageView, peek
+from nebula.broker.operations.dead_letters import peek
+from nebula.broker.operations.views import MessageView
 
 if TYPE_CHECKING:
     from nebula.broker.server.server import Server

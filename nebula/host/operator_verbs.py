@@ -31,15 +31,15 @@ from nebula.broker.operations.dead_letters import (
     DeadLetters,
     Filter,
     Letters,
-    MessageView,
     Purged,
     Replayed,
 )
-from nebula.broker.operations.status import BrokerStatus
 from nebula.broker.operations.views import (
+    BrokerStatus,
     ConnectionDetails,
     ConnectionRow,
     DelayedRow,
+    MessageView,
     PrincipalRow,
     QueueDetails,
     QueueRow,

@@ -22,18 +22,8 @@ from nebula.broker.core.globs import compile_glob
 from nebula.broker.core.messages import DestinationKind, Message
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
-from nebula.broker.operations.views import (
+from nebula.broker.operations.rows import (
     Arrivals,
-    ConnectionDetails,
-    ConnectionRow,
-    DelayedRow,
-    PrincipalRow,
-    QueueDetails,
-    QueueRow,
-    SessionDetails,
-    SessionRow,
-    TopicDetails,
-    TopicRow,
     connection_details,
     connection_row,
     delayed_row,
@@ -46,6 +36,19 @@ from nebula.broker.operations.views import (
     topic_row,
     unacked_of,
     used_fraction,
+)
+from nebula.broker.operations.views import (
+    ConnectionDetails,
+    ConnectionRow,
+    DelayedRow,
+    KindTotals,
+    PrincipalRow,
+    QueueDetails,
+    QueueRow,
+    SessionDetails,
+    SessionRow,
+    TopicDetails,
+    TopicRow,
 )
 from nebula.errors import Refused
 from nebula.headers import RESERVED_PREFIXES
@@ -118,18 +121,6 @@ class Listing(Generic[T]):
     matched: int
     after: str | None = None
     hidden: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class KindTotals:
-    """What all destinations of one kind are and hold together. Messages of last values are the values."""
-
-    destinations: int = 0
-    messages: int = 0
-    unacked: int = 0
-    paged_out: int = 0
-    stored_bytes: int = 0
-    subscriptions: int = 0
 
 
 # What queues can be ordered by, beside their names.
