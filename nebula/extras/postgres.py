@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from nebula.environment import ServiceEnvironment
 from nebula.errors import NebulaError, SettingsError
 
 if TYPE_CHECKING:
@@ -118,5 +118,5 @@ def database_of_environment() -> Database | None:
     Raises:
         SettingsError: as `Database`.
     """
-    named = os.environ.get("NEBULA_JOBS")
+    named = ServiceEnvironment.read().jobs
     return Database(named, "NEBULA_JOBS") if named else None

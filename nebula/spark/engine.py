@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nebula.places import spark_place
+from nebula.environment import ServiceEnvironment
 from nebula.spark.lines import MAX_LINE_BYTES
 from nebula.spark.masters import check_master
 from nebula.spark.remote import parse_remote
@@ -97,7 +97,7 @@ class Spark:
         object.__setattr__(self, "master", self.master.strip())
         is_declared = bool(self.master) or self.remote is not None
         if not is_declared:
-            at = spark_place()
+            at = ServiceEnvironment.read().spark_place
             object.__setattr__(self, "remote" if at.startswith("sc://") else "master", at)
         if self.remote is not None:
             check_remote(self, "remote=" if is_declared else "NEBULA_SPARK=sc://…")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nebula.places import results_root
+from nebula.environment import ServiceEnvironment
 from nebula.rpc.jobs.registry.unfinished import UNFINISHED, sweep
 from nebula.spark import lines
 from nebula.spark.child import ERRORS
@@ -45,7 +45,7 @@ class EnginePlan:
     @staticmethod
     def results_of(state: Path) -> Path:
         """Where results of an instance appear: in its folder, or in one of that name in `NEBULA_RESULTS`."""
-        root = results_root()
+        root = ServiceEnvironment.read().results_root
         home = state.absolute() if root is None else root / state.parent.name / state.name
         return home / "results"
 
