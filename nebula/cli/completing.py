@@ -18,8 +18,8 @@ from typing import Any, Final, TypeAlias
 import anyio
 
 from nebula.broker.core.globs import escape_glob
-from nebula.cli.answers import Connections, Jobs, Page, checked
 from nebula.cli.contexts import find_broker
+from nebula.cli.replies import Connections, Jobs, Page, checked
 from nebula.destinations import QUEUE
 from nebula.environment import CommandEnvironment
 from nebula.headers import BROKER_QUEUE, RESERVED_PREFIXES

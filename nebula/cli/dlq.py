@@ -8,11 +8,11 @@ import typer
 from typer import Argument, BadParameter, Option
 
 from nebula.broker.operations.views import DeadLetter
-from nebula.cli.answers import DeadLetters, Message, Purged, Replayed
 from nebula.cli.operators import All, Exact, Yes, find_source, make_sure, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, completion_of, named_queue
 from nebula.cli.queues import show_messages
 from nebula.cli.render import Output
+from nebula.cli.replies import DeadLetters, Message, Purged, Replayed
 from nebula.cli.tables import columns, table
 
 Numbers: TypeAlias = Annotated[

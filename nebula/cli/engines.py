@@ -9,11 +9,11 @@ import typer
 from typer import Argument, Option
 from typer import Exit as Leave
 
-from nebula.cli.answers import Engines, checked
 from nebula.cli.exits import Exit
 from nebula.cli.operators import Yes, make_sure
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
 from nebula.cli.render import Output
+from nebula.cli.replies import Engines, checked
 from nebula.cli.tables import Column, byte_size, duration, number, table
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from typer import BadParameter
 
-from nebula.cli.answers import Jobs, checked
+from nebula.cli.replies import Jobs, checked
 from nebula.errors import RemoteError
 from nebula.rpc.jobs.model.identifiers import is_ulid
 

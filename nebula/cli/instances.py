@@ -12,14 +12,14 @@ from rich.console import Group, RenderableType
 
 from nebula.cli.live import screen
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, duration, number, table
+from nebula.cli.tables import Column, columns, duration, number, table
 from nebula.cli.terminal import text
 from nebula.errors import CallTimeout, NoResponder
+from nebula.rpc.discovery import Instance
 from nebula.visible import visible
 
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
-    from nebula.rpc.discovery import Instance
 
 T = TypeVar("T")
 
@@ -35,13 +35,10 @@ def _up(started_at: float) -> str:
 
 
 _INSTANCES: Final = (
-    Column("service", "service"),
-    Column("instance", "name"),
-    Column("version", "version"),
+    *columns(Instance, "service", "name", "version"),
     Column("contracts", "contracts"),
     Column("verbs", "verbs", lambda verbs: number(len(verbs))),
-    Column("busy", "busy", number),
-    Column("waiting", "waiting", number),
+    *columns(Instance, "busy", "waiting"),
     Column("up", "started_at", _up),
 )
 # Marks the contract of an instance that differs from another instance of its service.

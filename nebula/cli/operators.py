@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from typer import BadParameter, Option
 from typer import Exit as Leave
 
-from nebula.cli.answers import DeadLetters, Page, checked
 from nebula.cli.exits import Exit
 from nebula.cli.ids import SESSION_PREFIX, is_session_id, only_one
 from nebula.cli.options import named_queue
 from nebula.cli.render import Output
+from nebula.cli.replies import DeadLetters, Page, checked
 from nebula.cli.tables import Column, table
 from nebula.cli.terminal import ask_yes, is_attended, text
 from nebula.errors import RemoteError, SettingsError

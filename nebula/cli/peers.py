@@ -17,7 +17,6 @@ from nebula.broker.operations.views import (
     TopicDetails,
     TopicRow,
 )
-from nebula.cli.answers import Details
 from nebula.cli.operators import (
     Internal,
     Limit,
@@ -32,6 +31,7 @@ from nebula.cli.operators import (
 )
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, Timeout, Url, completion_of, named_topic
 from nebula.cli.render import Output
+from nebula.cli.replies import Details
 from nebula.cli.tables import columns, facts
 
 

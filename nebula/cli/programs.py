@@ -164,14 +164,14 @@ async def _serve_broker(
     from nebula.broker.assembly import Assembly
     from nebula.broker.server.systemd import READY, STOPPING, ServiceManager
     from nebula.host.apps import hosting
+    from nebula.host.broker_verbs import broker_responder
     from nebula.host.http_results import calls_and_results
-    from nebula.host.own_verbs import own_responder
 
     failure = _Failure()
     view = StartView()
     assembly = Assembly(settings, failure.set, view.tell)
     server = assembly.server
-    hosted: list[App] = [*apps, own_responder(assembly), *calls_and_results(assembly)]
+    hosted: list[App] = [*apps, broker_responder(assembly), *calls_and_results(assembly)]
     half = settings.limits.drain_seconds / 2
     try:
         with view.shown():

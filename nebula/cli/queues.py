@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final, TypeAlias
 from typer import Argument, Option
 
 from nebula.broker.operations.views import QueueDetails, QueueRow, SubscriptionRow
-from nebula.cli.answers import Details, Messages
 from nebula.cli.layout import Facts
 from nebula.cli.operators import (
     Exact,
@@ -25,6 +24,7 @@ from nebula.cli.operators import (
 )
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, Timeout, Url, completion_of, named_queue
 from nebula.cli.render import Output
+from nebula.cli.replies import Details, Messages
 from nebula.cli.tables import byte_size, columns, facts
 from nebula.cli.terminal import text
 

@@ -17,7 +17,7 @@ from nebula.cli.exits import Exit
 from nebula.cli.options import AsJson
 from nebula.cli.progress import work_bar
 from nebula.cli.render import Output
-from nebula.cli.terminal import flush_all, stderr_screen, write_json_octets
+from nebula.cli.terminal import flush_all, stderr_screen, write_json_bytes
 from nebula.errors import SettingsError
 
 _STANDARD: Final = Path("-")
@@ -178,7 +178,7 @@ def _bar(what: str, total: float | None) -> Iterator[Callable[[float], None]]:
 def _output(file: Path) -> Iterator[Callable[[bytes], object]]:
     """A new file, which is gone again if it cannot be completed; or stdout."""
     if file == _STANDARD:
-        yield write_json_octets
+        yield write_json_bytes
         flush_all()
         return
     try:

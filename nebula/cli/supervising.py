@@ -153,8 +153,8 @@ class Supervisor:
     async def _read(self, number: int, stdout: ByteReceiveStream) -> None:
         """Hand on what a worker says, until it says no more."""
         rest = b""
-        async for octets in stdout:
-            *lines, rest = (rest + octets).split(b"\n")
+        async for data in stdout:
+            *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 if (facts := _serving_facts(line)) is None:
                     _write(line + b"\n")
@@ -205,9 +205,9 @@ def _serving_facts(line: bytes) -> Mapping[str, Any] | None:
     return facts if isinstance(facts, dict) else None
 
 
-def _write(octets: bytes) -> None:
+def _write(data: bytes) -> None:
     try:
-        hand_on(octets)
+        hand_on(data)
     except BrokenPipeError:
         # Whoever wanted the first line has it. The service goes on.
         silence_stdout()

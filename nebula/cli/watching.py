@@ -14,11 +14,11 @@ import anyio
 from rich.console import Group, RenderableType
 
 from nebula.broker.operations.views import ConnectionRow, QueueRow
-from nebula.cli.answers import Connections, Principals, Queues, Status, checked
 from nebula.cli.layout import Fitted, Words
 from nebula.cli.live import Table, screen
 from nebula.cli.operators import SERVICE
 from nebula.cli.render import Output
+from nebula.cli.replies import Connections, Principals, Queues, Status, checked
 from nebula.cli.shares import COLUMNS as PRINCIPALS
 from nebula.cli.tables import Column, age, byte_size, columns, duration, number, percent, table
 from nebula.cli.terminal import text
@@ -94,11 +94,11 @@ async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -
         NebulaError: no answer, or an error.
     """
     with_keys = output.is_for_people and sys.stdin.isatty() and not once
-    turns = Turns(wanted.first or Table.QUEUES, by_keys=with_keys)
+    switch = TableSwitch(wanted.first or Table.QUEUES, by_keys=with_keys)
 
     def draw_now(shown: Mapping[str, Any]) -> RenderableType:
         if not once:
-            return Fitted(*draw(shown, [turns.table], wanted), text(turns.help, keep=""))
+            return Fitted(*draw(shown, [switch.table], wanted), text(switch.help, keep=""))
         tables = [Table.QUEUES, Table.CONNECTIONS] if wanted.first is None else [wanted.first]
         return Group(*draw(shown, tables, wanted))
 
@@ -106,17 +106,17 @@ async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -
         async with anyio.create_task_group() as tasks:
             with screen(output, draw_now, is_live=not once) as show:
                 if with_keys:
-                    tasks.start_soon(_obey_keys, tasks.cancel_scope, turns, show)
+                    tasks.start_soon(_obey_keys, tasks.cancel_scope, switch, show)
                 async for before, after in _pairs(client, wanted):
-                    turns.shown = view(before, after)
-                    show(turns.shown)
-                    turns.note_look()
+                    switch.shown = view(before, after)
+                    show(switch.shown)
+                    switch.note_look()
                     if once:
                         break
             tasks.cancel_scope.cancel()
 
 
-class Turns:
+class TableSwitch:
     """The table on the screen.
 
     Args:
@@ -301,7 +301,7 @@ def _shares(pools: Mapping[str, Any], principals: Sequence[Mapping[str, Any]]) -
 
 
 async def _obey_keys(
-    scope: anyio.CancelScope, turns: Turns, show: Callable[[Mapping[str, Any]], None]
+    scope: anyio.CancelScope, switch: TableSwitch, show: Callable[[Mapping[str, Any]], None]
 ) -> None:
     while True:
         await anyio.wait_readable(sys.stdin)
@@ -309,8 +309,8 @@ async def _obey_keys(
         if key in (b"q", b"Q", b""):
             scope.cancel()
             return
-        if turns.obey(key) and turns.shown is not None:
-            show(turns.shown)
+        if switch.obey(key) and switch.shown is not None:
+            show(switch.shown)
 
 
 @contextlib.contextmanager

@@ -192,14 +192,14 @@ def shared_interpreter(apps: Sequence[App]) -> Iterator[None]:
     if not apps:
         yield
         return
-    _short_turns.begin()
+    _switch_interval.begin()
     try:
         yield
     finally:
-        _short_turns.end()
+        _switch_interval.end()
 
 
-class _ShortTurns:
+class _SwitchInterval:
     """The interpreter's switch interval, which belongs to the whole process."""
 
     def __init__(self) -> None:
@@ -221,7 +221,7 @@ class _ShortTurns:
                 sys.setswitchinterval(self._before)
 
 
-_short_turns = _ShortTurns()
+_switch_interval = _SwitchInterval()
 
 
 def _has_uvloop() -> bool:

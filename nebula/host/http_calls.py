@@ -105,7 +105,7 @@ def http_calls(assembly: Assembly) -> list[HttpCalls]:
     if not assembly.takes_calls:
         return []
     calls = HttpCalls(assembly.server)
-    assembly.server.posts[PATH] = calls.answer
+    assembly.server.posts[PATH] = calls.reply
     assembly.server.renewals.append(calls.renew)
     return [calls]
 
@@ -161,12 +161,12 @@ class HttpCalls:
                 for caller in self._callers.values():
                     caller.leave()
 
-    async def answer(self, posted: Posted) -> Answer | Streamed:
+    async def reply(self, posted: Posted) -> Answer | Streamed:
         """Answer a request. On the broker's loop; who is cancelled takes its call back."""
         form = form_of(posted.accept)
         try:
             if form is None:
-                return await self.on_loop(partial(self._answer, posted, self._reloads))
+                return await self.on_loop(partial(self._reply, posted, self._reloads))
             return await self._stream_of(posted, form).begin()
         except Stopping:
             return _STOPPING
@@ -204,7 +204,7 @@ class HttpCalls:
         for caller in [each for each in self._callers.values() if not each.calls]:
             self._part_from(caller)
 
-    async def _answer(self, posted: Posted, reloads: int) -> Answer:
+    async def _reply(self, posted: Posted, reloads: int) -> Answer:
         try:
             with self._counted():
                 call = self._read(posted, _DEFAULT_SECONDS)
@@ -236,7 +236,7 @@ class HttpCalls:
             case _TooLarge():
                 return too_large(self._server.limits.max_body_bytes)
             case NebulaError():
-                return answer_to(error)
+                return failure_reply(error)
             case _:
                 _log.error("stream failed", exc_info=error)
                 return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the log says why")
@@ -435,7 +435,7 @@ def seconds_of(posted: Posted, default: float = _DEFAULT_SECONDS) -> float:
     return int(text) / 1000
 
 
-def answer_to(error: NebulaError) -> Answer:
+def failure_reply(error: NebulaError) -> Answer:
     """The answer to a call that has failed."""
     told = problem_of(error)
     if isinstance(error, Rejected) and error.near is not None:

@@ -119,13 +119,13 @@ class Desk:
     def ask(self, question: Callable[[], T]) -> T:
         """What `question` returns; what follows from it is done as well."""
 
-        async def answer() -> T:
+        async def reply() -> T:
             try:
                 return question()
             finally:
                 self.server.runtime.pump.work(self.now)
 
-        return self.wait(answer)
+        return self.wait(reply)
 
     def walk(self, begin: Callable[[], Steps[T]]) -> T:
         """What a walk finds."""

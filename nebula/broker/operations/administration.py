@@ -273,9 +273,9 @@ class Administration:
         Raises:
             Refused: there is none of this name.
         """
-        return session_details(self._find_standing(name), now)
+        return session_details(self._find_durable_session(name), now)
 
-    def _find_standing(self, name: str) -> StandingSession:
+    def _find_durable_session(self, name: str) -> StandingSession:
         found = self._broker.standing.by_id.get(name)
         if found is None:
             raise Refused("not-found", f"no session {name[:200]!r} has durable subscriptions")
@@ -370,7 +370,7 @@ class Administration:
         Raises:
             Refused: there is none of this name, or it is a service in the broker's own process.
         """
-        standing = self._find_standing(name)
+        standing = self._find_durable_session(name)
         self._check_not_hosted(standing.rights.principal)
         self._broker.end_durable_session(standing, now)
 
@@ -383,7 +383,7 @@ class Administration:
         Raises:
             Refused: there is none of this name.
         """
-        return self._broker.subscriptions.drop_backlog(self._find_standing(name))
+        return self._broker.subscriptions.drop_backlog(self._find_durable_session(name))
 
     def end_session(self, name: str) -> None:
         """End the connection that a session has at present, with an ERROR that says so.

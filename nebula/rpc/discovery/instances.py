@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from nebula.headers import SERVICE_PREFIX
+from nebula.shown import Shown, Unit
 
 __all__ = ["Instance", "hash_of"]
 
@@ -38,15 +39,15 @@ class Instance:
         started_at: seconds since 1970, by its own clock.
     """
 
-    service: _Text
-    name: _Text
+    service: Annotated[_Text, Shown("service")]
+    name: Annotated[_Text, Shown("instance")]
     queue: _Text | None = None
     queues: _Texts = ()
     verbs: _Texts = ()
     schemas: _Text = ""
-    version: _Text = ""
-    busy: _Count = 0
-    waiting: _Count = 0
+    version: Annotated[_Text, Shown("version")] = ""
+    busy: Annotated[_Count, Shown("busy", Unit.COUNT)] = 0
+    waiting: Annotated[_Count, Shown("waiting", Unit.COUNT)] = 0
     started_at: _Seconds = 0.0
 
     @property

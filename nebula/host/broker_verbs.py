@@ -62,12 +62,12 @@ class SchemaText(SchemaEntry):
     definition: Any
 
 
-def own_responder(assembly: Assembly) -> Responder:
+def broker_responder(assembly: Assembly) -> Responder:
     """The responder of a broker that was assembled from settings. Host it beside the others."""
     # A longer answer would end the connection of this service, and with it the broker.
     most = assembly.server.limits.max_body_bytes
     responder = Responder(NAME, queues=[BROKER_QUEUE], max_reply_bytes=most)
-    may_call = _gate(assembly)
+    may_call = _permission_check(assembly)
 
     @responder.verb(name="rights.reload")
     def reload(request: Request) -> None:
@@ -176,7 +176,7 @@ def _entry(schema: Schema) -> SchemaEntry:
     return SchemaEntry(name=schema.name, fingerprint=schema.fingerprint_hex)
 
 
-def _gate(assembly: Assembly) -> Callable[[Request, str], None]:
+def _permission_check(assembly: Assembly) -> Callable[[Request, str], None]:
     """Lets through who may call a verb of the broker (PROTOCOL G: they check capabilities themselves)."""
 
     def may_call(request: Request, verb: str) -> None:
