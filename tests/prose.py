@@ -43,6 +43,8 @@ BANNED: Final = {
 ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     # The wire is described in octets, as the texts of STOMP do.
     "docs/reference/protocol.md": ("octet",),
+    # A media type.
+    "nebula/cli/sending.py": ("octet",),
 }
 """By file, the words that it may have."""
 

@@ -1,4 +1,4 @@
-"""How a command that is not async itself talks to a broker."""
+"""Calls to a broker from commands that are not async."""
 
 from __future__ import annotations
 

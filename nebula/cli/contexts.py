@@ -1,4 +1,4 @@
-"""Named brokers in a file of the user's: `--broker venue` instead of an address and its certificates."""
+"""Contexts: named brokers in a file of the user, so that `--broker venue` is an address with certificates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OTHERS_MAY_READ: Final = 0o077
 
 
 class Context(BaseModel):
-    """One broker, and how it is met: `broker` is its address, the others are as `TlsOptions` has them.
+    """One broker, and how to connect to it: `broker` is its address, the others are as `TlsOptions` has them.
 
     Files are named from the folder that the file of contexts is in.
     """
@@ -42,7 +42,7 @@ class Context(BaseModel):
     verify_host: bool = True
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """What the environment would say of its TLS."""
+        """Its TLS settings as environment variables."""
         files = {"ca": self.ca, "cert": self.cert, "key": self.key}
         given = {name: str(folder / file.expanduser()) for name, file in files.items() if file is not None}
         if self.pin is not None:
@@ -64,7 +64,7 @@ class Contexts(BaseModel):
         """The context of that name.
 
         Raises:
-            SettingsError: there is none.
+            SettingsError: there is no such context.
         """
         context = self.contexts.get(name)
         if context is None:
@@ -114,17 +114,17 @@ def _check_secrecy(contexts: Contexts, file: Path) -> None:
 
 
 def find_broker(named: str | None) -> str | None:
-    """The address that a command is to use; what a context says of TLS goes into the environment.
+    """The address that a command uses; TLS settings of a context go into the environment.
 
-    What the environment says of TLS wins over a context, unless that is named here: then it counts whole, so
-    that no certificate and no leniency that are meant for another broker are used for this one.
+    TLS settings in the environment win over those of a context, unless the context is named here: then it
+    counts whole, so that no certificate and no leniency meant for another broker is used for this one.
 
     Args:
         named: an address, `HOST:PORT` or a context's name, as `--broker` has it; None: as `NEBULA_BROKER`
             says, else the default context.
 
     Returns:
-        None: nobody says, so that it is the usual address.
+        None: no address is given, so the usual one counts.
 
     Raises:
         SettingsError: it is neither, or the file cannot be used.

@@ -1,4 +1,4 @@
-"""`nebula delayed list|purge`: messages that are to be delivered later."""
+"""`nebula delayed list|purge`: delayed messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nebula dlq list|show|replay|purge`: the messages that nobody consumed."""
+"""`nebula dlq list|show|replay|purge`: dead letters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COLUMNS: Final = columns(
 
 dlq = typer.Typer(
     name="dlq",
-    help="Look at the messages that nobody consumed, put them back, or drop them.",
+    help="Show dead letters (messages that could not be delivered), put them back, or drop them.",
     no_args_is_help=True,
 )
 
@@ -55,7 +55,7 @@ def list_(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters, the oldest first: from where, why, when, and after how many deliveries.
+    """List dead letters, the oldest first, with source, reason, time and number of deliveries.
 
     The code is what its last consumer said went wrong; `show` has its text and the name of the handler too.
 
@@ -115,7 +115,7 @@ def replay(
     """Put dead letters back where they came from, as new messages there.
 
     None is lost and none comes twice, whatever happens meanwhile. Those that cannot go back stay dead
-    letters: for want of room, because they came from a topic, or because their sender may not send there.
+    letters: because there is no room, they came from a topic, or their sender may not send there.
 
     \b
     Examples:
@@ -158,7 +158,7 @@ def purge(
 def _wanted(
     numbers: list[int] | None, source: str | None, reason: str | None, limit: int, *, everything: bool
 ) -> dict[str, Any]:
-    """Which: nobody drops all of them by a forgotten word."""
+    """The filter. A forgotten word must not drop all of them."""
     is_chosen = bool(numbers) or source is not None or reason is not None
     if is_chosen == everything:
         raise BadParameter("say which: numbers, --from or --reason; or --all alone")

@@ -1,4 +1,4 @@
-"""`nebula engine list|restart`, and `nebula engines`: what runs the jobs of a service."""
+"""`nebula engine list|restart`, and `nebula engines`: the engines of a service's jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nebula.cli.tables import Column, byte_size, duration, number, table
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
 
-# Who is there answers at once; a busy one is told as missing rather than waited for.
+# Present instances reply at once; a busy one is shown as missing rather than waited for.
 _TIMEOUT = 5.0
 
 # In place of an answer; one may be None.
@@ -169,7 +169,7 @@ async def _tell(
         return {instance: await client.call(target, verb, parameters, timeout=seconds)}
     found = await client.call_all(service, verb, parameters, timeout=seconds)
     if not found.answers and not found.missing:
-        # One that does not make itself known is asked like any: whoever takes it answers.
+        # An instance that does not register is asked by the service's queue: any of them replies.
         return {"": await client.call(service, verb, parameters, timeout=seconds)}
     return {
         **{one.name: _MISSING for one in found.missing},

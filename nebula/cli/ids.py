@@ -74,7 +74,7 @@ def _usual_length(name: str) -> int:
 
 
 def only_one(prefix: str, found: Iterable[str]) -> str | None:
-    """The only id with a prefix; None if there is none.
+    """The only id with a prefix; None if no id has it.
 
     Raises:
         BadParameter: there are several.

@@ -1,4 +1,4 @@
-"""`nebula send` and `nebula pub`: what is sent and not answered."""
+"""`nebula send` and `nebula pub`: messages that expect no reply."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nebula.cli.render import Output
 _STDIN: Final = "-"
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
-_OCTETS: Final = "application/octet-stream"
+_BYTES: Final = "application/octet-stream"
 
 
 def send(
@@ -89,7 +89,8 @@ def pub(
         list[str] | None, Option("--header", "-H", metavar="NAME:VALUE", help="A header; repeatable.")
     ] = None,
     content_type: Annotated[
-        str | None, Option(metavar="TYPE", help="Without it: JSON where it is, else text, else data.")
+        str | None,
+        Option(metavar="TYPE", help="Without it: JSON if the body is JSON, else text, else bytes."),
     ] = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -140,7 +141,7 @@ def _kind_of(data: bytes) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return _OCTETS
+        return _BYTES
     try:
         json.loads(text)
     except ValueError:

@@ -212,7 +212,7 @@ def _input(file: Path) -> Iterator[tuple[IO[bytes], int | None]]:
 def _decoded(lines: IO[bytes], advance: Callable[[float], None]) -> Iterator[str]:
     for line in lines:
         advance(len(line))
-        # What is not UTF-8 is refused with the number of its line when it is to be written.
+        # Text that is not UTF-8 is refused later, with the number of its line.
         yield line.decode(errors="surrogateescape")
 
 

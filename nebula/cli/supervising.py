@@ -122,7 +122,7 @@ class Supervisor:
             delay = min(delay * 2, _LONGEST_DELAY)
 
     def _is_hopeless(self, status: int) -> bool:
-        """Whether the service cannot even be started, so that nobody should go on trying."""
+        """Whether the service cannot even be started, so that trying again is pointless."""
         return not self._serving and status != Exit.UNREACHED and self._watched is None
 
     async def _run_once(self, number: int, worker: Worker) -> int:
@@ -190,7 +190,7 @@ class Supervisor:
             changed, self._changed = self._changed, anyio.Event()
             changed.set()
             for process in self._running.values():
-                # Beside: the next change is not to wait for one that takes long to end.
+                # Concurrently: the next change must not wait for a process that takes long to end.
                 tasks.start_soon(self._end, process)
 
 
@@ -209,7 +209,7 @@ def _write(data: bytes) -> None:
     try:
         hand_on(data)
     except BrokenPipeError:
-        # Whoever wanted the first line has it. The service goes on.
+        # The reader of the first line has it. The service goes on.
         silence_stdout()
 
 

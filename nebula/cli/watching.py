@@ -1,4 +1,4 @@
-"""A broker at work, drawn over every few seconds: what `nebula top` shows."""
+"""`nebula top`: a broker's state and rates, drawn over every few seconds."""
 
 from __future__ import annotations
 

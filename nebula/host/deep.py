@@ -1,4 +1,4 @@
-"""Looking at the part of a deep queue that is on disk alone, and leaving it there."""
+"""Peeking at messages of a deep queue that are only on disk."""
 
 from __future__ import annotations
 

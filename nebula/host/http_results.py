@@ -1,7 +1,7 @@
 """`GET /jobs/SERVICE/ID/result`: results of jobs over HTTP.
 
-It is asked for by `job.result`, in the name of who asks here, and so with that principal's rights: page by
-page, each when the one before has been read.
+Pages are fetched by `job.result` with the rights of the requesting principal, each after the one before it
+has been read.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class HttpResults:
         self._parquet = Counter[str]()
 
     async def reply(self, posted: Posted) -> Answer | Streamed:
-        """Answer a request, on the broker's loop; cancellation withdraws it."""
+        """Reply to a request, on the broker's loop; cancellation withdraws it."""
         with ExitStack() as stack:
             try:
                 result = _Result(self._calls, posted, format_of(posted.accept, posted.query))
@@ -172,7 +172,7 @@ class _Result:
         self._is_over = False
 
     async def begin(self) -> bytes:
-        """The bytes of the first page. Raises if there is none."""
+        """The bytes of the first page. Raises if the job has no result."""
         try:
             page = await self._ask(self._wanted)
         except RemoteError as error:
@@ -187,9 +187,9 @@ class _Result:
             if self._next is None:
                 self._is_over = True
                 return await anyio.to_thread.run_sync(self._writer.end)
-            octets = await self._written(await self._ask({**self._wanted, "page": self._next}))
-            if octets:
-                return octets
+            data = await self._written(await self._ask({**self._wanted, "page": self._next}))
+            if data:
+                return data
         return b""
 
     async def _whole(self) -> bytes:

@@ -1,7 +1,7 @@
 """Operators' actions on the core: looking at its parts, ending sessions, deleting and purging destinations.
 
-A walk over all destinations is a generator of `Steps`: it pauses from time to time, so that a broker with a
-hundred thousand destinations goes on serving in between.
+A walk over all destinations is a generator, `Steps`: it yields after each thousand, so that a broker with a
+hundred thousand destinations serves its peers in between.
 """
 
 from __future__ import annotations
@@ -123,14 +123,14 @@ class Listing(Generic[T]):
     hidden: int = 0
 
 
-# What queues can be ordered by, beside their names.
+# What queues can be ordered by, in addition to their names.
 QUEUE_RANKS: Final[Mapping[str, Callable[[Queue], float]]] = {
     "depth": lambda queue: queue.store.depth,
     "bytes": lambda queue: queue.store.stored_bytes,
     "taken": lambda queue: queue.taken_count,
 }
 
-# What connections can be ordered by, beside their sessions' names.
+# What connections can be ordered by, in addition to their sessions' names.
 CONNECTION_RANKS: Final[Mapping[str, Callable[[Session], float]]] = {
     "outbox": lambda session: session.outbox_bytes,
     "unacked": unacked_of,
@@ -152,11 +152,11 @@ PRINCIPAL_RANKS: Final[Mapping[str, Callable[[Usage, Account], float]]] = {
 
 
 class Administration:
-    """Looks into a broker, and interferes.
+    """Operators' actions on a broker.
 
     Args:
-        broker: whose.
-        now: when it begins. Whatever is there by now is as old as that.
+        broker: the core.
+        now: the start. Messages that are there already count as arrived now.
 
     Attributes:
         arrivals: tells how old messages are.
@@ -174,11 +174,11 @@ class Administration:
         return self._next_number() - self._first_number - self._own_count
 
     def advance(self, now: float) -> None:
-        """Let time pass. How old messages are is known as exactly as this is called often."""
+        """Let time pass. The more often this is called, the more exactly ages are known."""
         self.arrivals.note(self._next_number(), now)
 
     def _next_number(self) -> int:
-        # Numbers are only told by taking one: there are enough, and ours are not counted as messages.
+        # Only taking a number tells the next one. There are enough, and ours do not count as messages.
         self._own_count += 1
         return self._broker.values.next_number()
 
@@ -243,7 +243,7 @@ class Administration:
         """The connection of one session.
 
         Raises:
-            Refused: nobody is connected by this name.
+            Refused: no session of this name is connected.
         """
         session = self._find_session(name)
         return connection_details(session, len(self._broker.transactions.of(session)), now)
@@ -252,7 +252,7 @@ class Administration:
         """One queue.
 
         Raises:
-            Refused: there is none of this name.
+            Refused: no queue has this name.
         """
         return queue_details(self.find_queue(name), self.arrivals, now)
 
@@ -260,7 +260,7 @@ class Administration:
         """One topic or last value.
 
         Raises:
-            Refused: there is none of this name.
+            Refused: no topic or last value has this name.
         """
         found = self._broker.topics.topics.get(name) or self._broker.values.topics.get(name)
         if found is None:
@@ -271,7 +271,7 @@ class Administration:
         """One session with durable subscriptions.
 
         Raises:
-            Refused: there is none of this name.
+            Refused: no session with durable subscriptions has this name.
         """
         return session_details(self._find_durable_session(name), now)
 
@@ -328,33 +328,33 @@ class Administration:
         """The queue of this name.
 
         Raises:
-            Refused: there is none: nobody is subscribed, and nothing waits.
+            Refused: no such queue: it has neither subscriptions nor messages.
         """
         queue = self._broker.queues.get(name)
         if queue is None:
-            raise Refused("not-found", f"no queue {name[:200]!r}: nothing waits, and nobody is subscribed")
+            raise Refused("not-found", f"no queue {name[:200]!r}: it has neither messages nor subscriptions")
         return queue
 
     def totals(self) -> Steps[dict[DestinationKind, KindTotals]]:
-        """What there is of each kind: few numbers, however many destinations there are."""
+        """Totals of each kind of destination."""
         queues = yield from _add_up(self._broker.queues.by_name, _queue_counts)
         topics = yield from _add_up(self._broker.topics.topics, _topic_counts)
         values = yield from _add_up(self._broker.values.topics, _value_counts)
         return {QUEUE_KIND: queues, TOPIC_KIND: topics, LAST_VALUE_KIND: values}
 
-    # --- interfering ---
+    # --- changing ---
 
     def purge(self, name: str, now: float) -> Steps[int]:
-        """Drop all that waits in a queue by now, and count it as purged; what is un-ACKed stays.
+        """Drop all messages that wait in a queue now, and count them as purged. Un-ACKed messages stay.
 
         Returns:
-            How many messages.
+            The number of messages.
 
         Raises:
             Refused: there is no such queue.
         """
         queue = self.find_queue(name)
-        # Out of the queue at once: what is still to be dropped must not be paged out or delivered meanwhile.
+        # Out of the queue at once, so that no doomed message is paged out or delivered meanwhile.
         purged = queue.store.doom("purged")
         try:
             while queue.store.forget_doomed("purged", _AT_ONCE):
@@ -368,7 +368,7 @@ class Administration:
         """Remove a session's durable subscriptions and everything kept for them, and end its connection.
 
         Raises:
-            Refused: there is none of this name, or it is a service in the broker's own process.
+            Refused: no session has this name, or it is a service in the broker's own process.
         """
         standing = self._find_durable_session(name)
         self._check_not_hosted(standing.rights.principal)
@@ -381,17 +381,17 @@ class Administration:
             The number of dropped messages and pending values.
 
         Raises:
-            Refused: there is none of this name.
+            Refused: no session with durable subscriptions has this name.
         """
         return self._broker.subscriptions.drop_backlog(self._find_durable_session(name))
 
     def end_session(self, name: str) -> None:
         """End the connection that a session has at present, with an ERROR that says so.
 
-        Its durable subscriptions stay. The shell has to work on what follows.
+        Its durable subscriptions stay. The caller then runs the pump.
 
         Raises:
-            Refused: nobody is connected by this name, or it is a service in the broker's own process.
+            Refused: no session of this name is connected, or it is a service in the broker's own process.
         """
         session = self._find_session(name)
         self._check_not_hosted(session.principal)

@@ -36,16 +36,16 @@ MOST_SUBSCRIPTIONS: Final = 1_000
 
 
 class Arrivals:
-    """When messages arrived, as far as their numbers tell: those rise, so that nobody notes times on the way.
+    """Arrival times of messages, derived from their numbers: those rise, so no time is kept for each message.
 
     Args:
         first_number: of this run. What has a lower one came earlier, and is as old as the run.
         now: when it begins.
     """
 
-    # How old something is shows to so many parts: a second in four minutes, an hour in ten days.
+    # An age is exact to this part of it: a second in four minutes, an hour in ten days.
     _PARTS: Final = 256
-    # Twice as many as are left of a month, so that thinning out is rare.
+    # Twice as many as remain of a month, so that thinning out is rare.
     _MOST: Final = 8_192
 
     def __init__(self, first_number: int, now: float) -> None:
@@ -92,7 +92,7 @@ def queue_row(queue: Queue, arrivals: Arrivals, now: float) -> QueueRow:
 
 
 def at_hand(queue: Queue, after: int = 0) -> Iterator[Message]:
-    """What waits in memory before anything that is on disk alone. To be looked at before anything changes.
+    """Messages in memory that precede all that are only on disk. Use it up before the queue changes.
 
     Args:
         after: of each level only what has a higher number.
