@@ -46,7 +46,7 @@ _HTTP: Final = "http://127.0.0.1:61680"
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What is described to whom.
+    """The options of `nebula describe`.
 
     Attributes:
         service: its name.

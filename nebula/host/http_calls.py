@@ -363,11 +363,11 @@ class _Caller:
         return self._client
 
     def leave(self) -> None:
-        """Part from the broker."""
+        """Disconnect."""
         self._leaving.set()
 
     async def run(self) -> None:
-        """Be connected until `leave`; who is cancelled may still have calls to bring to their end."""
+        """Be connected until `leave`. After cancellation, calls in progress may still end."""
         with anyio.CancelScope(shield=True) as scope:
             try:
                 async with _Client(_NO_ADDRESS, link=self._open_link) as client:

@@ -52,19 +52,19 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "operations.md"
 
 LOOKS: dict[str, dict[str, Any]] = {
     "broker.status": {},
-    "`queues.list`": {},
-    "`queue.show`": {"queue": "/queue/orders"},
-    "`queue.peek`": {"queue": "/queue/orders"},
-    "`topics.list`": {},
+    "queues.list": {},
+    "queue.show": {"queue": "/queue/orders"},
+    "queue.peek": {"queue": "/queue/orders"},
+    "topics.list": {},
     "topic.show": {"topic": "X/a"},
-    "`connections.list`": {},
-    "`connection.show`": {"session": "s"},
-    "`sessions.list`": {},
+    "connections.list": {},
+    "connection.show": {"session": "s"},
+    "sessions.list": {},
     "session.show": {"session": "s"},
-    "`dlq.list`": {},
+    "dlq.list": {},
     "dlq.show": {"number": 1},
-    "`principals.list`": {},
-    "`delayed.list`": {},
+    "principals.list": {},
+    "delayed.list": {},
 }
 ACTS: dict[str, dict[str, Any]] = {
     "queue.purge": {"queue": "/queue/orders"},
@@ -395,7 +395,7 @@ with `dlq.`, such as `dlq.*`. A glob such as `*` or `*.show` is not enough.
 No answer grows with what the broker holds: lists are pages. `matched` says how many there are, and `after`
 is to be handed back for the next page, where the order is by name. With `internal=false`, queues and topics
 whose names begin with `nebula.`, such as inboxes, are counted as `hidden` and left out. A walk over all
-destinations pauses every thousand of them, so that nobody waits for it. Ages are seconds, at least, and known
+destinations pauses every thousand of them, so it delays no message. Ages are seconds, at least, and known
 to a part in 256.
 
 Errors are `not-allowed`, `not-found`, `bad-parameters`, `bad-pattern` (a malformed glob), `bad-target` (no
