@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 from typer import BadParameter, Option
 
-from nebula.broker.operations.views import DelayedRow
 from nebula.cli.operators import All, Limit, Yes, list_all, make_sure, show_list, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, named_queue
 from nebula.cli.render import Output
-from nebula.cli.tables import columns
 
 Pattern: TypeAlias = Annotated[
     str | None,
@@ -21,9 +19,6 @@ Pattern: TypeAlias = Annotated[
 ]
 Principal: TypeAlias = Annotated[str | None, Option(help="Only messages that this principal sent.")]
 
-_COLUMNS: Final = columns(
-    DelayedRow, "number", "destination", "principal", "due_seconds", "size_bytes", "is_persistent"
-)
 
 delayed = typer.Typer(
     name="delayed",
@@ -52,9 +47,11 @@ def list_(
       nebula delayed list --pattern '/queue/orders*'
       nebula delayed list --principal sensor-1
     """
+    from nebula.cli.columns import DELAYED
+
     wanted = {"pattern": pattern, "principal": principal}
     listed = list_all(broker, "delayed.list", wanted, limit, timeout)
-    show_list(Output(as_json=as_json), _COLUMNS, listed, "delayed messages")
+    show_list(Output(as_json=as_json), DELAYED, listed, "delayed messages")
 
 
 @delayed.command()

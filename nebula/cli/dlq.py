@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from typer import Argument, BadParameter, Option
 
-from nebula.broker.operations.views import DeadLetter
 from nebula.cli.operators import All, Exact, Yes, find_source, make_sure, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, completion_of, named_queue
 from nebula.cli.queues import show_messages
 from nebula.cli.render import Output
 from nebula.cli.replies import DeadLetters, Message, Purged, Replayed
-from nebula.cli.tables import columns, table
+from nebula.cli.tables import table
 
 Numbers: TypeAlias = Annotated[
     list[int] | None, Argument(metavar="NUMBER", help="Those of these numbers, as the list shows them.")
@@ -32,9 +31,6 @@ Reason: TypeAlias = Annotated[
 ]
 Most: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, max=100_000, help="How many at most.")]
 
-_COLUMNS: Final = columns(
-    DeadLetter, "number", "source", "reason", "died_at", "deliveries", "code", "sender", "body_bytes"
-)
 
 dlq = typer.Typer(
     name="dlq",
@@ -61,6 +57,8 @@ def list_(
 
     Example: nebula dlq list --from orders
     """
+    from nebula.cli.columns import DEAD_LETTERS
+
     source = find_source(broker, source, timeout, is_exact=exact)
     wanted = {"source": source, "reason": reason, "after": after, "limit": limit}
     letters = tell(broker, "dlq.list", wanted, timeout, DeadLetters)
@@ -69,7 +67,7 @@ def list_(
     if not output.is_for_people:
         output.json_line(letters)
         return
-    output.show(table(_COLUMNS, rows) if rows else "no dead letters")
+    output.show(table(DEAD_LETTERS, rows) if rows else "no dead letters")
     if letters["on_disk"]:
         output.show(f"on disk, behind these: {letters['on_disk']:,}")
 

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated
 
 from typer import Argument, Option
 
-from nebula.broker.operations.views import (
-    ConnectionDetails,
-    ConnectionRow,
-    DurableRow,
-    SessionDetails,
-    SessionRow,
-    SubscriptionRow,
-    TopicDetails,
-    TopicRow,
-)
 from nebula.cli.operators import (
     Internal,
     Limit,
@@ -32,7 +22,6 @@ from nebula.cli.operators import (
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, Timeout, Url, completion_of, named_topic
 from nebula.cli.render import Output
 from nebula.cli.replies import Details
-from nebula.cli.tables import columns, facts
 
 
 class TopicKind(StrEnum):
@@ -49,23 +38,6 @@ class Order(StrEnum):
     TRAFFIC = "traffic"
     OUTBOX = "outbox"
     UNACKED = "unacked"
-
-
-_CONNECTIONS: Final = columns(
-    ConnectionRow,
-    *("session", "principal", "link.peer", "link.since_seconds", "unacked", "outbox_bytes"),
-    *("link.read_bytes", "link.written_bytes"),
-)
-_SESSIONS: Final = columns(
-    SessionRow, "session", "principal", "away_seconds", "subscriptions", "waiting", "stored_bytes"
-)
-_DURABLES: Final = columns(DurableRow, "id", "destination", "ack", "is_active", "waiting", "stored_bytes")
-_TOPICS: Final = columns(
-    TopicRow,
-    *("topic", "kind", "subscribers", "waiting", "has_value", "changed_seconds", "sender", "stored_bytes"),
-)
-_SUBSCRIPTIONS: Final = columns(SubscriptionRow, "id", "destination", "ack", "prefetch", "unacked")
-_SUBSCRIBERS: Final = (*columns(SubscriptionRow, "session", "principal"), *_SUBSCRIPTIONS)
 
 
 def connections(
@@ -97,16 +69,17 @@ def connections(
       nebula connections 85132c7a
     """
     from nebula.broker.core.globs import is_glob
+    from nebula.cli.columns import CONNECTION_FACTS, CONNECTIONS, SUBSCRIPTIONS
 
     output = Output(as_json=as_json)
     if not is_glob(name):
         session = find_session(broker, name, timeout)
         details = tell(broker, "connection.show", {"session": session}, timeout, Details)
-        show_details(output, details, facts(ConnectionDetails, _CONNECTIONS), _SUBSCRIPTIONS)
+        show_details(output, details, CONNECTION_FACTS, SUBSCRIPTIONS)
         return
     wanted = {"pattern": name, "principal": principal, "order": order.value}
     listed = list_all(broker, "connections.list", wanted, limit, timeout)
-    show_list(output, _CONNECTIONS, listed, "connections", has_full_ids=full)
+    show_list(output, CONNECTIONS, listed, "connections", has_full_ids=full)
 
 
 def disconnect(
@@ -151,15 +124,16 @@ def sessions(
     Example: nebula sessions 'reader-*'
     """
     from nebula.broker.core.globs import is_glob
+    from nebula.cli.columns import DURABLES, SESSION_FACTS, SESSIONS
 
     output = Output(as_json=as_json)
     if not is_glob(name):
         session = find_session(broker, name, timeout, "sessions.list")
         details = tell(broker, "session.show", {"session": session}, timeout, Details)
-        show_details(output, details, facts(SessionDetails, _SESSIONS), _DURABLES)
+        show_details(output, details, SESSION_FACTS, DURABLES)
         return
     listed = list_all(broker, "sessions.list", {"pattern": name}, limit, timeout)
-    show_list(output, _SESSIONS, listed, "sessions with durable subscriptions", has_full_ids=full)
+    show_list(output, SESSIONS, listed, "sessions with durable subscriptions", has_full_ids=full)
 
 
 def topics(
@@ -190,13 +164,14 @@ def topics(
       nebula topics /topic/news
     """
     from nebula.broker.core.globs import is_glob
+    from nebula.cli.columns import SUBSCRIBERS, TOPIC_FACTS, TOPICS
 
     output = Output(as_json=as_json)
     if not is_glob(name):
         details = tell(broker, "topic.show", {"topic": name}, timeout, Details)
-        show_details(output, details, facts(TopicDetails, _TOPICS), _SUBSCRIBERS, has_full_ids=full)
+        show_details(output, details, TOPIC_FACTS, SUBSCRIBERS, has_full_ids=full)
         return
     internal = is_internal_wanted(name, is_asked=internal)
     wanted = {"pattern": name, "kind": None if kind is None else kind.value, "internal": internal}
     listed = list_all(broker, "topics.list", wanted, limit, timeout)
-    show_list(output, _TOPICS, listed, "topics and last values")
+    show_list(output, TOPICS, listed, "topics and last values")

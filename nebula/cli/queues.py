@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from typer import Argument, Option
 
-from nebula.broker.operations.views import QueueDetails, QueueRow, SubscriptionRow
 from nebula.cli.layout import Facts
 from nebula.cli.operators import (
     Exact,
@@ -25,7 +24,7 @@ from nebula.cli.operators import (
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, Timeout, Url, completion_of, named_queue
 from nebula.cli.render import Output
 from nebula.cli.replies import Details, Messages
-from nebula.cli.tables import byte_size, columns, facts
+from nebula.cli.tables import byte_size
 from nebula.cli.terminal import text
 
 _completion: Final = completion_of("complete_queues")
@@ -42,13 +41,6 @@ class Order(StrEnum):
     DEPTH = "depth"
     BYTES = "bytes"
     TAKEN = "taken"
-
-
-_COLUMNS: Final = columns(
-    QueueRow, "queue", "depth", "unacked", "paged_out", "consumers", "oldest_seconds", "stored_bytes", "taken"
-)
-_FACTS: Final = facts(QueueDetails, _COLUMNS)
-_CONSUMERS: Final = columns(SubscriptionRow, "session", "principal", "id", "ack", "prefetch", "unacked")
 
 
 def queues(
@@ -81,18 +73,19 @@ def queues(
       nebula queues orders
     """
     from nebula.broker.core.globs import is_glob
+    from nebula.cli.columns import CONSUMERS, QUEUE_FACTS, QUEUES
 
     output = Output(as_json=as_json)
     if exact or not is_glob(name):
         found = find_queue(broker, name, timeout, is_exact=exact)
         details = tell(broker, "queue.show", {"queue": found}, timeout, Details)
-        show_details(output, details, _FACTS, _CONSUMERS, has_full_ids=full)
+        show_details(output, details, QUEUE_FACTS, CONSUMERS, has_full_ids=full)
         return
     pattern = str(named_queue(name))
     internal = is_internal_wanted(pattern, is_asked=internal)
     wanted = {"pattern": pattern, "order": order.value, "internal": internal}
     listed = list_all(broker, "queues.list", wanted, limit, timeout)
-    show_list(output, _COLUMNS, listed, "queues")
+    show_list(output, QUEUES, listed, "queues")
 
 
 def peek(

@@ -14,12 +14,12 @@ import anyio
 from rich.console import Group, RenderableType
 
 from nebula.broker.operations.views import ConnectionRow, QueueRow
+from nebula.cli.columns import PRINCIPALS
 from nebula.cli.layout import Fitted, Words
 from nebula.cli.live import Table, screen
 from nebula.cli.operators import SERVICE
 from nebula.cli.render import Output
 from nebula.cli.replies import Connections, Principals, Queues, Status, checked
-from nebula.cli.shares import COLUMNS as PRINCIPALS
 from nebula.cli.tables import Column, age, byte_size, columns, duration, number, percent, table
 from nebula.cli.terminal import text
 from nebula.errors import RemoteError

@@ -21,6 +21,13 @@ _Texts: TypeAlias = Annotated[tuple[_Text, ...], Field(max_length=10_000)]
 _Count: TypeAlias = Annotated[int, Field(ge=0, le=2**53)]
 _Seconds: TypeAlias = Annotated[float, Field(ge=0, le=2**53, allow_inf_nan=False)]
 
+# As the command line shows them.
+_Service: TypeAlias = Annotated[_Text, Shown("service")]
+_Name: TypeAlias = Annotated[_Text, Shown("instance")]
+_Version: TypeAlias = Annotated[_Text, Shown("version")]
+_Busy: TypeAlias = Annotated[_Count, Shown("busy", Unit.COUNT)]
+_Waiting: TypeAlias = Annotated[_Count, Shown("waiting", Unit.COUNT)]
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:
@@ -39,15 +46,15 @@ class Instance:
         started_at: seconds since 1970, by its own clock.
     """
 
-    service: Annotated[_Text, Shown("service")]
-    name: Annotated[_Text, Shown("instance")]
+    service: _Service
+    name: _Name
     queue: _Text | None = None
     queues: _Texts = ()
     verbs: _Texts = ()
     schemas: _Text = ""
-    version: Annotated[_Text, Shown("version")] = ""
-    busy: Annotated[_Count, Shown("busy", Unit.COUNT)] = 0
-    waiting: Annotated[_Count, Shown("waiting", Unit.COUNT)] = 0
+    version: _Version = ""
+    busy: _Busy = 0
+    waiting: _Waiting = 0
     started_at: _Seconds = 0.0
 
     @property
