@@ -25,6 +25,15 @@ from nebula.broker.settings import (
     ShareSettings,
     load_broker_settings,
 )
+from nebula.environment import (
+    BrokerEnvironment,
+    ClientEnvironment,
+    CommandEnvironment,
+    EngineEnvironment,
+    Environment,
+    ServiceEnvironment,
+)
+from nebula.stomp.addresses import DEFAULT_URL
 from tests.docs_runner import read_page
 from tests.limit_comments import fixed_limits, limit_comments
 
@@ -131,6 +140,41 @@ Where Spark runs: [a cluster](../how-to/cluster.md), a Connect server, this mach
 [the class archive of Spark](../how-to/engines.md#quicker-starts). |
 """
 
+ENVIRONMENTS: dict[str, type[Environment]] = {
+    "All programs that connect to a broker": ClientEnvironment,
+    "Services": ServiceEnvironment,
+    "The command line": CommandEnvironment,
+    "The broker": BrokerEnvironment,
+    "Spark's engines": EngineEnvironment,
+}
+
+MORE = {
+    "NEBULA_CA": "[Certificates](../how-to/certificates.md)",
+    "NEBULA_STATE": "[Where jobs are kept](../how-to/jobs.md#where-jobs-are-kept)",
+    "NEBULA_RESULTS": "[On a cluster](../how-to/cluster.md)",
+    "NEBULA_JOBS": "[Jobs in PostgreSQL](../how-to/postgresql-registry.md)",
+    "NEBULA_SPARK": "[On a cluster](../how-to/cluster.md)",
+    "NEBULA_CACHE": "[Quicker starts](../how-to/engines.md#quicker-starts)",
+}
+
+
+def variable_rows(model: type[Environment]) -> Iterator[str]:
+    for one in model.variables().values():
+        default = one.default or one.usual
+        shown = f"`{default}`" if default else ""
+        more = f" {MORE[one.name]}." if one.name in MORE else ""
+        yield f"| `{one.name}` | {shown} | {one.about}{more} |"
+
+
+def variables() -> Iterator[str]:
+    for title, model in ENVIRONMENTS.items():
+        yield from (
+            f"\n### {title}\n",
+            "| variable | default | |",
+            "| --- | --- | --- |",
+            *variable_rows(model),
+        )
+
 
 HEAD = ["| setting | default | |", "| --- | --- | --- |"]
 
@@ -220,7 +264,9 @@ def page() -> str:
             "| limit | value | why this number | what happens at it |",
             "| --- | --- | --- | --- |",
             *fixed_limit_rows(),
-            CLOSING,
+            CLOSING.removesuffix("\n"),
+            *variables(),
+            "",
         ]
     )
 
@@ -229,13 +275,47 @@ def test_page_says_what_the_model_says() -> None:
     assert PAGE.read_text() == page(), "run: python -m tests.test_settings_page"
 
 
-def test_page_names_each_variable_that_programs_read() -> None:
+def test_models_name_each_variable_of_nebula() -> None:
     sources = (path.read_text() for path in (PAGE.parents[2] / "nebula").rglob("*.py"))
     read = {name for source in sources for name in re.findall(r"\bNEBULA_[A-Z]+(?:_[A-Z]+)*\b", source)}
-    # What an engine's processes are known by is nobody's to set.
+    # The processes of an engine are recognised by it; users do not set it.
     read -= {name for name in read if name.startswith("NEBULA_SERVER")} | {"NEBULA_ENGINE"}
+    named = {one.name for model in ENVIRONMENTS.values() for one in model.variables().values()}
 
-    assert read == set(re.findall(r"`(NEBULA_[A-Z_]+)`", CLOSING))
+    assert read == {name for name in named if name.startswith("NEBULA_")}
+
+
+# They change the environment, or hand it on to another program.
+HAND_ON = {"environment.py", "settings.py", "cli/contexts.py", "cli/service.py"}
+
+
+def test_only_the_models_read_the_environment() -> None:
+    root = PAGE.parents[2] / "nebula"
+    found = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        if re.search(r"os\.(?:environ|getenv)\b", path.read_text())
+    }
+
+    # Engines prepare the environment of Spark, which reads variables of its own.
+    assert {path for path in found if not path.startswith("spark/")} == HAND_ON
+
+
+def test_usual_address_is_the_one_that_clients_use() -> None:
+    assert ClientEnvironment.variables()["broker"].usual == DEFAULT_URL
+
+
+def test_empty_variable_counts_as_unset() -> None:
+    read = ServiceEnvironment.read({"NEBULA_SPARK": "", "NEBULA_STATE": "", "XDG_STATE_HOME": "/state"})
+
+    assert read.spark_place == "local[*]"
+    assert read.state_root == Path("/state/nebula")
+
+
+def test_relative_folders_of_the_user_are_ignored() -> None:
+    read = CommandEnvironment.read({"XDG_CONFIG_HOME": "here"})
+
+    assert read.contexts_file == Path.home() / ".config" / "nebula" / "contexts.toml"
 
 
 def test_file_on_the_page_is_a_good_one(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ from nebula.broker.server.rights_files import load_grants
 from nebula.broker.server.server import Server
 from nebula.broker.settings import BrokerSettings, DestinationSettings, ListenerSettings, ShareSettings
 from nebula.broker.store.sqlite import OnProgress, SqliteStore
+from nebula.environment import BrokerEnvironment
 from nebula.errors import SettingsError
 from nebula.globs import compile_glob
 from nebula.logs import get_logger
-from nebula.places import state_root
 
 if TYPE_CHECKING:
     from nebula.avro import Registry
@@ -36,7 +36,7 @@ _log = get_logger("nebula.broker")
 
 def store_folder(settings: BrokerSettings) -> Path:
     """Where the messages of such a broker are."""
-    return settings.data or state_root() / "broker"
+    return settings.data or BrokerEnvironment.read().state_root / "broker"
 
 
 class Assembly:

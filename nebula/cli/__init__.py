@@ -119,9 +119,9 @@ def nebula(
       nebula job list reports                     also: nebula jobs reports
 
     `nebula COMMAND --help` has more. Tables and colours on a terminal, JSON off
-    it. Exit status: 0 fine; 1 answered with an error, or a job ended otherwise
-    than done; 2 wrong flags or settings; 3 no broker, nobody listening or no
-    answer in time; 130 Ctrl-C.
+    it. Exit status: 0 fine; 1 the reply is an error, or a job did not end as
+    done; 2 wrong flags or settings; 3 no broker, no listener or no reply in
+    time; 130 Ctrl-C.
     """
 
 

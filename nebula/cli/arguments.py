@@ -1,4 +1,4 @@
-"""From words of the command line to values: parameters, and the services that programs name."""
+"""Parsing of command-line words: parameters of verbs, and services named as MODULE:NAME."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command that is not async itself talks to a broker."""
+"""Calls to a broker from commands that are not async."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ask(url: str | None, question: Callable[[Client], Awaitable[T]]) -> T:
     """
 
     async def main() -> T:
-        # Who waits at a prompt is told at once when the broker goes.
+        # A user who waits at a prompt sees at once that the broker has gone.
         async with Client(url, reconnect=False) as client:
             return await question(client)
 
@@ -35,7 +35,7 @@ def asking_for_jobs(service: str) -> Iterator[None]:
     """Around a question about jobs: a service that declares none has no verbs for them.
 
     Raises:
-        RemoteError: in place of `unknown-verb`, the same in the words of who asked.
+        RemoteError: replaces `unknown-verb` with a message about the command.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""`nebula bench`: how fast a service answers, and how fast a broker passes messages on, from here."""
+"""`nebula bench`: measures how fast a service replies, and how fast a broker passes messages on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from nebula.visible import visible
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
 
-# The publisher waits for a RECEIPT so often: else the broker's memory would be what is measured.
+# Messages between two RECEIPTs that the publisher waits for: else the broker's memory would be measured.
 _PER_RECEIPT: Final = 256
 
 _SHOWN_SECONDS: Final = 0.1
@@ -128,12 +128,12 @@ def bench_pub(
 ) -> None:
     """Publish as fast as it goes, with a receipt for every 256: messages a second.
 
-    What is published to a queue that you name stays there until somebody takes it.
+    Messages that are published to a queue that you name stay there until they are consumed.
 
     \b
     Examples:
       nebula bench pub                        through a queue of its own
-      nebula bench pub X/test --size 1000     to whoever is subscribed
+      nebula bench pub X/test --size 1000     to its subscribers
     """
     counts = Counter(sent=0, received=0)
     headers = {"persistent": "true"} if persistent else {}
@@ -173,7 +173,7 @@ def bench_pub(
 
 
 async def _go_on(step: _Step, seconds: float, at_once: int) -> float:
-    """Do steps until the time is over, so many at once. Returns the seconds that it took."""
+    """Run steps concurrently until the time is over. Returns the seconds that it took."""
     import anyio
 
     begun = perf_counter()

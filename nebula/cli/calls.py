@@ -84,7 +84,7 @@ def describe(
 
     Whichever of its instances comes first answers. On a terminal it is told if they are not all alike. With
     --watch it is shown anew when instances come or go, such as those of a new version; off a terminal there
-    is a line of JSON each time, null while there is none.
+    is a line of JSON each time, null while it has no value.
 
     \b
     Examples:

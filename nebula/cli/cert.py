@@ -1,4 +1,4 @@
-"""`nebula cert ca|server|client`, and `nebula passcode`: what makes peers known to a broker."""
+"""`nebula cert ca|server|client`, and `nebula passcode`: certificates and passcodes for peers of a broker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def ca(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a CA: ca.pem, which everybody needs, and ca.key, which nobody else may read.
+    """Make a CA: ca.pem, which all peers need, and ca.key, which only you may read.
 
     A CA that is made anew vouches for none of the certificates of the one before.
 

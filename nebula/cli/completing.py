@@ -17,9 +17,10 @@ from typing import Any, Final, TypeAlias
 
 import anyio
 
-from nebula.cli.answers import Connections, Jobs, Page, checked
 from nebula.cli.contexts import find_broker
+from nebula.cli.replies import Connections, Jobs, Page, checked
 from nebula.destinations import QUEUE
+from nebula.environment import CommandEnvironment
 from nebula.globs import escape_glob
 from nebula.headers import BROKER_QUEUE, RESERVED_PREFIXES
 from nebula.rpc.client.client import Client
@@ -33,7 +34,6 @@ _SECONDS: Final = 1.0
 
 # For operations that cannot be cancelled, such as a name server that does not answer.
 _LONGEST_SECONDS: Final = 2.0
-_COMPLETES: Final = "_NEBULA_COMPLETE"
 
 _MOST_NAMES: Final = 200
 _MOST_SERVICES: Final = 5
@@ -136,7 +136,7 @@ async def _ask(url: str | None, find: _Find, add: Callable[[Iterable[str]], None
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Silence stderr in the block, and end a process that only completes words after a time limit."""
-    if _COMPLETES in os.environ:
+    if CommandEnvironment.read().completes:
         end = threading.Timer(_LONGEST_SECONDS, os._exit, (0,))
         end.daemon = True
         end.start()

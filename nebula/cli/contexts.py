@@ -1,4 +1,4 @@
-"""Named brokers in a file of the user's: `--broker venue` instead of an address and its certificates."""
+"""Contexts: named brokers in a file of the user, so that `--broker venue` is an address with certificates."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from nebula.environment import ClientEnvironment, CommandEnvironment
 from nebula.errors import SettingsError
 from nebula.nearest import did_you_mean
-from nebula.stomp.addresses import BROKER_VARIABLE, parse_address
+from nebula.stomp.addresses import parse_address
 
-CONTEXTS_VARIABLE: Final = "NEBULA_CONTEXTS"
-"""Names the file, instead of `nebula/contexts.toml` in the user's folder of settings."""
-
-_TLS_FILES: Final = ("NEBULA_CA", "NEBULA_CERT", "NEBULA_KEY")
-_PIN: Final = "NEBULA_PIN"
-_VERIFY_HOST: Final = "NEBULA_VERIFY_HOST"
+# Variables of TLS, by the names that contexts have for them.
+_TLS: Final = {
+    name: variable.name for name, variable in ClientEnvironment.variables().items() if name != "broker"
+}
 
 # `localhost:61613`, `[::1]:61613`.
 _PLACE: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
@@ -28,7 +27,7 @@ _OTHERS_MAY_READ: Final = 0o077
 
 
 class Context(BaseModel):
-    """One broker, and how it is met: `broker` is its address, the others are as `TlsOptions` has them.
+    """One broker, and how to connect to it: `broker` is its address, the others are as `TlsOptions` has them.
 
     Files are named from the folder that the file of contexts is in.
     """
@@ -43,14 +42,14 @@ class Context(BaseModel):
     verify_host: bool = True
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """What the environment would say of its TLS."""
-        files = dict(zip(_TLS_FILES, (self.ca, self.cert, self.key), strict=True))
-        found = {name: str(folder / file.expanduser()) for name, file in files.items() if file is not None}
+        """Its TLS settings as environment variables."""
+        files = {"ca": self.ca, "cert": self.cert, "key": self.key}
+        given = {name: str(folder / file.expanduser()) for name, file in files.items() if file is not None}
         if self.pin is not None:
-            found[_PIN] = self.pin
+            given["pin"] = self.pin
         if not self.verify_host:
-            found[_VERIFY_HOST] = "false"
-        return found
+            given["verify_host"] = "false"
+        return {_TLS[name]: value for name, value in given.items()}
 
 
 class Contexts(BaseModel):
@@ -65,7 +64,7 @@ class Contexts(BaseModel):
         """The context of that name.
 
         Raises:
-            SettingsError: there is none.
+            SettingsError: there is no such context.
         """
         context = self.contexts.get(name)
         if context is None:
@@ -75,15 +74,6 @@ class Contexts(BaseModel):
                 f"{did_you_mean(name, self.contexts)}"
             )
         return context
-
-
-def contexts_file() -> Path:
-    """Where contexts are written down, whether or not there is such a file."""
-    if named := os.environ.get(CONTEXTS_VARIABLE):
-        return Path(named)
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or "")
-    # The specification has relative ones ignored.
-    return (home if home.is_absolute() else Path.home() / ".config") / "nebula" / "contexts.toml"
 
 
 def read_contexts(file: Path) -> Contexts:
@@ -124,25 +114,25 @@ def _check_secrecy(contexts: Contexts, file: Path) -> None:
 
 
 def find_broker(named: str | None) -> str | None:
-    """The address that a command is to use; what a context says of TLS goes into the environment.
+    """The address that a command uses; TLS settings of a context go into the environment.
 
-    What the environment says of TLS wins over a context, unless that is named here: then it counts whole, so
-    that no certificate and no leniency that are meant for another broker are used for this one.
+    TLS settings in the environment win over those of a context, unless the context is named here: then it
+    counts whole, so that no certificate and no leniency meant for another broker is used for this one.
 
     Args:
         named: an address, `HOST:PORT` or a context's name, as `--broker` has it; None: as `NEBULA_BROKER`
             says, else the default context.
 
     Returns:
-        None: nobody says, so that it is the usual address.
+        None: no address is given, so the usual one counts.
 
     Raises:
         SettingsError: it is neither, or the file cannot be used.
     """
-    wanted = named or os.environ.get(BROKER_VARIABLE) or None
+    wanted = named or ClientEnvironment.read().broker or None
     if wanted is not None and "://" in wanted:
         return wanted
-    file = contexts_file()
+    file = CommandEnvironment.read().contexts_file
     contexts = read_contexts(file)
     name = wanted or contexts.default
     if name is None:
@@ -151,7 +141,7 @@ def find_broker(named: str | None) -> str | None:
         return f"stomp://{name}"
     context = contexts.get(name, file)
     if named:
-        for variable in (*_TLS_FILES, _PIN, _VERIFY_HOST):
+        for variable in _TLS.values():
             os.environ.pop(variable, None)
     for variable, value in context.environment(file.parent).items():
         os.environ.setdefault(variable, value)
@@ -164,7 +154,7 @@ def complete_names(incomplete: str) -> list[str]:
     A name that is not printable is left out: it cannot be typed, and a shell would write it to the terminal.
     """
     try:
-        names = read_contexts(contexts_file()).contexts
+        names = read_contexts(CommandEnvironment.read().contexts_file).contexts
     except SettingsError:
         return []
     return sorted(name for name in names if name.startswith(incomplete) and name.isprintable())

@@ -1,4 +1,4 @@
-"""`nebula stubs` and `nebula schema`: what a service takes and gives, as Python or for other tools."""
+"""`nebula stubs` and `nebula schema`: a service's contract as Python, or for other tools."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stubs(
     """Write a typed client of a service, a Python module, for callers without its code.
 
     It has a function for each verb, with the types, defaults, docstrings, errors and deprecations that the
-    service tells of. Calls take the function: await client.call(prices_client.quote, "ABC", qty=2)
+    service describes. Calls take the function: await client.call(prices_client.quote, "ABC", qty=2)
 
     \b
     Examples:

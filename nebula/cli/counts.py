@@ -1,4 +1,4 @@
-"""What verbs, and functions that are called for messages, did: of one instance or of all together."""
+"""`nebula stats`: statistics of verbs and handlers, of one instance or of all together."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def _look(client: Client, service: str, seconds: float) -> dict[str, Any]:
         except NebulaError as error:
             failed[one.instance.name] = str(error)
     if not found.answers and not found.missing:
-        # One that does not make itself known is asked like any: whoever takes it answers.
+        # An instance that does not register is asked by the service's queue: any of them replies.
         told = {"": _checked(service, await client.call(service, "stats", timeout=seconds))}
     return _whole(service, told, failed, (one.name for one in found.missing))
 

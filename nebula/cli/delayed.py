@@ -1,8 +1,8 @@
-"""`nebula delayed list|purge`: messages that are to be delivered later."""
+"""`nebula delayed list|purge`: delayed messages."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 from typer import BadParameter, Option
@@ -10,7 +10,6 @@ from typer import BadParameter, Option
 from nebula.cli.operators import All, Limit, Yes, list_all, make_sure, show_list, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, named_queue
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, duration, octets
 
 Pattern: TypeAlias = Annotated[
     str | None,
@@ -20,14 +19,6 @@ Pattern: TypeAlias = Annotated[
 ]
 Principal: TypeAlias = Annotated[str | None, Option(help="Only messages that this principal sent.")]
 
-_COLUMNS: Final = (
-    Column("number", "number", str),
-    Column("queue", "destination"),
-    Column("principal", "principal"),
-    Column("due in", "due_seconds", duration),
-    Column("memory", "size_bytes", octets),
-    Column("persistent", "is_persistent"),
-)
 
 delayed = typer.Typer(
     name="delayed",
@@ -56,9 +47,11 @@ def list_(
       nebula delayed list --pattern '/queue/orders*'
       nebula delayed list --principal sensor-1
     """
+    from nebula.cli.columns import DELAYED
+
     wanted = {"pattern": pattern, "principal": principal}
     listed = list_all(broker, "delayed.list", wanted, limit, timeout)
-    show_list(Output(as_json=as_json), _COLUMNS, listed, "delayed messages")
+    show_list(Output(as_json=as_json), DELAYED, listed, "delayed messages")
 
 
 @delayed.command()

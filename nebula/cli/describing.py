@@ -1,4 +1,4 @@
-"""What a service says that it takes: shown once, or again as its instances change."""
+"""`nebula describe`: a service's contract, shown once, or again as its instances change."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _HTTP: Final = "http://127.0.0.1:61680"
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What is described to whom.
+    """The options of `nebula describe`.
 
     Attributes:
         service: its name.
@@ -95,7 +95,7 @@ class Described:
             return draw(shown, verb=self.verb, has_own=self.has_own)
 
     def _view(self, answer: Any, note: str) -> Any:
-        """What is shown: programs get the answer alone, or what it says of the verb."""
+        """What is shown: programs get the reply alone, or its part about the verb."""
         if self.output.is_for_people:
             return answer, note
         if self.verb is None or answer is None:
@@ -130,13 +130,13 @@ def draw(shown: tuple[Any, str], *, verb: str | None, has_own: bool) -> Renderab
     """
     answer, note = shown
     if answer is None:
-        return text("nobody answers")
+        return text("no reply")
     parts = list(_all(answer, has_own=has_own) if verb is None else _one(answer, verb_named(answer, verb)))
     return Group(*parts, Words(text(note))) if note else Group(*parts)
 
 
 def verb_named(answer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """What a service says of one verb.
+    """The description of one verb.
 
     Raises:
         RemoteError: it has none of that name; the text has the nearest one.

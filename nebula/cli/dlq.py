@@ -1,18 +1,18 @@
-"""`nebula dlq list|show|replay|purge`: the messages that nobody consumed."""
+"""`nebula dlq list|show|replay|purge`: dead letters."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from typer import Argument, BadParameter, Option
 
-from nebula.cli.answers import DeadLetters, Message, Purged, Replayed
 from nebula.cli.operators import All, Exact, Yes, find_source, make_sure, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, completion_of, named_queue
 from nebula.cli.queues import show_messages
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, moment, number, octets, table
+from nebula.cli.replies import DeadLetters, Message, Purged, Replayed
+from nebula.cli.tables import table
 
 Numbers: TypeAlias = Annotated[
     list[int] | None, Argument(metavar="NUMBER", help="Those of these numbers, as the list shows them.")
@@ -31,20 +31,10 @@ Reason: TypeAlias = Annotated[
 ]
 Most: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, max=100_000, help="How many at most.")]
 
-_COLUMNS: Final = (
-    Column("number", "number", str),
-    Column("from", "source"),
-    Column("why", "reason"),
-    Column("when", "died_at", moment),
-    Column("tries", "deliveries", number),
-    Column("code", "code"),
-    Column("sender", "sender"),
-    Column("body", "body_bytes", octets),
-)
 
 dlq = typer.Typer(
     name="dlq",
-    help="Look at the messages that nobody consumed, put them back, or drop them.",
+    help="Show dead letters (messages that could not be delivered), put them back, or drop them.",
     no_args_is_help=True,
 )
 
@@ -61,12 +51,14 @@ def list_(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters, the oldest first: from where, why, when, and after how many deliveries.
+    """List dead letters, the oldest first, with source, reason, time and number of deliveries.
 
     The code is what its last consumer said went wrong; `show` has its text and the name of the handler too.
 
     Example: nebula dlq list --from orders
     """
+    from nebula.cli.columns import DEAD_LETTERS
+
     source = find_source(broker, source, timeout, is_exact=exact)
     wanted = {"source": source, "reason": reason, "after": after, "limit": limit}
     letters = tell(broker, "dlq.list", wanted, timeout, DeadLetters)
@@ -75,7 +67,7 @@ def list_(
     if not output.is_for_people:
         output.json_line(letters)
         return
-    output.show(table(_COLUMNS, rows) if rows else "no dead letters")
+    output.show(table(DEAD_LETTERS, rows) if rows else "no dead letters")
     if letters["on_disk"]:
         output.show(f"on disk, behind these: {letters['on_disk']:,}")
 
@@ -121,7 +113,7 @@ def replay(
     """Put dead letters back where they came from, as new messages there.
 
     None is lost and none comes twice, whatever happens meanwhile. Those that cannot go back stay dead
-    letters: for want of room, because they came from a topic, or because their sender may not send there.
+    letters: because there is no room, they came from a topic, or their sender may not send there.
 
     \b
     Examples:
@@ -164,7 +156,7 @@ def purge(
 def _wanted(
     numbers: list[int] | None, source: str | None, reason: str | None, limit: int, *, everything: bool
 ) -> dict[str, Any]:
-    """Which: nobody drops all of them by a forgotten word."""
+    """The filter. A forgotten word must not drop all of them."""
     is_chosen = bool(numbers) or source is not None or reason is not None
     if is_chosen == everything:
         raise BadParameter("say which: numbers, --from or --reason; or --all alone")

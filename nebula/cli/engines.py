@@ -1,4 +1,4 @@
-"""`nebula engine list|restart`, and `nebula engines`: what runs the jobs of a service."""
+"""`nebula engine list|restart`, and `nebula engines`: the engines of a service's jobs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import typer
 from typer import Argument, Option
 from typer import Exit as Leave
 
-from nebula.cli.answers import Engines, checked
 from nebula.cli.exits import Exit
 from nebula.cli.operators import Yes, make_sure
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, duration, number, octets, table
+from nebula.cli.replies import Engines, checked
+from nebula.cli.tables import Column, byte_size, duration, number, table
 
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
 
-# Who is there answers at once; a busy one is told as missing rather than waited for.
+# Present instances reply at once; a busy one is shown as missing rather than waited for.
 _TIMEOUT = 5.0
 
 # In place of an answer; one may be None.
@@ -35,7 +35,7 @@ _COLUMNS: Final = (
     Column("waiting", "jobs.waiting", number),
     Column("had", "jobs_since_start", number),
     Column("starts", "starts", number),
-    Column("memory", "memory_bytes", octets),
+    Column("memory", "memory_bytes", byte_size),
     Column("why", "why"),
 )
 
@@ -169,7 +169,7 @@ async def _tell(
         return {instance: await client.call(target, verb, parameters, timeout=seconds)}
     found = await client.call_all(service, verb, parameters, timeout=seconds)
     if not found.answers and not found.missing:
-        # One that does not make itself known is asked like any: whoever takes it answers.
+        # An instance that does not register is asked by the service's queue: any of them replies.
         return {"": await client.call(service, verb, parameters, timeout=seconds)}
     return {
         **{one.name: _MISSING for one in found.missing},

@@ -24,9 +24,9 @@ class Exit(IntEnum):
     """What a script can branch on. The help of `nebula` lists the same."""
 
     OK = 0
-    FAILED = 1  # asked and answered with an error; a job ended otherwise than done
+    FAILED = 1  # the reply is an error; a job did not end as done
     USAGE = 2  # flags, parameters or settings are wrong: nothing was asked
-    UNREACHED = 3  # no broker, nobody listening, refused or no answer in time
+    UNREACHED = 3  # no broker, no listener, refused, or no reply in time
     INTERRUPTED = 130  # Ctrl-C, as shells have it
 
 
@@ -70,9 +70,9 @@ def sentence_of(error: NebulaError) -> str:
 def _sentence_of(error: NebulaError) -> str:
     match error:
         case NoResponder(near=str(near)):
-            return f"nobody listens on {error.destination}; did you mean {near}?"
+            return f"no service listens on {error.destination}; did you mean {near}?"
         case NoResponder():
-            return f"nobody listens on {error.destination}; is the service running?"
+            return f"no service listens on {error.destination}; is the service running?"
         case ConnectFailed(__cause__=SSLError()):
             return str(error)  # There is one; it is a matter of trust.
         case ConnectFailed(__cause__=OSError()):

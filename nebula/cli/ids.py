@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from typer import BadParameter
 
-from nebula.cli.answers import Jobs, checked
+from nebula.cli.replies import Jobs, checked
 from nebula.errors import RemoteError
 from nebula.rpc.jobs.model.identifiers import is_ulid
 
@@ -74,7 +74,7 @@ def _usual_length(name: str) -> int:
 
 
 def only_one(prefix: str, found: Iterable[str]) -> str | None:
-    """The only id with a prefix; None if there is none.
+    """The only id with a prefix; None if no id has it.
 
     Raises:
         BadParameter: there are several.

@@ -1,4 +1,4 @@
-"""What is shown of the instances of services: once, or drawn over as they change."""
+"""`nebula services` and `nebula ping`: instances, shown once or drawn over as they change."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rich.console import Group, RenderableType
 
 from nebula.cli.live import screen
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, duration, number, table
+from nebula.cli.tables import Column, columns, duration, number, table
 from nebula.cli.terminal import text
 from nebula.errors import CallTimeout, NoResponder
+from nebula.rpc.discovery import Instance
 from nebula.visible import visible
 
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
-    from nebula.rpc.discovery import Instance
 
 T = TypeVar("T")
 
@@ -35,13 +35,10 @@ def _up(started_at: float) -> str:
 
 
 _INSTANCES: Final = (
-    Column("service", "service"),
-    Column("instance", "name"),
-    Column("version", "version"),
+    *columns(Instance, "service", "name", "version"),
     Column("contracts", "contracts"),
     Column("verbs", "verbs", lambda verbs: number(len(verbs))),
-    Column("busy", "busy", number),
-    Column("waiting", "waiting", number),
+    *columns(Instance, "busy", "waiting"),
     Column("up", "started_at", _up),
 )
 # Marks the contract of an instance that differs from another instance of its service.
@@ -103,7 +100,7 @@ async def _each_second(do: Callable[[], None]) -> None:
 
 
 def differences(instances: Iterable[Instance]) -> str:
-    """What is said of instances whose contracts are not all alike; nothing if they are."""
+    """A warning if the contracts of instances differ; empty if they are alike."""
     alike: dict[str, list[str]] = {}
     for one in instances:
         alike.setdefault(one.schemas, []).append(visible(one.name))
@@ -122,9 +119,9 @@ async def show_ping(
         every: seconds between two looks; None: one is enough.
     """
     has_all = False
-    nobody: list[dict[str, Any]] = []
+    none: list[dict[str, Any]] = []
     with screen(output, draw_pings, is_live=every is not None) as show:
-        async for rows in looks(lambda: _ping(client, service, seconds), every, nobody):
+        async for rows in looks(lambda: _ping(client, service, seconds), every, none):
             show(rows)
             has_all = all(row["seconds"] is not None for row in rows)
     return has_all
@@ -145,7 +142,7 @@ async def _ping(client: Client, service: str, seconds: float) -> list[dict[str, 
 def draw_pings(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Who answered, and after how long."""
     if not rows:
-        return text("nobody answers")
+        return text("no instance replies")
     shown = [
         {**row, "answer": "none" if row["seconds"] is None else f"after {latency(row['seconds'])}"}
         for row in rows
@@ -153,16 +150,16 @@ def draw_pings(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     return table(_PINGS, shown)
 
 
-async def looks(look: Callable[[], Awaitable[T]], every: float | None, nobody: T) -> AsyncIterator[T]:
+async def looks(look: Callable[[], Awaitable[T]], every: float | None, none: T) -> AsyncIterator[T]:
     """One look, or one after the other for ever.
 
     Args:
         look: asks.
         every: seconds between two looks; None: one is enough.
-        nobody: what is seen while nobody answers, if that is not all there is to see.
+        none: what is shown while no instance replies, if this is not the only look.
 
     Raises:
-        NoResponder, CallTimeout: nobody answers the only look.
+        NoResponder, CallTimeout: no instance replies to the only look.
     """
     while True:
         try:
@@ -170,7 +167,7 @@ async def looks(look: Callable[[], Awaitable[T]], every: float | None, nobody: T
         except (NoResponder, CallTimeout):
             if every is None:
                 raise
-            yield nobody
+            yield none
         if every is None:
             return
         await anyio.sleep(every)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer import Option
 
-from nebula.cli.answers import Job, checked
 from nebula.cli.ids import find_job
 from nebula.cli.jobs import cancel, jobs, watch
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, JobId, Timeout, Url
 from nebula.cli.render import Output
+from nebula.cli.replies import Job, checked
 from nebula.cli.results import show_preview, show_result
 from nebula.cli.starting import NotBefore, Notify, Priority, start_options
 from nebula.cli.tables import Column, date, duration, moment, number, table

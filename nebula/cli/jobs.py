@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Exit as Leave
 from typer import Option
 
-from nebula.cli.answers import Jobs, checked
 from nebula.cli.exits import Exit
 from nebula.cli.ids import find_job
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, JobId, Service, Timeout, Url, job_named
 from nebula.cli.render import JobView, Output
+from nebula.cli.replies import Jobs, checked
 from nebula.cli.results import show_result
 from nebula.rpc.jobs.model.states import JobState
 from nebula.rpc.jobs.model.status import JobStatus

@@ -62,7 +62,7 @@ class Rows:
         return self._table(widths)
 
     def _widths(self, width: int) -> list[int] | None:
-        """Widths of columns that fit; None if there are none."""
+        """Widths of columns that fit; None if no widths do."""
         heads = [_width_of(heading.text) for heading in self._headings]
         cells = list(zip(*self._rows, strict=True)) or [()] * len(heads)
         widths = [max([head, *map(_width_of, column)]) for head, column in zip(heads, cells, strict=True)]

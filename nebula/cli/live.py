@@ -1,4 +1,4 @@
-"""What is drawn over as it changes on a terminal, and one line of JSON for each look off it."""
+"""Live screens: drawn over on a terminal, one line of JSON for each look off it."""
 
 from __future__ import annotations
 

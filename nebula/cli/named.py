@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from nebula.cli.contexts import contexts_file, read_contexts
+from nebula.cli.contexts import read_contexts
 from nebula.cli.options import AsJson
 from nebula.cli.render import Output
+from nebula.environment import CommandEnvironment
 from nebula.stomp.addresses import parse_address
 
 
@@ -24,7 +25,7 @@ def contexts(*, as_json: AsJson = False) -> None:
     Example. Every command then takes the name for the address:
       nebula call prices quote symbol=ABC --broker venue
     """
-    file = contexts_file()
+    file = CommandEnvironment.read().contexts_file
     found = read_contexts(file)
     rows: list[dict[str, Any]] = [
         {"name": name, "broker": _without_passcode(each.broker), "default": name == found.default}

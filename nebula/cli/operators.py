@@ -1,4 +1,4 @@
-"""What the commands for operators have in common: asking the broker's own service, showing what it tells."""
+"""Shared parts of operators' commands: calling the broker's service, lists and details."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from typer import BadParameter, Option
 from typer import Exit as Leave
 
-from nebula.cli.answers import DeadLetters, Page, checked
 from nebula.cli.exits import Exit
 from nebula.cli.ids import SESSION_PREFIX, is_session_id, only_one
 from nebula.cli.options import named_queue
 from nebula.cli.render import Output
+from nebula.cli.replies import DeadLetters, Page, checked
 from nebula.cli.tables import Column, table
 from nebula.cli.terminal import ask_yes, is_attended, text
 from nebula.errors import RemoteError, SettingsError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SERVICE = "nebula.broker"
 
-# What the broker tells at once.
+# Rows that the broker returns at once.
 _PAGE = 1_000
 
 Limit: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, help="How many.")]
@@ -57,7 +57,7 @@ class Listed:
 
 
 def tell(url: str | None, verb: str, parameters: Mapping[str, Any], timeout: float, form: Any = Any) -> Any:
-    """What the broker answers to one of its verbs. Parameters that are None are left to it.
+    """The broker's reply to one of its verbs. Parameters that are None are left out.
 
     Args:
         form: the type of the answer, see `checked`.
@@ -183,7 +183,7 @@ async def _has_queue(client: Client, name: str, timeout: float) -> bool:
     try:
         await client.call(SERVICE, "queue.show", {"queue": name}, timeout=timeout)
     except RemoteError as error:
-        # Who may not look is told by the verb that is asked for, and of the name that the rule has.
+        # Without the right to look, the requested verb reports the error, for the usual name.
         if error.code in ("not-found", "not-allowed"):
             return False
         raise
@@ -206,7 +206,7 @@ async def _has_dead_letters(client: Client, source: str, timeout: float) -> bool
 def find_queue(url: str | None, name: str, timeout: float, *, is_exact: bool) -> str:
     """The queue that a name means: `orders` is `/queue/orders`.
 
-    Where there is none of that name but one that lacks the prefix, as other clients may make, it is that one.
+    If only a queue without the prefix exists, which other clients may have made, it is that one.
 
     Raises:
         BadParameter: there are both; or half a prefix is missing.

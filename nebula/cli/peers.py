@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated
 
 from typer import Argument, Option
 
-from nebula.cli.answers import Details
 from nebula.cli.operators import (
     Internal,
     Limit,
@@ -22,7 +21,7 @@ from nebula.cli.operators import (
 )
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, Timeout, Url, completion_of, named_topic
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, age, duration, number, octets
+from nebula.cli.replies import Details
 
 
 class TopicKind(StrEnum):
@@ -39,66 +38,6 @@ class Order(StrEnum):
     TRAFFIC = "traffic"
     OUTBOX = "outbox"
     UNACKED = "unacked"
-
-
-CONNECTIONS: Final = (
-    Column("session", "session", is_id=True),
-    Column("principal", "principal"),
-    Column("peer", "link.peer"),
-    Column("since", "link.since_seconds", age),
-    Column("un-ACKed", "unacked", number),
-    Column("outbox", "outbox_bytes", octets),
-    Column("read", "link.read_bytes", octets),
-    Column("written", "link.written_bytes", octets),
-)
-_CONNECTION_FACTS: Final = (
-    *(Column(each.heading, f"summary.{each.field}", each.form) for each in CONNECTIONS),
-    Column("came by", "summary.link.scheme"),
-    Column("version", "summary.link.version"),
-    Column("profile", "summary.link.profile"),
-    Column("frames sent", "summary.link.sent_frames", number),
-    Column("in the system's buffer", "summary.link.buffered_bytes", octets),
-    Column("held back", "summary.link.is_held_back"),
-    Column("open transactions", "transactions", number),
-)
-SUBSCRIPTIONS: Final = (
-    Column("id", "id"),
-    Column("destination", "destination"),
-    Column("ack", "ack"),
-    Column("prefetch", "prefetch", number),
-    Column("un-ACKed", "unacked", number),
-)
-SESSIONS: Final = (
-    Column("session", "session", is_id=True),
-    Column("principal", "principal"),
-    Column("away", "away_seconds", duration),
-    Column("subscriptions", "subscriptions", number),
-    Column("waiting", "waiting", number),
-    Column("memory", "stored_bytes", octets),
-)
-DURABLES: Final = (
-    Column("id", "id"),
-    Column("destination", "destination"),
-    Column("ack", "ack"),
-    Column("active", "is_active"),
-    Column("waiting", "waiting", number),
-    Column("memory", "stored_bytes", octets),
-)
-TOPICS: Final = (
-    Column("topic", "topic"),
-    Column("kind", "kind"),
-    Column("subscribers", "subscribers", number),
-    Column("waiting", "waiting", number),
-    Column("value", "has_value"),
-    Column("changed", "changed_seconds", duration),
-    Column("sender", "sender"),
-    Column("memory", "stored_bytes", octets),
-)
-_SUBSCRIBERS: Final = (
-    Column("session", "session", is_id=True),
-    Column("principal", "principal"),
-    *SUBSCRIPTIONS,
-)
 
 
 def connections(
@@ -129,13 +68,14 @@ def connections(
       nebula connections --principal anonymous
       nebula connections 85132c7a
     """
+    from nebula.cli.columns import CONNECTION_FACTS, CONNECTIONS, SUBSCRIPTIONS
     from nebula.globs import is_glob
 
     output = Output(as_json=as_json)
     if not is_glob(name):
         session = find_session(broker, name, timeout)
         details = tell(broker, "connection.show", {"session": session}, timeout, Details)
-        show_details(output, details, _CONNECTION_FACTS, SUBSCRIPTIONS)
+        show_details(output, details, CONNECTION_FACTS, SUBSCRIPTIONS)
         return
     wanted = {"pattern": name, "principal": principal, "order": order.value}
     listed = list_all(broker, "connections.list", wanted, limit, timeout)
@@ -183,14 +123,14 @@ def sessions(
 
     Example: nebula sessions 'reader-*'
     """
+    from nebula.cli.columns import DURABLES, SESSION_FACTS, SESSIONS
     from nebula.globs import is_glob
 
     output = Output(as_json=as_json)
     if not is_glob(name):
         session = find_session(broker, name, timeout, "sessions.list")
         details = tell(broker, "session.show", {"session": session}, timeout, Details)
-        facts = [Column(each.heading, f"summary.{each.field}", each.form) for each in SESSIONS]
-        show_details(output, details, facts, DURABLES)
+        show_details(output, details, SESSION_FACTS, DURABLES)
         return
     listed = list_all(broker, "sessions.list", {"pattern": name}, limit, timeout)
     show_list(output, SESSIONS, listed, "sessions with durable subscriptions", has_full_ids=full)
@@ -223,13 +163,13 @@ def topics(
       nebula topics 'X/EGM.*'
       nebula topics /topic/news
     """
+    from nebula.cli.columns import SUBSCRIBERS, TOPIC_FACTS, TOPICS
     from nebula.globs import is_glob
 
     output = Output(as_json=as_json)
     if not is_glob(name):
         details = tell(broker, "topic.show", {"topic": name}, timeout, Details)
-        facts = [Column(each.heading, f"summary.{each.field}", each.form) for each in TOPICS]
-        show_details(output, details, facts, _SUBSCRIBERS, has_full_ids=full)
+        show_details(output, details, TOPIC_FACTS, SUBSCRIBERS, has_full_ids=full)
         return
     internal = is_internal_wanted(name, is_asked=internal)
     wanted = {"pattern": name, "kind": None if kind is None else kind.value, "internal": internal}

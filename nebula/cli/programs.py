@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _log = get_logger("nebula.broker")
 
-# Beside connections: the store, listeners, pipes, and connections that are being refused.
+# In addition to connections: the store, listeners, pipes, and connections that are being refused.
 _OTHER_FILES = 200
 
 # Of a burst each message is a few objects, all soon gone and in no rings: at CPython's 700 the
@@ -45,10 +45,10 @@ _GC_THRESHOLDS = (50_000, 20, 20)
 def run_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) -> None:
     """Run a broker and the services it hosts until SIGTERM or SIGINT, then drain and end it.
 
-    Nobody new is let in. Then requests under way at hosted services have half of `drain_seconds` to be
-    answered, and the peers the other half to read what they were told, and why they are ended. A second
-    signal ends the process at once; receipted messages are on disk then too. On a terminal SIGHUP ends it
-    as SIGTERM does, elsewhere it makes the broker reload its files.
+    While it drains, no connection is admitted. Requests under way at hosted services have half of
+    `drain_seconds` to be answered, and peers have the other half to read their last frames. A second signal
+    ends the process at once; receipted messages are on disk then too. On a terminal SIGHUP ends it as SIGTERM
+    does, elsewhere it makes the broker reload its files.
 
     Args:
         settings: everything it is told.
@@ -70,8 +70,8 @@ def _files_of(settings: BrokerSettings) -> int:
     limits, has_http = settings.limits, settings.http is not None
     pages = sum(each.http for each in settings.listener) + has_http
     calls = sum(each.calls for each in settings.listener) + (has_http and settings.http_calls)
-    beside = pages * limits.max_http_requests + calls * limits.max_http_calls
-    return limits.max_connections + beside + _OTHER_FILES
+    others = pages * limits.max_http_requests + calls * limits.max_http_calls
+    return limits.max_connections + others + _OTHER_FILES
 
 
 def _raise_file_limit(wanted: int) -> None:
@@ -164,14 +164,14 @@ async def _serve_broker(
     from nebula.broker.assembly import Assembly
     from nebula.broker.server.systemd import READY, STOPPING, ServiceManager
     from nebula.host.apps import hosting
+    from nebula.host.broker_verbs import broker_responder
     from nebula.host.http_results import calls_and_results
-    from nebula.host.own_verbs import own_responder
 
     failure = _Failure()
     view = StartView()
     assembly = Assembly(settings, failure.set, view.tell)
     server = assembly.server
-    hosted: list[App] = [*apps, own_responder(assembly), *calls_and_results(assembly)]
+    hosted: list[App] = [*apps, broker_responder(assembly), *calls_and_results(assembly)]
     half = settings.limits.drain_seconds / 2
     try:
         with view.shown():
@@ -214,7 +214,7 @@ class _Failure:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._first: asyncio.Future[None] = self._loop.create_future()
-        # Asked for at once: nobody waits for it any more when the program ends for another reason.
+        # Started at once: it is not awaited any more when the program ends for another reason.
         self._first.add_done_callback(lambda first: first.cancelled() or first.exception())
 
     def tell(self, app: App, error: BaseException) -> None:  # noqa: ARG002  # the error says enough
@@ -264,7 +264,7 @@ def _pages(app: Responder, host: str, port: int) -> contextlib.AbstractAsyncCont
 
 @contextlib.contextmanager
 def _stopped_with_stdin() -> Iterator[None]:
-    """Have the end of stdin do what SIGTERM does: whoever held its other end has gone, however it ended."""
+    """Make the end of stdin do what SIGTERM does: the process that held its other end has gone."""
     loop, stdin = asyncio.get_running_loop(), sys.stdin.fileno()
 
     def on_readable() -> None:

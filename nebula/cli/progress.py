@@ -1,4 +1,4 @@
-"""How far long work at a store is: bars on a terminal's stderr."""
+"""Progress bars of long work at a store, on a terminal's stderr."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StartView:
 
     Args:
         console: instead of stderr.
-        patience: so long nothing is shown.
+        patience: seconds before anything is shown.
     """
 
     def __init__(self, console: Screen | None = None, *, patience: float = _PATIENCE_SECONDS) -> None:

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from typer import Argument, Option
 
-from nebula.cli.answers import Details, Messages
 from nebula.cli.layout import Facts
 from nebula.cli.operators import (
     Exact,
@@ -24,7 +23,8 @@ from nebula.cli.operators import (
 )
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, FullIds, Timeout, Url, completion_of, named_queue
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, duration, number, octets
+from nebula.cli.replies import Details, Messages
+from nebula.cli.tables import byte_size
 from nebula.cli.terminal import text
 
 _completion: Final = completion_of("complete_queues")
@@ -41,34 +41,6 @@ class Order(StrEnum):
     DEPTH = "depth"
     BYTES = "bytes"
     TAKEN = "taken"
-
-
-COLUMNS: Final = (
-    Column("queue", "queue"),
-    Column("depth", "depth", number),
-    Column("un-ACKed", "unacked", number),
-    Column("on disk", "paged_out", number),
-    Column("consumers", "consumers", number),
-    Column("oldest", "oldest_seconds", duration),
-    Column("memory", "stored_bytes", octets),
-    Column("taken", "taken", number),
-)
-_FACTS: Final = (
-    *(Column(each.heading, f"summary.{each.field}", each.form) for each in COLUMNS),
-    Column("postponed", "summary.postponed", number),
-    Column("may hold", "max_messages", number),
-    Column("may hold, bytes", "max_bytes", octets),
-    Column("exclusive", "is_exclusive"),
-    Column("auto-delete", "auto_delete"),
-)
-CONSUMERS: Final = (
-    Column("session", "session", is_id=True),
-    Column("principal", "principal"),
-    Column("id", "id"),
-    Column("ack", "ack"),
-    Column("prefetch", "prefetch", number),
-    Column("un-ACKed", "unacked", number),
-)
 
 
 def queues(
@@ -100,19 +72,20 @@ def queues(
       nebula queues '/queue/orders*'
       nebula queues orders
     """
+    from nebula.cli.columns import CONSUMERS, QUEUE_FACTS, QUEUES
     from nebula.globs import is_glob
 
     output = Output(as_json=as_json)
     if exact or not is_glob(name):
         found = find_queue(broker, name, timeout, is_exact=exact)
         details = tell(broker, "queue.show", {"queue": found}, timeout, Details)
-        show_details(output, details, _FACTS, CONSUMERS, has_full_ids=full)
+        show_details(output, details, QUEUE_FACTS, CONSUMERS, has_full_ids=full)
         return
     pattern = str(named_queue(name))
     internal = is_internal_wanted(pattern, is_asked=internal)
     wanted = {"pattern": pattern, "order": order.value, "internal": internal}
     listed = list_all(broker, "queues.list", wanted, limit, timeout)
-    show_list(output, COLUMNS, listed, "queues")
+    show_list(output, QUEUES, listed, "queues")
 
 
 def peek(
@@ -150,7 +123,7 @@ def show_messages(output: Output, messages: list[dict[str, Any]]) -> None:
         headers = Facts(
             (text(name, keep=""), text(value, keep="")) for name, value in message["headers"].items()
         )
-        what = f"{message['number']}  from {message['sender']}, {octets(message['body_bytes'])}"
+        what = f"{message['number']}  from {message['sender']}, {byte_size(message['body_bytes'])}"
         output.show(text(what, "bold", keep=""), headers)
         end = " …" if message["is_cut"] else ""
         output.show(f"{message['body']}{end}\n")

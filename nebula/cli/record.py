@@ -22,7 +22,7 @@ _COLUMNS: Final = (
     "instance", "state", "age", "messages", "rate", "files", "doubles", "waiting", "destinations",
 )  # fmt: skip
 
-# Off a terminal somebody may keep the lines.
+# Off a terminal the lines may be kept.
 _LINE_SECONDS: Final = 10.0
 
 
@@ -53,12 +53,12 @@ def record(
     ] = "deflate",
     rotate_bytes: Annotated[int, Option(min=1, help="A file of this size is closed.")] = 128 * 1024 * 1024,
     rotate_seconds: Annotated[
-        float, Option(min=0.1, help="A file is closed after so long, and at the end of each hour.")
+        float, Option(min=0.1, help="Seconds after which a file is closed; the end of an hour closes it too.")
     ] = 300.0,
     sync_seconds: Annotated[
-        float, Option(min=0.001, help="So long a message waits for others that are synced with it.")
+        float, Option(min=0.001, help="Seconds that a message may wait for others that are synced with it.")
     ] = 0.25,
-    sync_messages: Annotated[int, Option(min=1, help="So many messages do not wait.")] = 10_000,
+    sync_messages: Annotated[int, Option(min=1, help="Messages that are synced at once.")] = 10_000,
     prefetch: Annotated[
         int, Option(min=1, max=100_000, help="Messages that the broker may send ahead of our ACKs.")
     ] = 50_000,
@@ -71,7 +71,7 @@ def record(
     ] = None,
     idle_seconds: Annotated[
         float | None,
-        Option(min=0.1, help="End when nothing has come for so long.", show_default=False),
+        Option(min=0.1, help="End when no message has come for these seconds.", show_default=False),
     ] = None,
     broker: Url = None,
     log_level: Annotated[Level, Option(help="Least important events that are logged.")] = Level.INFO,

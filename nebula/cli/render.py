@@ -1,6 +1,6 @@
 """What commands show: tables, colour and progress bars on a terminal, JSON off it.
 
-One `Output` belongs to a command. Everything is said twice, once for each reader, side by side.
+One `Output` belongs to a command. It has each fact in two forms: for people, and for programs.
 """
 
 from __future__ import annotations

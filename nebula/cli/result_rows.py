@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from nebula.cli.terminal import is_redirected, write_octets
+from nebula.cli.terminal import is_redirected, write_bytes
 from nebula.errors import RemoteError, SettingsError
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.jobs.handle import JobHandle
@@ -25,7 +25,7 @@ async def write_rows(job: JobHandle, to: ResultFormat) -> None:
     if to is ResultFormat.PARQUET and not is_redirected():
         raise SettingsError("Parquet cannot be written to a terminal: add > FILE")
     writer = writer_of(to)
-    write = partial(write_octets, is_json=to is ResultFormat.NDJSON)
+    write = partial(write_bytes, is_json=to is ResultFormat.NDJSON)
     try:
         async for page in job.pages(form_of(to)):
             await write(writer.add(page))

@@ -1,4 +1,4 @@
-"""What a job returned, as people and programs read it."""
+"""Display of what a job returned."""
 
 from __future__ import annotations
 

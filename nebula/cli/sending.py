@@ -1,4 +1,4 @@
-"""`nebula send` and `nebula pub`: what is sent and not answered."""
+"""`nebula send` and `nebula pub`: messages that expect no reply."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nebula.cli.render import Output
 _STDIN: Final = "-"
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
-_OCTETS: Final = "application/octet-stream"
+_BYTES: Final = "application/octet-stream"
 
 
 def send(
@@ -89,7 +89,8 @@ def pub(
         list[str] | None, Option("--header", "-H", metavar="NAME:VALUE", help="A header; repeatable.")
     ] = None,
     content_type: Annotated[
-        str | None, Option(metavar="TYPE", help="Without it: JSON where it is, else text, else octets.")
+        str | None,
+        Option(metavar="TYPE", help="Without it: JSON if the body is JSON, else text, else bytes."),
     ] = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -105,21 +106,21 @@ def pub(
     """
     from nebula.cli.asking import ask
 
-    octets = _octets(body, file)
+    data = _body_of(body, file)
     headers = dict(_header(line) for line in header or ())
-    kind = content_type or _kind_of(octets)
+    kind = content_type or _kind_of(data)
     ask(
         broker,
         lambda client: client.with_options(timeout=timeout).publish(
-            destination, octets, content_type=kind, headers=headers
+            destination, data, content_type=kind, headers=headers
         ),
     )
     Output(as_json=as_json).event(
-        f"published {len(octets)} bytes to {destination}", destination=destination, bytes=len(octets)
+        f"published {len(data)} bytes to {destination}", destination=destination, bytes=len(data)
     )
 
 
-def _octets(body: str | None, file: Path | None) -> bytes:
+def _body_of(body: str | None, file: Path | None) -> bytes:
     if body is not None and file is not None:
         raise BadParameter("give BODY or --file, not both")
     if file is not None:
@@ -136,11 +137,11 @@ def _header(line: str) -> tuple[str, str]:
     return name, value
 
 
-def _kind_of(octets: bytes) -> str:
+def _kind_of(data: bytes) -> str:
     try:
-        text = octets.decode()
+        text = data.decode()
     except UnicodeDecodeError:
-        return _OCTETS
+        return _BYTES
     try:
         json.loads(text)
     except ValueError:

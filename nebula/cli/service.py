@@ -177,7 +177,7 @@ def worker_of(
     if http is not None:
         host, port = host_and_port(http)
         command += ["--http", f"{host}:{port + number if port else 0}"]
-    # Not among the words: everybody sees those, and an address may have a passcode.
+    # Not among the words: other users can see those, and an address may have a passcode.
     environment = dict(os.environ) if broker is None else {**os.environ, "NEBULA_BROKER": broker}
     return Worker(command, environment)
 

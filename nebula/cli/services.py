@@ -1,4 +1,4 @@
-"""`nebula services`, `nebula ping` and `nebula stats`: the instances of services, and how they do."""
+"""`nebula services`, `nebula ping` and `nebula stats`: instances of services and their statistics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nebula.cli.exits import Exit
 from nebula.cli.options import AsJson, Service, Url, Watch, completion_of
 from nebula.cli.render import Output
 
-# Who is there answers at once; a busy one is told as missing rather than waited for.
+# Present instances reply at once; a busy one is shown as missing rather than waited for.
 _TIMEOUT = 5.0
 
 Wait = Annotated[

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 from typer import Option
 
 from nebula.cli.operators import Limit, list_all, show_list
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, number, octets, percent
 
 
 class Order(StrEnum):
@@ -23,23 +22,6 @@ class Order(StrEnum):
     CONNECTIONS = "connections"
     DESTINATIONS = "destinations"
     REFUSALS = "refusals"
-
-
-def _mark(is_operator: Any) -> str:
-    return "*" if is_operator is True else ""
-
-
-# They fit into 80 columns with names of 13 characters; longer names are wrapped.
-COLUMNS: Final = (
-    Column("principal", "principal"),
-    Column("", "is_operator", _mark),
-    Column("used", "used_fraction", percent),
-    Column("memory", "memory_bytes", octets),
-    Column("disk", "disk_bytes", octets),
-    Column("connections", "connections", number),
-    Column("destinations", "destinations", number),
-    Column("refusals", "refusals", number),
-)
 
 
 def principals(
@@ -70,9 +52,11 @@ def principals(
       nebula principals --order used --limit 10
       nebula principals --pattern 'sensor-*' --order refusals
     """
+    from nebula.cli.columns import PRINCIPALS, operator_mark
+
     wanted = {"pattern": pattern, "order": order.value}
     listed = list_all(broker, "principals.list", wanted, limit, timeout)
     output = Output(as_json=as_json)
-    show_list(output, COLUMNS, listed, "principals")
-    if output.is_for_people and any(_mark(row.get("is_operator")) for row in listed.rows):
+    show_list(output, PRINCIPALS, listed, "principals")
+    if output.is_for_people and any(operator_mark(row.get("is_operator")) for row in listed.rows):
         output.show("* operator")

@@ -1,6 +1,6 @@
-"""Verbs as people read and write them: a signature from JSON Schema, and examples of calls.
+"""Signatures of verbs from JSON Schema, and examples of calls.
 
-Nothing here asks or shows. What a service says of itself may be of any form: callers read it under `reading`.
+Nothing here calls or shows. A description may have any form: callers read it under `reading`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Parameter:
 
     @property
     def default(self) -> str:
-        """As Python writes it; empty where there is none, or only the service knows it."""
+        """As Python writes it; empty if there is no default, or only the service knows it."""
         if self.is_required or not isinstance(self.schema, Mapping) or "default" not in self.schema:
             return ""
         return repr(self.schema["default"])

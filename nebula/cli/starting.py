@@ -1,4 +1,4 @@
-"""What may be said of a job that a command begins: options, each declared once."""
+"""Options of commands that start a job, each declared once."""
 
 from __future__ import annotations
 

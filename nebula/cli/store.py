@@ -17,7 +17,7 @@ from nebula.cli.exits import Exit
 from nebula.cli.options import AsJson
 from nebula.cli.progress import work_bar
 from nebula.cli.render import Output
-from nebula.cli.terminal import flush_all, stderr_screen, write_json_octets
+from nebula.cli.terminal import flush_all, stderr_screen, write_json_bytes
 from nebula.errors import SettingsError
 
 _STANDARD: Final = Path("-")
@@ -178,7 +178,7 @@ def _bar(what: str, total: float | None) -> Iterator[Callable[[float], None]]:
 def _output(file: Path) -> Iterator[Callable[[bytes], object]]:
     """A new file, which is gone again if it cannot be completed; or stdout."""
     if file == _STANDARD:
-        yield write_json_octets
+        yield write_json_bytes
         flush_all()
         return
     try:
@@ -212,7 +212,7 @@ def _input(file: Path) -> Iterator[tuple[IO[bytes], int | None]]:
 def _decoded(lines: IO[bytes], advance: Callable[[float], None]) -> Iterator[str]:
     for line in lines:
         advance(len(line))
-        # What is not UTF-8 is refused with the number of its line when it is to be written.
+        # Text that is not UTF-8 is refused later, with the number of its line.
         yield line.decode(errors="surrogateescape")
 
 

@@ -53,7 +53,7 @@ def sub(
       nebula sub /topic/news --durable reader --client-id me
       nebula sub /queue/DLQ --ack | jq .headers
     """
-    # The broker would make an id that nobody knows the next time, and keep what nobody comes for.
+    # The broker would make an id that is unknown the next time, and keep messages that nothing consumes.
     if (durable is None) != (client_id is None):
         raise BadParameter(
             "--durable and --client-id go together: the one names what the other comes back for"

@@ -122,7 +122,7 @@ class Supervisor:
             delay = min(delay * 2, _LONGEST_DELAY)
 
     def _is_hopeless(self, status: int) -> bool:
-        """Whether the service cannot even be started, so that nobody should go on trying."""
+        """Whether the service cannot even be started, so that trying again is pointless."""
         return not self._serving and status != Exit.UNREACHED and self._watched is None
 
     async def _run_once(self, number: int, worker: Worker) -> int:
@@ -153,8 +153,8 @@ class Supervisor:
     async def _read(self, number: int, stdout: ByteReceiveStream) -> None:
         """Hand on what a worker says, until it says no more."""
         rest = b""
-        async for octets in stdout:
-            *lines, rest = (rest + octets).split(b"\n")
+        async for data in stdout:
+            *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 if (facts := _serving_facts(line)) is None:
                     _write(line + b"\n")
@@ -190,7 +190,7 @@ class Supervisor:
             changed, self._changed = self._changed, anyio.Event()
             changed.set()
             for process in self._running.values():
-                # Beside: the next change is not to wait for one that takes long to end.
+                # Concurrently: the next change must not wait for a process that takes long to end.
                 tasks.start_soon(self._end, process)
 
 
@@ -205,11 +205,11 @@ def _serving_facts(line: bytes) -> Mapping[str, Any] | None:
     return facts if isinstance(facts, dict) else None
 
 
-def _write(octets: bytes) -> None:
+def _write(data: bytes) -> None:
     try:
-        hand_on(octets)
+        hand_on(data)
     except BrokenPipeError:
-        # Whoever wanted the first line has it. The service goes on.
+        # The reader of the first line has it. The service goes on.
         silence_stdout()
 
 

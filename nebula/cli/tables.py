@@ -1,16 +1,17 @@
-"""Tables of what a broker tells: numbers, octets and times as people read them."""
+"""Tables of a broker's and a service's views: numbers, bytes and times as people read them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from nebula.cli.ids import shortened
 from nebula.cli.layout import Heading, Rows
 from nebula.cli.terminal import cell_of, text
+from nebula.shown import Shown, Unit, shown_field, shown_fields
 from nebula.visible import visible
 
 _STEPS: Final = (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0))
@@ -73,7 +74,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def octets(value: float) -> str:
+def byte_size(value: float) -> str:
     """`2.6 MB`."""
     for unit in ("B", "KB", "MB", "GB"):
         if value < 1_000:
@@ -114,3 +115,44 @@ def moment(seconds: float) -> str:
 def date(seconds: float) -> str:
     """As `moment`, where it may be in another year."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%d %b %Y %H:%M:%S")
+
+
+_FORMS: Final[Mapping[Unit, Callable[[Any], str]]] = {
+    Unit.COUNT: number,
+    Unit.NUMBER: str,
+    Unit.BYTES: byte_size,
+    Unit.SECONDS: duration,
+    Unit.AGE: age,
+    Unit.FRACTION: percent,
+    Unit.TIME: moment,
+}
+
+
+def columns(view: type, *names: str) -> tuple[Column, ...]:
+    """Columns of fields of a view, with the titles and formats that it declares.
+
+    Args:
+        view: a dataclass, see `nebula.shown`.
+        names: of its fields, from left to right; `link.peer` is a field of the view in `link`.
+
+    Raises:
+        KeyError: the view has no such field.
+    """
+    return tuple(_column(name, shown_field(view, name)) for name in names)
+
+
+def facts(details: type, first: Sequence[Column]) -> tuple[Column, ...]:
+    """All titled fields of a view of details, and of the `summary` in it.
+
+    Args:
+        details: the view.
+        first: columns of the summary that come first, as a list has them.
+    """
+    lead = [replace(column, field=f"summary.{column.field}", is_id=False) for column in first]
+    known = {column.field for column in lead}
+    rest = (_column(name, shown) for name, shown in shown_fields(details).items() if shown.title)
+    return (*lead, *(column for column in rest if column.field not in known))
+
+
+def _column(field: str, shown: Shown) -> Column:
+    return Column(shown.title, field, _FORMS.get(shown.unit), shown.unit is Unit.ID)

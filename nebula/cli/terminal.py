@@ -54,7 +54,7 @@ __all__ = [
     "stderr_screen",
     "text",
     "tracebacks_made_visible",
-    "write_json_octets",
+    "write_json_bytes",
     "write_redirectable",
 ]
 
@@ -168,27 +168,27 @@ def write_redirectable(written: str) -> None:
     _write(sys.stdout, written)
 
 
-async def write_octets(octets: bytes, *, is_json: bool) -> None:
+async def write_bytes(data: bytes, *, is_json: bool) -> None:
     """Write bytes unchanged to a file or a pipe; on a terminal as escaped text, JSON as JSON.
 
     Does not block the event loop: the reader may pause, and heart-beats go on.
     """
     if is_redirected():
-        await _pour(sys.stdout, octets)
+        await _pour(sys.stdout, data)
     elif is_json:
-        sys.stdout.write(visible_json(octets.decode(errors="replace")))
+        sys.stdout.write(visible_json(data.decode(errors="replace")))
     else:
-        write_redirectable(octets.decode(errors="replace"))
+        write_redirectable(data.decode(errors="replace"))
 
 
-async def _pour(stream: IO[str], octets: bytes) -> None:
+async def _pour(stream: IO[str], data: bytes) -> None:
     try:
         file = stream.fileno()
     except OSError:  # it is in memory
-        stream.write(octets.decode(errors="replace"))
+        stream.write(data.decode(errors="replace"))
         return
     stream.flush()
-    left = memoryview(octets)
+    left = memoryview(data)
     while left:
         # A writable pipe accepts PIPE_BUF bytes without blocking.
         if not select.select((), (file,), (), 0)[1]:
@@ -201,7 +201,7 @@ def is_redirected() -> bool:
     return not sys.stdout.isatty()
 
 
-def write_json_octets(line: bytes) -> None:
+def write_json_bytes(line: bytes) -> None:
     """Write a line of JSON that is meant to be redirected; escaped on a terminal."""
     if sys.stdout.isatty():
         sys.stdout.write(visible_json(line.decode(errors="surrogateescape")))
@@ -209,9 +209,9 @@ def write_json_octets(line: bytes) -> None:
         sys.stdout.buffer.write(line)
 
 
-def hand_on(octets: bytes) -> None:
+def hand_on(data: bytes) -> None:
     """Write output of a user's own program unchanged."""
-    sys.stdout.buffer.write(octets)
+    sys.stdout.buffer.write(data)
     sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""Points in time as people write them on a command line."""
+"""Parsing of points in time on the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def moment_of(text: str | None, now: float | None = None) -> float | None:
-    """Seconds since the epoch of `90m` (so long ago; s, m, h, d, w), `2026-10-31` or `2026-10-31T12:30`.
+    """Seconds since the epoch of `90m` (ago; s, m, h, d, w), `2026-10-31` or `2026-10-31T12:30`.
 
     A date without a zone is one of this machine's. None stays None.
 
@@ -31,5 +31,5 @@ def moment_of(text: str | None, now: float | None = None) -> float | None:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
         raise SettingsError(
-            f"{text!r} is no time: write 90m, 2h or 7d for so long ago, or a date such as 2026-10-31T12:30"
+            f"{text!r} is no time: write 90m, 2h or 7d for a time ago, or a date such as 2026-10-31T12:30"
         ) from None

@@ -1,4 +1,4 @@
-"""A broker at work, drawn over every few seconds: what `nebula top` shows."""
+"""`nebula top`: a broker's state and rates, drawn over every few seconds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from rich.console import Group, RenderableType
 
-from nebula.cli.answers import Connections, Principals, Queues, Status, checked
+from nebula.broker.operations.views import ConnectionRow, QueueRow
+from nebula.cli.columns import PRINCIPALS
 from nebula.cli.layout import Fitted, Words
 from nebula.cli.live import Table, screen
 from nebula.cli.operators import SERVICE
 from nebula.cli.render import Output
-from nebula.cli.shares import COLUMNS as PRINCIPALS
-from nebula.cli.tables import Column, age, duration, number, octets, percent, table
+from nebula.cli.replies import Connections, Principals, Queues, Status, checked
+from nebula.cli.tables import Column, age, byte_size, columns, duration, number, percent, table
 from nebula.cli.terminal import text
 from nebula.errors import RemoteError
 
@@ -27,22 +28,15 @@ if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
 
 _QUEUES: Final = (
-    Column("queue", "queue"),
-    Column("depth", "depth", number),
-    Column("un-ACKed", "unacked", number),
-    Column("consumers", "consumers", number),
+    *columns(QueueRow, "queue", "depth", "unacked", "consumers"),
     Column("in/s", "in_per_second", number),
     Column("out/s", "out_per_second", number),
     Column("oldest", "oldest_seconds", age),
 )
 _CONNECTIONS: Final = (
-    Column("session", "session", is_id=True),
-    Column("principal", "principal"),
-    Column("peer", "link.peer"),
-    Column("un-ACKed", "unacked", number),
-    Column("outbox", "outbox_bytes", octets),
-    Column("read/s", "read_per_second", octets),
-    Column("written/s", "written_per_second", octets),
+    *columns(ConnectionRow, "session", "principal", "link.peer", "unacked", "outbox_bytes"),
+    Column("read/s", "read_per_second", byte_size),
+    Column("written/s", "written_per_second", byte_size),
 )
 _LOOKS_BY_TURNS: Final = 3
 _SLOWEST_ANSWER: Final = 30.0
@@ -100,11 +94,11 @@ async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -
         NebulaError: no answer, or an error.
     """
     with_keys = output.is_for_people and sys.stdin.isatty() and not once
-    turns = Turns(wanted.first or Table.QUEUES, by_keys=with_keys)
+    switch = TableSwitch(wanted.first or Table.QUEUES, by_keys=with_keys)
 
     def draw_now(shown: Mapping[str, Any]) -> RenderableType:
         if not once:
-            return Fitted(*draw(shown, [turns.table], wanted), text(turns.help, keep=""))
+            return Fitted(*draw(shown, [switch.table], wanted), text(switch.help, keep=""))
         tables = [Table.QUEUES, Table.CONNECTIONS] if wanted.first is None else [wanted.first]
         return Group(*draw(shown, tables, wanted))
 
@@ -112,17 +106,17 @@ async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -
         async with anyio.create_task_group() as tasks:
             with screen(output, draw_now, is_live=not once) as show:
                 if with_keys:
-                    tasks.start_soon(_obey_keys, tasks.cancel_scope, turns, show)
+                    tasks.start_soon(_obey_keys, tasks.cancel_scope, switch, show)
                 async for before, after in _pairs(client, wanted):
-                    turns.shown = view(before, after)
-                    show(turns.shown)
-                    turns.note_look()
+                    switch.shown = view(before, after)
+                    show(switch.shown)
+                    switch.note_look()
                     if once:
                         break
             tasks.cancel_scope.cancel()
 
 
-class Turns:
+class TableSwitch:
     """The table on the screen.
 
     Args:
@@ -275,12 +269,12 @@ def _summary(shown: Mapping[str, Any]) -> Iterator[str]:
     yield f"nebula {status['version']}, {state}, up {duration(status['uptime_seconds'])}"
     yield (
         f"messages in {number(rates['received'] or 0)}/s, frames out {number(rates['sent_frames'] or 0)}/s;"
-        f" read {octets(rates['read_bytes'] or 0)}/s, written {octets(rates['written_bytes'] or 0)}/s"
+        f" read {byte_size(rates['read_bytes'] or 0)}/s, written {byte_size(rates['written_bytes'] or 0)}/s"
     )
     yield (
         f"{number(status['connections'])} connections, {number(status['held_back'])} held back,"
         f" {number(status['delayed'])} delayed, {number(status['dead_letters'])} dead;"
-        f" memory {octets(status['memory_bytes'])} of {octets(status['max_memory_bytes'])}"
+        f" memory {byte_size(status['memory_bytes'])} of {byte_size(status['max_memory_bytes'])}"
     )
     if shares := _shares(status.get("pools", {}), shown["principals"]):
         yield shares
@@ -307,7 +301,7 @@ def _shares(pools: Mapping[str, Any], principals: Sequence[Mapping[str, Any]]) -
 
 
 async def _obey_keys(
-    scope: anyio.CancelScope, turns: Turns, show: Callable[[Mapping[str, Any]], None]
+    scope: anyio.CancelScope, switch: TableSwitch, show: Callable[[Mapping[str, Any]], None]
 ) -> None:
     while True:
         await anyio.wait_readable(sys.stdin)
@@ -315,8 +309,8 @@ async def _obey_keys(
         if key in (b"q", b"Q", b""):
             scope.cancel()
             return
-        if turns.obey(key) and turns.shown is not None:
-            show(turns.shown)
+        if switch.obey(key) and switch.shown is not None:
+            show(switch.shown)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Apps in the broker's process: each on a thread and a loop of its own."""
+"""Hosting of apps in the broker's process, each on its own thread and event loop."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from nebula.stomp.client.link import Link
 # broker 2 % of its rate, at this interval 20 %.
 _SWITCH_INTERVAL = 0.0002
 
-# The link is given: an address from the environment, which may be another broker's, is not asked for.
+# Apps get a link, so the address in the environment, which may be another broker's, is not used.
 _NO_ADDRESS = "stomp://localhost"
 
-# What an app may take to end beside the grace of its requests: good-byes, and killing an engine.
+# Seconds for an app to end, after the grace of its requests: it closes connections and may kill an engine.
 _CLOSING_SECONDS = 1.0
 
 _log = get_logger("nebula.host")
@@ -185,21 +185,21 @@ class AppThread:
 
 @contextlib.contextmanager
 def shared_interpreter(apps: Sequence[App]) -> Iterator[None]:
-    """Let the broker have its turn beside apps that compute, as long as there are any.
+    """Shorten the interpreter's switch interval: apps that compute must not stall the broker.
 
     May be entered on several threads at once: the last to leave restores what the first found.
     """
     if not apps:
         yield
         return
-    _short_turns.begin()
+    _switch_interval.begin()
     try:
         yield
     finally:
-        _short_turns.end()
+        _switch_interval.end()
 
 
-class _ShortTurns:
+class _SwitchInterval:
     """The interpreter's switch interval, which belongs to the whole process."""
 
     def __init__(self) -> None:
@@ -221,7 +221,7 @@ class _ShortTurns:
                 sys.setswitchinterval(self._before)
 
 
-_short_turns = _ShortTurns()
+_switch_interval = _SwitchInterval()
 
 
 def _has_uvloop() -> bool:

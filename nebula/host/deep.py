@@ -1,4 +1,4 @@
-"""Looking at the part of a deep queue that is on disk alone, and leaving it there."""
+"""Peeking at messages of a deep queue that are only on disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.messages import QUEUE_KIND, Message
 from nebula.broker.core.storage import PAGE_BYTES, PageRequest
-from nebula.broker.operations.dead_letters import MessageView, peek
+from nebula.broker.operations.dead_letters import peek
+from nebula.broker.operations.views import MessageView
 
 if TYPE_CHECKING:
     from nebula.broker.server.server import Server

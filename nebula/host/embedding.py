@@ -1,4 +1,4 @@
-"""A whole system in one process: a broker and its apps, for as long as a block runs."""
+"""`embedded`: a broker and its apps in one process, for the time of a block."""
 
 from __future__ import annotations
 

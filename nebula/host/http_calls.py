@@ -1,8 +1,7 @@
 """`POST /call/SERVICE/VERB`: calls and streams over HTTP.
 
-Each principal that asks has a client of its own here, so that a call has that principal's rights and bears
-it as its `sender`, as if it had come by STOMP. Clients are kept for a while: an inbox is made once, not per
-call.
+Each principal that calls has its own client here, so a call has that principal's rights and carries it as
+`sender`, as a call by STOMP does. Clients are kept for a while: an inbox is made once, not for each call.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ _T = TypeVar("_T")
 
 _log = get_logger("nebula.host")
 
-# The link is given: an address from the environment, which may be another broker's, is not asked for.
+# Clients get a link, so the address in the environment, which may be another broker's, is not used.
 _NO_ADDRESS: Final = "stomp://localhost"
 
 _DEFAULT_SECONDS: Final = 30.0
-# Who waits holds a connection, of which there are so many.
+# A waiting caller holds a connection, and their number is limited.
 _MOST_SECONDS: Final = 300.0
 _MOST_DIGITS: Final = 10
 _MOST_CHARACTERS: Final = 255
@@ -64,9 +63,9 @@ _STOPPING: Final = problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "calls ar
 _IDLE_SECONDS: Final = 60.0
 _SWEEP_SECONDS: Final = 10.0
 _MOST_IDLE: Final = 64
-_PARTING_SECONDS: Final = 0.5
+_LEAVING_SECONDS: Final = 0.5
 
-# What stands around the parameters in the body of a request, beside the verb.
+# The rest of a request's body, without parameters and verb.
 _ENVELOPE_BYTES: Final = 64
 MOST_FIELDS: Final = 20
 
@@ -78,7 +77,7 @@ class Call:
     Attributes:
         service: its name.
         verb: its name.
-        parameters: as JSON in ASCII; None: there are none.
+        parameters: as JSON in ASCII; None: no parameters.
         seconds: the time limit; may be infinite.
     """
 
@@ -101,23 +100,23 @@ class Stopping(Exception):
 
 
 def http_calls(assembly: Assembly) -> list[HttpCalls]:
-    """What answers the calls of a broker, if it takes some: to be hosted. Ask before the broker starts."""
+    """The app that serves HTTP calls, if a listener takes them. Call this before the broker starts."""
     if not assembly.takes_calls:
         return []
     calls = HttpCalls(assembly.server)
-    assembly.server.posts[PATH] = calls.answer
+    assembly.server.posts[PATH] = calls.reply
     assembly.server.renewals.append(calls.renew)
     return [calls]
 
 
 class HttpCalls:
-    """Answers what is posted. Host it beside the services; its `answer` is the listener's.
+    """Replies to posted calls. Host it with the services; a listener calls its `reply`.
 
     Args:
         server: the broker, not started yet or started.
 
     Attributes:
-        name: its own; no principal ever bears it.
+        name: its own; no principal has it.
     """
 
     def __init__(self, server: Server) -> None:
@@ -161,12 +160,12 @@ class HttpCalls:
                 for caller in self._callers.values():
                     caller.leave()
 
-    async def answer(self, posted: Posted) -> Response | Streamed:
-        """Answer a request. On the broker's loop; who is cancelled takes its call back."""
+    async def reply(self, posted: Posted) -> Response | Streamed:
+        """Reply to a request, on the broker's loop. Cancellation withdraws the call."""
         form = form_of(posted.accept)
         try:
             if form is None:
-                return await self.on_loop(partial(self._answer, posted, self._reloads))
+                return await self.on_loop(partial(self._reply, posted, self._reloads))
             return await self._stream_of(posted, form).begin()
         except Stopping:
             return _STOPPING
@@ -198,13 +197,13 @@ class HttpCalls:
         # At the end of the program our loop may already be closed.
         with contextlib.suppress(RuntimeError):
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._part_from_those_without_calls)
+                self._loop.call_soon_threadsafe(self._drop_idle_callers)
 
-    def _part_from_those_without_calls(self) -> None:
+    def _drop_idle_callers(self) -> None:
         for caller in [each for each in self._callers.values() if not each.calls]:
-            self._part_from(caller)
+            self._drop_caller(caller)
 
-    async def _answer(self, posted: Posted, reloads: int) -> Response:
+    async def _reply(self, posted: Posted, reloads: int) -> Response:
         try:
             with self._counted():
                 call = self._read(posted, _DEFAULT_SECONDS)
@@ -236,7 +235,7 @@ class HttpCalls:
             case _TooLarge():
                 return too_large(self._server.limits.max_body_bytes)
             case NebulaError():
-                return answer_to(error)
+                return failure_reply(error)
             case _:
                 _log.error("stream failed", exc_info=error)
                 return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the log says why")
@@ -281,7 +280,7 @@ class HttpCalls:
             caller.since = time.monotonic()
             # A principal that was admitted before a reload may no longer be valid.
             if caller.is_lost or (reloads != self._reloads and not caller.calls):
-                self._part_from(caller)
+                self._drop_caller(caller)
 
     def _caller_of(self, principal: str) -> _Caller:
         caller = self._callers.get(principal)
@@ -296,14 +295,14 @@ class HttpCalls:
     def _part_from_idle(self) -> None:
         until = time.monotonic() - _IDLE_SECONDS
         for caller in [each for each in self._callers.values() if not each.calls and each.since <= until]:
-            self._part_from(caller)
+            self._drop_caller(caller)
 
     def _part_from_oldest(self) -> None:
         idle = [each for each in self._callers.values() if not each.calls]
         if idle:
-            self._part_from(min(idle, key=lambda each: each.since))
+            self._drop_caller(min(idle, key=lambda each: each.since))
 
-    def _part_from(self, caller: _Caller) -> None:
+    def _drop_caller(self, caller: _Caller) -> None:
         if self._callers.get(caller.principal) is caller:
             del self._callers[caller.principal]
         caller.leave()
@@ -364,18 +363,18 @@ class _Caller:
         return self._client
 
     def leave(self) -> None:
-        """Part from the broker."""
+        """Disconnect."""
         self._leaving.set()
 
     async def run(self) -> None:
-        """Be connected until `leave`; who is cancelled may still have calls to bring to their end."""
+        """Be connected until `leave`. After cancellation, calls in progress may still end."""
         with anyio.CancelScope(shield=True) as scope:
             try:
                 async with _Client(_NO_ADDRESS, link=self._open_link) as client:
                     self._client = client
                     self._ready.set()
                     await self._leaving.wait()
-                    scope.deadline = anyio.current_time() + _PARTING_SECONDS
+                    scope.deadline = anyio.current_time() + _LEAVING_SECONDS
             except NebulaError as error:
                 self._failure = error
             except Exception:
@@ -409,7 +408,7 @@ def _parameters_of(body: bytes) -> bytes | None:
     if not body:
         return None
     try:
-        # To be judged, not kept: a tree of small lists is 25 times as large as its octets.
+        # Only checked, not kept: a tree of small lists is 25 times as large as its text.
         from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise BadCall(f"the body is not JSON: {error}") from error
@@ -421,7 +420,7 @@ def is_name(text: str) -> bool:
 
 
 def seconds_of(posted: Posted, default: float = _DEFAULT_SECONDS) -> float:
-    """What a call may take: the header, else the query, in milliseconds as on STOMP's wire."""
+    """The time limit of a call: the header, else the query, in milliseconds as on STOMP's wire."""
     text = posted.timeout
     try:
         text = text or parse_qs(posted.query, max_num_fields=MOST_FIELDS).get(TIMEOUT, [""])[-1]
@@ -435,8 +434,8 @@ def seconds_of(posted: Posted, default: float = _DEFAULT_SECONDS) -> float:
     return int(text) / 1000
 
 
-def answer_to(error: NebulaError) -> Response:
-    """The answer to a call that has failed."""
+def failure_reply(error: NebulaError) -> Response:
+    """The reply to a call that failed."""
     told = problem_of(error)
     if isinstance(error, Rejected) and error.near is not None:
         told = replace(told, message=f"{told.message}; did you mean {error.near!r}?")

@@ -1,7 +1,7 @@
 """`GET /jobs/SERVICE/ID/result`: results of jobs over HTTP.
 
-It is asked for by `job.result`, in the name of who asks here, and so with that principal's rights: page by
-page, each when the one before has been read.
+Pages are fetched by `job.result` with the rights of the requesting principal, each after the one before it
+has been read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nebula.host.http_calls import (
     Call,
     HttpCalls,
     Stopping,
-    answer_to,
+    failure_reply,
     http_calls,
     is_name,
     seconds_of,
@@ -68,7 +68,7 @@ def calls_and_results(assembly: Assembly) -> list[HttpCalls]:
     """Hosted services for calls and results over HTTP. Call it before the broker starts."""
     hosted = http_calls(assembly)
     for calls in hosted:
-        assembly.server.reads[PATH] = HttpResults(calls).answer
+        assembly.server.reads[PATH] = HttpResults(calls).reply
     return hosted
 
 
@@ -88,13 +88,13 @@ class HttpResults:
         # Number of Parquet results in progress, by principal.
         self._parquet = Counter[str]()
 
-    async def answer(self, posted: Posted) -> Response | Streamed:
-        """Answer a request, on the broker's loop; cancellation withdraws it."""
+    async def reply(self, posted: Posted) -> Response | Streamed:
+        """Reply to a request, on the broker's loop; cancellation withdraws it."""
         with ExitStack() as stack:
             try:
                 result = _Result(self._calls, posted, format_of(posted.accept, posted.query))
                 if result.to is ResultFormat.PARQUET:
-                    stack.enter_context(self._parquet_turn(posted.principal))
+                    stack.enter_context(self._parquet_slot(posted.principal))
                 first = await self._calls.on_loop(result.begin)
             except _Busy:
                 return problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "many results go out as Parquet now")
@@ -105,7 +105,7 @@ class HttpResults:
             return Streamed(CONTENT_TYPES[result.to], pieces, [("content-disposition", name)])
 
     @contextmanager
-    def _parquet_turn(self, principal: str) -> Iterator[None]:
+    def _parquet_slot(self, principal: str) -> Iterator[None]:
         if self._parquet.total() >= _MOST_PARQUET or self._parquet[principal] >= _MOST_PARQUET // 2:
             raise _Busy
         self._parquet[principal] += 1
@@ -126,7 +126,7 @@ def _refusal_of(error: Exception) -> Response:
         case NotAcceptable() | NotRows() | SettingsError():
             return problem(HTTPStatus.NOT_ACCEPTABLE, "not-acceptable", str(error))
         case NebulaError():
-            return answer_to(error)
+            return failure_reply(error)
         case _:
             return problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "calls are not taken now")
 
@@ -172,7 +172,7 @@ class _Result:
         self._is_over = False
 
     async def begin(self) -> bytes:
-        """The bytes of the first page. Raises if there is none."""
+        """The bytes of the first page. Raises if the job has no result."""
         try:
             page = await self._ask(self._wanted)
         except RemoteError as error:
@@ -187,9 +187,9 @@ class _Result:
             if self._next is None:
                 self._is_over = True
                 return await anyio.to_thread.run_sync(self._writer.end)
-            octets = await self._written(await self._ask({**self._wanted, "page": self._next}))
-            if octets:
-                return octets
+            data = await self._written(await self._ask({**self._wanted, "page": self._next}))
+            if data:
+                return data
         return b""
 
     async def _whole(self) -> bytes:

@@ -193,7 +193,7 @@ class HttpStream:
             self._task.cancel()
 
     async def _take(self, seconds: float | None) -> bytes | Response | None:
-        """The next piece; after so many seconds a sign of life."""
+        """The next piece, or a sign of life if none comes for a while."""
         if self._task is None and not self._is_closed:
             self._task = self._loop.create_task(self._read())
         try:

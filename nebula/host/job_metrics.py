@@ -1,6 +1,6 @@
 """Prometheus metrics of a service's jobs and engines.
 
-Labels are verbs, states and engines, all of them declared: whatever callers do, there are as many series.
+Labels are verbs, states and engines, all of them declared, so callers cannot add series.
 """
 
 from __future__ import annotations

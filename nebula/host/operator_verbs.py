@@ -1,8 +1,8 @@
-"""The verbs of the broker that operators use: to look at it, and to interfere.
+"""Operators' verbs of the broker: lists, details, purges, replays.
 
-Each needs the right to call it, and those that show dead letters the right to read these. They run in the
-responder's threads and do their work on the broker's loop, in pieces, so that nobody waits for an operator's
-question. Who changed what stands in the log.
+Each needs the right to call it; those that show messages also need the right to read their queue. Verbs run
+in the responder's threads and do their work on the broker's loop, in pieces, so an operator's question delays
+no message by more than one piece. The log records which principal changed what.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from nebula.broker.operations.dead_letters import (
     DeadLetters,
     Filter,
     Letters,
-    MessageView,
     Purged,
     Replayed,
 )
-from nebula.broker.operations.status import BrokerStatus
 from nebula.broker.operations.views import (
+    BrokerStatus,
     ConnectionDetails,
     ConnectionRow,
     DelayedRow,
+    MessageView,
     PrincipalRow,
     QueueDetails,
     QueueRow,
@@ -63,12 +63,12 @@ _log = get_logger("nebula.host")
 
 MayCall: TypeAlias = Callable[[Request, str], None]
 
-# A walk over all there is takes a second at most; who is answered later than that has a busy broker.
+# A walk over everything takes a second at most: if it takes longer, the broker is busy.
 _SECONDS = 30.0
 
 Limit: TypeAlias = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 Pattern: TypeAlias = Annotated[str, Field(min_length=1)]
-# So many messages are looked at and put back by one request: the next one goes on where it ended.
+# The number of messages that one request handles; the next request goes on where it ended.
 Count: TypeAlias = Annotated[int, Field(ge=1, le=100_000)]
 Few: TypeAlias = Annotated[int, Field(ge=1, le=100)]
 Bytes: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -77,10 +77,10 @@ Numbers: TypeAlias = Annotated[list[int], Field(max_length=MOST_ROWS)]
 
 
 class Desk:
-    """Has work done on the broker's loop, for a verb that waits for it on a thread of its own.
+    """Runs work on the broker's loop, for a verb that waits for it on its own thread.
 
     Args:
-        server: whose; started when the first verb is called.
+        server: the broker's; started when the first verb is called.
     """
 
     def __init__(self, server: Server) -> None:
@@ -93,7 +93,7 @@ class Desk:
 
     @property
     def administration(self) -> Administration:
-        """What looks into the core, and interferes."""
+        """Operators' actions on the core."""
         return self.server.runtime.administration
 
     @property
@@ -116,15 +116,15 @@ class Desk:
             )
 
     def ask(self, question: Callable[[], T]) -> T:
-        """What `question` returns; what follows from it is done as well."""
+        """What `question` returns; its consequences for connections are worked off too."""
 
-        async def answer() -> T:
+        async def reply() -> T:
             try:
                 return question()
             finally:
                 self.server.runtime.pump.work(self.now)
 
-        return self.wait(answer)
+        return self.wait(reply)
 
     def walk(self, begin: Callable[[], Steps[T]]) -> T:
         """What a walk finds."""
@@ -138,7 +138,7 @@ class Desk:
         """The result of a coroutine on the loop.
 
         Raises:
-            VerbError: what the core has refused, or that it took too long.
+            VerbError: the core refused it, or it took too long.
         """
         future = asyncio.run_coroutine_threadsafe(work(), self.server.runtime.loop)
         try:
@@ -146,23 +146,23 @@ class Desk:
         except Refused as error:
             raise VerbError(error.code, error.detail) from error
         except TimeoutError as error:
-            # What was done stays done: each piece of work is whole.
+            # Finished pieces stay done: each is whole.
             future.cancel()
             raise VerbError("busy", f"the broker was not done within {_SECONDS:g} s") from error
 
 
 @contextmanager
 def acting(request: Request, act: str, **facts: Any) -> Iterator[dict[str, Any]]:
-    """Have the log say who did what, also where it was cut off and is done in part.
+    """Log which principal did what, also if it was cut off and done in part.
 
     Yields:
-        What is known of it in the end besides, for the log.
+        Further facts for the log, known at the end.
     """
     outcome: dict[str, Any] = {}
     try:
         yield outcome
     except VerbError as error:
-        # What the core has refused has changed nothing.
+        # If the core refused, nothing has changed.
         if error.code == "busy":
             _log.warning(f"{act} in part", principal=request.principal, reason=str(error), **facts)
         raise
@@ -170,7 +170,7 @@ def acting(request: Request, act: str, **facts: Any) -> Iterator[dict[str, Any]]
 
 
 def add_operator_verbs(responder: Responder, server: Server, may_call: MayCall) -> None:
-    """Declare them all.
+    """Declare all operators' verbs.
 
     Args:
         server: the broker; started when the first request comes.
@@ -190,7 +190,7 @@ def add_operator_verbs(responder: Responder, server: Server, may_call: MayCall) 
 def _add_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
     @responder.verb(name="broker.status")
     def status(request: Request) -> BrokerStatus:
-        """How the broker is, in numbers that do not grow with what it holds."""
+        """The state of the broker in numbers. The reply does not grow with what the broker holds."""
         may_call(request, "broker.status")
         return desk.walk(desk.server.status)
 
@@ -203,7 +203,7 @@ def _add_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
         limit: Limit = 100,
         internal: bool = True,
     ) -> Listing[TopicRow]:
-        """Topics that are subscribed to, and last values, by name; `after` is that of the page before."""
+        """Topics that are subscribed to, and last values, by name (`after`: see queues.list)."""
         may_call(request, "topics.list")
         only = {None: None, "topic": TOPIC_KIND, "last-value": LAST_VALUE_KIND}[kind]
         selection = Selection(pattern, None, after, limit, internal)
@@ -219,7 +219,7 @@ def _add_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
     def sessions(
         request: Request, pattern: Pattern = "**", after: str = "", limit: Limit = 100
     ) -> Listing[SessionRow]:
-        """Sessions with durable subscriptions, by client-id; `after` is that of the page before."""
+        """Sessions with durable subscriptions, by client-id (`after`: see queues.list)."""
         may_call(request, "sessions.list")
         selection = Selection(pattern, None, after, limit)
         return desk.walk(lambda: desk.administration.sessions(selection, desk.now))
@@ -241,7 +241,7 @@ def _add_session_acts(responder: Responder, desk: Desk, may_call: MayCall) -> No
 
     @responder.verb(name="session.purge")
     def purge(request: Request, session: str) -> int:
-        """Drop everything that waits for a session's durable subscriptions, which stay; returns how much."""
+        """Drop everything that waits for a session's durable subscriptions, which stay; returns the count."""
         may_call(request, "session.purge")
         with acting(request, "operator purged session", session=session) as known:
             known["count"] = count = desk.ask(lambda: desk.administration.drop_backlog(session))
@@ -310,7 +310,7 @@ def _add_connections(responder: Responder, desk: Desk, may_call: MayCall) -> Non
 
     @responder.verb(name="connection.end")
     def end(request: Request, session: str) -> None:
-        """End a connection with an ERROR. What its session keeps stays, and it may come again."""
+        """End a connection with an ERROR. Its durable subscriptions stay, and it may connect again."""
         may_call(request, "connection.end")
         desk.ask(lambda: desk.administration.end_session(session))
         _log.info("operator ended connection", principal=request.principal, session=session)
@@ -326,7 +326,7 @@ def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> Non
         limit: Limit = 100,
         internal: bool = True,
     ) -> Listing[QueueRow]:
-        """Queues by name (`after` is that of the page before), or the first by depth, bytes or what came."""
+        """Queues by name (`after`: that of the page before), or the first by depth, bytes or taken."""
         may_call(request, "queues.list")
         selection = Selection(pattern, order if order in QUEUE_RANKS else None, after, limit, internal)
         return desk.walk(lambda: desk.administration.queues(selection, desk.now))
@@ -341,7 +341,7 @@ def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> Non
     def look(
         request: Request, queue: str, after: Number = 0, limit: Few = 10, max_bytes: Bytes = 1_000
     ) -> list[MessageView]:
-        """Messages that wait, in order of arrival from behind the number `after`; nothing is consumed."""
+        """Waiting messages in order of arrival, after the number `after`; nothing is consumed."""
         may_call(request, "queue.peek")
         desk.check_may_look(request, queue)
 
@@ -353,7 +353,7 @@ def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> Non
 
     @responder.verb(name="queue.purge")
     def purge(request: Request, queue: str) -> int:
-        """Drop all that waits in a queue; returns how many. What is un-ACKed stays."""
+        """Drop all messages that wait in a queue; returns the count. Un-ACKed messages stay."""
         may_call(request, "queue.purge")
         with acting(request, "operator purged queue", queue=queue) as known:
             known["count"] = count = desk.walk(lambda: desk.administration.purge(queue, desk.now))
@@ -369,7 +369,7 @@ def _add_dead_letter_looks(responder: Responder, desk: Desk, may_call: MayCall) 
         after: Number = 0,
         limit: Limit = 100,
     ) -> Letters:
-        """Dead letters in order of arrival: from where, why, when, and after how many deliveries."""
+        """Dead letters in order of arrival: their source, reason, time and number of deliveries."""
         may_call(request, "dlq.list")
         wanted = Filter(None, source, reason, after)
         return desk.walk(lambda: desk.dead_letters.rows(wanted, limit))
@@ -392,7 +392,7 @@ def _add_dead_letter_acts(responder: Responder, desk: Desk, may_call: MayCall) -
         to: str | None = None,
         limit: Count = 1_000,
     ) -> Replayed:
-        """Put dead letters back where they came from, or into the queue `to`; each wholly or not at all."""
+        """Put dead letters back where they came from, or into the queue `to`; each in one batch."""
         may_call(request, "dlq.replay")
         if to is not None:
             desk.check_may_look(request)

@@ -3,7 +3,7 @@
 The broker's loop is asyncio's, the other one asyncio's or trio's. The stream behaves like a socket: ordered,
 bounded, and a side that does not read slows the other down. Each direction has one writing and one reading
 thread, and all that was written meanwhile costs the reader one wake-up. There are no locks: a deque carries
-the octets, and of the two counters that tell how much is under way each has one writer.
+the bytes, and each of the two counters of bytes under way has one writer.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _End:
         return self._is_closed or self.unread_bytes <= self.peer.high_water_bytes // 4
 
     def write(self, data: bytes) -> None:
-        """Give octets to the other end; lost once either end is closed."""
+        """Give bytes to the other end; they are lost once either end is closed."""
         peer = self.peer
         if self._is_closed or peer._is_closed or not data:
             return
@@ -110,7 +110,7 @@ class _End:
             self._is_writable = False
             self._on_full()
             # The other thread may have emptied or closed it before it could see the flag. Soon, not
-            # now: who writes does not expect to be called back before that returns.
+            # now: a writer does not expect to be called back before `write` returns.
             if peer._wants_more:
                 self.loop.call_soon(self._resume_writing)
 
@@ -142,7 +142,7 @@ class _End:
             try:
                 self.loop.call_soon_threadsafe(self._receive, context=self.context)
             except RuntimeError:
-                # Our loop is closed, nobody reads here any more: the same as if we had closed.
+                # Our loop is closed and does not read any more: the same as if we had closed.
                 self._is_closed = True
                 self.peer._incoming.append(None)
                 self.peer._signal()

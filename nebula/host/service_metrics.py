@@ -1,7 +1,7 @@
-"""A service's metrics, as Prometheus scrapes them.
+"""Prometheus metrics of a service.
 
-Read off when somebody asks. Labels of ours are the service, its verbs and its engines, which its owner
-chose: whatever callers do, there are as many series. What the program counts itself is shown with them.
+Values are read when they are scraped. The labels are the service, its verbs and its engines, which its owner
+names, so callers cannot add series. Metrics of the program's own are included.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nebula.rpc.service.statistics import Tally
 # Upper bounds of latencies, in seconds: from an answer at once to one that people no longer wait for.
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-# What Prometheus's library has in its registry by itself. The process is told of anyway.
+# Metrics that Prometheus's library registers itself. Those of the process are here anyway.
 _BUILT_IN: Final = ("process_", "python_")
 
 

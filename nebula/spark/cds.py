@@ -18,17 +18,18 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from nebula.environment import EngineEnvironment
 from nebula.spark.java import Java
 
 # What of an engine's settings changes its classes or how they lie in memory.
 _CONF = ("spark.driver.extraClassPath", "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 # What of its environment adds to the class path.
 _ENVIRONMENT = (
-    "SPARK_CONF_DIR",
-    "HADOOP_CONF_DIR",
-    "YARN_CONF_DIR",
-    "SPARK_DIST_CLASSPATH",
-    "JAVA_TOOL_OPTIONS",
+    "spark_conf_dir",
+    "hadoop_conf_dir",
+    "yarn_conf_dir",
+    "spark_dist_classpath",
+    "java_tool_options",
 )
 
 # With a larger heap Java's pointers to objects are longer, and so is all that an archive holds of them.
@@ -54,6 +55,7 @@ def archive_path(
         heap_bytes: of the driver, where that is known.
     """
     listed = sorted(jars.glob("*.jar"))
+    environment = EngineEnvironment.read()
     facts = [
         java.version,
         str(java.home),
@@ -63,7 +65,7 @@ def archive_path(
         # Java compares times, too.
         [(jar.name, *_stamp(jar)) for jar in listed],
         [conf.get(name) for name in _CONF],
-        [os.environ.get(name) for name in _ENVIRONMENT],
+        [getattr(environment, name) or None for name in _ENVIRONMENT],
         (heap_bytes or 0) >= _LONG_POINTERS_BYTES,
     ]
     key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

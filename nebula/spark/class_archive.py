@@ -12,8 +12,8 @@ from uuid import uuid4
 
 import anyio
 
+from nebula.environment import ServiceEnvironment
 from nebula.logs import get_logger
-from nebula.places import cache_root
 from nebula.spark import lines
 from nebula.spark.cds import is_set_aside, set_aside, why_distrusted
 from nebula.spark.engine_process import environment_of
@@ -68,7 +68,7 @@ class ClassArchive:
         self._settings, self._idle_seconds = settings, idle_seconds
         self._command, self._patience = [*command, str(niceness)], patience
         wants = settings.cds and settings.remote is None
-        self.folder = (folder or cache_root() / "spark") if wants else None
+        self.folder = (folder or ServiceEnvironment.read().cache_root / "spark") if wants else None
         self.state = "off"
         self._missing: Path | None = None
         self._refused: tuple[Path, str] | None = None

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import anyio
 
+from nebula.environment import ServiceEnvironment
 from nebula.logs import get_logger
-from nebula.places import results_root
 from nebula.rpc.jobs.registry.unfinished import UNFINISHED, sweep
 from nebula.spark import lines
 from nebula.spark.engine_process import ERRORS, End, EngineProcess
@@ -63,7 +63,7 @@ class EnginePlan:
     @staticmethod
     def results_of(state: Path) -> Path:
         """Where results of an instance appear: in its folder, or in one of that name in `NEBULA_RESULTS`."""
-        root = results_root()
+        root = ServiceEnvironment.read().results_root
         home = state.absolute() if root is None else root / state.parent.name / state.name
         return home / "results"
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nebula.environment import EngineEnvironment
+
 MIN_VERSION = 17
 
 # A cold disk may need a while; a Java that hangs must not hang the engine.
@@ -90,8 +92,8 @@ def find_java(cache: Path, environment: Mapping[str, str] | None = None) -> Java
 
 
 def _candidates(cache: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    if environment.get("JAVA_HOME"):
-        yield "JAVA_HOME", Path(environment["JAVA_HOME"], "bin", "java")
+    if home := EngineEnvironment.read(environment).java_home:
+        yield "JAVA_HOME", Path(home, "bin", "java")
     on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
     if on_path is not None:
         yield "PATH", Path(on_path).resolve()

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nebula.places import spark_place
+from nebula.environment import ServiceEnvironment
 from nebula.spark.addresses import check_master, parse_remote
 from nebula.spark.lines import MAX_LINE_BYTES
 
@@ -58,7 +58,7 @@ class EngineSettings:
         object.__setattr__(self, "master", self.master.strip())
         is_declared = bool(self.master) or self.remote is not None
         if not is_declared:
-            at = spark_place()
+            at = ServiceEnvironment.read().spark_place
             object.__setattr__(self, "remote" if at.startswith("sc://") else "master", at)
         if self.remote is not None:
             _check_remote(self, "remote=" if is_declared else "NEBULA_SPARK=sc://…")

@@ -20,8 +20,8 @@ from nebula.broker.operations.certificates import make_authority
 from nebula.broker.server.server import Server
 from nebula.broker.settings import BrokerSettings, ListenerSettings
 from nebula.host.apps import AppThread
+from nebula.host.broker_verbs import broker_responder
 from nebula.host.embedding import BrokerThread
-from nebula.host.own_verbs import own_responder
 from nebula.host.pipe import join
 from nebula.logs import get_logger
 from nebula.stomp.addresses import Address, parse_address
@@ -112,7 +112,7 @@ class RunningBroker:
                 assembly = Assembly(self._effective_settings(), _log_failure)
                 self.server = assembly.server
                 self._start_thread(running)
-                verbs = AppThread(own_responder(assembly), self.server)
+                verbs = AppThread(broker_responder(assembly), self.server)
                 verbs.start().result()
                 running.callback(verbs.stop)
             else:

@@ -12,7 +12,7 @@ from nebula.broker.core.messages import LAST_VALUE_KIND, QUEUE_KIND, TOPIC_KIND
 from nebula.broker.core.policies import DestinationPolicy
 from nebula.broker.operations.administration import MOST_ROWS, Administration, Selection
 from nebula.broker.operations.dead_letters import peek
-from nebula.broker.operations.views import Arrivals
+from nebula.broker.operations.rows import Arrivals
 from nebula.errors import Refused
 from tests.broker.harness import BrokerHarness
 from tests.broker.memory_store import MemoryDisk, MemoryStore

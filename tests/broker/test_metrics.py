@@ -19,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nebula.broker.assembly import Assembly
 from nebula.broker.core.shares import Resource
-from nebula.broker.operations.administration import KindTotals, Steps
+from nebula.broker.operations.administration import Steps
 from nebula.broker.operations.metrics import EVENTS, REASONS, BrokerCollector
-from nebula.broker.operations.status import BrokerStatus, PoolStatus, StoreStatus
+from nebula.broker.operations.views import BrokerStatus, KindTotals, PoolStatus, StoreStatus
 from nebula.broker.server import pages
 from nebula.broker.server.http_posts import Asked
 from nebula.broker.server.pages import Shared, Token

@@ -11,7 +11,7 @@ import pytest
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
 from nebula.broker.operations.dead_letters import DeadLetters, Filter
-from nebula.broker.operations.views import Arrivals
+from nebula.broker.operations.rows import Arrivals
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore

@@ -11,7 +11,7 @@ from nebula.broker.core.policies import DestinationPolicy, WhenFull
 from nebula.broker.core.storage import PageRequest
 from nebula.broker.core.tables import MESSAGES, Drop, MessageRow, Put
 from nebula.broker.operations.dead_letters import DeadLetters, Filter, Replayed
-from nebula.broker.operations.views import Arrivals
+from nebula.broker.operations.rows import Arrivals
 from nebula.errors import Refused
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.counted import Counted

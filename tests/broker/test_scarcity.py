@@ -9,7 +9,7 @@ from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import QUEUE_KIND, Head
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
 from nebula.broker.operations.dead_letters import DeadLetters, Filter
-from nebula.broker.operations.views import Arrivals
+from nebula.broker.operations.rows import Arrivals
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.counted import Counted
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer

@@ -54,7 +54,7 @@ def test_call_of_a_verb_with_nothing_to_report_prints_null(ask: Ask) -> None:
         (["shop", "prize"], 1, "nebula: unknown-verb: "),
         (["shop", "price", "item=lamp", "qty=x"], 1, "nebula: bad-parameters: qty: "),
         (["shop", "price", "lamp"], 2, "nebula: 'lamp' is not a parameter: write name=text or name:=json"),
-        (["nobody", "price"], 3, "nebula: nobody listens on /queue/nobody; is the service running?"),
+        (["nobody", "price"], 3, "nebula: no service listens on /queue/nobody; is the service running?"),
         (["shop", "nap", "seconds:=5", "--timeout", "0.2"], 3, "nebula: /queue/shop did not answer in time"),
         (["shop", "price", "--broker", "stomp://127.0.0.1:1"], 3, "nebula: 127.0.0.1:1: "),
         (["shop", "price", "--broker", "http://x"], 2, "nebula: broker address 'http://x': "),
@@ -243,7 +243,7 @@ def test_misspelt_names_have_suggestions(ask: Ask) -> None:
     parameter = ask("call", "shop", "price", "item=cup", "qyt:=2")
 
     assert (service.returncode, verb.returncode, parameter.returncode) == (3, 1, 1)
-    assert "nobody listens on /queue/shpo; did you mean shop?" in service.stderr
+    assert "no service listens on /queue/shpo; did you mean shop?" in service.stderr
     assert "did you mean 'price'?" in verb.stderr
     assert "qyt: Unexpected keyword argument; did you mean 'qty'?" in parameter.stderr
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nebula.cli.contexts import Context, complete_names, contexts_file, find_broker, read_contexts
+from nebula.cli.contexts import Context, complete_names, find_broker, read_contexts
+from nebula.environment import CommandEnvironment
 from nebula.errors import SettingsError
 from tests.cli.programs import nebula
 
@@ -138,9 +139,9 @@ def test_names_complete_and_a_broken_file_completes_nothing(file: Path) -> None:
 def test_file_lies_where_settings_of_users_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("NEBULA_CONTEXTS", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert contexts_file() == tmp_path / "nebula" / "contexts.toml"
+    assert CommandEnvironment.read().contexts_file == tmp_path / "nebula" / "contexts.toml"
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
-    assert contexts_file() == Path.home() / ".config" / "nebula" / "contexts.toml"
+    assert CommandEnvironment.read().contexts_file == Path.home() / ".config" / "nebula" / "contexts.toml"
 
 
 def test_command_calls_the_broker_that_a_context_names(url: str, tmp_path: Path) -> None:

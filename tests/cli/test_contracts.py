@@ -86,4 +86,4 @@ def test_service_that_is_not_there_is_told_in_a_sentence(ask: Ask) -> None:
         ended = ask(command, "nobody")
 
         assert (ended.returncode, ended.stdout) == (3, "")
-        assert "nobody listens on /queue/nobody" in ended.stderr
+        assert "no service listens on /queue/nobody" in ended.stderr

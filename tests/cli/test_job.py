@@ -115,7 +115,7 @@ def test_service_that_is_away_is_told_with_status_3(ask: Ask) -> None:
     done = ask("job", "show", _UNKNOWN.replace("shop", "shut"))
 
     assert done.returncode == 3
-    assert done.stderr == "nebula: nobody listens on /queue/shut; is the service running?\n"
+    assert done.stderr == "nebula: no service listens on /queue/shut; is the service running?\n"
 
 
 def test_jobs_are_chosen_by_several_states_verb_time_and_text(ask: Ask) -> None:

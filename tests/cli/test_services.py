@@ -145,7 +145,7 @@ def test_ping_of_nobody_fails_as_any_call(ask: Ask) -> None:
     ended = ask("ping", "nobody")
 
     assert (ended.returncode, ended.stdout) == (3, "")
-    assert ended.stderr == "nebula: nobody listens on /queue/nobody; is the service running?\n"
+    assert ended.stderr == "nebula: no service listens on /queue/nobody; is the service running?\n"
 
 
 def test_stats_count_what_verbs_did(ask: Ask) -> None:

@@ -179,7 +179,7 @@ def test_error_comes_behind_the_items_before_it(ask: Ask) -> None:
         (["shop", "cont"], 1, "nebula: unknown-verb: "),
         (["shop", "count", "up_to=x"], 1, "nebula: bad-parameters: up_to: "),
         (["shop", "count", "3"], 2, "nebula: '3' is not a parameter"),
-        (["nobody", "count"], 3, "nebula: nobody listens on /queue/nobody; is the service running?"),
+        (["nobody", "count"], 3, "nebula: no service listens on /queue/nobody; is the service running?"),
         (["shop", "quiet", "--timeout", "0.3"], 3, "nebula: /queue/shop: the time for the stream is over"),
         (["shop", "count", "up_to:=1", "-n", "0"], 2, "Usage: "),
     ],

@@ -15,7 +15,7 @@ from nebula.cli.layout import Facts, Fitted, Heading, Rows
 from nebula.cli.live import Table
 from nebula.cli.tables import Column, number, table
 from nebula.cli.terminal import Screen
-from nebula.cli.watching import Turns, Wanted, draw
+from nebula.cli.watching import TableSwitch, Wanted, draw
 from tests.cli.answerer import Answerer
 from tests.cli.asking import ASKING, Asking
 from tests.cli.strangers import EVIL, HOSTILE, Ended, run
@@ -209,10 +209,10 @@ def small() -> Screen:
 @pytest.mark.parametrize("one", list(Table))
 @pytest.mark.parametrize("rows", [0, 1, 200])
 def test_top_fits_80_by_24(small: Screen, one: Table, rows: int) -> None:
-    turns = Turns(one, by_keys=True)
+    switch = TableSwitch(one, by_keys=True)
     wanted = Wanted(2.0, 200, one)
 
-    lines = small.render_lines(Fitted(*draw(a_look(rows), [one], wanted), turns.help), pad=False)
+    lines = small.render_lines(Fitted(*draw(a_look(rows), [one], wanted), switch.help), pad=False)
     texts = ["".join(piece.text for piece in line).rstrip() for line in lines]
 
     assert len(texts) <= 23
@@ -224,22 +224,22 @@ def test_top_fits_80_by_24(small: Screen, one: Table, rows: int) -> None:
 
 
 def test_keys_choose_the_table() -> None:
-    turns = Turns(Table.QUEUES, by_keys=True)
+    switch = TableSwitch(Table.QUEUES, by_keys=True)
     chosen = []
     for key in (b"\t", b"3", b" ", b"2", b"1"):
-        assert turns.obey(key)
-        chosen.append(turns.table)
+        assert switch.obey(key)
+        chosen.append(switch.table)
 
     assert chosen == ["connections", "principals", "queues", "connections", "queues"]
-    assert not any(turns.obey(key) for key in (b"4", b"x", b"0", b"\x1b"))
+    assert not any(switch.obey(key) for key in (b"4", b"x", b"0", b"\x1b"))
 
 
-def test_tables_have_turns_where_nobody_can_press_keys() -> None:
-    turns = Turns(Table.QUEUES, by_keys=False)
+def test_tables_alternate_without_a_keyboard() -> None:
+    switch = TableSwitch(Table.QUEUES, by_keys=False)
     order = []
     for _ in range(10):
-        order.append(turns.table)
-        turns.note_look()
+        order.append(switch.table)
+        switch.note_look()
 
     assert order == [Table.QUEUES] * 3 + [Table.CONNECTIONS] * 3 + [Table.PRINCIPALS] * 3 + [Table.QUEUES]
-    assert turns.help.startswith("[queues]")
+    assert switch.help.startswith("[queues]")

@@ -17,8 +17,8 @@ from nebula.broker.core.shares import Usage
 from nebula.broker.settings import BrokerSettings, IdentitySettings, LimitsSettings, ListenerSettings
 from nebula.headers import INBOX_PREFIX
 from nebula.host.apps import AppThread
+from nebula.host.broker_verbs import broker_responder
 from nebula.host.embedding import BrokerThread
-from nebula.host.own_verbs import own_responder
 from nebula.sync import Client
 from tests.broker.script import Received
 from tests.faults.served import Served, Wire
@@ -144,7 +144,7 @@ def watched_broker(folder: Path, limits: dict[str, Any] = LIMITS) -> Iterator[Br
     )
     thread = BrokerThread(assembly.server)
     thread.start()
-    own = AppThread(own_responder(assembly), assembly.server)
+    own = AppThread(broker_responder(assembly), assembly.server)
     try:
         own.start().result()
         yield Broker(assembly, assembly.server.runtime.loop)

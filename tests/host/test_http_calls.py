@@ -21,7 +21,7 @@ from nebula.errors import (
     Rejected,
     RemoteError,
 )
-from nebula.host.http_calls import BadCall, answer_to, read_call
+from nebula.host.http_calls import BadCall, failure_reply, read_call
 from nebula.rpc.errors import CODES
 from nebula.rpc.problems import status_of
 from nebula.sync import Client
@@ -257,7 +257,7 @@ NEAR.near = "shop"
     ],
 )
 def test_each_failure_of_a_call_has_its_status(error: NebulaError, status: int, code: str) -> None:
-    answer = answer_to(error)
+    answer = failure_reply(error)
 
     told = json.loads(answer.body)
     assert (answer.status, told["code"]) == (status, code)

@@ -40,7 +40,7 @@ async def hosted(server: Server) -> AsyncIterator[HttpCalls]:
 
 
 async def ask(calls: HttpCalls, principal: str) -> Response:
-    answer = await calls.answer(Posted(principal, "/call/nobody/verb", "", "", b""))
+    answer = await calls.reply(Posted(principal, "/call/nobody/verb", "", "", b""))
     assert isinstance(answer, Response)
     return answer
 
@@ -86,7 +86,7 @@ async def test_reload_ends_clients_that_are_idle_and_those_of_earlier_calls_with
         service.subscribe("/queue/slow") as requests,
     ):
         assert (await ask(calls, "idle")).status is HTTPStatus.NOT_FOUND
-        waiting = asyncio.create_task(calls.answer(Posted("waits", "/call/slow/verb", "", "", b"")))
+        waiting = asyncio.create_task(calls.reply(Posted("waits", "/call/slow/verb", "", "", b"")))
         await anext(requests)
         assert principals() == {"app:slow", "idle", "waits"}
 

@@ -343,7 +343,7 @@ def _asked(name: str, principal: str = "alice") -> Posted:
 async def test_principal_has_half_of_the_places_for_parquet_also_while_they_begin() -> None:
     calls = Pages()
     calls.may_go_on = anyio.Event()
-    answer = HttpResults(cast(Any, calls)).answer
+    answer = HttpResults(cast(Any, calls)).reply
     statuses = []
 
     async def ask(principal: str) -> None:
@@ -369,7 +369,7 @@ async def test_principal_has_half_of_the_places_for_parquet_also_while_they_begi
 async def test_list_whose_later_items_are_no_rows_is_cut_off_with_a_reason() -> None:
     first = {"schema": None, "data": [{"a": 1}], "next": "0.1"}
     calls = Pages(first, {"schema": None, "data": [{"b": 1}], "next": None})
-    streamed = await HttpResults(cast(Any, calls)).answer(_asked("csv"))
+    streamed = await HttpResults(cast(Any, calls)).reply(_asked("csv"))
 
     assert isinstance(streamed, Streamed)
     assert await streamed.pieces.next() == b"a\r\n1\r\n"
@@ -381,7 +381,7 @@ async def test_list_whose_later_items_are_no_rows_is_cut_off_with_a_reason() -> 
 @pytest.mark.parametrize("page", [None, {}, {"next": None}, {"next": None, "data": 7, "schema": 7}])
 @pytest.mark.parametrize("name", ResultFormat)
 async def test_what_is_no_page_is_a_bad_gateway(name: ResultFormat, page: Any) -> None:
-    answer = await HttpResults(cast(Any, Pages(page))).answer(_asked(name))
+    answer = await HttpResults(cast(Any, Pages(page))).reply(_asked(name))
 
     assert isinstance(answer, Response)
     assert answer.status == 502

@@ -405,7 +405,7 @@ async def _quiet_stream(monkeypatch: pytest.MonkeyPatch, accept: str) -> tuple[b
             closed.set()
 
     async with asyncio.timeout(DEADLINE), served(app) as calls:
-        answer = await calls.answer(asked("slow", accept))
+        answer = await calls.reply(asked("slow", accept))
         assert isinstance(answer, Streamed)
         pieces = answer.pieces
         loop = asyncio.get_running_loop()
@@ -447,7 +447,7 @@ def test_reader_that_goes_before_the_first_item_closes_the_handler() -> None:
 
     async def go() -> Response | Streamed | None:
         async with asyncio.timeout(DEADLINE), served(app) as calls:
-            asking = asyncio.create_task(calls.answer(asked("slow", "application/x-ndjson")))
+            asking = asyncio.create_task(calls.reply(asked("slow", "application/x-ndjson")))
             await begun.wait()
             asking.cancel()
             await closed.wait()

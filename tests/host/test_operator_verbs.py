@@ -5,15 +5,35 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_type_hints
 from urllib.parse import urlsplit
 
 import pytest
 
 from nebula.broker.operations.administration import Steps
+from nebula.broker.operations.views import (
+    BrokerStatus,
+    ConnectionDetails,
+    ConnectionRow,
+    DeadLetter,
+    DelayedRow,
+    DurableRow,
+    KindTotals,
+    MessageView,
+    PoolStatus,
+    PrincipalRow,
+    QueueDetails,
+    QueueRow,
+    SessionDetails,
+    SessionRow,
+    StoreStatus,
+    SubscriptionRow,
+    TopicDetails,
+    TopicRow,
+)
 from nebula.errors import RemoteError
 from nebula.headers import BROKER_QUEUE
 from nebula.host import operator_verbs
@@ -21,6 +41,7 @@ from nebula.host.operator_verbs import Desk, acting
 from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.wire.envelope import Envelope
+from nebula.shown import Unit, shown_fields
 from nebula.stomp.client import AckMode
 from nebula.sync import Client
 from tests.cli.programs import running
@@ -437,8 +458,65 @@ def test_text_and_json_requests_are_read_by_one_rule(tmp_path: Path) -> None:
     assert {"queue.show", "schema.get", "ping", "store.backup"} <= set(verbs)
 
 
+VIEWS: dict[str, type] = {
+    "`broker.status`": BrokerStatus,
+    "`kinds` of `broker.status`, by kind of destination": KindTotals,
+    "`pools` of `broker.status`, by resource": PoolStatus,
+    "`store` of `broker.status`": StoreStatus,
+    "`queues.list`": QueueRow,
+    "`queue.show`": QueueDetails,
+    "`queue.peek`": MessageView,
+    "`topics.list`": TopicRow,
+    "`connections.list`": ConnectionRow,
+    "`connection.show`": ConnectionDetails,
+    "`sessions.list`": SessionRow,
+    "`principals.list`": PrincipalRow,
+    "`delayed.list`": DelayedRow,
+    "`dlq.list`": DeadLetter,
+    "`subscriptions`": SubscriptionRow,
+    "`subscriptions` of `session.show`": DurableRow,
+}
+
+FIELDS = """\
+## What they return
+
+Lists return `rows`, whose fields are these. `queue.show`, `topic.show`, `connection.show` and `session.show`
+return such a row as `summary`, and the `subscriptions`. `dlq.show` returns what `queue.peek` has for each
+message.
+"""
+
+
+def field_rows(view: type) -> Iterator[str]:
+    for name, shown in shown_fields(view).items():
+        if not name.startswith("summary."):
+            yield f"| `{name}` | {shown.unit} | {shown.about} |"
+
+
+def field_tables() -> Iterator[str]:
+    for verb, view in VIEWS.items():
+        of = " ".join(
+            word if word == "subscriptions" or word == "of" else f"`{word}`" for word in verb.split()
+        )
+        yield from (f"### {of}", "", "| field | unit | |", "| --- | --- | --- |", *field_rows(view), "")
+
+
 def page(described: dict[str, Any]) -> str:
-    return OPENING + "\n".join([*verb_rows(described), ""])
+    return OPENING + "\n".join([*verb_rows(described), "", FIELDS, *field_tables()])
+
+
+@pytest.mark.parametrize("view", [*VIEWS.values(), SessionDetails, TopicDetails])
+def test_each_field_of_a_view_says_how_it_is_shown(view: type) -> None:
+    inside = {name.partition(".")[0] for name in shown_fields(view)}
+
+    assert {each.name for each in fields(view)} - inside <= {"subscriptions", "kinds", "pools", "store"}
+
+
+@pytest.mark.parametrize("view", VIEWS.values())
+def test_numbers_and_flags_of_a_view_have_a_unit(view: type) -> None:
+    hints = get_type_hints(view)
+    texts = [name for name, shown in shown_fields(view).items() if shown.unit in (Unit.TEXT, Unit.ID)]
+
+    assert [name for name in texts if "." not in name and hints[name] in (int, float, bool)] == []
 
 
 def test_page_of_verbs_says_what_the_broker_says(described: dict[str, Any]) -> None:

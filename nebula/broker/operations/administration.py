@@ -1,7 +1,7 @@
 """Operators' actions on the core: looking at its parts, ending sessions, deleting and purging destinations.
 
-A walk over all destinations is a generator of `Steps`: it pauses from time to time, so that a broker with a
-hundred thousand destinations goes on serving in between.
+A walk over all destinations is a generator, `Steps`: it yields after each thousand, so that a broker with a
+hundred thousand destinations serves its peers in between.
 """
 
 from __future__ import annotations
@@ -21,18 +21,8 @@ from nebula.broker.core.durable import DurableSession
 from nebula.broker.core.messages import LAST_VALUE_KIND, QUEUE_KIND, TOPIC_KIND, DestinationKind, Message
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
-from nebula.broker.operations.views import (
+from nebula.broker.operations.rows import (
     Arrivals,
-    ConnectionDetails,
-    ConnectionRow,
-    DelayedRow,
-    PrincipalRow,
-    QueueDetails,
-    QueueRow,
-    SessionDetails,
-    SessionRow,
-    TopicDetails,
-    TopicRow,
     connection_details,
     connection_row,
     delayed_row,
@@ -45,6 +35,19 @@ from nebula.broker.operations.views import (
     topic_row,
     unacked_of,
     used_fraction,
+)
+from nebula.broker.operations.views import (
+    ConnectionDetails,
+    ConnectionRow,
+    DelayedRow,
+    KindTotals,
+    PrincipalRow,
+    QueueDetails,
+    QueueRow,
+    SessionDetails,
+    SessionRow,
+    TopicDetails,
+    TopicRow,
 )
 from nebula.errors import Refused
 from nebula.globs import compile_glob
@@ -120,19 +123,7 @@ class Listing(Generic[T]):
     hidden: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class KindTotals:
-    """Totals over all destinations of one kind. The messages of last values are the values."""
-
-    destinations: int = 0
-    messages: int = 0
-    unacked: int = 0
-    paged_out: int = 0
-    stored_bytes: int = 0
-    subscriptions: int = 0
-
-
-# What queues can be ordered by, besides their names.
+# What queues can be ordered by, in addition to their names.
 QUEUE_RANKS: Final[Mapping[str, Callable[[Queue], float]]] = {
     "depth": lambda queue: queue.store.depth,
     "bytes": lambda queue: queue.store.stored_bytes,
@@ -358,7 +349,7 @@ class Administration:
         """Drop all messages that wait in a queue now, and count them as purged; un-ACKed ones stay.
 
         Returns:
-            How many messages.
+            The number of messages.
 
         Raises:
             Refused: there is no such queue.

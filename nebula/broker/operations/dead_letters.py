@@ -15,7 +15,8 @@ from nebula.broker.core.broker import Broker
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.messages import QUEUE_KIND, Head, Message, Verdict, wanted_priority
 from nebula.broker.operations.administration import Steps
-from nebula.broker.operations.views import Arrivals, at_hand
+from nebula.broker.operations.rows import Arrivals, at_hand
+from nebula.broker.operations.views import DeadLetter, MessageView
 from nebula.errors import Refused
 
 # Put back, or looked at, in one piece of work: some milliseconds.
@@ -26,57 +27,6 @@ _LOOKED_AT_AT_ONCE: Final = 2_000
 _MOST_PAGE_BYTES: Final = 512 * 1024
 
 _DEAD_LETTER_PREFIX: Final = "dead-letter-"
-
-
-@dataclass(frozen=True, slots=True)
-class MessageView:
-    """A message that waits, as it is shown to people.
-
-    Attributes:
-        number: its place in the order of arrival.
-        headers: those that receivers get, besides destination and sender.
-        body: its beginning, as text if it is UTF-8, otherwise in Base64: see `encoding`.
-        body_bytes: of the whole.
-        is_cut: there is more of the body than is shown.
-        attempts: deliveries that failed.
-        age_seconds: since it came, at least.
-    """
-
-    number: int
-    destination: str
-    sender: str
-    headers: dict[str, str]
-    body: str
-    encoding: Literal["text", "base64"]
-    body_bytes: int
-    is_cut: bool
-    is_persistent: bool
-    attempts: int
-    age_seconds: float
-    expires_in_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A dead letter: from where, why, when, and after how many deliveries.
-
-    Attributes:
-        died_at: wall clock, seconds since 1970.
-        code, text: what its last consumer said went wrong; empty: nothing.
-        handler: who that was.
-    """
-
-    number: int
-    source: str
-    reason: str
-    died_at: float
-    deliveries: int
-    sender: str
-    body_bytes: int
-    is_persistent: bool
-    code: str
-    text: str
-    handler: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from nebula.broker.operations.administration import KindTotals
-from nebula.broker.operations.status import BrokerStatus, StoreStatus
+from nebula.broker.operations.views import BrokerStatus, KindTotals, PoolStatus, StoreStatus
 from nebula.broker.store.commits import BOUNDS, Commits
+from nebula.shown import shown_field
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -86,7 +86,6 @@ class BrokerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """All families, in the order of the page in docs/reference."""
         yield from _of_all(self._status)
-        yield from _totals(self._status)
         yield from _kinds(self._status)
         yield from _shares(self._status)
         yield from _by_names(self._status)
@@ -94,79 +93,78 @@ class BrokerCollector(Collector):
             yield from _stored(self._commits, self._status.store)
 
 
+# Metrics that are a field of the status: its meaning is their help.
+_GAUGES: Final = {
+    "nebula_uptime_seconds": "uptime_seconds",
+    "nebula_connections": "connections",
+    "nebula_connections_max": "max_connections",
+    "nebula_durable_sessions": "sessions",
+    "nebula_memory_bytes": "memory_bytes",
+    "nebula_memory_max_bytes": "max_memory_bytes",
+    "nebula_outbox_bytes": "outbox_bytes",
+    "nebula_publishers_paused": "held_back",
+    "nebula_delayed_messages": "delayed",
+    "nebula_dead_letters": "dead_letters",
+    "nebula_principals": "principals",
+}
+_COUNTERS: Final = {
+    "nebula_messages_received": "received",
+    "nebula_frames_sent": "sent_frames",
+    "nebula_read_bytes": "read_bytes",
+    "nebula_written_bytes": "written_bytes",
+}
+_OF_KINDS: Final = {
+    "nebula_destinations": "destinations",
+    "nebula_messages": "messages",
+    "nebula_messages_unacked": "unacked",
+    "nebula_messages_paged_out": "paged_out",
+    "nebula_stored_bytes": "stored_bytes",
+    "nebula_subscriptions": "subscriptions",
+}
+_OF_POOLS: Final = {
+    "nebula_resource_limit": "limit",
+    "nebula_resource_used": "used",
+    "nebula_resource_largest_use": "largest",
+}
+
+
 def _of_all(status: BrokerStatus) -> Iterator[Metric]:
-    yield InfoMetricFamily("nebula_build", "The version of the broker.", {"version": status.version})
-    for name, about, value in (
-        ("nebula_uptime_seconds", "Since the start.", status.uptime_seconds),
-        ("nebula_ready", "1: as /readyz says.", float(status.not_ready is None)),
-        ("nebula_connections", "Connections, with those who have not said who they are.", status.connections),
-        ("nebula_connections_max", "The limit `max_connections`.", status.max_connections),
-        ("nebula_durable_sessions", "Sessions with durable subscriptions.", status.sessions),
-        ("nebula_memory_bytes", "Memory in use, as the broker counts it.", status.memory_bytes),
-        ("nebula_memory_max_bytes", "The limit `max_memory_bytes`.", status.max_memory_bytes),
-        ("nebula_outbox_bytes", "To be written to connections.", status.outbox_bytes),
-        ("nebula_publishers_paused", "Connections that are not read until there is room.", status.held_back),
-        ("nebula_delayed_messages", "Messages that wait for their time.", status.delayed),
-        ("nebula_dead_letters", "Messages in the dead-letter queue.", status.dead_letters),
-    ):
-        yield GaugeMetricFamily(name, about, value)
-
-
-def _totals(status: BrokerStatus) -> Iterator[Metric]:
-    for name, about, value in (
-        (
-            "nebula_messages_received",
-            "Messages sent to the broker, derived from their numbers: dead letters count too.",
-            status.received,
-        ),
-        ("nebula_frames_sent", "Deliveries, and what the protocol itself has said.", status.sent_frames),
-        ("nebula_read_bytes", "Read from all connections, within TLS.", status.read_bytes),
-        ("nebula_written_bytes", "Written to all connections, within TLS.", status.written_bytes),
-    ):
-        yield CounterMetricFamily(name, about, value)
-
-
-_OF_KINDS: Final = (
-    ("nebula_destinations", "Destinations that hold or feed something.", "destinations"),
-    ("nebula_messages", "Messages held, waiting and un-ACKed; last values.", "messages"),
-    ("nebula_messages_unacked", "Of them those that were delivered and not settled.", "unacked"),
-    ("nebula_messages_paged_out", "Of them those that lie on disk alone.", "paged_out"),
-    ("nebula_stored_bytes", "What those in memory count for against limits.", "stored_bytes"),
-    ("nebula_subscriptions", "Subscriptions; of last values not counted.", "subscriptions"),
-)
+    yield InfoMetricFamily("nebula_build", _about(BrokerStatus, "version"), {"version": status.version})
+    yield GaugeMetricFamily("nebula_ready", "1: as /readyz says.", float(status.not_ready is None))
+    for name, field in _GAUGES.items():
+        yield GaugeMetricFamily(name, _about(BrokerStatus, field), getattr(status, field))
+    for name, field in _COUNTERS.items():
+        yield CounterMetricFamily(name, _about(BrokerStatus, field), getattr(status, field))
 
 
 def _kinds(status: BrokerStatus) -> Iterator[Metric]:
-    for name, about, field in _OF_KINDS:
-        family = GaugeMetricFamily(name, about, labels=["kind"])
-        for kind, totals in status.kinds.items():
-            assert isinstance(totals, KindTotals)
-            family.add_metric([kind], getattr(totals, field))
-        yield family
-
-
-_OF_POOLS: Final = (
-    ("nebula_resource_limit", "How much there is of each shared resource.", "limit"),
-    ("nebula_resource_used", "How much of it all principals use together.", "used"),
-    ("nebula_resource_largest_use", "How much of it the principal that uses most of it uses.", "largest"),
-)
+    for name, field in _OF_KINDS.items():
+        yield _with_each(
+            GaugeMetricFamily(name, _about(KindTotals, field), labels=["kind"]), status.kinds, field
+        )
 
 
 def _shares(status: BrokerStatus) -> Iterator[Metric]:
-    yield GaugeMetricFamily("nebula_principals", "Principals that use something.", status.principals)
-    for name, about, field in _OF_POOLS:
-        gauge = GaugeMetricFamily(name, about, labels=["resource"])
-        for resource, pool in status.pools.items():
-            gauge.add_metric([resource], getattr(pool, field))
-        yield gauge
-    refusals = CounterMetricFamily(
-        "nebula_share_refusals",
-        "Requests that were refused because their principal had used up its share.",
-        labels=["resource"],
-    )
-    for resource, pool in status.pools.items():
-        refusals.add_metric([resource], pool.refusals)
-    yield refusals
+    labels = ["resource"]
+    for name, field in _OF_POOLS.items():
+        yield _with_each(
+            GaugeMetricFamily(name, _about(PoolStatus, field), labels=labels), status.pools, field
+        )
+    refusals = CounterMetricFamily("nebula_share_refusals", _about(PoolStatus, "refusals"), labels=labels)
+    yield _with_each(refusals, status.pools, "refusals")
+
+
+def _with_each(
+    family: GaugeMetricFamily | CounterMetricFamily, views: Mapping[str, object], field: str
+) -> Metric:
+    """A family with one field of each view, by the view's name."""
+    for name, view in views.items():
+        family.add_metric([name], getattr(view, field))
+    return family
+
+
+def _about(view: type, field: str) -> str:
+    return shown_field(view, field).about
 
 
 def _by_names(status: BrokerStatus) -> Iterator[Metric]:
@@ -188,11 +186,9 @@ def _by_name(name: str, about: str, label: str, known: Sequence[str], counts: Ma
 
 
 def _stored(commits: Commits, store: StoreStatus) -> Iterator[Metric]:
-    yield CounterMetricFamily("nebula_store_rows", "Rows written to the store.", commits.rows)
-    yield GaugeMetricFamily("nebula_store_backlog_rows", "Rows that wait for the next batch.", store.backlog)
-    yield GaugeMetricFamily(
-        "nebula_store_receipts_waiting", "Connections whose RECEIPTs wait for the store.", store.waiting
-    )
+    yield CounterMetricFamily("nebula_store_rows", _about(StoreStatus, "rows"), commits.rows)
+    yield GaugeMetricFamily("nebula_store_backlog_rows", _about(StoreStatus, "backlog"), store.backlog)
+    yield GaugeMetricFamily("nebula_store_receipts_waiting", _about(StoreStatus, "waiting"), store.waiting)
     upper = [*(str(bound) for bound in BOUNDS), "+Inf"]
     buckets = list(zip(upper, accumulate(commits.by_bound), strict=True))
     yield HistogramMetricFamily(

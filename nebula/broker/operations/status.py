@@ -12,94 +12,11 @@ from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.messages import DestinationKind
 from nebula.broker.core.shares import Pool, Resource
-from nebula.broker.operations.administration import Administration, KindTotals
+from nebula.broker.operations.administration import Administration
 from nebula.broker.operations.traffic import Traffic
+from nebula.broker.operations.views import BrokerStatus, KindTotals, PoolStatus, StoreStatus
 from nebula.broker.store.commits import Commits
 from nebula.version import __version__
-
-
-@dataclass(frozen=True, slots=True)
-class StoreStatus:
-    """What the store has done since the start.
-
-    Attributes:
-        commits: batches; `rows` and `seconds` are totals of all of them.
-        backlog: rows that wait for the next batch.
-        waiting: sessions whose RECEIPTs wait for it.
-    """
-
-    commits: int
-    rows: int
-    seconds: float
-    backlog: int
-    waiting: int
-
-
-@dataclass(frozen=True, slots=True)
-class PoolStatus:
-    """One of the broker's bounds.
-
-    Attributes:
-        limit: of the whole broker; `reserved` is the part for operators only.
-        used: by all principals together; `largest` is the use of the principal that uses most.
-        refusals: how often a principal was refused because its share was used up.
-    """
-
-    limit: int
-    reserved: int
-    used: int
-    largest: int
-    refusals: int
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerStatus:
-    """A broker at this moment. Totals count from its start; the difference of two answers is a rate.
-
-    Attributes:
-        not_ready: why it should be sent nothing at present; None: it is ready.
-        connections: also those that have not said who they are.
-        sessions: those with durable subscriptions, connected or not.
-        received: messages that were sent to it. What it made of them, such as dead letters, counts too.
-        sent_frames: deliveries, and what it said itself.
-        read_bytes, written_bytes: of all connections.
-        memory_bytes: used by messages, values, transactions, subscriptions and names, of `max_memory_bytes`.
-        outbox_bytes: to be written to connections.
-        held_back: connections that are not read until there is room.
-        delayed: messages that wait for their time.
-        dead_letters: messages in the dead-letter queue.
-        dropped: messages that were not delivered, by reason.
-        events: how often each event of connections was logged, or would have been.
-        ended: connections that the broker has ended, by reason.
-        kinds: totals for each kind of destination.
-        principals: number of those that use something.
-        pools: the shared bounds, by resource.
-        store: None: nothing is kept on disk.
-    """
-
-    version: str
-    uptime_seconds: float
-    not_ready: str | None
-    connections: int
-    max_connections: int
-    sessions: int
-    received: int
-    sent_frames: int
-    read_bytes: int
-    written_bytes: int
-    memory_bytes: int
-    max_memory_bytes: int
-    outbox_bytes: int
-    held_back: int
-    delayed: int
-    dead_letters: int
-    dropped: Mapping[str, int]
-    events: Mapping[str, int]
-    ended: Mapping[str, int]
-    kinds: Mapping[str, KindTotals]
-    principals: int
-    pools: Mapping[str, PoolStatus]
-    store: StoreStatus | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,105 +1,111 @@
-"""Views of the core for operators: plain values that hold no reference into it."""
+"""Views of the broker for operators: plain values, each field declared once with title, unit and meaning.
+
+`rows` makes them from the core, the verbs of `nebula.host` return them, and the command line derives its
+tables from their fields. Nothing of the broker is imported here: the command line starts quickly.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect, bisect_left
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import chain, islice
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.destinations.topic import Topic
-from nebula.broker.core.destinations.value_feed import LastValueTopic
-from nebula.broker.core.durable import Durable, DurableSession
-from nebula.broker.core.messages import Message
-from nebula.broker.core.session import Session, Subscription
-from nebula.broker.core.shares import Resource, Usage
-
-# How many subscriptions of one queue, topic or session are shown: a reply stays far below `max_body_bytes`.
-MOST_SUBSCRIPTIONS: Final = 1_000
+from nebula.shown import Shown, Unit
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A queue.
+    """A queue."""
 
-    Attributes:
-        depth: messages held: waiting, un-ACKed and postponed.
-        paged_out: those of them that lie on disk alone.
-        stored_bytes: what those in memory count for against limits, and `paged_bytes` the others.
-        taken: messages that it has accepted since it was made. What `taken - depth` grows by has left it.
-        oldest_seconds: how long its first message has been here, at least; None: nothing waits in memory.
-        postponed: messages that were NACKed, and are delivered again later (`redelivery-delay`).
-    """
-
-    queue: str
-    depth: int
-    unacked: int
-    paged_out: int
-    stored_bytes: int
-    paged_bytes: int
-    consumers: int
-    taken: int
-    oldest_seconds: float | None
-    postponed: int
+    queue: Annotated[str, Shown("queue")]
+    depth: Annotated[int, Shown("depth", Unit.COUNT, "Messages held: waiting, un-ACKed and postponed.")]
+    unacked: Annotated[int, Shown("un-ACKed", Unit.COUNT, "Messages delivered and not settled.")]
+    paged_out: Annotated[int, Shown("on disk", Unit.COUNT, "Messages held on disk alone.")]
+    stored_bytes: Annotated[
+        int, Shown("memory", Unit.BYTES, "What messages in memory count for against limits.")
+    ]
+    paged_bytes: Annotated[int, Shown("", Unit.BYTES, "The same for messages on disk alone.")]
+    consumers: Annotated[int, Shown("consumers", Unit.COUNT, "Subscriptions.")]
+    taken: Annotated[
+        int,
+        Shown(
+            "taken",
+            Unit.COUNT,
+            "Messages accepted since the queue was made. What `taken - depth` grows by has left it.",
+        ),
+    ]
+    oldest_seconds: Annotated[
+        float | None,
+        Shown("oldest", Unit.SECONDS, "Age of the first message, at least; null: none waits in memory."),
+    ]
+    postponed: Annotated[
+        int,
+        Shown("postponed", Unit.COUNT, "Messages that were NACKed and wait for their `redelivery-delay`."),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRow:
-    """A subscription of a connected session. `destination` may be a glob."""
+    """A subscription of a connected session."""
 
-    session: str
-    principal: str
-    id: str
-    destination: str
-    ack: str
-    prefetch: int
-    unacked: int
+    session: Annotated[str, Shown("session", Unit.ID)]
+    principal: Annotated[str, Shown("principal")]
+    id: Annotated[str, Shown("id", about="Chosen by the client; unique in its session.")]
+    destination: Annotated[str, Shown("destination", about="May be a glob.")]
+    ack: Annotated[str, Shown("ack", about="`auto`, `client` or `client-individual`.")]
+    prefetch: Annotated[
+        int, Shown("prefetch", Unit.COUNT, "Messages that may be un-ACKed before delivery pauses.")
+    ]
+    unacked: Annotated[int, Shown("un-ACKed", Unit.COUNT, "Messages delivered and not settled.")]
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDetails:
-    """A queue, what it may hold, and who consumes (the first thousand)."""
+    """A queue, its limits, and its consumers (the first thousand)."""
 
     summary: QueueRow
-    max_messages: int
-    max_bytes: int
-    is_exclusive: bool
-    auto_delete: bool
+    max_messages: Annotated[int, Shown("may hold", Unit.COUNT, "Messages that it may hold.")]
+    max_bytes: Annotated[int, Shown("may hold, bytes", Unit.BYTES, "Bytes that it may hold.")]
+    is_exclusive: Annotated[bool, Shown("exclusive", Unit.FLAG, "One subscription alone may consume.")]
+    auto_delete: Annotated[bool, Shown("auto-delete", Unit.FLAG, "Deleted with its last subscription.")]
     subscriptions: list[SubscriptionRow]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """A topic, or a glob of topics, that is subscribed to; or a last-value destination.
+    """A topic or glob of topics with subscriptions, or a last-value destination."""
 
-    Attributes:
-        kind: `topic` or `last-value`.
-        subscribers: of a topic: who gets its messages, those who are away too.
-        waiting: of a topic: messages that wait for subscribers; of a last value: subscribers that have not
-            received the latest change.
-        has_value: of a last value: it exists, and was not deleted.
-        changed_seconds: of a last value: how long ago it changed, at least.
-        sender: of a last value: who sent it.
-        owner: of a last value: the session that it goes with.
-    """
-
-    topic: str
-    kind: str
-    subscribers: int | None
-    waiting: int
-    stored_bytes: int
-    has_value: bool | None = None
-    changed_seconds: float | None = None
-    sender: str | None = None
-    owner: str | None = None
+    topic: Annotated[str, Shown("topic")]
+    kind: Annotated[str, Shown("kind", about="`topic` or `last-value`.")]
+    subscribers: Annotated[
+        int | None,
+        Shown("subscribers", Unit.COUNT, "Of a topic: subscriptions, including those of absent sessions."),
+    ]
+    waiting: Annotated[
+        int,
+        Shown(
+            "waiting",
+            Unit.COUNT,
+            "Of a topic: messages that wait for subscribers. Of a last value: subscribers that still have"
+            " to receive it.",
+        ),
+    ]
+    stored_bytes: Annotated[int, Shown("memory", Unit.BYTES, "Counts against limits.")]
+    has_value: Annotated[
+        bool | None, Shown("value", Unit.FLAG, "Of a last value: it is set, and was not deleted.")
+    ] = None
+    changed_seconds: Annotated[
+        float | None, Shown("changed", Unit.SECONDS, "Of a last value: since its last change, at least.")
+    ] = None
+    sender: Annotated[str | None, Shown("sender", about="Of a last value: its principal.")] = None
+    owner: Annotated[
+        str | None, Shown("", Unit.ID, "Of an ephemeral last value: the session whose end deletes it.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDetails:
-    """A topic or a last value; of a topic also its connected subscribers (the first thousand)."""
+    """A topic with its connected subscribers (the first thousand), or a last value."""
 
     summary: TopicRow
     subscriptions: list[SubscriptionRow]
@@ -107,32 +113,32 @@ class TopicDetails:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """A session with durable subscriptions, which outlives its connection.
+    """A session with durable subscriptions, which outlives its connection."""
 
-    Attributes:
-        away_seconds: since its connection ended; None: it is connected.
-        waiting: messages that wait for it, and last values that changed meanwhile.
-    """
-
-    session: str
-    principal: str
-    away_seconds: float | None
-    subscriptions: int
-    waiting: int
-    stored_bytes: int
+    session: Annotated[str, Shown("session", Unit.ID, "Its client-id.")]
+    principal: Annotated[str, Shown("principal")]
+    away_seconds: Annotated[
+        float | None, Shown("away", Unit.SECONDS, "Since its connection ended; null: it is connected.")
+    ]
+    subscriptions: Annotated[int, Shown("subscriptions", Unit.COUNT, "Durable subscriptions.")]
+    waiting: Annotated[
+        int,
+        Shown("waiting", Unit.COUNT, "Messages, and last values, that wait for it."),
+    ]
+    stored_bytes: Annotated[int, Shown("memory", Unit.BYTES, "Counts against limits.")]
 
 
 @dataclass(frozen=True, slots=True)
 class DurableRow:
     """A durable subscription, with what waits for it."""
 
-    id: str
-    destination: str
-    ack: str
-    prefetch: int
-    is_active: bool
-    waiting: int
-    stored_bytes: int
+    id: Annotated[str, Shown("id", about="Chosen by the client; unique in its session.")]
+    destination: Annotated[str, Shown("destination", about="May be a glob.")]
+    ack: Annotated[str, Shown("ack", about="`auto`, `client` or `client-individual`.")]
+    prefetch: Annotated[int, Shown("", Unit.COUNT, "Messages that may be un-ACKed before delivery pauses.")]
+    is_active: Annotated[bool, Shown("active", Unit.FLAG, "Its session is connected and subscribed.")]
+    waiting: Annotated[int, Shown("waiting", Unit.COUNT, "Messages or last values that wait for it.")]
+    stored_bytes: Annotated[int, Shown("memory", Unit.BYTES, "Counts against limits.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,94 +151,82 @@ class SessionDetails:
 
 @dataclass(frozen=True, slots=True)
 class PrincipalRow:
-    """What one principal uses of the broker's bounds.
+    """What one principal uses of the broker's resources."""
 
-    Attributes:
-        principal: its name; for an anonymous peer with its address.
-        used_fraction: how much of its share it uses, for the resource that is closest to the limit; 1.0: all.
-        refusals: how often it was refused because its share was used up.
-        is_operator: it may use the reserve.
-        memory_bytes: messages, values, transactions, subscriptions and names that it pays for.
-        disk_bytes: messages that it pays for on disk.
-    """
-
-    principal: str
-    used_fraction: float
-    refusals: int
-    is_operator: bool
-    memory_bytes: int
-    disk_bytes: int
-    connections: int
-    destinations: int
-    subscriptions: int
-    globs: int
-    durable_sessions: int
-    durable_subscriptions: int
-    delayed_messages: int
-    dedup_ids: int
+    principal: Annotated[str, Shown("principal", about="Its name; an anonymous peer has its address in it.")]
+    used_fraction: Annotated[
+        float,
+        Shown(
+            "used",
+            Unit.FRACTION,
+            "The part of its share that is used, for the resource that is closest to the limit; 1.0: all.",
+        ),
+    ]
+    refusals: Annotated[
+        int, Shown("refusals", Unit.COUNT, "Requests that were refused because its share was used up.")
+    ]
+    is_operator: Annotated[bool, Shown("", Unit.FLAG, "It may use the reserve.")]
+    memory_bytes: Annotated[
+        int,
+        Shown("memory", Unit.BYTES, "Messages, values, transactions, subscriptions and names."),
+    ]
+    disk_bytes: Annotated[int, Shown("disk", Unit.BYTES, "Messages on disk.")]
+    connections: Annotated[int, Shown("connections", Unit.COUNT)]
+    destinations: Annotated[int, Shown("destinations", Unit.COUNT)]
+    subscriptions: Annotated[int, Shown("", Unit.COUNT)]
+    globs: Annotated[int, Shown("", Unit.COUNT, "Subscriptions to globs.")]
+    durable_sessions: Annotated[int, Shown("", Unit.COUNT)]
+    durable_subscriptions: Annotated[int, Shown("", Unit.COUNT)]
+    delayed_messages: Annotated[int, Shown("", Unit.COUNT)]
+    dedup_ids: Annotated[int, Shown("", Unit.COUNT, "Ids by which duplicates are recognised.")]
 
 
 @dataclass(frozen=True, slots=True)
 class DelayedRow:
-    """A delayed message.
+    """A delayed message."""
 
-    Attributes:
-        number: identifies it.
-        due_seconds: until it is put into its queue.
-        size_bytes: the memory that it counts for.
-    """
-
-    number: int
-    destination: str
-    principal: str
-    due_seconds: float
-    size_bytes: int
-    is_persistent: bool
+    number: Annotated[int, Shown("number", Unit.NUMBER, "Identifies it.")]
+    destination: Annotated[str, Shown("queue")]
+    principal: Annotated[str, Shown("principal", about="Its sender.")]
+    due_seconds: Annotated[float, Shown("due in", Unit.SECONDS, "Until it is put into its queue.")]
+    size_bytes: Annotated[int, Shown("memory", Unit.BYTES, "Counts against limits.")]
+    is_persistent: Annotated[bool, Shown("persistent", Unit.FLAG)]
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """What a connection's shell knows of it.
+    """What the server knows about a connection."""
 
-    Attributes:
-        peer: address and port, or `in process`.
-        scheme: of the URL by which it came: `stomp`, `stomps`, `ws` or `wss`.
-        profile: how its listener behaves.
-        version: of STOMP.
-        since_seconds: since it was accepted.
-        read_bytes, written_bytes: so far. With TLS, of what is inside.
-        sent_frames: so far.
-        buffered_bytes: written, and not taken by the system yet.
-        is_held_back: it sends more than there is room for, or than the store keeps up with: it is not read.
-    """
-
-    peer: str
-    scheme: str
-    profile: str
-    version: str | None
-    since_seconds: float
-    read_bytes: int
-    written_bytes: int
-    sent_frames: int
-    buffered_bytes: int
-    is_held_back: bool
+    peer: Annotated[str, Shown("peer", about="Address and port, or `in process`.")]
+    scheme: Annotated[str, Shown("came by", about="Of its URL: `stomp`, `stomps`, `ws` or `wss`.")]
+    profile: Annotated[str, Shown("profile", about="Of its listener.")]
+    version: Annotated[str | None, Shown("version", about="Of STOMP.")]
+    since_seconds: Annotated[float, Shown("since", Unit.AGE, "Since it was accepted.")]
+    read_bytes: Annotated[int, Shown("read", Unit.BYTES, "With TLS, of what is inside.")]
+    written_bytes: Annotated[int, Shown("written", Unit.BYTES, "With TLS, of what is inside.")]
+    sent_frames: Annotated[int, Shown("frames sent", Unit.COUNT)]
+    buffered_bytes: Annotated[
+        int, Shown("in the system's buffer", Unit.BYTES, "Written, and not yet taken by the system.")
+    ]
+    is_held_back: Annotated[
+        bool,
+        Shown(
+            "held back",
+            Unit.FLAG,
+            "It is not read, because it sends more than there is room for or than the store keeps up with.",
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRow:
-    """A connection that has a session.
+    """A connection that has a session."""
 
-    Attributes:
-        session: its id, or the client-id that it gave.
-        unacked: messages that it was sent and has not settled.
-        outbox_bytes: what is still to be written to it.
-    """
-
-    session: str
-    principal: str
-    subscriptions: int
-    unacked: int
-    outbox_bytes: int
+    session: Annotated[str, Shown("session", Unit.ID, "Its id, or the client-id that it gave.")]
+    principal: Annotated[str, Shown("principal")]
+    subscriptions: Annotated[int, Shown("", Unit.COUNT)]
+    unacked: Annotated[int, Shown("un-ACKed", Unit.COUNT, "Messages delivered and not settled.")]
+    outbox_bytes: Annotated[int, Shown("outbox", Unit.BYTES, "To be written to it.")]
     link: ConnectionFacts
 
 
@@ -241,228 +235,136 @@ class ConnectionDetails:
     """A connection with its subscriptions (the first thousand)."""
 
     summary: ConnectionRow
-    transactions: int
+    transactions: Annotated[int, Shown("open transactions", Unit.COUNT)]
     subscriptions: list[SubscriptionRow]
 
 
-class Arrivals:
-    """When messages arrived, estimated from their numbers. Numbers rise, so no time is noted for each
-    message.
+@dataclass(frozen=True, slots=True)
+class MessageView:
+    """A waiting message or a dead letter, with its headers and the beginning of its body."""
 
-    Args:
-        first_number: of this run. What has a lower one came earlier, and is as old as the run.
-        now: when it begins.
-    """
-
-    # The precision of an age: one part in this many. That is a second in four minutes, an hour in ten days.
-    _PARTS: Final = 256
-    # Twice as many as are left of a month, so that thinning out is rare.
-    _MOST: Final = 8_192
-
-    def __init__(self, first_number: int, now: float) -> None:
-        self._numbers = [first_number - 1]
-        self._times = [now]
-
-    def note(self, number: int, now: float) -> None:
-        """All that has come until now has a lower number, and what comes later a higher one."""
-        self._numbers.append(number)
-        self._times.append(now)
-        if len(self._numbers) > self._MOST:
-            self._thin_out(now)
-
-    def age_of(self, number: int, now: float) -> float:
-        """Seconds for which a message has been there, at least."""
-        place = bisect_left(self._numbers, number)
-        return now - self._times[place] if place < len(self._times) else 0.0
-
-    def _thin_out(self, now: float) -> None:
-        """Forget what lies closer together than its age asks for."""
-        kept = [0]
-        for place, at in enumerate(self._times):
-            if (at - self._times[kept[-1]]) * self._PARTS >= now - at:
-                kept.append(place)
-        self._numbers = [self._numbers[place] for place in kept]
-        self._times = [self._times[place] for place in kept]
+    number: Annotated[int, Shown("number", Unit.NUMBER, "Its place in the order of arrival.")]
+    destination: Annotated[str, Shown("destination")]
+    sender: Annotated[str, Shown("sender", about="A principal.")]
+    headers: Annotated[dict[str, str], Shown("headers", about="As receivers get them.")]
+    body: Annotated[str, Shown("body", about="Its beginning: text if it is UTF-8, else Base64.")]
+    encoding: Annotated[Literal["text", "base64"], Shown("encoding", about="`text` or `base64`.")]
+    body_bytes: Annotated[int, Shown("size", Unit.BYTES, "Of the whole body.")]
+    is_cut: Annotated[bool, Shown("cut", Unit.FLAG, "There is more of the body.")]
+    is_persistent: Annotated[bool, Shown("persistent", Unit.FLAG)]
+    attempts: Annotated[int, Shown("tries", Unit.COUNT, "Deliveries that failed.")]
+    age_seconds: Annotated[float, Shown("age", Unit.SECONDS, "Since it came, at least.")]
+    expires_in_seconds: Annotated[float | None, Shown("expires in", Unit.SECONDS, "null: never.")]
 
 
-def queue_row(queue: Queue, arrivals: Arrivals, now: float) -> QueueRow:
-    """A queue as a row."""
-    first = next(at_hand(queue), None)
-    return QueueRow(
-        queue.name,
-        queue.store.depth,
-        queue.store.unacked_count,
-        queue.store.paging.paged_count,
-        queue.store.stored_bytes,
-        queue.store.paging.paged_bytes,
-        queue.consumer_count,
-        queue.taken_count,
-        None if first is None else arrivals.age_of(first.number, now),
-        queue.store.postponed_count,
-    )
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that could not be delivered."""
+
+    number: Annotated[int, Shown("number", Unit.NUMBER, "Its place in the order of arrival.")]
+    source: Annotated[str, Shown("from", about="The destination that it was sent to.")]
+    reason: Annotated[str, Shown("why", about="`exhausted`, `expired`, `full` or `rejected`.")]
+    died_at: Annotated[float, Shown("when", Unit.TIME)]
+    deliveries: Annotated[int, Shown("tries", Unit.COUNT)]
+    sender: Annotated[str, Shown("sender", about="A principal.")]
+    body_bytes: Annotated[int, Shown("body", Unit.BYTES)]
+    is_persistent: Annotated[bool, Shown("", Unit.FLAG)]
+    code: Annotated[str, Shown("code", about="What its last consumer said went wrong; empty: nothing.")]
+    text: Annotated[str, Shown("", about="The consumer's explanation.")]
+    handler: Annotated[str, Shown("", about="The handler that could not process it.")]
 
 
-def at_hand(queue: Queue, after: int = 0) -> Iterator[Message]:
-    """What waits in memory before anything that is on disk alone. To be looked at before anything changes.
+@dataclass(frozen=True, slots=True)
+class KindTotals:
+    """All destinations of one kind together."""
 
-    Args:
-        after: of each level only what has a higher number.
-    """
-    fronts = (line.front for line in reversed(queue.store.line.lines))
-    # Numbers rise along each: what comes before is skipped, not looked at.
-    return chain.from_iterable(islice(front, bisect(front, after, key=_by_number), None) for front in fronts)
-
-
-def _by_number(message: Message) -> int:
-    return message.number
-
-
-def queue_details(queue: Queue, arrivals: Arrivals, now: float) -> QueueDetails:
-    """A queue with who consumes."""
-    return QueueDetails(
-        queue_row(queue, arrivals, now),
-        queue.store.max_messages,
-        queue.store.max_bytes,
-        queue.exclusive_subscription is not None,
-        queue.auto_delete,
-        subscription_rows(queue.subscriptions),
-    )
+    destinations: Annotated[
+        int, Shown("destinations", Unit.COUNT, "Destinations that hold or feed something.")
+    ] = 0
+    messages: Annotated[
+        int, Shown("messages", Unit.COUNT, "Messages held, waiting and un-ACKed; last values.")
+    ] = 0
+    unacked: Annotated[int, Shown("un-ACKed", Unit.COUNT, "Messages delivered and not settled.")] = 0
+    paged_out: Annotated[int, Shown("on disk", Unit.COUNT, "Messages held on disk alone.")] = 0
+    stored_bytes: Annotated[
+        int, Shown("memory", Unit.BYTES, "What messages in memory count for against limits.")
+    ] = 0
+    subscriptions: Annotated[
+        int, Shown("subscriptions", Unit.COUNT, "Subscriptions; those to last values are not counted.")
+    ] = 0
 
 
-def subscription_rows(subscriptions: Iterable[Subscription]) -> list[SubscriptionRow]:
-    """The first of these as rows."""
-    return [
-        SubscriptionRow(
-            each.session.id,
-            each.session.principal,
-            each.id,
-            each.pattern,
-            each.ack_mode.value,
-            each.window,
-            len(each.unacked),
-        )
-        for each in islice(subscriptions, MOST_SUBSCRIPTIONS)
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """The work of the store since the start of the broker."""
+
+    commits: Annotated[int, Shown("commits", Unit.COUNT, "Batches.")]
+    rows: Annotated[int, Shown("rows", Unit.COUNT, "Rows written to the store.")]
+    seconds: Annotated[float, Shown("seconds", Unit.SECONDS, "Time that all batches took together.")]
+    backlog: Annotated[int, Shown("backlog", Unit.COUNT, "Rows that wait for the next batch.")]
+    waiting: Annotated[int, Shown("waiting", Unit.COUNT, "Connections whose RECEIPTs wait for the store.")]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatus:
+    """A resource that all principals share."""
+
+    limit: Annotated[int, Shown("limit", Unit.COUNT, "How much there is of each shared resource.")]
+    reserved: Annotated[int, Shown("reserved", Unit.COUNT, "How much of it only operators may use.")]
+    used: Annotated[int, Shown("used", Unit.COUNT, "How much of it all principals use together.")]
+    largest: Annotated[
+        int, Shown("largest use", Unit.COUNT, "How much of it the principal that uses most of it uses.")
+    ]
+    refusals: Annotated[
+        int,
+        Shown(
+            "refusals",
+            Unit.COUNT,
+            "Requests refused because their principal had used up its share.",
+        ),
     ]
 
 
-def principal_row(usage: Usage, account: Account) -> PrincipalRow:
-    """The row of a principal."""
-    return PrincipalRow(
-        usage.name,
-        round(used_fraction(usage, account), 4),
-        usage.refusals,
-        usage.is_operator,
-        usage.memory_bytes,
-        usage.disk_bytes,
-        *(usage.used(resource) for resource in _COUNTED),
-    )
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """A broker at this moment. Totals count from its start; the difference of two of them is a rate."""
 
-
-def used_fraction(usage: Usage, account: Account) -> float:
-    """The fraction of its share that a principal uses, for the resource that is closest to the limit."""
-    room = {resource: pool.room_for(usage) for resource, pool in account.pools.items()}
-    room[Resource.MEMORY] = account.room_bytes(usage)
-    fractions = (
-        used / (used + more) for resource, more in room.items() if (used := usage.used(resource)) > 0
-    )
-    return max(fractions, default=0.0)
-
-
-# In the order of the fields of `PrincipalRow`.
-_COUNTED: Final = (
-    Resource.CONNECTIONS,
-    Resource.DESTINATIONS,
-    Resource.SUBSCRIPTIONS,
-    Resource.GLOBS,
-    Resource.SESSIONS,
-    Resource.DURABLES,
-    Resource.DELAYED,
-    Resource.DEDUP_IDS,
-)
-
-
-def delayed_row(due: float, message: Message, now: float) -> DelayedRow:
-    """A delayed message as a row."""
-    head = message.head
-    return DelayedRow(
-        message.number, head.destination, head.sender, due - now, message.size_bytes, head.is_persistent
-    )
-
-
-def topic_row(name: str, topic: Topic | LastValueTopic, arrivals: Arrivals, now: float) -> TopicRow:
-    """A topic or a last value as a row."""
-    seen = topic.view()
-    row = TopicRow(name, seen.kind.name, seen.consumers, seen.waiting, seen.stored_bytes)
-    if seen.value is None:
-        return row
-    return replace(
-        row,
-        has_value=seen.is_live,
-        changed_seconds=arrivals.age_of(seen.value.number, now),
-        sender=seen.value.head.sender,
-        owner=seen.owner,
-    )
-
-
-def topic_details(name: str, topic: Topic | LastValueTopic, arrivals: Arrivals, now: float) -> TopicDetails:
-    """A topic with who is subscribed, or a last value."""
-    subscriptions = subscription_rows(list(islice(topic.view().subscriptions, MOST_SUBSCRIPTIONS)))
-    return TopicDetails(topic_row(name, topic, arrivals, now), subscriptions)
-
-
-def session_row(session: DurableSession, now: float) -> SessionRow:
-    """A session with durable subscriptions as a row."""
-    since = session.away_since
-    durables = [_durable_row(each) for each in session.durables.values()]
-    return SessionRow(
-        session.id,
-        session.rights.principal,
-        None if since is None else now - since,
-        len(durables),
-        sum(each.waiting for each in durables),
-        sum(each.stored_bytes for each in durables),
-    )
-
-
-def session_details(session: DurableSession, now: float) -> SessionDetails:
-    """A session with its durable subscriptions."""
-    durables = [_durable_row(each) for each in islice(session.durables.values(), MOST_SUBSCRIPTIONS)]
-    return SessionDetails(session_row(session, now), durables)
-
-
-def _durable_row(durable: Durable) -> DurableRow:
-    return DurableRow(
-        durable.id,
-        durable.pattern,
-        durable.ack_mode.value,
-        durable.prefetch,
-        durable.subscription is not None,
-        durable.waiting_count,
-        0 if durable.queue is None else durable.queue.store.stored_bytes,
-    )
-
-
-def connection_row(session: Session, now: float) -> ConnectionRow:
-    """The connection of a session as a row."""
-    return ConnectionRow(
-        session.id,
-        session.principal,
-        len(session.subscriptions),
-        unacked_of(session),
-        session.outbox_bytes,
-        session.connection.facts(now),
-    )
-
-
-def unacked_of(session: Session) -> int:
-    """Messages that a connected session was sent and has not settled."""
-    return sum(len(each.unacked) for each in session.subscriptions.values())
-
-
-def connection_details(session: Session, transactions: int, now: float) -> ConnectionDetails:
-    """The connection of a session with its subscriptions."""
-    return ConnectionDetails(
-        connection_row(session, now),
-        transactions,
-        subscription_rows(session.subscriptions.values()),
-    )
+    version: Annotated[str, Shown("version", about="The version of the broker.")]
+    uptime_seconds: Annotated[float, Shown("up", Unit.SECONDS, "Since the start.")]
+    not_ready: Annotated[
+        str | None,
+        Shown("not ready", about="Why it should get no traffic at present; null: it is ready."),
+    ]
+    connections: Annotated[
+        int, Shown("connections", Unit.COUNT, "Connections, including those that have not authenticated.")
+    ]
+    max_connections: Annotated[int, Shown("", Unit.COUNT, "The limit `max_connections`.")]
+    sessions: Annotated[int, Shown("sessions", Unit.COUNT, "Sessions with durable subscriptions.")]
+    received: Annotated[
+        int,
+        Shown(
+            "messages in",
+            Unit.COUNT,
+            "Messages sent to the broker, derived from their numbers: dead letters count too.",
+        ),
+    ]
+    sent_frames: Annotated[int, Shown("frames out", Unit.COUNT, "Deliveries, and replies of the protocol.")]
+    read_bytes: Annotated[int, Shown("read", Unit.BYTES, "Read from all connections, within TLS.")]
+    written_bytes: Annotated[int, Shown("written", Unit.BYTES, "Written to all connections, within TLS.")]
+    memory_bytes: Annotated[int, Shown("memory", Unit.BYTES, "Memory in use, as the broker counts it.")]
+    max_memory_bytes: Annotated[int, Shown("", Unit.BYTES, "The limit `max_memory_bytes`.")]
+    outbox_bytes: Annotated[int, Shown("outbox", Unit.BYTES, "To be written to connections.")]
+    held_back: Annotated[
+        int, Shown("held back", Unit.COUNT, "Connections that are not read until there is room.")
+    ]
+    delayed: Annotated[int, Shown("delayed", Unit.COUNT, "Delayed messages.")]
+    dead_letters: Annotated[int, Shown("dead", Unit.COUNT, "Messages in the dead-letter queue.")]
+    dropped: Annotated[
+        Mapping[str, int], Shown("dropped", Unit.COUNT, "Messages that were not delivered, by reason.")
+    ]
+    events: Annotated[Mapping[str, int], Shown("", Unit.COUNT, "Log events about connections, by event.")]
+    ended: Annotated[Mapping[str, int], Shown("", Unit.COUNT, "Connections ended by the broker, by reason.")]
+    kinds: Mapping[str, KindTotals]
+    principals: Annotated[int, Shown("principals", Unit.COUNT, "Principals that use something.")]
+    pools: Mapping[str, PoolStatus]
+    store: StoreStatus | None

@@ -27,7 +27,8 @@ from nebula.broker.core.shares import Share
 from nebula.broker.core.storage import Snapshot
 from nebula.broker.operations.administration import Steps
 from nebula.broker.operations.events import EndReason
-from nebula.broker.operations.status import BrokerStatus, ServerFacts, broker_status
+from nebula.broker.operations.status import ServerFacts, broker_status
+from nebula.broker.operations.views import BrokerStatus
 from nebula.broker.server.admission import Admission
 from nebula.broker.server.connection import Connection
 from nebula.broker.server.http_posts import Page, Post

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from nebula.environment import BrokerEnvironment
 from nebula.logs import get_logger
 
 _log = get_logger("nebula.broker")
@@ -22,20 +22,21 @@ _WATCHDOG_SHARE = 0.5
 
 
 class ServiceManager:
-    """The service manager that started the program. Does nothing unless the environment names its socket.
+    """Who has started the program and wants to know; nobody, unless the environment names a socket.
 
     Args:
-        environment: of the process.
+        environment: instead of that of the process.
     """
 
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        address = environment.get("NOTIFY_SOCKET", "")
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        given = BrokerEnvironment.read(environment)
+        address = given.notify_socket
         # `@` stands for the NUL of an abstract name.
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        self._watchdog_seconds = _watchdog_seconds(environment)
+        self._watchdog_seconds = given.watchdog_seconds
 
     def tell(self, *states: str) -> None:
-        """Send states such as `READY`. Never raises: the program works without its service manager."""
+        """Send these, as `READY`. Never raises: the program does not depend on who watches it."""
         if not self._address:
             return
         try:
@@ -47,8 +48,7 @@ class ServiceManager:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Send `ALIVE` from this loop for the block. If the loop hangs, the service manager restarts the
-        program."""
+        """Say `ALIVE` from this loop as often as is wanted: a loop that hangs does not, and is restarted."""
         seconds = self._watchdog_seconds
         if seconds is None:
             yield
@@ -66,13 +66,3 @@ class ServiceManager:
             yield
         finally:
             timer.cancel()
-
-
-def _watchdog_seconds(environment: Mapping[str, str]) -> float | None:
-    """How long the program may be silent; None: it is not watched."""
-    microseconds = environment.get("WATCHDOG_USEC", "")
-    # It is inherited by processes that it is not meant for.
-    is_meant = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-    if not is_meant or not (microseconds.isascii() and microseconds.isdigit()) or not int(microseconds):
-        return None
-    return int(microseconds) / 1e6

@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from nebula.headers import SERVICE_PREFIX
+from nebula.shown import Shown, Unit
 
 __all__ = ["Instance", "hash_of"]
 
@@ -19,6 +20,13 @@ _Text: TypeAlias = Annotated[str, Field(max_length=500)]
 _Texts: TypeAlias = Annotated[tuple[_Text, ...], Field(max_length=10_000)]
 _Count: TypeAlias = Annotated[int, Field(ge=0, le=2**53)]
 _Seconds: TypeAlias = Annotated[float, Field(ge=0, le=2**53, allow_inf_nan=False)]
+
+# As the command line shows them.
+_Service: TypeAlias = Annotated[_Text, Shown("service")]
+_Name: TypeAlias = Annotated[_Text, Shown("instance")]
+_Version: TypeAlias = Annotated[_Text, Shown("version")]
+_Busy: TypeAlias = Annotated[_Count, Shown("busy", Unit.COUNT)]
+_Waiting: TypeAlias = Annotated[_Count, Shown("waiting", Unit.COUNT)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +46,15 @@ class Instance:
         started_at: seconds since 1970, by its own clock.
     """
 
-    service: _Text
-    name: _Text
+    service: _Service
+    name: _Name
     queue: _Text | None = None
     queues: _Texts = ()
     verbs: _Texts = ()
     schemas: _Text = ""
-    version: _Text = ""
-    busy: _Count = 0
-    waiting: _Count = 0
+    version: _Version = ""
+    busy: _Busy = 0
+    waiting: _Waiting = 0
     started_at: _Seconds = 0.0
 
     @property

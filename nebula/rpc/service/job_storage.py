@@ -7,9 +7,9 @@ knows the interface only.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from nebula.environment import ServiceEnvironment
 from nebula.rpc.jobs.registry.shared import SharedDatabase
 from nebula.stomp.client.ambient import ambient_broker
 
@@ -37,7 +37,7 @@ def database_of_environment() -> SharedDatabase | None:
     Raises:
         SettingsError: as `database_at`.
     """
-    named = os.environ.get("NEBULA_JOBS")
+    named = ServiceEnvironment.read().jobs
     return database_at(named, "NEBULA_JOBS") if named else None
 
 

@@ -6,7 +6,6 @@ folder in which services of the block keep their jobs.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import weakref
@@ -17,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-from nebula.stomp.addresses import BROKER_VARIABLE, DEFAULT_URL, Address, parse_address
+from nebula.environment import ClientEnvironment
+from nebula.stomp.addresses import DEFAULT_URL, Address, parse_address
 from nebula.stomp.client.tls import TlsOptions
 
 __all__ = [
@@ -126,7 +126,7 @@ def broker_address(url: str | None = None) -> Address:
     """
     if url is None:
         broker = ambient_broker()
-        url = (os.environ.get(BROKER_VARIABLE) or DEFAULT_URL) if broker is None else broker.url
+        url = (ClientEnvironment.read().broker or DEFAULT_URL) if broker is None else broker.url
     return parse_address(url)
 
 

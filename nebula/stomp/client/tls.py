@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import re
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from nebula.environment import ClientEnvironment
 from nebula.errors import SettingsError
 
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{64}")
@@ -63,14 +63,15 @@ class TlsOptions:
         Raises:
             SettingsError: as when made directly; or the last one is not true or false.
         """
-        verify_host = os.environ.get("NEBULA_VERIFY_HOST") or "true"
+        given = ClientEnvironment.read()
+        verify_host = given.verify_host
         if verify_host.lower() not in _YES_AND_NO:
             raise SettingsError(f"NEBULA_VERIFY_HOST: {verify_host!r} is neither true nor false")
         return cls(
-            ca=_file("NEBULA_CA"),
-            cert=_file("NEBULA_CERT"),
-            key=_file("NEBULA_KEY"),
-            pin=os.environ.get("NEBULA_PIN") or None,
+            ca=_file(given.ca),
+            cert=_file(given.cert),
+            key=_file(given.key),
+            pin=given.pin or None,
             verify_host=_YES_AND_NO[verify_host.lower()],
         )
 
@@ -150,9 +151,8 @@ def _load_own(context: ssl.SSLContext, cert: Path, key: Path | None) -> None:
         ) from None
 
 
-def _file(variable: str) -> Path | None:
-    value = os.environ.get(variable)
-    return Path(value) if value else None
+def _file(named: str) -> Path | None:
+    return Path(named) if named else None
 
 
 def _plain(fingerprint: str) -> str:

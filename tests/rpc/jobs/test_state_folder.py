@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from nebula.environment import ServiceEnvironment
 from nebula.errors import SettingsError
-from nebula.places import state_root
 from nebula.rpc.jobs.registry.state_folder import StateFolder, project_of
 
 
@@ -98,13 +98,13 @@ def test_root_is_the_users_own_unless_said_otherwise(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("NEBULA_STATE", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", "not/absolute")
-    assert state_root() == tmp_path / ".local" / "state" / "nebula"
+    assert ServiceEnvironment.read().state_root == tmp_path / ".local" / "state" / "nebula"
 
     monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
-    assert state_root() == Path("/var/state/nebula")
+    assert ServiceEnvironment.read().state_root == Path("/var/state/nebula")
 
     monkeypatch.setenv("NEBULA_STATE", "/srv/nebula")
-    assert state_root() == Path("/srv/nebula")
+    assert ServiceEnvironment.read().state_root == Path("/srv/nebula")
 
 
 # --- projects ---

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from nebula.environment import ServiceEnvironment
 from nebula.errors import SettingsError
 from nebula.logs import get_logger
-from nebula.places import state_is_named, state_root
 from nebula.private import make_private
 
 __all__ = ["StateFolder", "home_of", "project_of"]
@@ -73,14 +73,15 @@ class StateFolder:
         Args:
             service: its name.
             new_name: names for new folders, each time another.
-            root: instead of `nebula.places.state_root()`.
+            root: instead of the one that the environment names.
             project: whose service it is; None, and where somebody has named the root: the name says it all.
 
         Raises:
             SettingsError: there cannot be such a folder, or it cannot be locked.
         """
-        is_named = root is not None or state_is_named()
-        root = (state_root() if root is None else root).absolute()
+        environment = ServiceEnvironment.read()
+        is_named = root is not None or bool(environment.state)
+        root = (environment.state_root if root is None else root).absolute()
         home = root / service
         try:
             if project is not None and not is_named:

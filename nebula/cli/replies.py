@@ -1,6 +1,6 @@
-"""Validation of the answers that commands read: a peer may answer anything.
+"""Validation of the replies that commands read: a peer may send anything.
 
-An answer is validated before anything of it is shown, and then used as it came, because `--json` shows all of
+A reply is validated before anything of it is shown, and then used as it came, because `--json` shows all of
 it. Only the fields that a command relies on are required; table cells show any value, see `Column.text`.
 """
 
@@ -231,21 +231,21 @@ Engines: TypeAlias = dict[str, _Engine]
 """The engines of an instance, by name."""
 
 
-def checked(form: Any, answer: Any, service: str, verb: str) -> Any:
-    """Validate an answer and return it unchanged.
+def checked(form: Any, reply: Any, service: str, verb: str) -> Any:
+    """Validate a reply and return it unchanged.
 
     Raises:
         UnexpectedReply: it is not valid. The message names the service, the verb, the field and the reason,
             not the value.
     """
     try:
-        _adapter(form).validate_python(answer)
+        _adapter(form).validate_python(reply)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         reason = f"{place}: {first['msg']}" if place else first["msg"]
         raise UnexpectedReply(f"the answer of {service} to {verb} is not usable: {reason}") from None
-    return answer
+    return reply
 
 
 @lru_cache(maxsize=64)

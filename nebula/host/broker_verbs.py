@@ -43,7 +43,7 @@ class CopyMade(BaseModel):
     size_bytes: int
 
 
-# Of a file in one folder, whoever asks: no way leads out of it, and no name of SQLite's own files.
+# The name of a file in one folder: it cannot lead out of the folder, nor be a name of SQLite's own files.
 CopyName: TypeAlias = Annotated[
     str, Field(max_length=100, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*[A-Za-z0-9]$")
 ]
@@ -62,12 +62,12 @@ class SchemaText(SchemaEntry):
     definition: Any
 
 
-def own_responder(assembly: Assembly) -> Responder:
-    """The responder of a broker that was assembled from settings. Host it beside the others."""
-    # A longer answer would end the connection of this service, and with it the broker.
+def broker_responder(assembly: Assembly) -> Responder:
+    """The responder of a broker that was assembled from settings. Host it with the others."""
+    # A longer reply would end the connection of this service, and with it the broker.
     most = assembly.server.limits.max_body_bytes
     responder = Responder(NAME, queues=[BROKER_QUEUE], max_reply_bytes=most)
-    may_call = _gate(assembly)
+    may_call = _permission_check(assembly)
 
     @responder.verb(name="rights.reload")
     def reload(request: Request) -> None:
@@ -78,7 +78,7 @@ def own_responder(assembly: Assembly) -> Responder:
                 _RELOAD_SECONDS
             )
         except SettingsError as error:
-            # Paths of this machine are the operator's business.
+            # Paths of this machine are for its operator only.
             _log.warning("reload failed", reason=str(error))
             raise VerbError("bad-file", "a file cannot be used; the broker's log says which") from error
 
@@ -108,7 +108,7 @@ def _add_backup(
             file = store.backup(folder / name)
             return CopyMade(name=name, size_bytes=file.stat().st_size)
         except StoreError as error:
-            # Paths of this machine are the operator's business.
+            # Paths of this machine are for its operator only.
             _log.warning("backup failed", name=name, reason=str(error))
             raise VerbError(
                 "not-copied", "the store could not be copied; the broker's log says why"
@@ -164,7 +164,7 @@ def _add_bindings(responder: Responder, assembly: Assembly) -> None:
     @responder.verb(name="schema.bound")
     def bound(destination: str, request: Request) -> SchemaBinding | None:
         """The type that bodies of a destination must have, and their `content`; null: any may be sent."""
-        # Whoever may use a destination may know what is sent there.
+        # A principal that may use a destination may know what is sent there.
         rights = None if request.principal is None else assembly.access.rights_of(request.principal)
         if rights is None or not (rights.may_subscribe(destination) or rights.may_publish(destination)):
             raise VerbError("not-allowed", f"neither to be published to nor subscribed to: {destination}")
@@ -176,13 +176,13 @@ def _entry(schema: Schema) -> SchemaEntry:
     return SchemaEntry(name=schema.name, fingerprint=schema.fingerprint_hex)
 
 
-def _gate(assembly: Assembly) -> Callable[[Request, str], None]:
-    """Lets through who may call a verb of the broker (PROTOCOL G: they check capabilities themselves)."""
+def _permission_check(assembly: Assembly) -> Callable[[Request, str], None]:
+    """The check of the right to call a verb (B.7): the broker's verbs make it themselves."""
 
     def may_call(request: Request, verb: str) -> None:
         principal = request.principal
         if principal is None or not assembly.access.rights_of(principal).may_call(verb):
-            raise VerbError("not-allowed", f"{principal or 'nobody known'} may not call {verb}")
+            raise VerbError("not-allowed", f"{principal or 'an unknown principal'} may not call {verb}")
 
     return may_call
 
