@@ -38,7 +38,7 @@ def float_fields() -> Iterator[tuple[str, str]]:
                 for field in node.body:
                     if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
                         kinds = {each.strip() for each in ast.unparse(field.annotation).split("|")}
-                        if "float" in kinds:
+                        if "float" in kinds and not field.target.id.startswith("_"):
                             yield f"{path.relative_to(ROOT)}:{field.lineno}", field.target.id
 
 

