@@ -2,7 +2,7 @@
 
 | broker | `message-id` on a second delivery | what we take |
 | --- | --- | --- |
-| ours | the same, also after a restart; never used again (PROTOCOL D.20) | `message-id` |
+| ours | the same, also after a restart; never used again (D.20) | `message-id` |
 | ActiveMQ | the same: its producer's connection, session and number | `message-id` |
 | RabbitMQ | another one: it counts deliveries of a connection | the publisher's `dedup-id`, or AMQP's id |
 """

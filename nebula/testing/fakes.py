@@ -257,7 +257,7 @@ def _by_calling(function: Callable[..., Any], *, by_name: bool) -> Callable[[Any
 
 
 def _by_outcomes(outcomes: Iterator[Any], target: Target) -> Callable[[Any], Any]:
-    def answer(_: Any) -> Any:
+    def reply(_: Any) -> Any:
         for outcome in outcomes:
             if isinstance(outcome, Exception):
                 # The same one each time: what was raised before would stay on it, with all its frames.
@@ -267,4 +267,4 @@ def _by_outcomes(outcomes: Iterator[Any], target: Target) -> Callable[[Any], Any
             return outcome
         raise VerbError("no-outcome", f"the fake of {target.service}.{target.verb} has no outcome left")
 
-    return answer
+    return reply

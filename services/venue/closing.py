@@ -1,4 +1,4 @@
-"""What has to hold at closing time, when nothing is under way any more (PROTOCOL F.4)."""
+"""What has to hold at closing time, when nothing is under way any more (F.4)."""
 
 from __future__ import annotations
 

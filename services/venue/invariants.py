@@ -1,4 +1,4 @@
-"""What has to hold of the venue, whatever the network did (PROTOCOL F.4). No I/O.
+"""What has to hold of the venue, whatever the network did (F.4). No I/O.
 
 Each check returns a sentence for each breach: an empty list means that it holds.
 """
@@ -30,7 +30,7 @@ class Reading:
 
     @classmethod
     def of(cls, gmid: str, record: Mapping[str, Any]) -> Reading:
-        """Read the record of a machine. Only credit and debit sets may be added up (PROTOCOL F.3)."""
+        """Read the record of a machine. Only credit and debit sets may be added up (F.3)."""
         groups = record["meters"]["protocol"]
         game = groups["Game"]
         return cls(

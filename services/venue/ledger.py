@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Movement(StrEnum):
-    """Why money moved. The meter model puts each on one side (PROTOCOL F.3)."""
+    """Why money moved. The meter model puts each on one side (F.3)."""
 
     CASH_IN = "cash in"
     ELECTRONIC_IN = "electronic in"

@@ -238,7 +238,7 @@ def _new_machine(index: int) -> Machine:
 
 
 def _games(protocol: Protocol, index: int) -> Iterator[Game]:
-    """Two games, named in the protocol's own way (PROTOCOL F.3)."""
+    """Two games, named in the protocol's own way (F.3)."""
     for number in (1, 2):
         theme, paytable = {
             Protocol.X_STANDARD: (str(number), str(index % 4 + 1)),

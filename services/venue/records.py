@@ -1,4 +1,4 @@
-"""What a site controller publishes of a machine, as Avro records (PROTOCOL F.3)."""
+"""What a site controller publishes of a machine, as Avro records (F.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The venue's destinations: which exist, what they carry, and what their keys are (PROTOCOL F.2, B.6)."""
+"""The venue's destinations: which exist, what they carry, and what their keys are (F.2, B.6)."""
 
 from __future__ import annotations
 

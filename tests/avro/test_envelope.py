@@ -1,4 +1,4 @@
-"""GenericEnvelope, with the check values of PROTOCOL B.9."""
+"""GenericEnvelope, with the check values of B.9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dead-letter queue: what nobody consumed, and why (DESIGN 4 "Queues", PROTOCOL G)."""
+"""The dead-letter queue: what nobody consumed, and why (G.dead-letter)."""
 
 from __future__ import annotations
 
@@ -413,7 +413,7 @@ def test_dead_message_tells_its_story_after_a_restart() -> None:
     assert headers["kind"] == "new"
 
 
-# Who may read it (PROTOCOL G)
+# Who may read it (G.dead-letter)
 
 RIGHTS = Grants(
     {

@@ -1,4 +1,4 @@
-"""The same inputs with the same times give the same octets (DESIGN 3, MODELS 4)."""
+"""The same inputs with the same times give the same octets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Drains of queues: `keep-unacked` on UNSUBSCRIBE, for a consumer that finishes what it has begun."""
+"""Drains of queues: `keep-unacked` on UNSUBSCRIBE, for a consumer that finishes what it has begun.
+
+Rules: G.drain.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that go with their publisher (PROTOCOL G, "Ephemeral")."""
+"""Values that go with their publisher (G.ephemeral)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Senders that outrun their consumers are slowed, for a while (DESIGN 4, issue section 3)."""
+"""Senders that outrun their consumers are slowed, for a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The forms of our own headers: each one that the broker reads, on each kind of destination and frame."""
+"""The forms of our own headers: each one that the broker reads, on each kind of destination and frame.
+
+Rules: G.forms.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inboxes and requests that need a consumer (D.48, D.49, PROTOCOL G "Implied rights")."""
+"""Inboxes and requests that need a consumer (D.48, D.49, G.rights)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Each way in which a peer might read or write what it may not (issue: intruder tests; B.7, B.8, D.5, D.36).
 
+Rules: G.reply-address.
+
 Nothing says why to the peer: a SEND gets its verdict, anything else is ignored.
 """
 

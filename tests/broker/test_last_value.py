@@ -1,4 +1,4 @@
-"""Last values: the present one of each key, once, to who is ready for it (PROTOCOL B.5, B.6; E 45 to 49)."""
+"""Last values: the present one of each key, once, to who is ready for it (B.5, B.6; E 45 to 49)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every limit: at it, one under, one over. The test goes over the fields, so none can be forgotten."""
+"""Every limit: at it, one under, one over. The test goes over the fields, so none can be forgotten.
+
+Rules: G.identifiers.
+"""
 
 from __future__ import annotations
 

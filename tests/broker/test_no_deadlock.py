@@ -1,4 +1,4 @@
-"""Who consumes is never held back, so that nobody waits for himself (DESIGN 4)."""
+"""Who consumes is never held back, so that nobody waits for himself."""
 
 from __future__ import annotations
 

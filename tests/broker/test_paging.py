@@ -1,4 +1,4 @@
-"""Deep queues: what is beyond the window is on disk alone, and comes back in its place (DESIGN 4)."""
+"""Deep queues: what is beyond the window is on disk alone, and comes back in its place."""
 
 from __future__ import annotations
 

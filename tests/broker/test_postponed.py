@@ -1,4 +1,7 @@
-"""NACKs with `redelivery-delay`: the message comes again when it is due, in its place, whatever happens."""
+"""NACKs with `redelivery-delay`: the message comes again when it is due, in its place, whatever happens.
+
+Rules: G.retry.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The two profiles, difference by difference: each field of the table but the one that is TLS's."""
+"""The two profiles, difference by difference: each field of the table but the one that is TLS's.
+
+Rules: B.1, B.4.
+"""
 
 from __future__ import annotations
 

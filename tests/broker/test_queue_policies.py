@@ -1,4 +1,4 @@
-"""What single queues do otherwise: when they are full, with time, by priority (DESIGN 4, PROTOCOL G)."""
+"""What single queues do otherwise: when they are full, with time, by priority (G.forms)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RECEIPTs where there is a store: they wait for it and stay in order; deliveries do not wait (DESIGN 4)."""
+"""RECEIPTs where there is a store: they wait for it and stay in order; deliveries do not wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reply rights: who received a request may answer it once, and nobody else may (DESIGN 4, PROTOCOL G)."""
+"""Reply rights: who received a request may answer it once, and nobody else may (G.reply-right)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eager snapshots and where they end, while keys come and go (PROTOCOL G, "Snapshot"; D.34, D.43; E 48)."""
+"""Eager snapshots and where they end, while keys come and go (G.snapshot; D.34, D.43; E 48)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`neb-timeout`: a message's time to live, reduced by its waiting (PROTOCOL G, DESIGN 4)."""
+"""`neb-timeout`: a message's time to live, reduced by its waiting (G.timeout)."""
 
 from __future__ import annotations
 

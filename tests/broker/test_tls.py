@@ -1,4 +1,4 @@
-"""TLS of a listener, by real handshakes on both loops; and certificates as they are made."""
+"""TLS of a listener, by real handshakes on both loops; and certificates as they are made (B.3)."""
 
 from __future__ import annotations
 

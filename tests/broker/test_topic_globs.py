@@ -1,4 +1,4 @@
-"""Globs over topics, and durable subscriptions to topics (DESIGN 4, B.5, B.6, D.3, D.32, D.33)."""
+"""Globs over topics, and durable subscriptions to topics (B.5, B.6, D.3, D.32, D.33)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`delay`, `deliver-at`, `dedup-id` and `copy_to` (PROTOCOL G)."""
+"""`delay`, `deliver-at`, `dedup-id` and `copy_to` (G.delay, G.dedup, G.copies)."""
 
 from __future__ import annotations
 

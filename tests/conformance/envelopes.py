@@ -12,7 +12,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 SCHEMAS = Path(__file__).parent / "schemas"
 
-# Item keys of PROTOCOL B.9.
+# Item keys of B.9.
 _FINGERPRINT, _BODY, _TOMBSTONE = 2, 3, 5
 
 # As it is published, with items of another namespace than the envelope's: names are not on the wire (D.16).

@@ -50,7 +50,7 @@ class Identities:
         if who not in self._contexts:
             self._certificates[who].write(self._folder, who)
             context = ssl.create_default_context(cafile=str(self._folder / "ca.pem"))
-            context.check_hostname = False  # PROTOCOL B.3: trust rests on the certificate
+            context.check_hostname = False  # B.3: trust rests on the certificate
             context.load_cert_chain(self._folder / f"{who}.pem", self._folder / f"{who}.key")
             self._contexts[who] = context
         return self._contexts[who]

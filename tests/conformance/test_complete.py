@@ -1,4 +1,4 @@
-"""Nothing of PROTOCOL is without a test: each case of E, decision of D and clause of A, by name.
+"""No rule of the protocol is without a test: each case of E, decision of D and clause of A, by name.
 
 `SUBJECTS` lists them. A transcript covers what its name begins with (`E 41, D 5: …`); what is tested
 elsewhere stands in elsewhere.toml, with the tests' names.
@@ -37,10 +37,10 @@ SUBJECTS = [
     *(f"D {number}" for number in range(1, 51) if number != 39),
     *CLAUSES,
 ]
-# What transcripts may be about besides: clauses of B, rows of G, chapters of the design.
-OTHERS = ("B.", "G ", "DESIGN ")
+# What transcripts may be about besides: clauses of B, rows of G, other cases.
+OTHERS = ("B.", "G ", "Other")
 
-# The cases that PROTOCOL marks with M: they are about MaXaM.
+# The cases that the protocol marks with M: they are about MaXaM.
 MAXAM = {f"E {number}" for number in (22, 29, 33, 35, 36, *range(38, 54))}
 
 CASES = read_cases(HERE)

@@ -241,7 +241,7 @@ class LastValueMachine(RuleBasedStateMachine):
                 self.lose_owner(publisher)
 
     def forget_by_crash(self) -> None:
-        """After a restart nobody is told of ephemeral values that are gone (PROTOCOL G)."""
+        """After a restart nobody is told of ephemeral values that are gone (G.ephemeral)."""
         gone = {key for key, value in self.values.items() if value.owner is not None}
         for key in gone:
             del self.values[key]
@@ -296,7 +296,7 @@ class LastValueMachine(RuleBasedStateMachine):
             self.values[key] = value
 
     def remember(self, away: Subscribed, key: str, former: Value | None, value: Value | None) -> None:
-        """PROTOCOL G, "Ephemeral": what is kept for a durable subscription that is away."""
+        """G.ephemeral: what is kept for a durable subscription that is away."""
         is_ephemeral = value is not None and value.owner is not None
         if former is not None and former.owner is None:
             away.due.add(key)  # an ordinary value has changed

@@ -185,7 +185,7 @@ class ValueLedger:
     def untold(self, found: Mapping[str, int], heard: Mapping[str, State]) -> list[str]:
         """What the durable subscription was not told of after a restart, a line each.
 
-        Deliveries do not wait for the disk (DESIGN 4): of a value that had no RECEIPT it may know what
+        Deliveries do not wait for the disk: of a value that had no RECEIPT it may know what
         nobody else does, if that went with the crash.
 
         Args:

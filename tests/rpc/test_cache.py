@@ -1,4 +1,7 @@
-"""The response cache: one request for one question, and never an answer that is not the question's."""
+"""The response cache: one request for one question, and never an answer that is not the question's.
+
+Rules: C.6, D.39.
+"""
 
 from __future__ import annotations
 

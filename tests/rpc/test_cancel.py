@@ -1,4 +1,7 @@
-"""PendingCancels requests: how a cancel is read and remembered, and what becomes of the request."""
+"""PendingCancels requests: how a cancel is read and remembered, and what becomes of the request.
+
+Rules: G.cancel.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies as bytes: every row of rule C.5, with D.13 to D.15, D.38 and D.40."""
+"""Bodies as bytes: every row of rule C.5, with D.13 to D.15, D.38 and D.40 (C.2)."""
 
 from __future__ import annotations
 

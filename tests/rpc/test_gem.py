@@ -1,4 +1,4 @@
-"""The gem's own frames (PROTOCOL C.4, E.57), octet by octet, against a service and a client of ours."""
+"""The gem's own frames (C.4, E.57), octet by octet, against a service and a client of ours."""
 
 from __future__ import annotations
 

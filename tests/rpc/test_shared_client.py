@@ -1,4 +1,4 @@
-"""The client of a service's handlers: `Depends(app.client)` and `app.call`."""
+"""The client of a service's handlers: `Depends(app.client)` and `app.call` (G.on-behalf)."""
 
 from __future__ import annotations
 

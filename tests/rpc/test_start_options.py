@@ -1,4 +1,4 @@
-"""The options of `Client.start`, as headers."""
+"""The options of `Client.start`, as headers (G.job-request)."""
 
 from __future__ import annotations
 

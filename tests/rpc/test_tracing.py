@@ -1,4 +1,7 @@
-"""Spans of OpenTelemetry, from a client through the broker to handlers, further calls and jobs."""
+"""Spans of OpenTelemetry, from a client through the broker to handlers, further calls and jobs.
+
+Rules: G.tracing.
+"""
 
 from __future__ import annotations
 

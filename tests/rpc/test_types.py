@@ -97,7 +97,7 @@ KINDS = {name: kind for name, kind, _ in TYPES}
 
 
 def named(name: str, value: Any) -> Any:
-    """The parameters of a call by name: a single model or list is sent as it is (DESIGN 2)."""
+    """The parameters of a call by name: a single model or list is sent as it is."""
     schema = Signature(FUNCTIONS[name]).parameters_schema()
     return value if PARAMETER_NAME in schema else {"value": value}
 

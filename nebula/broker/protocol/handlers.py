@@ -209,7 +209,7 @@ class Handlers:
             self._unheard.add(verdict)
 
     def _confirm_send(self, receipt: str, plan: Head | Verdict, verdict: Verdict) -> None:
-        consumers = None
+        consumers = None  # G.consumers
         # Who may not send learns nothing of who listens.
         if type(plan) is Head and plan.kind.holds_messages and verdict is not Verdict.UNAUTHORISED:
             queue = self._broker.queues.get(plan.destination)

@@ -147,4 +147,4 @@ class MemoryStore:
     def _tell(self) -> None:
         if not self._has_told:
             self._has_told = True
-            _log.warning("answers dropped before their time", max_bytes=self._max_bytes)
+            _log.warning("replies dropped before their time", max_bytes=self._max_bytes)

@@ -199,7 +199,7 @@ class Replays:
                 await self.store.keep(key, turn.owner, _write(self._as_sent(reply)), self._window)
         except StoreFailed:
             # The reply still goes out: the request was handled. A retry may handle it again.
-            _log.exception("answer not kept for its key", service=self._service)
+            _log.exception("reply not kept for its key", service=self._service)
 
     def _as_sent(self, reply: ReplyBody) -> ReplyBody:
         """What is kept of a reply: of one that is too long to be sent, that it is."""

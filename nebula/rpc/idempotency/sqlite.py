@@ -180,7 +180,7 @@ class SqliteStore:
                 return  # claims alone
             if not self._has_told:
                 self._has_told = True
-                _log.warning("answers dropped before their time", file=str(self._path))
+                _log.warning("replies dropped before their time", file=str(self._path))
             db.execute(_FORGET, (largest[0], max(over, int(most * _ROOM))))
 
     async def _do(self, work: Callable[[sqlite3.Connection], _T]) -> _T:

@@ -132,7 +132,7 @@ class JobHandle(Generic[_T]):
 
     async def _watch(self, *, is_known: bool) -> AsyncGenerator[JobStatus]:
         # Subscribed before asked: what happens between the two is seen twice rather than not at all. And
-        # with ACKs: a watcher that is slow gets the last status (PROTOCOL B.5), not all that there were.
+        # with ACKs: a watcher that is slow gets the last status (B.5), not all that there were.
         async with self._events() as events:
             status = await self._first_status(is_known=is_known)
             yield status
@@ -372,7 +372,7 @@ class JobHandle(Generic[_T]):
         with anyio.move_on_after(self._ask_after):
             async for message in events:
                 message.ack()
-                # An empty one says that the service is away, not that the job has ended (DESIGN 6).
+                # An empty one says that the service is away, not that the job has ended.
                 if message.body:
                     with reading(f"a status of {self.id}"):
                         told = JobStatus.from_json(from_json(message.body))

@@ -82,7 +82,7 @@ class Provided:
         try:
             await self._open.__aexit__(None if error is None else type(error), error, None)
         except Exception:
-            _log.exception("provider failed after the answer")
+            _log.exception("provider failed after the reply")
 
 
 class _InThreads:

@@ -28,7 +28,7 @@ TEXT_TYPE: Final = "text/plain"
 SUCCESS: Final = "success"
 ERROR: Final = "error"
 
-# What the gem posts to a queue before it subscribes (C.4). Services ACK and skip it.
+# What the gem posts to a queue before it subscribes (C.4, D.11). Services ACK and skip it.
 BOO: Final = b"boo"
 
 

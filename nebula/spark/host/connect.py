@@ -21,7 +21,7 @@ from nebula.errors import JobError
 from nebula.spark.addresses import parse_remote
 from nebula.spark.host.open_sessions import OpenSessions, groups_before, session_id_of
 from nebula.spark.host.operations import OperationCounter
-from nebula.spark.host.probe import answers
+from nebula.spark.host.probe import accepts
 from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, check_packages
 from nebula.spark.host.status import tag_of
 from nebula.spark.lines import Configure
@@ -64,7 +64,7 @@ class ConnectSession:
         assert config.remote is not None  # that is what chose this class
         check_packages("spark,connect", *_PACKAGES)
         self._remote = parse_remote(config.remote)
-        if not answers(self._remote.host, self._remote.port):
+        if not accepts(self._remote.host, self._remote.port):
             raise CannotStart(f"no Spark Connect server answers at {self._remote}")
         _prepare_environment()
         self._service = config.name
@@ -82,7 +82,7 @@ class ConnectSession:
         self.ui: str | None = None
         self.archive: str | None = None
         self.archive_state = "off"
-        self.version: str = self._first_answer()
+        self.version: str = self._first_reply()
         try:
             self._check_conf()
             self._end_orphans()
@@ -206,7 +206,7 @@ class ConnectSession:
         finally:
             session.client.close()
 
-    def _first_answer(self) -> str:
+    def _first_reply(self) -> str:
         try:
             return within(_START_SECONDS, lambda: self._root.version)
         except Exception as error:
@@ -248,7 +248,7 @@ class ConnectSession:
     def _watch(self) -> None:
         refused = 0
         while not self._death.wait(_LOOK_SECONDS):
-            if answers(self._remote.host, self._remote.port):
+            if accepts(self._remote.host, self._remote.port):
                 refused = 0
                 try:
                     within(_PATIENCE_SECONDS, lambda: self._root.version)

@@ -16,7 +16,7 @@ _PROBE_SECONDS = 5.0
 _GAVE_UP = ("stopped SparkContext", "stopped while waiting for backend")
 
 
-def answers(host: str, port: int, seconds: float = _PROBE_SECONDS) -> bool:
+def accepts(host: str, port: int, seconds: float = _PROBE_SECONDS) -> bool:
     """Whether a connection to this address can be opened."""
     with suppress(OSError, OverflowError), socket.create_connection((host, port), seconds):
         return True
@@ -30,7 +30,7 @@ def probe_master(master: str) -> None:
         CannotStart: none does.
     """
     addresses = master_addresses(master)
-    if addresses and not any(answers(host, port) for host, port in addresses):
+    if addresses and not any(accepts(host, port) for host, port in addresses):
         what = "Kubernetes API" if master.startswith("k8s://") else "Spark master"
         raise CannotStart(f"no {what} answers at {master}")
 

@@ -1,4 +1,4 @@
-"""The double says what the gem says, octet by octet, and fails where the gem fails (PROTOCOL C.4)."""
+"""The double says what the gem says, octet by octet, and fails where the gem fails (C.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests with a key, as their callers see them: handled once."""
+"""Requests with a key, as their callers see them: handled once (G.idempotency)."""
 
 from __future__ import annotations
 

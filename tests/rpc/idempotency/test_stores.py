@@ -120,7 +120,7 @@ async def test_full_store_forgets_the_oldest_and_says_so_once(
 
     assert kept == list(range(40 - len(kept), 40))
     assert 5 < len(kept) < 15
-    assert [entry["event"] for entry in logs] == ["answers dropped before their time"]
+    assert [entry["event"] for entry in logs] == ["replies dropped before their time"]
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])

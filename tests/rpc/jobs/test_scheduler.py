@@ -97,13 +97,13 @@ def test_engine_gets_as_many_jobs_as_it_takes_and_the_next_when_one_ends(table: 
         table.add(number)
     table.dispatch()
     assert table.begun() == ["j1", "j2"]
-    assert [table.scheduler.standing(job).position for job in ("j1", "j3", "j4")] == [None, 1, 2]
+    assert [table.scheduler.waiting_state(job).position for job in ("j1", "j3", "j4")] == [None, 1, 2]
 
     table.scheduler.done(("j2", 1), JobOutput(), table.now)
     table.work()
 
     assert table.begun() == ["j1", "j2", "j3"]
-    assert table.scheduler.standing("j4").position == 1
+    assert table.scheduler.waiting_state("j4").position == 1
 
 
 def test_engines_do_not_wait_for_each_other(table: Table) -> None:
@@ -121,7 +121,7 @@ def test_higher_priority_goes_first_and_equals_by_age(table: Table) -> None:
     table.add(1, priority=1)
     table.add(4, priority=9)
 
-    assert [table.scheduler.standing(job).position for job in ("j4", "j2", "j3", "j1")] == [1, 2, 3, 4]
+    assert [table.scheduler.waiting_state(job).position for job in ("j4", "j2", "j3", "j1")] == [1, 2, 3, 4]
 
 
 def test_verb_with_a_limit_of_its_own_lets_others_pass(table: Table) -> None:
@@ -171,13 +171,13 @@ def test_job_is_not_begun_before_its_time_and_then_by_its_priority(table: Table)
         table.add(number)
     table.dispatch()
     assert table.begun() == ["j3", "j4"]
-    assert [table.scheduler.standing(job).position for job in ("j1", "j2", "j5")] == [None, None, 1]
+    assert [table.scheduler.waiting_state(job).position for job in ("j1", "j2", "j5")] == [None, None, 1]
     assert table.scheduler.queued == 3
     table.later(2.0)
     assert table.scheduler.next_due() == table.now.steady + 58.0
 
     table.later(58.0)
-    assert [table.scheduler.standing(job).position for job in ("j1", "j2", "j5")] == [1, None, 2]
+    assert [table.scheduler.waiting_state(job).position for job in ("j1", "j2", "j5")] == [1, None, 2]
     table.scheduler.done(("j3", 1), JobOutput(), table.now)
     table.work()
 
@@ -202,7 +202,7 @@ def test_first_ones_of_a_line_are_told_where_they_stand_when_it_moves_and_not_to
     for number in range(1, 12):
         table.add(number)
     table.dispatch()
-    assert [table.scheduler.standing(f"j{number}").position for number in (3, 11)] == [1, 9]
+    assert [table.scheduler.waiting_state(f"j{number}").position for number in (3, 11)] == [1, 9]
     assert table.moved == []
 
     for number in (1, 2):
@@ -213,7 +213,7 @@ def test_first_ones_of_a_line_are_told_where_they_stand_when_it_moves_and_not_to
     table.later(2.0)
 
     assert table.moved == ["j5", "j6", "j7", "j8", "j9"]
-    assert table.scheduler.standing("j5").position == 1
+    assert table.scheduler.waiting_state("j5").position == 1
     assert table.scheduler.next_due() is None
 
 
@@ -238,7 +238,7 @@ def test_job_that_waits_says_what_for(table: Table) -> None:
     table.add(4, "lone")
     table.add(5, not_before=4_000_000_000.0)
     table.dispatch()
-    notes = [waits_for(table.scheduler.standing(f"j{number}"), "reports") for number in range(1, 6)]
+    notes = [waits_for(table.scheduler.waiting_state(f"j{number}"), "reports") for number in range(1, 6)]
 
     assert notes == [
         "",
@@ -255,7 +255,7 @@ def test_what_cannot_run_here_is_left_to_others_as_long_as_they_can(table: Table
     table.add(2, "lone")
     table.dispatch()
     assert table.begun() == ["j2"]
-    assert table.scheduler.standing("j1").reason.startswith("waits for another instance")
+    assert table.scheduler.waiting_state("j1").reason.startswith("waits for another instance")
 
     table.left = []
     table.dispatch()
@@ -435,7 +435,7 @@ def test_job_whose_turn_does_not_come_in_time_expires(table: Table) -> None:
     table.add(3, expires_at=table.now.wall + 30.0)
     table.dispatch()
     table.later(29.0)
-    assert table.scheduler.standing("j3").position == 1
+    assert table.scheduler.waiting_state("j3").position == 1
     table.later(2.0)
 
     assert table.last("j3").state is JobState.EXPIRED
@@ -705,7 +705,10 @@ def test_job_that_another_instance_accepted_is_begun_in_its_turn() -> None:
     table.add(2)
     table.scheduler.learn(known(1), table.now)
     table.scheduler.learn(known(3, verb="unknown here"), table.now)
-    assert (table.scheduler.standing("j1").position, table.scheduler.standing("j3").position) == (1, None)
+    assert (table.scheduler.waiting_state("j1").position, table.scheduler.waiting_state("j3").position) == (
+        1,
+        None,
+    )
     table.dispatch()
 
     assert table.begun() == ["j1", "j2"]
@@ -757,7 +760,7 @@ def test_job_that_was_refused_leaves_its_place_to_the_next() -> None:
     table.dispatch()
 
     assert table.begun() == ["j1", "j2", "j3"]
-    assert table.scheduler.standing("j1").position is None
+    assert table.scheduler.waiting_state("j1").position is None
 
 
 @pytest.mark.parametrize("seconds", [0.0, _GRACE])

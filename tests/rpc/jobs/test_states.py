@@ -18,7 +18,7 @@ from nebula.rpc.jobs.model.states import (
 )
 from nebula.rpc.jobs.model.status import JobStatus
 
-# The picture of SPARK 4.4, as pairs.
+# The picture of the job states, as pairs.
 _LEGAL = """
 queued -> starting, cancelled, expired, failed
 starting -> running, cancelling, failed, lost, queued

@@ -1,4 +1,7 @@
-"""Statuses as last values of a broker of ours: what a late watcher finds, and what goes with its service."""
+"""Statuses as last values of a broker of ours: what a late watcher finds, and what goes with its service.
+
+Rules: G.job-status.
+"""
 
 from __future__ import annotations
 

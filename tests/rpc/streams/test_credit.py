@@ -1,4 +1,4 @@
-"""Sender and reader of a stream together, whatever the order of events: no loop, no clock."""
+"""Sender and reader of a stream together, whatever the order of events: no loop, no clock (G.credit)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams as they go over the wire (PROTOCOL G), to and from peers that are not ours."""
+"""Streams as they go over the wire (G.stream), to and from peers that are not ours."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """JSON views of a job: its status message, its entry in a list, the full view.
 
-The status message is the wire format of PROTOCOL G, "Job status": both services and callers use it.
+The status message is the wire format of G.job-status: both services and callers use it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def status_destination(prefix: str, service: str, ulid: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What is told of a job: PROTOCOL G, "Job status".
+    """What is told of a job: G.job-status.
 
     Attributes:
         job: `<service>/<ulid>`.

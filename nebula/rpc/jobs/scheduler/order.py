@@ -15,14 +15,14 @@ from typing import Final, NamedTuple
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.scheduler.open_job import JobRules, Key, OpenJob
 
-__all__ = ["JobOrder", "Slots", "Standing", "WaitingLine"]
+__all__ = ["JobOrder", "Slots", "WaitingLine", "WaitingState"]
 
 # Jobs at the head of each line that are told of each step. Those further back hear of it when they get here.
 _MOST_TOLD: Final = 5
 
 
-class Standing(NamedTuple):
-    """Standing of a waiting job.
+class WaitingState(NamedTuple):
+    """The position of a waiting job, and what it waits for.
 
     Attributes:
         position: 1 for the first of its line; None where it stands in no line.
@@ -218,17 +218,19 @@ class JobOrder:
                 job.told_position = position
                 yield job
 
-    def standing(self, job: OpenJob) -> Standing:
+    def waiting_state(self, job: OpenJob) -> WaitingState:
         """Position of a job in its line, and what else it waits for."""
         position, rules = self.line.position(job), job.rules
         if job.begins_at is not None:
-            return Standing(not_before=job.record.not_before)
+            return WaitingState(not_before=job.record.not_before)
         if position is None or rules is None:
-            return Standing()
+            return WaitingState()
         if (rival := self.slots.rival(job.record)) is not None:
-            return Standing(position, rival=rival)
+            return WaitingState(position, rival=rival)
         if not self.slots.may_begin(rules, job.record):
-            return Standing(position, f"waits for jobs of {rules.name}: {rules.max_running} run at a time")
+            return WaitingState(
+                position, f"waits for jobs of {rules.name}: {rules.max_running} run at a time"
+            )
         if rules.name in self._left_to_others():
-            return Standing(position, "waits for another instance: the engine of this one is broken")
-        return Standing(position)
+            return WaitingState(position, "waits for another instance: the engine of this one is broken")
+        return WaitingState(position)

@@ -39,7 +39,7 @@ from nebula.rpc.jobs.model.record import JobRecord, with_steps_over
 from nebula.rpc.jobs.model.states import JobEvent, JobState
 from nebula.rpc.jobs.scheduler.actions import Action, Cancel, Ended, FollowUp, Keep, Moment, Submit
 from nebula.rpc.jobs.scheduler.open_job import CANCELLED, UNRUN, JobRules, Key, OpenJob, short
-from nebula.rpc.jobs.scheduler.order import JobOrder, Standing
+from nebula.rpc.jobs.scheduler.order import JobOrder, WaitingState
 
 __all__ = ["Reserved", "Scheduler"]
 
@@ -53,7 +53,7 @@ class Reserved(NamedTuple):
     """
 
     job: OpenJob
-    standing: Standing
+    standing: WaitingState
     begin: Action
 
 
@@ -105,10 +105,10 @@ class Scheduler:
         """Number of waiting jobs of one owner."""
         return sum(job.record.owner == owner for job in self._waiting)
 
-    def standing(self, job: str) -> Standing:
+    def waiting_state(self, job: str) -> WaitingState:
         """Position of a job in its line, and what it waits for."""
         found = self._open.get(job)
-        return Standing() if found is None else self._order.standing(found)
+        return WaitingState() if found is None else self._order.waiting_state(found)
 
     def verbs(self) -> list[str]:
         """Names of the declared verbs."""
@@ -153,7 +153,7 @@ class Scheduler:
         is_known = record.id in self._open or record.id in self._elsewhere
         if self._is_stopping or is_deferred or is_known or not self._order.may_begin(job):
             return None
-        standing = Standing(self._waiting.count_before(job) + 1)
+        standing = WaitingState(self._waiting.count_before(job) + 1)
         self._begin(job, now)
         return Reserved(job, standing, self._actions.pop())
 

@@ -12,7 +12,7 @@ from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import JobRecord, whose
 from nebula.rpc.jobs.registry.capacity import Capacity, NoRoom, Wanted
 from nebula.rpc.jobs.registry.registry import JobRegistry
-from nebula.rpc.jobs.scheduler.order import Standing
+from nebula.rpc.jobs.scheduler.order import WaitingState
 from nebula.rpc.jobs.scheduler.scheduler import Reserved, Scheduler
 from nebula.rpc.jobs.service.action_runner import ActionRunner, keep
 from nebula.rpc.jobs.service.clock import Clock
@@ -51,7 +51,9 @@ class Admission:
         self._limits, self._left_to_others, self._make_room = limits, left_to_others, make_room
         self._accepting = 0
 
-    async def take_on(self, request: Request, draft: JobRecord, verb: JobVerb) -> tuple[JobRecord, Standing]:
+    async def take_on(
+        self, request: Request, draft: JobRecord, verb: JobVerb
+    ) -> tuple[JobRecord, WaitingState]:
         """Record a job, after the removal of ended ones where the registry is full.
 
         Args:
@@ -73,7 +75,7 @@ class Admission:
         finally:
             self._accepting -= 1
 
-    async def admit(self, draft: JobRecord, refusal: VerbError | None) -> tuple[JobRecord, Standing]:
+    async def admit(self, draft: JobRecord, refusal: VerbError | None) -> tuple[JobRecord, WaitingState]:
         """Record a job. When this returns it is on the disk, also for a caller that is gone by then.
 
         Args:
@@ -90,7 +92,7 @@ class Admission:
             Exception: the database failed.
         """
         reserved = None if refusal else self._scheduler.reserve(draft, self._clock.now())
-        standing: Standing | None = None
+        standing: WaitingState | None = None
 
         def insert(registry: JobRegistry) -> tuple[JobRecord, bool]:
             registry.lock()
@@ -124,9 +126,9 @@ class Admission:
 
         # Its caller hears of the job before that begins: it may end the process.
         record, _ = await self._actions.do(insert, enter, give_back, begin)
-        return record, standing or self._scheduler.standing(record.id)
+        return record, standing or self._scheduler.waiting_state(record.id)
 
-    def _enter(self, draft: JobRecord, reserved: Reserved | None) -> Standing:
+    def _enter(self, draft: JobRecord, reserved: Reserved | None) -> WaitingState:
         # On the loop, at the commit.
         _log.info("job accepted", job=draft.id, verb=draft.verb, **whose(draft))
         if reserved is not None:
@@ -135,7 +137,7 @@ class Admission:
             return reserved.standing
         now = self._clock.now()
         self._scheduler.add(draft, now)
-        standing = self._scheduler.standing(draft.id)
+        standing = self._scheduler.waiting_state(draft.id)
         self._actions.publisher.tell(draft, standing)
         self._scheduler.dispatch(now)
         self._actions.settle()

@@ -1,4 +1,4 @@
-"""Job drafts: records made from a request and its `neb-job-…` headers (PROTOCOL G)."""
+"""Job drafts: records made from a request and its `neb-job-…` headers (G.job-request)."""
 
 from __future__ import annotations
 

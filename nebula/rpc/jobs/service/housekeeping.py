@@ -124,7 +124,7 @@ class Housekeeping:
         # What was told of it went with its process. The others' new states are told when written.
         for record in found:
             if record.state is JobState.QUEUED:
-                self._actions.publisher.tell(record, self._scheduler.standing(record.id))
+                self._actions.publisher.tell(record, self._scheduler.waiting_state(record.id))
 
     async def _warn_of_others(self) -> None:
         """Say so where keys and numbers of verbs hold for less than their author may think."""

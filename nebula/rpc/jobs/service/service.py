@@ -210,7 +210,7 @@ class JobService:
             known = await self.read(find)
             if known is not None:
                 return self._receipt(
-                    require_same(known, draft), self._scheduler.standing(known.id).position, self.via
+                    require_same(known, draft), self._scheduler.waiting_state(known.id).position, self.via
                 )
             if verb.check is not None:
                 await verb.run_check(arguments, self.limits.check_timeout)
@@ -354,7 +354,7 @@ class JobService:
         """Tell the status of each open job again, and what is owed: for the time after a reconnect."""
         self._actions.tell_owed()
         for record in self._scheduler.open_records():
-            self._actions.publisher.tell(record, self._scheduler.standing(record.id))
+            self._actions.publisher.tell(record, self._scheduler.waiting_state(record.id))
 
     def statistics(self) -> JobStatistics:
         """Statistics of its jobs since the start, and of its engines."""
@@ -365,7 +365,7 @@ class JobService:
 
     def status(self, record: JobRecord) -> JobStatus:
         """What is told of a job now."""
-        return self._actions.publisher.status(record, self._scheduler.standing(record.id))
+        return self._actions.publisher.status(record, self._scheduler.waiting_state(record.id))
 
     def cancel(self, record: JobRecord) -> None:
         """End a job as its caller wishes. Its states tell the rest."""

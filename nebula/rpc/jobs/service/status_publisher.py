@@ -16,7 +16,7 @@ from nebula.logs import get_logger
 from nebula.rpc.jobs.model.identifiers import qualified
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.status import JobStatus, status_destination
-from nebula.rpc.jobs.scheduler.order import Standing
+from nebula.rpc.jobs.scheduler.order import WaitingState
 from nebula.rpc.wire.brokers import LONGEST_HEADER, NEBULA, Brand
 from nebula.rpc.wire.envelope import JSON_TYPE, dump_json
 
@@ -70,7 +70,7 @@ class StatusPublisher:
         """Where a job's statuses are told."""
         return status_destination(self._brand.job_prefix, self._service, ulid)
 
-    def status(self, record: JobRecord, standing: Standing) -> JobStatus:
+    def status(self, record: JobRecord, standing: WaitingState) -> JobStatus:
         """What is told of a job."""
         note = "; ".join(filter(None, (record.note, waits_for(standing, self._service))))
         return JobStatus(
@@ -87,7 +87,7 @@ class StatusPublisher:
             error=record.error,
         )
 
-    def tell(self, record: JobRecord, standing: Standing, *, is_new: bool = True) -> None:
+    def tell(self, record: JobRecord, standing: WaitingState, *, is_new: bool = True) -> None:
         """Send a job's status to its watchers; a new one also to where its caller asked for."""
         body = dump_json(self.status(record, standing).to_json())
         try:
@@ -133,7 +133,11 @@ class StatusPublisher:
     def notice(self, record: JobRecord) -> tuple[str, bytes, Mapping[str, str]]:
         """What tells of a job's end where its caller asked for it: destination, body, headers."""
         assert record.notify is not None
-        return record.notify, dump_json(self.status(record, Standing()).to_json()), _notify_headers(record)
+        return (
+            record.notify,
+            dump_json(self.status(record, WaitingState()).to_json()),
+            _notify_headers(record),
+        )
 
     def forget(self, ulids: Iterable[str]) -> None:
         """Delete the last statuses of jobs that nobody remembers any longer.
@@ -152,7 +156,7 @@ class StatusPublisher:
         return headers
 
 
-def waits_for(standing: Standing, service: str) -> str:
+def waits_for(standing: WaitingState, service: str) -> str:
     """What a job waits for, for people. Without the exclusive key: its parameters are not for everybody."""
     if standing.rival is not None:
         return f"waits for {qualified(service, standing.rival)}, which has the same exclusive key"
