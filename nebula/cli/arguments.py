@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import nebula
+from nebula import version
 from nebula.cli.exits import BrokenModule
 from nebula.errors import SettingsError
 from nebula.nearest import did_you_mean, nearest
@@ -22,7 +22,7 @@ _NOT_USERS: Final = (
     "<frozen importlib",
     "<string>",
     str(Path(importlib.__file__).parent),
-    str(Path(nebula.__file__).parent),
+    str(Path(version.__file__).parent),
 )
 
 _PARAMETER = re.compile(r"(?P<name>[^=:]+)(?P<kind>:?=)(?P<value>.*)", re.DOTALL)
