@@ -61,7 +61,7 @@ def hourly_turnover(ctx: Job, path: str) -> list[HourlyTurnover]:
 
 @app.job
 def slow_sum(ctx: Job, tasks: int = 16, seconds: float = 0.5) -> int:
-    """The sum of the numbers of so many tasks, each of which takes its time in Python."""
+    """Add up the numbers of `tasks` tasks, each of which sleeps `seconds` in Python."""
     from pyspark.sql import functions
 
     def work(number: int) -> int:

@@ -81,7 +81,7 @@ class Cluster:
 
     @property
     def conf(self) -> dict[str, str]:
-        """What a driver beside it has to be told: to be found on the loopback, and to ask for little."""
+        """Spark settings for a driver on this host: it binds to the loopback and needs little memory."""
         return {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",

@@ -13,7 +13,7 @@ from services.venue.report import Check
 
 
 def carriers_table(expected: Mapping[str, Carrier], found: Sequence[CarrierRow]) -> Table:
-    """The table by carrier as the pipeline has it, beside the one of the CSV."""
+    """Show the pipeline's figures for each carrier next to those of the CSV."""
     table = Table(box=None, header_style="bold", caption="mean delays in minutes")
     table.add_column("carrier")
     for column in ("flights", "departure", "arrival", "in the CSV", "departure", "arrival"):

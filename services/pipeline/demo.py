@@ -48,7 +48,7 @@ from services.venue.report import Check, show
 _APP = "services.pipeline.app:app"
 _FLIGHTS = "/queue/flights"
 _ALL_FLIGHTS = 336_776
-# So much of the readings is read in batch, the rest as it arrives.
+# The share of the readings that is read in batch. The rest is read as it arrives.
 _BATCH_PART = 0.75
 
 # What is made: of the recorded readings, of those that arrived, of both.
@@ -129,10 +129,10 @@ class _Run:
         return self._checks
 
     def _prepared(self) -> Path:
-        """The broker's settings, beside a folder for its schemas; and room among the results."""
+        """Write the broker's settings, make a folder for its schemas, and remove earlier results."""
         self._plan.results.mkdir(parents=True, exist_ok=True)
         for name in _TABLES:
-            # Of a run before: what it made is not to be added to.
+            # An earlier run may have left a table. This run must not append to it.
             shutil.rmtree(self._plan.results / name, ignore_errors=True)
         (self._folder / "schemas").mkdir()
         settings = self._folder / "nebula.toml"
@@ -234,7 +234,7 @@ class _Run:
         border = datetime.fromtimestamp((meters.BEGIN_MS + batch * meters.MINUTE_MS) / 1000, UTC)
         picture = self._plan.results / "turnover.png"
         plot([(hour.hour, hour.turnover) for hour in found.hours], border, picture)
-        self._console.print(f"hourly turnover: {picture}, and per machine in turnover.parquet beside it")
+        self._console.print(f"hourly turnover: {picture}, and per machine in turnover.parquet next to it")
 
 
 def _plan(arguments: list[str] | None) -> Plan:

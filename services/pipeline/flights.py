@@ -60,7 +60,7 @@ class Carrier:
 
 
 def by_carrier(most: int) -> dict[str, Carrier]:
-    """The table over so many flights from the first on, read straight from the CSV."""
+    """Compute the table by carrier from the first `most` flights of the CSV."""
     found: dict[str, Carrier] = {}
     for row in _rows(most):
         one = found.setdefault(row["carrier"], Carrier())
@@ -75,7 +75,7 @@ def by_carrier(most: int) -> dict[str, Carrier]:
 
 
 def data(most: int) -> Iterator[bytes]:
-    """So many flights as Avro data."""
+    """Yield the first `most` flights as Avro data."""
     for row in _rows(most):
         out = io.BytesIO()
         fastavro.schemaless_writer(out, FLIGHT.parsed, _value(row))

@@ -65,9 +65,9 @@ class Ledger:
 
 
 def readings(most: int, ledger: Ledger, *, seed: int = 1) -> Iterator[bytes]:
-    """So many readings as Avro data, minute by minute, noted in the ledger as they are given out.
+    """Yield `most` readings as Avro data, minute by minute, and note each in the ledger.
 
-    The first reading of a machine is of the moment before it was first played: it tells no turnover.
+    The first reading of a machine is taken before its first game, so it shows no turnover.
     """
     dice = random.Random(seed)  # noqa: S311  # chance, not a secret
     names = [f"egm-{number:04}" for number in range(MACHINES)]

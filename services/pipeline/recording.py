@@ -1,4 +1,4 @@
-"""`nebula record` beside a demo: what it has recorded by now, and where."""
+"""Runs `nebula record` during a demo, and reports what it has recorded and where."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nebula.avro import Schema
 from nebula.record.status import read_statuses
 from services.programs import DemoFailed, program, tail
 
-# Without anything new for so long something is wrong.
+# If no new message is recorded for this long, something is wrong.
 _PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
 
@@ -40,13 +40,14 @@ class Recorded:
         return self._into / schema.name
 
     def wait(self, count: int, on_recorded: Callable[[int], None]) -> None:
-        """Return when so many messages are recorded and ACKed.
+        """Return when `count` messages are recorded and ACKed.
 
         Args:
-            on_recorded: told of how many are by now.
+            count: the number of messages to wait for.
+            on_recorded: called with the number of messages recorded so far.
 
         Raises:
-            DemoFailed: nothing came for long.
+            DemoFailed: no new message was recorded for a minute.
         """
         seen, changed = -1, time.perf_counter()
         while (recorded := self._count()) < count:
@@ -66,7 +67,7 @@ class Recorded:
 
 @contextlib.contextmanager
 def recording(queue: str, into: Path, environment: Mapping[str, str], folder: Path) -> Iterator[Recorded]:
-    """Record a queue as long as the block runs; when it has ended all files are to be seen.
+    """Record a queue while the block runs. After the block all files are complete.
 
     Args:
         queue: what to record.

@@ -1,4 +1,4 @@
-"""What each stage did, how fast and on how many octets."""
+"""The stages of a run: how many rows each handled, how fast, and how many bytes."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class Play:
         return [*await self._intrude(), *await self._ask()]
 
     async def _intrude(self) -> list[Check]:
-        """Somebody with a certificate publishes where it may not, and what is no envelope where it may."""
+        """An intruder publishes where it has no right to, and publishes data that is no envelope."""
         victim = next(iter(self._venue.machines.values()))
         # Meters at zero: if it got through, the victim's would have fallen.
         forged = meter_reading(Machine(victim.gmid, victim.protocol, victim.position, {}), now())

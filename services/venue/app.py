@@ -21,7 +21,7 @@ from services.venue.records import Record
 from services.venue.store import read_values
 from services.venue.topics import Topic, game_topic, gmid_of, machine_topic
 
-# One connection for all requests, beside the service's own, to read the store by.
+# All requests read the store over one connection, in addition to the service's own.
 app = Responder("venue", lifespan=Client)
 
 # They become parts of globs, where an asterisk would name every machine.

@@ -22,7 +22,7 @@ class Auditor:
     a destination that is deleted.
 
     Args:
-        connect: makes a client that bears a `client-id`, the same each time: it names the session.
+        connect: makes a client. Its `client-id` names the session and is the same each time.
         bodies: reads them.
 
     Attributes:
@@ -49,6 +49,6 @@ class Auditor:
             tasks.cancel_scope.cancel()
 
     async def _follow(self, client: StompClient, topic: Topic) -> None:
-        # Eager the first time only: who comes back is told what changed, not everything.
+        # Eager on the first visit only: on later visits the auditor receives what changed, not everything.
         is_first = self.visits == 1
         await self.reader.follow(client, topic, durable=topic, is_eager=is_first)

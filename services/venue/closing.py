@@ -18,7 +18,7 @@ _CONFLATION: Final = 4
 
 def missed(reader: Reader, accepted: Accepted) -> list[str]:
     """Where a reader's last value is not the last that was accepted, on the topics that it reads."""
-    # What others publish, as the desires for games are, is in nobody's list.
+    # The simulator does not record what other clients publish, such as the desired games.
     topics = {topic for topic in reader.topics if accepted.counts[topic]}
     return stale(_of(topics, reader.values), _of(topics, accepted.values))
 
@@ -45,7 +45,7 @@ def books_agree(auditor: Reader, ledger: Ledger, machines: int) -> Check:
 
 
 def last_values_arrived(readers: Mapping[str, Reader], accepted: Accepted) -> Check:
-    """Each key's last delivered value is its last accepted one, for everybody."""
+    """For every reader, the last value delivered for each key is the last one that was accepted."""
     breaches = [
         f"{name}: {breach}" for name, reader in readers.items() for breach in missed(reader, accepted)
     ]
@@ -65,9 +65,11 @@ def slow_reader_is_spared(slow: Reader, accepted: Accepted) -> Check:
 
 
 def removals_were_told(auditor: Reader, destinations: Sequence[str]) -> Check:
-    """What was removed while the auditor was away, it was told of when it came back."""
+    """When the auditor came back, it learned which destinations were removed while it was away."""
     breaches = [f"{one}: no word of it" for one in destinations if one not in auditor.gone]
-    return Check("who was away is told of what was removed", f"{len(destinations)} removed games", breaches)
+    return Check(
+        "a reader that was away learns what was removed", f"{len(destinations)} removed games", breaches
+    )
 
 
 def desire_was_followed(auditor: Reader, bodies: Bodies, detected: str) -> Check:

@@ -48,7 +48,7 @@ class SiteController:
         ]
 
     def follow(self, gmid: str, game_id: str, *, is_desired: bool, now: int) -> list[Update]:
-        """Offer a game, or no longer, as somebody desires. What is not installed here is left alone."""
+        """Offer a game, or stop offering it, as a client desires. A game that is not installed is ignored."""
         machine = self._venue.machines.get(gmid)
         if machine is None or game_id not in machine.games:
             return []
@@ -102,7 +102,7 @@ class SiteController:
         members = Counter(machine.protocol for machine in self._venue.machines.values())
         updates = []
         for protocol, link in self._venue.links.items():
-            # What is fed only rises, so it tells of a hit too.
+            # The fed amount only rises, so comparing it detects a hit too.
             if self._jackpots.get(protocol) != link.fed:
                 self._jackpots[protocol] = link.fed
                 host = self._venue.machines[link.host]

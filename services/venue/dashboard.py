@@ -1,4 +1,4 @@
-"""A live table of the floor, and beside it how a slow reader fares."""
+"""A live table of the floor, with the progress of a slow reader."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Dashboard:
             (f"{self._quick.received:,}", "bold"),
             " received here, ",
             (f"{self._slow.received:,}", "bold"),
-            " by the slow reader beside it",
+            " by the slow reader next to it",
         )
 
 

@@ -38,7 +38,7 @@ async def ask_at_once(url: str, gmids: Sequence[str], *, guests: int) -> list[st
             for gmid in random.sample(gmids, len(gmids)):
                 answer = await client.call(meters, gmid)
                 if answer.gmid != gmid:
-                    breaches.append(f"{name} asked for {gmid} and was told of {answer.gmid}")
+                    breaches.append(f"{name} asked for {gmid} and got {answer.gmid}")
 
     async with anyio.create_task_group() as tasks:
         for number in range(guests):

@@ -12,7 +12,7 @@ from typing import Any, Final
 from services.venue.ledger import Ledger
 from services.venue.topics import Topic, key_of, topic_of
 
-# A report of fifty machines that are all wrong helps nobody.
+# A report that lists fifty wrong machines is no more useful than a short one.
 _SHOWN: Final = 3
 
 
@@ -91,7 +91,7 @@ def unreconciled(readings: Mapping[str, Reading], ledger: Ledger) -> list[str]:
 def stale(delivered: Mapping[str, bytes], accepted: Mapping[str, bytes]) -> list[str]:
     """Destinations where what a reader saw last is not what the broker accepted last.
 
-    A deleted value is empty; so is one that a reader who came later was never told of.
+    A deleted value is empty. A reader that came later never received it, which counts as empty too.
     """
     return [
         f"{destination}: delivered last was {_shown(delivered, destination)}, "

@@ -34,7 +34,7 @@ _ROUNDS_BETWEEN_CLEARS: Final = 17
 # A link shows no more than its ceiling, and is hit soon after it got there.
 _JACKPOT_BASE: Final = 10_000
 _JACKPOT_CEILING: Final = 11_000
-_JACKPOT_SHARE: Final = 100  # one cent of so many
+_JACKPOT_SHARE: Final = 100  # one cent in every hundred
 _A_FULL_JACKPOT_IS_HIT: Final = 0.05
 
 
@@ -78,7 +78,7 @@ class Machine:
         meters: its money.
         balance: what the guest in front of it may still bet or take, in cents.
         reset_at: its last RAM clear, in ms since the epoch.
-        is_door_open: nobody plays then.
+        is_door_open: whether its door is open. Guests cannot play then.
     """
 
     gmid: str
@@ -186,7 +186,7 @@ class Venue:
         return True
 
     def _welcome(self, machine: Machine) -> bool:
-        """Have a guest come with money, or somebody open the door, or nothing happen."""
+        """Let a guest arrive with money, let an attendant open the door, or do nothing."""
         chance = self._random.random()
         if chance < _A_GUEST_COMES and machine.offered():
             cents = self._random.choice(_NOTES)

@@ -81,7 +81,7 @@ def game_detected(machine: Machine, game: Game, now: int) -> Record:
 
 
 def jackpot_reading(machine: Machine, link: Link, machines: int, now: int) -> Record:
-    """`EGMJackpotGroupMeterReading` of the link that a machine hosts for so many machines."""
+    """`EGMJackpotGroupMeterReading` of a link: `machine` hosts it for `machines` machines."""
     level = {
         "levelNumber": 1,
         "displayValueGauge": link.shown,

@@ -43,7 +43,7 @@ class Simulator:
         await self.publish(self._controller.open(now()))
 
     async def run(self, *, seconds: float, tick: float) -> None:
-        """Poll the machines every `tick` seconds, for so many seconds."""
+        """Poll the machines every `tick` seconds, for `seconds` seconds."""
         end = anyio.current_time() + seconds
         turn = anyio.current_time()
         while turn < end:
@@ -65,7 +65,7 @@ class Simulator:
     async def publish(self, updates: Iterable[Update]) -> None:
         """Publish in this order, and return when the broker has taken them all.
 
-        Who runs `obey` beside it is told of a lost connection there.
+        If the connection is lost, `obey`, which runs at the same time, raises the error.
 
         Raises:
             Rejected: it did not take one.

@@ -108,7 +108,7 @@ class Doors:
         return f"{scheme}//{login}:{self.site.passcodes[login]}@{place}"
 
     def own_status_of(self, who: Who) -> str:
-        """Where somebody may publish who has the capability Own-Status."""
+        """The destination where a client with the capability Own-Status may publish."""
         return machine_topic(Protocol.X_STANDARD, self.site.fingerprints[who], Topic.STATUS)
 
 
@@ -127,7 +127,7 @@ def make_site(folder: Path) -> Site:
     hasher = PasswordHasher()
     users = [(login, hasher.hash(passcode)) for login, passcode in passcodes.items()]
     _write_table(folder / "users.toml", "users", users)
-    # A copy: the broker writes what it is told to register beside them.
+    # A copy, because the broker writes newly registered schemas to the same folder.
     shutil.copytree(SCHEMAS_FOLDER, folder / "schemas")
     settings = folder / "nebula.toml"
     settings.write_text(_settings(folder))

@@ -10,7 +10,7 @@ async def read_values(client: Client, pattern: str) -> dict[str, bytes]:
     """The present values of all destinations that a glob names, by destination.
 
     Args:
-        client: connected to a broker of ours: no other marks the end of a snapshot.
+        client: connected to a Nebula broker. Other brokers do not mark the end of a snapshot.
         pattern: a destination or a glob of a last-value store.
     """
     values = {}

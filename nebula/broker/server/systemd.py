@@ -22,10 +22,10 @@ _WATCHDOG_SHARE = 0.5
 
 
 class ServiceManager:
-    """Who has started the program and wants to know; nobody, unless the environment names a socket.
+    """The service manager that started the program; `tell` does nothing if the environment names no socket.
 
     Args:
-        environment: instead of that of the process.
+        environment: used instead of the environment of the process.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:

@@ -1,1 +1,1 @@
-"""Tests of the shop, as its owner would keep them: beside the services, with what `nebula.testing` has."""
+"""Tests of the shop. They stand next to its services, as in a real project, and use `nebula.testing`."""

@@ -1,4 +1,4 @@
-"""Stock: what is delivered comes in once, and nobody takes more than there is."""
+"""Stock: a delivery is counted once, and a customer cannot take more than there is."""
 
 from __future__ import annotations
 
