@@ -57,7 +57,7 @@ class Database:
         if not is_plain:
             raise SettingsError(
                 f"{self.origin}: this is no URL of PostgreSQL, which looks like "
-                "postgresql://user:password@host:5432/name; signs such as @ / % in a password are to be "
+                "postgresql://user:password@host:5432/name; signs such as @ / % in a password must be "
                 "percent-encoded"
             )
 

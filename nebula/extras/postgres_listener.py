@@ -56,7 +56,7 @@ class PostgresListener:
             raise RegistryAway(f"{self._database.place}: {one_line(error)}") from None
         heard = set[str]()
         while (notice := self._db.pgconn.notifies()) is not None:
-            # Anybody may say anything on a channel, in the encoding of our connection.
+            # Any user of the database can send any text to a channel, in the encoding of our connection.
             schema, _, job = notice.extra.decode("utf-8", "replace").partition(" ")
             if schema == self._schema and notice.be_pid != own:
                 heard.add(job)

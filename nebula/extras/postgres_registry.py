@@ -1,6 +1,6 @@
 """PostgreSQL registry: the table of a service's jobs, shared by its instances (decision 0034)."""
 
-# ruff: noqa: S608 - the statements are made of our own words; values go beside them
+# ruff: noqa: S608 - the statements are built from constants; values are passed separately
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _PASSING: Final = ("40001", "40P01", "55P03", "25P03", "25006", "53", "57")
 # No right to the database, to the schema, or to look into it.
 _NO_RIGHT: Final = ("42501", "3F000")
 
-# Whose row is gone has been given up by the others, or has left. In work and held by nobody is what came from
-# a folder, and was not gone on with before its finder died.
+# An instance without a row has left, or the others have given it up. A job in work without a holder came
+# from a folder, and the instance that found it there died before it continued the job.
 _ORPHANED: Final = f"""(holder NOT IN (SELECT name FROM instances)
 OR holder IS NULL AND state <> 'queued' AND state NOT IN ({ENDED}))"""
 
@@ -126,7 +126,7 @@ class PostgresJobRegistry(SharedRegistry):
             self._db.close()
 
     def _refused(self, error: psycopg.Error) -> SettingsError:
-        """What the database does not do at the start, and what is to be done."""
+        """The error for what the database refuses at the start, and how to fix it."""
         text = f"{self.place}: the tables of {self._service} cannot be made or used, {one_line(error)}"
         if error.sqlstate not in _NO_RIGHT:
             return SettingsError(text)
@@ -155,7 +155,7 @@ class PostgresJobRegistry(SharedRegistry):
     # --- the connection ---
 
     def close(self) -> None:
-        """See `JobRegistry`. Who has joined leaves: what waits is the others' at once."""
+        """See `JobRegistry`. An instance that has joined leaves: the others have its waiting jobs at once."""
         if self._is_aborted:
             # A thread may hang with the connection. It ends with its socket, and the instance by its lease.
             return
@@ -168,7 +168,7 @@ class PostgresJobRegistry(SharedRegistry):
         """Have a connection that works: the old one, if it is not broken.
 
         Raises:
-            RegistryAway: there is none yet.
+            RegistryAway: the database cannot be reached yet.
         """
         if self._db.closed:
             self._connect()
@@ -230,7 +230,7 @@ class PostgresJobRegistry(SharedRegistry):
             self._let_go()
             raise RegistryAway(f"{self.place}: {one_line(error)}") from None
 
-    # --- who writes ---
+    # --- writers ---
 
     def lock(self) -> None:
         """See `JobRegistry`.

@@ -24,11 +24,11 @@ __all__ = ["RedisAccess"]
 
 _T = TypeVar("_T")
 
-# How long a Redis that did not answer in time is left alone. Whoever asks pays for it with a thread.
+# How long a Redis that did not reply in time is left alone: each request to it would occupy a thread.
 _REST: Final = 5.0
 
-# Threads of one loop that may wait for one Redis. And all of them: on asyncio those do not count that nobody
-# waits for any more.
+# The number of threads of one loop that may wait for one Redis; and the number of all threads, since on
+# asyncio the first does not include threads whose callers were cancelled.
 _THREADS: Final = 40
 _MOST_THREADS: Final = 80
 
@@ -36,15 +36,15 @@ _MOST_THREADS: Final = 80
 class RedisAccess:
     """Has work done by Redis.
 
-    A thread waits for it, as there is no client for trio. Whoever is cancelled does not wait for the thread.
-    Connections are opened when they are needed, and again when they were lost. A Redis that did not answer in
-    time is not asked for the next 5 s: everything fails at once then.
+    A thread waits for it, as there is no client for trio. A cancelled caller does not wait for the thread.
+    Connections are opened when they are needed, and again when they were lost. A Redis that did not reply in
+    time gets no requests for the next 5 s: everything fails at once then.
 
     Args:
         url: `redis://[LOGIN:PASSCODE@]HOST[:PORT][/DATABASE]`, `rediss://…` for TLS, or `unix://…`.
-        timeout: seconds to wait for a connection, and for each answer.
-        failure: what is raised when it fails. It is told the kind of the error alone: Redis' texts may have
-            the address, and that a passcode, or what was to be kept.
+        timeout: seconds to wait for a connection, and for each reply.
+        failure: what is raised when it fails. It gets only the kind of the error: the texts of Redis may have
+            the address, with a passcode, or the value.
 
     Raises:
         SettingsError: the address cannot be used.

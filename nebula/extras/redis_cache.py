@@ -49,7 +49,7 @@ class RedisCache:
         name, milliseconds = self._namespace + key, math.ceil(seconds * 1000)
         await self._access.do(
             lambda redis: redis.set(name, value, px=milliseconds),
-            # By then it may be stale, and whoever dropped it has gone.
+            # By then the value may be stale, and the call that dropped it has ended.
             undo=lambda redis: redis.unlink(name),
         )
 

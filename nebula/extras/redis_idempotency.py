@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 # Seconds to wait for Redis.
 _PATIENCE: Final = 5.0
 
-# Each is one step for Redis, whoever else asks. A key is a hash: f, fingerprint; o, owner; a, answer.
-# Who claims again what is its own did not hear the answer to its first claim: connections get lost.
+# Each script is one step for Redis, whatever other clients do. A key is a hash: f, fingerprint; o, owner;
+# a, reply.
+# An owner claims its own key again if it did not get the reply to its first claim: connections get lost.
 _CLAIM: Final = """
 local found = redis.call('HMGET', KEYS[1], 'f', 'a', 'o')
 if found[1] and (found[2] or found[3] ~= ARGV[2]) then return found end
@@ -49,7 +50,7 @@ class RedisStore:
     """
 
     def __init__(self, url: str, *, prefix: str = "nebula:idempotency:") -> None:
-        # Not above: who does not use it need not have the extra.
+        # Not at the top: the extra is only needed by users of this class.
         from nebula.extras.redis_access import RedisAccess
 
         self._access = RedisAccess(url, timeout=_PATIENCE, failure=StoreFailed)
@@ -64,7 +65,7 @@ class RedisStore:
         """Take a key, or tell what it stands for; see `IdempotencyStore`."""
         found = await self._access.do(
             lambda redis: self._eval(redis, _CLAIM, key, fingerprint, owner, _milliseconds(lease)),
-            # Whoever claimed it has gone, and would not let go of it.
+            # The caller that claimed the key has gone, and would not release it.
             undo=lambda redis: self._eval(redis, _RELEASE, key, owner),
         )
         if not found:

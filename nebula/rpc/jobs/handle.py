@@ -44,13 +44,13 @@ _T = DefaultTypeVar("_T", default=Any)
 # Statuses may be lost, with a connection or with the service that would have told them.
 _ASK_AFTER: Final = 10.0
 
-# So many times that: others look every 20 s for folders that nobody has any more.
+# Multiples of that time: other instances look every 20 s for folders that no instance uses any more.
 _TAKEN_OVER_AFTER: Final = 6
 
-# Between two questions to a service that is away, or that lets nobody wait.
+# Between two requests to a service that is away, or that keeps no caller waiting.
 _PAUSE_SECONDS: Final = 1.0
 
-# A log's follower is kept waiting for a line so long, where its own time to wait is no shorter.
+# The longest that a log's follower waits for a line, unless its own timeout is shorter.
 _FOLLOW_SECONDS: Final = 20.0
 
 # A job that ends in this time costs one request.
@@ -119,10 +119,11 @@ class JobHandle(Generic[_T]):
     def watch(self) -> AsyncGenerator[JobStatus]:
         """The job's status now, and each newer one as it comes, the last being its end.
 
-        It may skip statuses and never goes back. Two may bear one `seq` while the job waits: where it stands
-        and what it waits for are no new state. It ends with the job, however that ends, also when it had
-        ended before; and it asks where nothing is heard for a while, so that a lost message does not matter.
-        Once it has heard of the job, it goes on while the service is away.
+        It may skip statuses and never goes back. Two statuses can have the same `seq` while the job waits: a
+        new position, or a new reason to wait, is not a new state. The generator ends when the job has ended,
+        in any way, and also if the job had ended before. If no status arrives for a while, it asks the
+        service, so a lost message does not matter. After the first status it continues while the service is
+        away.
 
         Raises:
             NoResponder: the service is away at first; or the instance that holds the job, for a minute.
@@ -164,7 +165,7 @@ class JobHandle(Generic[_T]):
         )
 
     async def wait(self) -> JobStatus:
-        """The job's last status, once it has ended. Use an anyio scope to wait only so long."""
+        """The job's last status, once it has ended. Use an anyio scope to limit the wait."""
         return await self._wait(is_known=False)
 
     async def _wait(self, *, is_known: bool) -> JobStatus:
@@ -188,7 +189,7 @@ class JobHandle(Generic[_T]):
             checkers are told so by `result(JobOutput)`).
 
         Raises:
-            JobEnded: it ended otherwise than done.
+            JobEnded: it ended in another state than done.
             UnexpectedReply: the value is not of that type.
         """
         fields, is_known = await self._result_of_short_job()
@@ -273,7 +274,7 @@ class JobHandle(Generic[_T]):
         try:
             reply = await self._holder.ask("job.result", parameters, timeout=_REPLY_SECONDS)
         except CallTimeout:
-            # Such a broker would have said that nobody listens: who took the question has gone.
+            # Such a broker reports a queue without a listener: the instance that took the request is gone.
             return None, brand_of(self._client.stomp.server).has_last_values
         except NebulaError:
             return None, False
@@ -312,7 +313,7 @@ class JobHandle(Generic[_T]):
         Raises:
             RemoteError: the service refused, as `Client.start`; there is no new job.
         """
-        # Who holds it has its parameters. And a request that nobody takes would be stored.
+        # The job's holder has its parameters. A request that no instance takes would be stored.
         await self.status()
         started: JobHandle[_T] = await self._client.start_on(
             self._holder.queue, self._service, "job.rerun", {"job": self.id}, options
@@ -329,8 +330,9 @@ class JobHandle(Generic[_T]):
     ) -> Awaitable[list[str]] | AsyncGenerator[LogLine]:
         """The last lines of the job's log, the oldest first; or all of them as they come, to its end.
 
-        What is followed is had once each, in order; it goes on while the service is away. A job keeps its
-        last 1,000 lines: who comes late, or is slow, sees by the numbers that some are gone.
+        With `follow`, each line is returned once, in order, and following continues while the service is
+        away. A job keeps its last 1,000 lines: a reader that starts late, or is slow, notices from the line
+        numbers that some are gone.
 
         Args:
             limit: how many lines at most, 1,000 at most.
@@ -361,7 +363,7 @@ class JobHandle(Generic[_T]):
             for line in lines:
                 yield line
             if not (lines or is_over) and anyio.current_time() < began + self._pause:
-                # The service keeps so many callers waiting, and no more.
+                # The service limits the number of callers that it keeps waiting.
                 await anyio.sleep(self._pause)
 
     def __repr__(self) -> str:

@@ -1,7 +1,8 @@
 """Holder of a job: requests to the instance that has it, wherever the job has gone.
 
-A job is asked for at the queue of its instance. An instance that does not have it says where it is. If the
-instance is away, the service's own queue is asked, where the others know who has taken the job over.
+Requests for a job go to the queue of its instance. An instance without the job replies where it is. If
+the instance is away, requests go to the service's own queue, where the other instances know which of them has
+taken the job over.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ class JobClient(Protocol):
     async def call_queue(
         self, queue: str, verb: str, parameters: Any, *, timeout: float | None = None
     ) -> Any:
-        """Ask whoever listens on this queue: the parameters of the reply. Raises as `Client.call`."""
+        """Call the listener of this queue; returns the parameters of the reply. Raises as `Client.call`."""
 
     async def start_on(
         self, queue: str, service: str, verb: str, parameters: Any, options: StartOptions
     ) -> Any:
-        """Have whoever listens on this queue begin a job. Raises as `Client.start`."""
+        """Start a job at the listener of this queue. Raises as `Client.start`."""
 
 
 class JobHolder:
@@ -94,9 +95,9 @@ class JobHolder:
         except (NoResponder, CallTimeout) as error:
             if self.is_home:
                 raise
-            # The instance is away, perhaps for good: the others know who has the job by now.
+            # The instance is away, perhaps for good: the other instances know where the job is now.
             self.queue = self._home
-            # A broker that does not say that nobody listens has used up the time.
+            # A broker that does not report a missing listener has used up the time.
             if isinstance(error, CallTimeout):
                 raise
         return await self._ask_here(verb, parameters, timeout)

@@ -60,12 +60,12 @@ class JobVerb:
         exclusive: of jobs with the same key never two run at a time, of whichever verbs of the service: the
             name of a parameter, whose value is the key, or a function that gets the same arguments (without
             the context) and returns the key, or None for none. Quick; what it raises refuses the request.
-        max_running: how many of this verb run at a time, None for what the runner bears. This and `exclusive`
+        max_running: how many of this verb run at a time, None for the runner's limit. This and `exclusive`
             hold within one instance of the service, since each has jobs of its own; over all instances only
             where they share a registry in PostgreSQL (`Responder(jobs=…)`, `NEBULA_JOBS`).
         expires: how long it may wait for its turn, from its `not_before` on if it has one; None for ever.
         isolation: `process`: each run has an engine process of its own, which ends with it; `shared`: it
-            runs beside others.
+            runs together with others.
         validate_results: a job that returns what its annotation does not allow, or what JSON cannot carry
             (NaN), fails with `bad-result`. Without it such a result is kept by its own type, NaN as null.
         signature: the contract.
@@ -157,7 +157,7 @@ class JobVerb:
         return 0.0 if is_lost and self.on_lost == "rerun" else None
 
     def exclusive_key(self, arguments: Arguments) -> str | None:
-        """The key of the jobs that must not run beside one with these arguments.
+        """The key of the jobs that must not run at the same time as one with these arguments.
 
         Raises:
             VerbError: `bad-parameters`, it is too long.
@@ -201,7 +201,7 @@ class JobVerb:
         return from_json(dump_json(packed))
 
     def _is_endless(self, name: str, value: Any) -> bool:
-        """Whether it is a default such as `math.inf`, which JSON has not; whoever binds has it again."""
+        """Whether it is a default such as `math.inf`, which JSON lacks; binding restores it."""
         if not isinstance(value, float) or math.isfinite(value):
             return False
         default = inspect.signature(self.function).parameters[name].default

@@ -26,14 +26,14 @@ class Told(Enum):
     """Why a job shall end before its time."""
 
     CANCELLED = auto()
-    """Somebody wants it to: what it still returns is dropped."""
+    """A client has cancelled it: what it still returns is dropped."""
 
     STOPPED = auto()
     """What runs it goes away: what it still returns counts."""
 
 
 class LocalJob(Job):
-    """See `Job`. What is reported here waits until somebody looks."""
+    """See `Job`. What is reported here waits until the runner collects it."""
 
     def __init__(self, task: JobTask, around: Surroundings, notes: Path | None = None) -> None:
         self._task = task
@@ -75,7 +75,7 @@ class LocalJob(Job):
 
     @property
     def spark(self) -> NoReturn:
-        """There is none here.
+        """A local job has no Spark session.
 
         Raises:
             JobError: always.
@@ -96,7 +96,7 @@ class LocalJob(Job):
         with self._lock:
             self._step, self._note = (number, total, name), name
             self._fraction = _within(number - 1, total)
-            # Each one is told, however short: nobody may look while it is there.
+            # Each step is reported, however short: it may begin and end between two looks of the runner.
             self._begun.append(Progress(self._fraction, name, self._step, at=time.time()))
         return nullcontext()
 

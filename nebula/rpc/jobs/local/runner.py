@@ -41,7 +41,7 @@ from nebula.rpc.wire.upstream import upstream_error
 
 __all__ = ["LocalRunner"]
 
-# Jobs report as often as they like; this often somebody looks.
+# Jobs report as often as they like; the runner collects the reports at this interval, in seconds.
 _LOOK_EVERY: Final = 0.1
 
 _MAX_RESULT_BYTES: Final = 64 * 1024
@@ -156,7 +156,7 @@ class LocalRunner:
         return await _run_in_thread(run, verb, given, portal, self._stop_grace)
 
     async def _provide(self, plan: Plan, run: _Run, verb: JobVerb, portal: BlockingPortal) -> _End:
-        """Run it with what it wants beside its parameters, which is closed when the run has ended."""
+        """Run it with its provided arguments, which are closed when the run has ended."""
         provided = Provided()
         try:
             with provided:
@@ -261,7 +261,7 @@ async def _run_as_task(run: _Run, verb: JobVerb, given: Mapping[str, Any]) -> _E
         except (Exception, JobCancelled, SystemExit) as error:
             return await anyio.to_thread.run_sync(run.fail, error)
         except anyio.get_cancelled_exc_class() as error:
-            # Ours, or of something that the job waited for and somebody else cancelled.
+            # Our own cancellation, or that of something that the job waited for.
             if anyio.current_effective_deadline() == -math.inf:
                 raise
             return await anyio.to_thread.run_sync(run.fail, error)
@@ -282,7 +282,7 @@ async def _run_in_thread(
             run.end = run.finish(verb, result)
         except BaseException as error:
             run.end = run.fail(error)
-        # The loop may be gone by now; then nobody is interested.
+        # The loop may be gone by now; then nothing waits for this event.
         with suppress(RuntimeError):
             portal.start_task_soon(is_over.set)
 

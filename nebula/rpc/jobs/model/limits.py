@@ -32,9 +32,11 @@ class JobLimits:
             below it requests are refused as `busy`.
         max_waiting: callers of `job.wait`, `job.result` and `job.log` that are kept waiting at once; others
             are answered at once.
-        lease: of an instance that shares its registry with others: not heard of for so long, it has lost its
-            jobs to them. It ends its own runs after two thirds of that time without a reply. 3 at least.
-        adopt_every: between two looks for folders that nobody has any more, whose open jobs are taken over.
+        lease: for an instance that shares its registry with others: after this time without a sign of life
+            the others take over its jobs. It ends its own runs after two thirds of that time without a reply.
+            3 at least.
+        adopt_every: between two looks for folders that no instance uses any more; their open jobs are taken
+            over.
 
     Raises:
         ValueError: one is below 0, `owner_share` above 1, or `lease` too short.

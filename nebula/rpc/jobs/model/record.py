@@ -11,13 +11,13 @@ from nebula.rpc.contract.job_runner import JobFailure, JobOutput, TaskCounts
 from nebula.rpc.jobs.model.states import END_STATES, JobState
 
 __all__ = [
-    "MAX_LOG_LINES", "MOST_STEPS", "NOBODY", "JobRecord", "JobStep", "LogLine", "whose", "with_step",
+    "ANONYMOUS", "MAX_LOG_LINES", "MOST_STEPS", "JobRecord", "JobStep", "LogLine", "whose", "with_step",
     "with_steps_over",
 ]  # fmt: skip
 
 
-# Where the broker vouches for nobody, and what ours calls those who did not say who they are.
-NOBODY: Final = ("", "anonymous")
+# The owner if the broker does not verify principals, and Nebula's principal of clients without a login.
+ANONYMOUS: Final = ("", "anonymous")
 
 # A job that logs in a loop must not fill the disk.
 MAX_LOG_LINES: Final = 1000
@@ -54,7 +54,7 @@ class JobRecord:
 
     Attributes:
         id: its ULID.
-        owner: the principal that asked for it; empty where nobody vouches for principals.
+        owner: the principal that requested it; empty if the broker does not verify principals.
         dedupe: another request of this owner for this verb with the same key is the same job.
         parameters: validated JSON, as `Signature.bind` takes it.
         seq: of the last status that was told.
@@ -65,7 +65,7 @@ class JobRecord:
         holder: the instance that runs it, or in which something of it may still run although it has ended.
         timeout: seconds that a run may take.
         progress_every: seconds between two tellings of progress, at least.
-        reply_id: of the request: what is sent to `notify` bears it.
+        reply_id: of the request; messages to `notify` have it too.
         notify: where its caller wants each status to be sent as well.
         ends_as: for one that is cancelling: cancelled or timed_out.
         incarnation: the start of the engine that it was handed to.
@@ -113,7 +113,7 @@ class JobRecord:
 
     @property
     def trace(self) -> dict[str, str]:
-        """The headers of the trace that its request belongs to; of a state alone nobody could make sense."""
+        """The headers of the trace that its request belongs to; `tracestate` only with a `traceparent`."""
         if self.traceparent is None:
             return {}
         return {TRACEPARENT: self.traceparent} | ({TRACESTATE: self.tracestate} if self.tracestate else {})
@@ -124,8 +124,8 @@ class JobRecord:
         return self.state in END_STATES
 
     def is_open_to(self, principal: str | None) -> bool:
-        """Whether this principal is its owner; what belongs to nobody known is everybody's."""
-        return self.owner in (*NOBODY, principal)
+        """Whether this principal is its owner. A job without a known owner is open to all principals."""
+        return self.owner in (*ANONYMOUS, principal)
 
     @property
     def wants_notice(self) -> bool:

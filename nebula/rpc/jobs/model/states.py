@@ -128,7 +128,7 @@ END_STATES: Final = frozenset(state for state, following in _FOLLOWING.items() i
 
 
 class IllegalTransition(AssertionError):
-    """A bug of ours: an event, or a change of state, that the table does not have. Nothing was written."""
+    """A bug in Nebula: an event, or a change of state, that the table does not have. Nothing was written."""
 
 
 def next_state(state: JobState, event: JobEvent) -> JobState:

@@ -31,7 +31,7 @@ def status_destination(prefix: str, service: str, ulid: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What is told of a job: G.job-status.
+    """A job's report to its watchers: G.job-status.
 
     Attributes:
         job: `<service>/<ulid>`.
@@ -39,7 +39,7 @@ class JobStatus:
             newer. A job that waits is told again with the same one when it has come nearer, or waits for
             something else.
         state: one of `JobState`, or, from a newer service, a word that is not: such a state is not final.
-        progress: 0 to 1, or None where nobody knows. It never falls and is 1 only when the job is done.
+        progress: 0 to 1, or None if it is not known. It never falls and is 1 only when the job is done.
         note: a short text for people.
         step: number from 1, how many there are, name.
         tasks: small units of work, as far as they are known.
@@ -138,7 +138,7 @@ def error_from_json(error: Mapping[str, Any]) -> JobFailure:
 
 
 def listed_job(service: str, record: JobRecord, status: JobStatus) -> dict[str, Any]:
-    """A job among others: what everybody may know who may ask the service."""
+    """A job in a list: what all callers of the service may know."""
     told = status.to_json()
     return {
         "job": told["job"],

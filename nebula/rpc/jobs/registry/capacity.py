@@ -1,7 +1,7 @@
 """Capacity of a registry: when a new one is refused, and whose ended jobs are removed for it.
 
 All jobs together take at most `max_stored_bytes`. When that is reached, ended jobs of the owner with the most
-bytes are removed, the oldest first, down to what the requesting owner has: nobody loses anything to an owner
+bytes are removed, the oldest first, down to what the requesting owner has: no owner loses jobs to an owner
 that has more. If the requesting owner itself has the most, its own jobs are removed. Open jobs cannot be
 removed, so those of one owner may take at most `owner_share` of the whole.
 """

@@ -4,10 +4,10 @@ A job's `bytes` are those of its row, as its writer counts them. `owners` has th
 jobs' logs; `stored` has the sum over all owners in its only row. So the bytes of an owner, or of all, are
 read from one row.
 
-`held_bytes` are those of jobs that cannot be removed: they are open, or somebody has still to be told of
-their end.
+`held_bytes` are those of jobs that cannot be removed: they are open, or the notice of their end has not been
+delivered yet.
 
-In SQLite the registry counts in code: nobody else writes to its file, and triggers doubled the cost of a
+In SQLite the registry counts in code: no other process writes to its file, and triggers doubled the cost of a
 write. In PostgreSQL triggers count, so that what instances of an earlier version write is counted as well.
 """
 
@@ -44,12 +44,11 @@ def _held(row: str) -> str:
     return f"(CASE WHEN {may_go} THEN 0 ELSE {row}bytes END)"
 
 
-def _upgrade(octets: str) -> str:
+def _upgrade(byte_count: str) -> str:
     """Count existing jobs."""
-    texts = " + ".join(f"coalesce({octets.format(name)}, 0)" for name in _TEXTS)
-    lines = (
-        f"(SELECT coalesce(sum({octets.format('text')} + {LINE_BYTES}), 0) FROM lines WHERE job = jobs.id)"
-    )
+    texts = " + ".join(f"coalesce({byte_count.format(name)}, 0)" for name in _TEXTS)
+    line_bytes = f"{byte_count.format('text')} + {LINE_BYTES}"
+    lines = f"(SELECT coalesce(sum({line_bytes}), 0) FROM lines WHERE job = jobs.id)"
     return f"""
 ALTER TABLE jobs ADD COLUMN bytes bigint NOT NULL DEFAULT {JOB_BYTES};
 UPDATE jobs SET bytes = ({JOB_BYTES} + {texts} + {STEP_BYTES - 1}) / {STEP_BYTES} * {STEP_BYTES};

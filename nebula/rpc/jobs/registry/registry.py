@@ -13,7 +13,7 @@ from nebula.rpc.jobs.model.states import require_transition
 from nebula.rpc.jobs.registry.counting import ENDED, HELD_BYTES, LINE_BYTES
 from nebula.rpc.jobs.registry.errors import Superseded
 from nebula.rpc.jobs.registry.job_filter import JobFilter, conditions_of
-from nebula.rpc.jobs.registry.rows import COLUMNS, octets, record_of, row_of, size_of
+from nebula.rpc.jobs.registry.rows import COLUMNS, byte_count, record_of, row_of, size_of
 
 __all__ = ["SELECT", "Disk", "JobRegistry", "Kept", "OwnerBytes"]
 
@@ -37,7 +37,7 @@ _SUPERFLUOUS: Final = f"""
 """  # noqa: S608
 
 
-# Whoever it is: no instance has this name.
+# Stands for any instance: none has this name.
 _ANYBODY: Final = ""
 
 
@@ -48,8 +48,8 @@ class OwnerBytes(NamedTuple):
         owner: the principal; empty if principals are not verified.
         jobs: the number of jobs.
         bytes: approximate size of their rows and logs.
-        held_bytes: size of the rows that cannot be removed: the job is open, or somebody has still to be told
-            of its end.
+        held_bytes: size of the rows that cannot be removed: the job is open, or the notice of its end has not
+            been delivered yet.
     """
 
     owner: str
@@ -78,7 +78,8 @@ class JobRegistry(ABC):
 
     Not for several threads at once. What was written inside `transaction` is on the disk when that
     ends; what is read is what was written. Each change of state is checked against the table of
-    transitions, and each writing of a record against its `seq`: whoever has not seen the last one is refused.
+    transitions, and each write of a record against its `seq`: a writer that has not seen the last one is
+    refused.
 
     Errors are those of the database's module.
 
@@ -121,7 +122,7 @@ class JobRegistry(ABC):
 
     @abstractmethod
     def lock(self) -> None:
-        """Until the transaction ends nobody else writes: what is read now stays so. Each writing does it."""
+        """Keep other writers out until the transaction ends: what is read now stays so. Writes call it."""
 
     @abstractmethod
     def _all(self, sql: str, *values: Any) -> Iterable[Sequence[Any]]:
@@ -230,7 +231,7 @@ class JobRegistry(ABC):
         return [OwnerBytes(*row) for row in rows]
 
     def may_make_way(self, owner: str) -> Iterator[Kept]:
-        """Some of an owner's ended jobs, the oldest first; none that is owed to somebody or held."""
+        """Some of an owner's ended jobs, the oldest first; none that is held or whose notice is owed."""
         log = f"(SELECT {self._log_bytes} FROM lines WHERE job = jobs.id)"  # noqa: S608
         query = (
             f"SELECT id, output, bytes + {log} FROM jobs WHERE owner = ? AND state IN ({ENDED}) "  # noqa: S608
@@ -284,7 +285,7 @@ class JobRegistry(ABC):
         self.add_lines(record.id, lines)
 
     def begin(self, record: JobRecord, lines: Sequence[LogLine] = (), *, most: int | None = None) -> None:  # noqa: ARG002 - for those that are shared
-        """Save a job that is to be begun, if it may be: by its key and, of its verb, `most` at a time.
+        """Save a job that begins now, if its key allows it and fewer than `most` of its verb are running.
 
         Raises:
             Superseded: it may not, or not now, or another instance has begun it.
@@ -316,7 +317,7 @@ class JobRegistry(ABC):
         self._do("DELETE FROM lines WHERE job = ? AND number <= ?", job, dropped)
 
     def settle_notice(self, job: str) -> None:
-        """The end of this job has been confirmed by where it was to be told; or nothing can be told there."""
+        """Record that the notice of this job's end has been delivered, or cannot be delivered."""
         self.lock()
         if self._counts_itself:
             held = f"SELECT owner, CASE WHEN state IN ({ENDED}) AND is_owed THEN bytes ELSE 0 END FROM jobs"  # noqa: S608
@@ -342,10 +343,10 @@ class JobRegistry(ABC):
             self._do("UPDATE stored SET bytes = bytes + ?", size)
 
     def _count_lines(self, job: str, rows: Sequence[Sequence[Any]], dropped: int) -> None:
-        """Count added lines, and subtract those up to a number, which are to be deleted."""
+        """Count added lines, and subtract those up to a number, which are about to be deleted."""
         if not self._counts_itself:
             return
-        added = sum(LINE_BYTES + octets(row[-1]) for row in rows)
+        added = sum(LINE_BYTES + byte_count(row[-1]) for row in rows)
         if dropped > 0:
             gone = f"SELECT {self._log_bytes} FROM lines WHERE job = ? AND number <= ?"  # noqa: S608
             added -= next(iter(self._all(gone, job, dropped)))[0]
@@ -378,7 +379,7 @@ def _held(record: JobRecord, size: int) -> int:
 
 
 def _equal_part(counts: Iterable[int], keep: int) -> int:
-    """How many each may have, so that all together have `keep` at most and who has less keeps it."""
+    """The most that each may have so that all together have at most `keep`; smaller counts stay."""
     ascending = sorted(counts)
     for place, count in enumerate(ascending):
         part = keep // (len(ascending) - place)

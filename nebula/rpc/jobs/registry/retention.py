@@ -32,13 +32,14 @@ class _Do(Protocol):
 async def forget_old_jobs(
     do: _Do, tell: Callable[[Iterable[str]], None], folder: Path, limits: JobLimits, now: float
 ) -> None:
-    """Forget the jobs that `limits` no longer keep: what is told of them, they themselves, their results.
+    """Forget the jobs that `limits` no longer keep: their last statuses, their records, their results.
 
-    A crash on the way leaves jobs that the next time forgets, or files that nobody knows of; never a job
-    without its result, and never the status of a job that is forgotten.
+    A crash on the way leaves jobs that the next call forgets, or files that no record refers to; never a job
+    without its result, and never the status of a forgotten job.
 
-    Where the registry is shared, a job whose result an instance made that lives is that one's to forget: it
-    can reach the files. What those made that are gone is anybody's, with the files where they can be reached.
+    In a shared registry, a job whose result was made by a living instance is forgotten by that instance,
+    which can reach the files. Any instance forgets the jobs of instances that are gone, and deletes their
+    files if it can reach them.
 
     Args:
         do: on the registry.
@@ -118,7 +119,7 @@ def _path(record: JobRecord) -> str | None:
 
 
 def _made(job: str, path: str | None, service: str) -> _Made | None:
-    """The result in an instance's folder; None: there is none, or it is where the job chose."""
+    """The result in an instance's folder; None: the job has no result, or chose the place itself."""
     result = Path(path or "")
     match result.parts:
         case (*_, home, instance, "results", name) if home == service and name.startswith(job):

@@ -12,7 +12,9 @@ from nebula.rpc.jobs.model.record import JobRecord, JobStep
 from nebula.rpc.jobs.model.states import JobState
 from nebula.rpc.jobs.model.status import error_from_json, tasks_from_json
 
-__all__ = ["COLUMNS", "JOB_BYTES", "STEP_BYTES", "column_types", "octets", "record_of", "row_of", "size_of"]
+__all__ = [
+    "COLUMNS", "JOB_BYTES", "STEP_BYTES", "byte_count", "column_types", "record_of", "row_of", "size_of",
+]  # fmt: skip
 
 JOB_BYTES: Final = 400
 """About how many bytes a row takes besides its texts, including its index entries."""
@@ -42,11 +44,11 @@ def row_of(record: JobRecord) -> tuple[Any, ...]:
 
 def size_of(row: Sequence[Any]) -> int:
     """About how many bytes a row takes."""
-    exact = JOB_BYTES + sum(octets(value) for value in row if isinstance(value, str))
+    exact = JOB_BYTES + sum(byte_count(value) for value in row if isinstance(value, str))
     return -(-exact // STEP_BYTES) * STEP_BYTES
 
 
-def octets(text: str) -> int:
+def byte_count(text: str) -> int:
     """How many bytes a text takes."""
     # JSON is ASCII, and long texts are JSON: nothing long is encoded just to be counted.
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))

@@ -69,7 +69,7 @@ class SharedRegistry(JobRegistry):
         """Become an instance, in a transaction: returns what an earlier process of this name left open.
 
         Args:
-            name: of the instance; no other process bears it now.
+            name: of the instance; no other process has it now.
             incarnation: of this process.
             lease: seconds for which it need not be heard of.
         """
@@ -89,7 +89,7 @@ class SharedRegistry(JobRegistry):
             lease: seconds from now.
             verbs: those whose orphans the caller can deal with.
             working: those of them that it can run now; by default all.
-            unseen: seconds; open jobs that nobody holds, of verbs that no instance has had for so long, are
+            unseen: seconds; open jobs without a holder, of verbs that no instance has had for this time, are
                 orphans as well. None: they wait on.
 
         Raises:
@@ -124,7 +124,7 @@ class SharedDatabase(Protocol):
     """A database that has the registries of services. Its methods block."""
 
     def registry(self, service: str, instance: str, *, patience: float) -> SharedRegistry:
-        """Open the registry of a service, and make its tables where there are none.
+        """Open the registry of a service, and create its tables if they are missing.
 
         Args:
             service: its name.

@@ -88,7 +88,7 @@ class SqliteJobRegistry(JobRegistry):
     Args:
         path: of the file. A missing one is created for this user alone. Only one process at a time may write
             it.
-        is_read_only: it has to be there, and whoever writes it is not disturbed.
+        is_read_only: the file must exist, and its writer is not disturbed.
         connect: opens it.
         free_bytes: returns the free space on the disk of a path.
 
@@ -212,7 +212,7 @@ class SqliteJobRegistry(JobRegistry):
 def peek(folder: Path, read: Callable[[JobRegistry], _T]) -> _T | None:
     """Look for jobs in another instance's folder, which may be in use, without changing it.
 
-    A folder that cannot be read holds nothing that anybody could be sent to.
+    A folder that cannot be read holds no job that a caller could be referred to.
     """
     file = folder / REGISTRY_FILE
     if not file.exists():

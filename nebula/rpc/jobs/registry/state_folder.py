@@ -26,7 +26,7 @@ _log = get_logger(__name__)
 
 _LOCK: Final = "lock"
 
-# Whoever made a folder may lose it to another process before it has locked it; then it makes one more.
+# Another process may lock a new folder before the process that created it does; then that creates one more.
 _TRIES: Final = 100
 
 # Files that mark the top folder of a project.
@@ -39,7 +39,7 @@ _DIGEST_CHARACTERS: Final = 8
 
 
 class StateFolder:
-    """One instance's folder, `<root>/<service>/<instance>`, which nobody else uses until it is closed.
+    """One instance's folder, `<root>/<service>/<instance>`, which no other process uses until it is closed.
 
     In the user's own state folder a second project with a service of the same name has
     `<service>-<digest>` instead, see `home_of`.
@@ -74,7 +74,7 @@ class StateFolder:
             service: its name.
             new_name: names for new folders, each time another.
             root: instead of the one that the environment names.
-            project: whose service it is; None, and where somebody has named the root: the name says it all.
+            project: whose service it is. With None, or a root that was set, the service's name alone counts.
 
         Raises:
             SettingsError: there cannot be such a folder, or it cannot be locked.
@@ -108,7 +108,7 @@ class StateFolder:
 
     @classmethod
     def lock(cls, path: Path) -> Self | None:
-        """A folder that is there, unless somebody has it."""
+        """Lock an existing folder; returns None if another process has it."""
         lock = _try_lock(path)
         return None if lock is None else cls(path, lock)
 

@@ -1,7 +1,8 @@
 """Takeover of jobs from the state folders of instances that died.
 
-An instance locks its folder for as long as it lives, so a folder that can be locked belongs to nobody. Its
-open jobs are taken over, and ended ones whose notice is still owed. The steps, under the lock of that folder:
+An instance locks its folder for as long as it lives, so a folder that can be locked has no living instance.
+Its open jobs are taken over, and ended ones whose notice is still owed. The steps, under the lock of that
+folder:
 
 1. Read the jobs there, without those that a third folder already has with a higher `seq`.
 2. Add each to our registry with `seq` + 1, and commit.
@@ -47,7 +48,7 @@ class Orphans:
 
     @classmethod
     def of(cls, path: Path, ours: StateFolder, verbs: Collection[str] | None) -> Self | None:
-        """What is to be taken over from a folder; None: somebody has it, or there is nothing.
+        """The jobs to take over from a folder; None: an instance has locked it, or it has no such jobs.
 
         Args:
             path: of the folder; ours too, where it is not our registry any more.
@@ -81,7 +82,7 @@ class Orphans:
     def _left(
         path: Path, registry: JobRegistry, ours: StateFolder, verbs: Collection[str] | None
     ) -> list[tuple[JobRecord, list[LogLine]]]:
-        # Of what has ended, that which somebody is still to be told of.
+        # Of the ended jobs, those whose notice is still owed.
         found = [*registry.open_jobs(), *registry.owed_jobs(_MOST_OWED)]
         moved = moved_elsewhere(found, [one for one in ours.others() if one != path])
         registry.forget(moved)
@@ -92,7 +93,7 @@ class Orphans:
     def add_to(self, registry: JobRegistry) -> list[JobRecord]:
         """Add them to our registry, in a transaction: the open ones that are new there, as they are now.
 
-        Nobody holds them any more: instances with folders may each have run one with the same key.
+        They have no holder any more: instances with folders may each have run one with the same key.
         """
         registry.lock()
         added = []
@@ -100,7 +101,7 @@ class Orphans:
             if registry.find(record.id) is not None:
                 continue
             known = registry.find_same(record)
-            # The same request has made another job here meanwhile: both are to be done, one bears the key.
+            # The same request has made another job here meanwhile: both are run, and only one keeps the key.
             dedupe = None if known is not None else record.dedupe
             ours = replace(record, seq=record.seq + 1, dedupe=dedupe, holder=None)
             registry.insert(ours)

@@ -2,7 +2,7 @@
 
 An attempt that is killed cannot tidy up, and only it knows where its job's code wanted to write. So each
 place is noted before it is given out, in a file of the attempt's, which its process has locked for as long as
-the attempt lives. The system ends the lock with the process: a note without a lock is of nobody who writes.
+the attempt lives. The system ends the lock with the process: a note without a lock has no living writer.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class AttemptNote:
         self._noted: list[_Noted] = []
 
     def add(self, final: Path, unfinished: Path) -> None:
-        """Note where something is to be written. When this returns, it is found although we are killed.
+        """Note the place of an output before it is written. The note survives if this process is killed.
 
         Raises:
             OSError: the note cannot be written.

@@ -45,7 +45,7 @@ class _Work(Generic[_T]):
     is_over: anyio.Event = field(default_factory=anyio.Event)
 
     def end(self) -> None:
-        """It is known how it went: whoever waits goes on."""
+        """Wake the caller: the outcome is known."""
         if self.error is not None and self.otherwise is not None:
             self.otherwise()
         self.is_over.set()
@@ -110,7 +110,7 @@ class RegistryWriter:
         A cancellation around it does not end it: what was decided before has to be kept.
 
         Raises:
-            Exception: work that nobody waits for could not be done. Nothing is done any more.
+            Exception: work that no caller waits for failed. No more work is done.
         """
         with anyio.CancelScope(shield=True):
             try:
@@ -176,7 +176,7 @@ class RegistryWriter:
                     reason = str(error)
                 await anyio.sleep(delay)
             if in_time.cancelled_caught:
-                # The thread is still at it. A second one beside it would do the batch twice.
+                # The thread is still working. A second thread would do the batch twice.
                 break
             delay = min(2 * delay, _LAST_RETRY)
         # A thread may hang, in the look-up of a name or amid a statement: what it comes to later is refused.
@@ -195,7 +195,7 @@ class RegistryWriter:
         except (RegistryAway, RegistryFailed, RegistryFull):
             # Not only this part failed: nothing of the batch is written.
             raise
-        except Exception as error:  # told to whoever asked
+        except Exception as error:  # raised in the caller
             return None, error
 
     def _give_up(self) -> None:
@@ -205,7 +205,7 @@ class RegistryWriter:
 
 
 def _end(works: Iterable[_Work[Any]], error: Exception) -> None:
-    """Let nobody wait any more for what is not over."""
+    """End unfinished work with this error, so that no caller waits for it any more."""
     for work in works:
         if not work.is_over.is_set():
             work.error = error

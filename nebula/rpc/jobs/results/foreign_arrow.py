@@ -21,7 +21,7 @@ MOST_ROWS: Final = 10_000
 _HEADER, _COMPRESSION = 2, 3
 
 
-def read_foreign(octets: bytes) -> pa.Table:
+def read_foreign(data: bytes) -> pa.Table:
     """The table in a stream; it takes no more memory than the bytes of the stream.
 
     Raises:
@@ -30,8 +30,8 @@ def read_foreign(octets: bytes) -> pa.Table:
     """
     import pyarrow as pa
 
-    _refuse_bombs(octets)
-    with pa.ipc.open_stream(octets) as stream:
+    _refuse_bombs(data)
+    with pa.ipc.open_stream(data) as stream:
         for field in stream.schema:
             _refuse_odd(field.type, is_many=False)
         table = stream.read_all()
@@ -41,10 +41,10 @@ def read_foreign(octets: bytes) -> pa.Table:
     return table
 
 
-def _refuse_bombs(octets: bytes) -> None:
+def _refuse_bombs(data: bytes) -> None:
     from pyarrow import ipc
 
-    for message in ipc.MessageReader.open_stream(octets):
+    for message in ipc.MessageReader.open_stream(data):
         if message.type == "dictionary" or (
             message.type == "record batch" and _is_compressed(message.metadata.to_pybytes())
         ):

@@ -187,18 +187,18 @@ class _Sink:
     closed = False
 
     def __init__(self) -> None:
-        self._octets = bytearray()
+        self._data = bytearray()
         self._written = 0
 
-    def write(self, octets: Any) -> int:
-        self._octets += memoryview(octets)
-        self._written += len(octets)
-        return len(octets)
+    def write(self, data: Any) -> int:
+        self._data += memoryview(data)
+        self._written += len(data)
+        return len(data)
 
     def taken(self) -> bytes:
-        octets = bytes(self._octets)
-        self._octets.clear()
-        return octets
+        data = bytes(self._data)
+        self._data.clear()
+        return data
 
     def tell(self) -> int:
         return self._written

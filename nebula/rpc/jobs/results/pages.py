@@ -53,8 +53,9 @@ class _Kept:
 class ResultPages:
     """Reads pages in a small number of threads.
 
-    A page is found by where it begins, so any instance that has the files can tell it, and a restart does not
-    matter. To find the middle of a large file takes a while; so files stay open for whoever reads on.
+    A page is found by where it begins, so any instance that has the files can return it, and a restart
+    does not matter. Finding the middle of a large file takes a while, so files stay open for the request of
+    the next page.
     """
 
     def __init__(self) -> None:
@@ -79,7 +80,7 @@ class ResultPages:
 
         Args:
             output: a table, or a list.
-            asker: the principal that wants it: some may wait for pages of theirs, and others all the same.
+            asker: the principal that requests it: the number of its waiting requests is limited.
             page: `next` of the page before it; None: the first one.
             rows: how many at most.
             form: how they are told.
@@ -117,7 +118,7 @@ class ResultPages:
             text = "the service cannot read Parquet: pip install 'nebula-rpc[arrow]' in its environment"
             raise VerbError("result-unreadable", text)
         path = Path(output.path)
-        # What is taken out is nobody else's while it is being read.
+        # A reader that is taken out is not shared while it reads.
         kept = self._kept.pop((path, place), None)
         read = partial(_read, path, place, None if kept is None else kept.reader, rows, form)
         reader, told = await anyio.to_thread.run_sync(read, limiter=self._threads)
@@ -154,7 +155,7 @@ def _read(
         taken = reader.take(form, rows, _PAGE_BYTES)
         is_kept = not reader.is_over
     except FileNotFoundError as error:
-        # Its path is its owner's, who asks.
+        # The caller is the owner of the job, so it may see the path.
         text = f"the files of the result are not on {socket.gethostname()} (any more): {path}"
         raise VerbError("result-gone", text) from error
     except (OSError, ArrowException) as error:

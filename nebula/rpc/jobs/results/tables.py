@@ -28,7 +28,7 @@ Form: TypeAlias = Literal["json", "arrow"]
 _BATCH_BYTES: Final = 1024 * 1024
 _MOST_ROWS: Final = 2048
 
-# Rows are measured so many at a time.
+# The number of rows that are measured at a time.
 _STEP: Final = 512
 
 _BUFFER_BYTES: Final = 64 * 1024
@@ -78,7 +78,7 @@ def files_of(place: Path) -> list[Path]:
     """The Parquet files of a result, always in the same order.
 
     Raises:
-        FileNotFoundError: there are none (any more).
+        FileNotFoundError: no such files exist (any more).
     """
     files = [place] if place.is_file() else sorted(_visible(place))
     if not files:

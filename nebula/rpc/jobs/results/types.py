@@ -106,7 +106,7 @@ def _read_map(is_object: bool, key: Convert | None, value: Convert | None, told:
     converted = [(_converted(key, one), _converted(value, other)) for one, other in pairs]
     try:
         return dict(converted)
-    except TypeError:  # a list or a dict is nobody's key
+    except TypeError:  # a list or a dict cannot be a key
         return converted
 
 
@@ -116,8 +116,8 @@ def _write_float(number: float) -> float | str:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def _write_bytes(octets: bytes) -> str:
-    return base64.b64encode(octets).decode()
+def _write_bytes(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _write_timestamp(at: datetime) -> str:

@@ -23,7 +23,7 @@ _LOG_EVERY: Final = 0.5
 _MAX_NOTE: Final = 300
 _MAX_LINE: Final = 4000
 
-# What a record loses when its job is to be run again.
+# The fields that a record resets when its job will run again.
 UNRUN: Final[Mapping[str, Any]] = {
     "started_at": None,
     "step": None,

@@ -17,7 +17,7 @@ from nebula.rpc.jobs.scheduler.open_job import JobRules, Key, OpenJob
 
 __all__ = ["JobOrder", "Slots", "WaitingLine", "WaitingState"]
 
-# Jobs at the head of each line that are told of each step. Those further back hear of it when they get here.
+# Jobs at the head of each line whose every new position is published. Those further back are not, until here.
 _MOST_TOLD: Final = 5
 
 

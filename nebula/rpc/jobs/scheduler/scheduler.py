@@ -22,7 +22,7 @@ Invariants:
 - The state here is ahead of the disk. `withdraw` gives a job up if the registry refuses an action because
   another instance has changed the job first.
 - An attempt (`Key`) holds its slot until its runner says that nothing of it runs any more, even if its job
-  has ended. What a runner says of an earlier attempt, or of an ended job, is ignored.
+  has ended. A runner's reports about an earlier attempt, or an ended job, are ignored.
 - Only jobs with a timer are looked at when time passes: a thousand waiting jobs cost nothing.
 
 Pure: time comes in with each call, actions go out.

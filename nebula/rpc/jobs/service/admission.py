@@ -87,7 +87,7 @@ class Admission:
 
         Raises:
             NoRoom: ended jobs have to be removed first; nothing was recorded.
-            VerbError: the job is refused, a known one belongs to somebody else, or there is no room; nothing
+            VerbError: the job is refused, a known one has another owner, or there is no room; nothing
                 was recorded.
             Exception: the database failed.
         """

@@ -27,7 +27,7 @@ class Clock:
 
 
 async def every(seconds: float, do: Callable[[], Awaitable[None]]) -> NoReturn:
-    """Do it again and again, so long after it was done."""
+    """Repeat a function for ever, with a pause of `seconds` before each call."""
     while True:
         await anyio.sleep(seconds)
         await do()

@@ -95,7 +95,7 @@ def draft_of(
 
 
 def require_same(found: JobRecord, wanted: JobRecord) -> JobRecord:
-    """A known job, if who asks may have it.
+    """A known job, if the caller may have it.
 
     Raises:
         VerbError: it is another principal's, or another verb's.
@@ -128,7 +128,7 @@ def earlier_of(draft: JobRecord, request: Request) -> str | None:
 def _dedupe(request: Request, brand: Brand, job: str, parameters: Any) -> str | None:
     """What makes a second request the same as the first. An id of the caller's own does that by itself.
 
-    Never the reply id alone: whoever has one for all of a connection's requests asks for many jobs by it.
+    Never the reply id alone: a client may use one for all requests of a connection, to start many jobs.
     """
     given = request.headers
     if (key := given.get(names.JOB_DEDUPE)) is not None:

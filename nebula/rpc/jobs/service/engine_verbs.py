@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.model.record import NOBODY
+from nebula.rpc.jobs.model.record import ANONYMOUS
 from nebula.rpc.jobs.service.service import JobService
 
 __all__ = ["SERVICE_ENGINE", "EngineVerbs"]
@@ -35,7 +35,7 @@ class EngineVerbs:
         """Replace an engine; its open jobs are lost or run again, isolated ones run on. For its operators.
 
         Args:
-            request: who asks.
+            request: the caller's request.
             engine: its name; not needed where there is only one.
         """
         named = [name for name in self._service.runners if name is not None]
@@ -44,9 +44,9 @@ class EngineVerbs:
         if engine is None or engine not in named:
             raise VerbError("not-found", f"which engine? there is {', '.join(named) or 'none'}")
         operators = self._service.operators.get(engine)
-        # Where the broker vouches for nobody, there is nobody to ask for either.
+        # If the broker does not verify principals, and the engine has no operators, any caller may do it.
         is_open = (
-            request.principal in (None, *NOBODY) if operators is None else request.principal in operators
+            request.principal in (None, *ANONYMOUS) if operators is None else request.principal in operators
         )
         if not is_open:
             raise VerbError(

@@ -121,7 +121,7 @@ class Housekeeping:
         self._actions.settle()
 
     def _tell_waiting(self, found: Sequence[JobRecord]) -> None:
-        # What was told of it went with its process. The others' new states are told when written.
+        # Their last reports went with their process. The new states of the other jobs are told when written.
         for record in found:
             if record.state is JobState.QUEUED:
                 self._actions.publisher.tell(record, self._scheduler.waiting_state(record.id))

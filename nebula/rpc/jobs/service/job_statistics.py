@@ -96,7 +96,7 @@ class EndedJobs:
 
         Args:
             open_records: jobs that have not ended.
-            engines: what `engine.status` tells of each.
+            engines: what `engine.status` reports for each.
         """
         there = Counter((_declared(one.verb, self._verbs), one.state) for one in open_records)
         return JobStatistics(

@@ -26,7 +26,7 @@ _log = get_logger(__name__)
 
 _T = TypeVar("_T")
 
-# To so many queues at a time.
+# The number of queues that notices go to at a time.
 _MOST_QUEUES: Final = 100
 
 # Where nothing says that it would go now, such as a queue that has room again.

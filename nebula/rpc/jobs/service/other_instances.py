@@ -45,7 +45,7 @@ class OtherInstances:
 
     def __init__(self, service: str, state: StateFolder, *, is_shared: bool) -> None:
         self._service, self._state, self._is_shared = service, state, is_shared
-        # Nobody writes to our folder's registry any more: once nothing is left in it that stays so.
+        # No process writes to our folder's registry any more: once it is empty, it stays empty.
         self._looks_at_ours = is_shared
 
     async def find(self, read: Callable[[JobRegistry], JobRecord | None]) -> Elsewhere | None:
@@ -75,10 +75,10 @@ class OtherInstances:
         return await anyio.to_thread.run_sync(look)
 
     async def take_over(self, verbs: Collection[str], add: Add) -> None:
-        """Take over the open jobs of folders that nobody has; where they are shared, of our own folder too.
+        """Take over the open jobs of folders without an instance; if jobs are shared, of our own folder too.
 
         Args:
-            verbs: those whose jobs we can run. Where they are shared nobody else comes for the others.
+            verbs: those whose jobs we can run. If jobs are shared, those of all verbs are taken over.
             add: does this with our registry, and what follows for the jobs that it returns.
         """
         state, known = self._state, None if self._is_shared else verbs
@@ -103,7 +103,7 @@ def _is_in_use(path: Path) -> bool:
     with suppress(OSError):
         if (lock := StateFolder.lock(path)) is None:
             return True
-        # At once: whoever starts now looks for a folder that is free.
+        # At once: an instance that starts now looks for a free folder.
         lock.close()
     return False
 

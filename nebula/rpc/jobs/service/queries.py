@@ -42,7 +42,7 @@ class JobQueries:
         limits: numbers.
 
     Attributes:
-        callers: who waits for news of jobs, to be told of it.
+        callers: those that wait for news of jobs.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class JobQueries:
     async def ended(
         self, ulid: str, seconds: float, is_enough: Callable[[JobRecord], bool] = lambda _: False
     ) -> JobRecord:
-        """The job when it has ended, or is enough, or as it is after so many seconds. Raises as `find`."""
+        """The job once it has ended or `is_enough`, or as it is after `seconds`. Raises as `find`."""
 
         async def look(ended: JobRecord | None) -> JobRecord:
             return ended or await self.find(ulid)
@@ -91,7 +91,7 @@ class JobQueries:
     async def log(self, ulid: str, limit: int, after: int | None, seconds: float) -> Logged:
         """Lines of a job's log, see `JobRegistry.lines`. Raises as `find`.
 
-        Where there are none yet it waits so many seconds for one, or for the job's end.
+        If the log has no lines yet, it waits at most `seconds` for one, or for the job's end.
         """
 
         async def look(_ended: JobRecord | None) -> Logged:

@@ -148,7 +148,7 @@ class JobService:
 
         Args:
             verb: its contract.
-            allow: the principals that may call it, None: everybody; `accept` does not look.
+            allow: the principals that may call it; None: all of them. `accept` does not check it.
 
         Raises:
             ValueError: the name is reserved or taken, or there is no such engine.
@@ -247,7 +247,7 @@ class JobService:
 
         Args:
             publish: sends a message at once; it may raise a `NebulaError` where there is no connection.
-            deliver: sends a message and waits until the broker has it; by default nobody waits.
+            deliver: sends a message and waits until the broker has it; by default it does not wait.
             brand: of the broker that it sends to.
             started: set when jobs are taken.
 
@@ -281,7 +281,7 @@ class JobService:
             opened = partial(SqliteJobRegistry, path, connect=self._connect, free_bytes=self._free_bytes)
             return await anyio.to_thread.run_sync(opened)
         # A database may take the connection and say nothing: a service that shall stop does not wait for it.
-        # What is opened too late is nobody's, and closed as such.
+        # A registry that is opened too late has no user, and is closed.
         registry = await call_in_daemon(
             partial(self._database.registry, self.name, self.instance, patience=self._patience)
         )
@@ -364,7 +364,7 @@ class JobService:
     # --- for the management verbs ---
 
     def status(self, record: JobRecord) -> JobStatus:
-        """What is told of a job now."""
+        """A job's status now."""
         return self._actions.publisher.status(record, self._scheduler.waiting_state(record.id))
 
     def cancel(self, record: JobRecord) -> None:

@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 _BEAT: Final = 1 / 6
 _GIVE_UP: Final = 2 / 3
 
-# Leases for which somebody may come who has a verb that nobody has now: an older or newer version restarts.
+# Leases to wait for an instance with a verb that none has now: an older or newer version may restart.
 _DESERTED: Final = 10
 
 # Between two tries to listen.
@@ -130,7 +130,7 @@ class SharedQueue:
         raise AssertionError("unreachable")
 
     def ask_to_cancel(self, record: JobRecord) -> None:
-        """Have whoever runs this job end it; one that waits for others ends here."""
+        """Have the instance that runs this job end it; one that waits for other instances ends here."""
         if record.state is JobState.QUEUED and record.verb not in self._scheduler.verbs():
             now = self._clock.now()
             self._scheduler.add(record, now)
@@ -142,10 +142,10 @@ class SharedQueue:
     # --- signs of life ---
 
     async def beat(self) -> None:
-        """Be heard of, and take over what those had who are not any more."""
+        """Renew the lease, and take over the jobs of instances that no longer do."""
         began = anyio.current_time()
         verbs, patience = self._scheduler.verbs(), self._lease * _DESERTED
-        # What others had while nobody was here to see it is not known before.
+        # Only after that time here is it known which verbs no other instance has.
         unseen = patience if began > self._joined_at + patience else None
         working = self._ours_working()
         await self._do(

@@ -71,7 +71,7 @@ class StatusPublisher:
         return status_destination(self._brand.job_prefix, self._service, ulid)
 
     def status(self, record: JobRecord, standing: WaitingState) -> JobStatus:
-        """What is told of a job."""
+        """A job's status."""
         note = "; ".join(filter(None, (record.note, waits_for(standing, self._service))))
         return JobStatus(
             job=qualified(self._service, record.id),
@@ -107,7 +107,7 @@ class StatusPublisher:
         return partial(self._release, ulid)
 
     async def until_released(self, ulid: str) -> None:
-        """Wait until nobody holds the statuses of a job."""
+        """Wait until no caller holds the statuses of a job."""
         while (hold := self._holds.get(ulid)) is not None:
             await hold.is_over.wait()
 
@@ -131,7 +131,7 @@ class StatusPublisher:
             hold.messages.append((destination, body, headers))
 
     def notice(self, record: JobRecord) -> tuple[str, bytes, Mapping[str, str]]:
-        """What tells of a job's end where its caller asked for it: destination, body, headers."""
+        """The message that reports a job's end to its `notify`: destination, body, headers."""
         assert record.notify is not None
         return (
             record.notify,
@@ -140,7 +140,7 @@ class StatusPublisher:
         )
 
     def forget(self, ulids: Iterable[str]) -> None:
-        """Delete the last statuses of jobs that nobody remembers any longer.
+        """Delete the last statuses of forgotten jobs.
 
         Raises:
             NebulaError: there is no connection; some are still there.
@@ -157,7 +157,7 @@ class StatusPublisher:
 
 
 def waits_for(standing: WaitingState, service: str) -> str:
-    """What a job waits for, for people. Without the exclusive key: its parameters are not for everybody."""
+    """What a job waits for, for people. Without the exclusive key, which may have secret parameters."""
     if standing.rival is not None:
         return f"waits for {qualified(service, standing.rival)}, which has the same exclusive key"
     if standing.not_before is not None:

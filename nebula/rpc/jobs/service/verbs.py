@@ -125,8 +125,8 @@ class _JobVerbs:
     async def owners(self, limit: Annotated[int, Field(ge=1, le=_MOST_LISTED)] = 20) -> dict[str, Any]:
         """List the owners of jobs with their jobs and bytes in the registry, the largest first.
 
-        `held_bytes` are those of jobs that cannot be removed for others: open ones, and ones whose end
-        somebody has still to be told of.
+        `held_bytes` are those of jobs that cannot be removed for others: open ones, and ended ones whose
+        notice has not been delivered yet.
 
         Args:
             limit: the maximum number of owners.
@@ -230,7 +230,7 @@ class _JobVerbs:
         return ulid
 
     async def _find(self, job: str, request: Request | None = None) -> JobRecord:
-        """The record of a job; with a request, only for whoever started it."""
+        """The record of a job; with a request, only for the principal that started it."""
         record = await self._service.queries.find(self._ulid(job))
         if request is not None:
             _require_open(record, request)
@@ -243,17 +243,17 @@ def _require_open(record: JobRecord, request: Request) -> None:
 
 
 def _in_time(request: Request, timeout: float) -> float:
-    """How long a caller may be kept waiting who would wait so long."""
+    """How long a caller that would wait `timeout` may be kept waiting."""
     seconds = min(timeout, _LONGEST_WAIT)
-    # An answer that comes too late is no answer.
+    # A reply that comes after the deadline is lost.
     return seconds if request.remaining is None else min(seconds, request.remaining * 0.9)
 
 
 async def _rerun(service: JobService, request: Request, record: JobRecord) -> dict[str, Any]:
     """Take on a job with the parameters of a known one, validated and checked again, for its owner.
 
-    Its options are the request's own: nothing but the parameters is taken over. Whose job it is could read
-    them in it, so nobody gets a job with another's.
+    Its options are the request's own: nothing but the parameters is taken over. The owner of a job can read
+    its parameters, so no principal gets a job with those of another.
 
     Returns:
         as `JobService.accept`.
@@ -266,7 +266,7 @@ async def _rerun(service: JobService, request: Request, record: JobRecord) -> di
         raise VerbError("unknown-verb", f"{service.name} has no job {record.verb!r} any more")
     (verb, allow), asker = declared, request.principal
     if not is_open_to(allow, asker):
-        raise VerbError("not-allowed", f"{asker or 'nobody known'} may not call {verb.name}")
+        raise VerbError("not-allowed", f"{asker or 'an unknown principal'} may not call {verb.name}")
     if not record.is_open_to(asker):
         raise VerbError("not-allowed", f"job {record.id} belongs to another principal")
     return await service.accept(request, verb, verb.signature.bind(record.parameters), rerun_of=record.id)

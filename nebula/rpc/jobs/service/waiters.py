@@ -66,7 +66,7 @@ class Waiters:
         seconds: float,
         known: _T | None = None,
     ) -> _T:
-        """What `look` gives once that is enough, or after so many seconds.
+        """What `look` returns once that is enough, or after `seconds`.
 
         Args:
             job: by ULID.
@@ -93,7 +93,7 @@ class Waiters:
         return found
 
     def dismiss(self) -> None:
-        """Nobody is kept waiting any more: who asks gets what there is."""
+        """Keep no caller waiting any more: each gets what there is."""
         self._is_dismissed = True
         for waiters in self._waiting.values():
             for waiter in waiters:
