@@ -49,11 +49,12 @@ test: $(TESTS) ## run the tests, real Spark among them (at most ten minutes)
 test-slow: $(TESTS) ## run the tests that take long, and search deeper: kills, clusters, crowds, all pages of the docs
 	@NEBULA_TEST_DEPTH=4 $(PYTHON) -m pytest -n $(WORKERS) -m "(slow or deep) and not foreign"
 
-check: $(TESTS) ## check format, lint, types and the layers of imports
+check: $(TESTS) ## check format, lint, types, the layers of imports and the prose
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
+	@$(PYTHON) -m tests.prose
 
 test-foreign: $(TESTS) ## run ours against RabbitMQ and ActiveMQ, and clients in six languages against ours (Debian: installs them)
 	@$(PYTHON) -m pytest -n $(WORKERS) -m foreign tests/foreign tests/recovery

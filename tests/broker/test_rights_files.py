@@ -209,7 +209,7 @@ def test_file_on_the_page_does_what_the_page_says() -> None:
 
 def implied_rows() -> list[list[list[str]]]:
     """The cells of the page's table of what is implied, each as the names in it."""
-    table = PAGE.read_text(encoding="utf-8").partition("## What is implied")[2].partition("\n\n`S` is")[0]
+    table = PAGE.read_text(encoding="utf-8").partition("## Implied rights")[2].partition("\n\n`S` is")[0]
     rows = [row.strip("| \n").split(" | ") for row in table.strip().splitlines()[2:]]
     return [[cell.split("`")[1::2] for cell in row] for row in rows]
 
@@ -235,4 +235,4 @@ def test_what_the_page_calls_implied_is_so() -> None:
 def test_page_names_the_limits_of_globs() -> None:
     said = " ".join(PAGE.read_text(encoding="utf-8").split())
 
-    assert f"It has {MAX_GLOB_CHARACTERS} characters and {MAX_GLOB_STARS} stars at most" in said
+    assert f"It has at most {MAX_GLOB_CHARACTERS} characters and {MAX_GLOB_STARS} stars" in said
