@@ -53,7 +53,7 @@ check: $(TESTS) ## check format, lint, types, the layers of imports and the pros
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/mypy
-	$(VENV)/bin/lint-imports --no-logo
+	$(VENV)/bin/lint-imports --no-logo --no-cache
 	@$(PYTHON) -m tests.prose
 
 test-foreign: $(TESTS) ## run ours against RabbitMQ and ActiveMQ, and clients in six languages against ours (Debian: installs them)
