@@ -156,7 +156,7 @@ def ends_of(session: str, logs: Iterable[Mapping[str, Any]]) -> list[Any]:
     return [
         entry["reason"]
         for entry in logs
-        if entry["event"] == "session closed" and entry["session"] == session
+        if entry["event"] == "connection closed" and entry["session"] == session
     ]
 
 
