@@ -1,4 +1,4 @@
-"""Links to headings of the documentation lead to headings that exist."""
+"""Headings and files that the documentation names exist."""
 
 from __future__ import annotations
 
@@ -40,3 +40,12 @@ def test_links_lead_to_headings_that_exist(page: Path) -> None:
             lost.append(f"{target}#{anchor}")
 
     assert lost == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_of_the_code_that_are_named_exist(page: Path) -> None:
+    named = re.findall(
+        r"(?<![\w/])((?:nebula|tests|benchmarks|services)/[\w/]+(?:\.\w+)+)", page.read_text(encoding="utf-8")
+    )
+
+    assert [path for path in named if not (ROOT / path).exists()] == []

@@ -182,6 +182,27 @@ def test_publisher_is_not_read_while_the_store_is_too_far_behind() -> None:
     asyncio.run(main())
 
 
+def test_publisher_is_not_read_after_a_commit_that_is_too_much_for_the_store() -> None:
+    store = SlowStore()
+
+    async def main() -> None:
+        async with peer_of(store, Limits(max_commit_backlog_bytes=20_000)) as peer:
+            held = _sends(0, b"transaction:t")
+            peer.say(b"BEGIN\ntransaction:t\n\n\0" + held + b"COMMIT\ntransaction:t\n\n\0")
+            await asyncio.to_thread(store.has_begun.wait, SECONDS)
+            queue = peer.server.broker.queues.get("/queue/a")
+            assert queue is not None
+            peer.say(_sends(20, b"receipt:last"))
+            await _round_trip(peer.server)
+
+            assert queue.store.depth == 20
+            store.is_quick.set()
+            await peer.hear(b"receipt-id:last\n")
+            assert queue.store.depth > 20
+
+    asyncio.run(main())
+
+
 def test_publisher_of_what_is_for_later_is_not_read_while_the_store_is_too_far_behind() -> None:
     store = SlowStore()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TypeVar
 
 from nebula import headers as names
 from nebula.broker.core.access import Rights
@@ -23,6 +24,8 @@ from nebula.broker.core.policies import DestinationPolicy, QueueRules, WhenFull
 from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.tables import Headers
+
+T = TypeVar("T")
 
 
 class Queues:
@@ -224,36 +227,16 @@ class Queues:
     def advance(self, now: float) -> None:
         """Let time pass: drop what has expired."""
         self._now = now
-        expiring = self.work.expiring
-        left = EXPIRED_AT_ONCE
-        for store in list(expiring):
-            if left <= 0:
-                break
-            count = store.expire(now, left)
-            left -= count
-            if count and store in expiring:
-                # To the end of the line: those that were not looked at come first the next time.
-                del expiring[store]
-                expiring[store] = None
-            queue = self._by_name.get(store.name)
-            if queue is not None and queue.store is store:
-                self.forget_if_idle(queue, now)
+        _in_turns(self.work.expiring, EXPIRED_AT_ONCE, lambda store, most: self._expire(store, now, most))
         self._forget_expired(now)
-        self._put_back_due(now)
+        _in_turns(self.work.postponed, PUT_BACK_AT_ONCE, lambda queue, most: queue.put_back_due(now, most))
 
-    def _put_back_due(self, now: float) -> None:
-        """Go on with what was postponed and is due."""
-        postponed = self.work.postponed
-        left = PUT_BACK_AT_ONCE
-        for queue in list(postponed):
-            if left <= 0:
-                break
-            count = queue.put_back_due(now, left)
-            left -= count
-            if count and queue in postponed:
-                # To the end of the line, as above.
-                del postponed[queue]
-                postponed[queue] = None
+    def _expire(self, store: QueueStore, now: float, most: int) -> int:
+        count = store.expire(now, most)
+        queue = self._by_name.get(store.name)
+        if queue is not None and queue.store is store:
+            self.forget_if_idle(queue, now)
+        return count
 
     def page_out(self, up_to: int) -> None:
         """Let large queues go what the store has.
@@ -323,3 +306,23 @@ def _kept_headers(message: Message) -> Headers:
         (names.DEAD_LETTER_EXPIRES if name == names.EXPIRES else name, value)
         for name, value in (*message.head.headers[2:], *exchange)
     )
+
+
+def _in_turns(owners: dict[T, None], most: int, act: Callable[[T, int], int]) -> None:
+    """Have each of `owners` do a part of at most `most` steps in all.
+
+    One that did something goes to the end of the line, so that those that found no steps left come first the
+    next time.
+
+    Args:
+        owners: an ordered set; `act` may remove its owner.
+        act: is told how many steps are left, and returns how many it took.
+    """
+    for owner in list(owners):
+        if most <= 0:
+            break
+        count = act(owner, most)
+        most -= count
+        if count and owner in owners:
+            del owners[owner]
+            owners[owner] = None
