@@ -1,4 +1,4 @@
-"""What web pages are given: `nebula.js`, an ES module on top of @stomp/stompjs."""
+"""Module for web pages: `nebula.js`, an ES module on top of @stomp/stompjs."""
 
 from pathlib import Path
 from typing import Final

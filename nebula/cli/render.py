@@ -1,4 +1,4 @@
-"""What commands show: tables, colour and progress bars on a terminal, JSON off it.
+"""Output of commands: tables, colour and progress bars on a terminal, JSON off it.
 
 One `Output` belongs to a command. It has each fact in two forms: for people, and for programs.
 """

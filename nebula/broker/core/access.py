@@ -1,4 +1,4 @@
-"""Who may do what: grants, the rights that are implied in every configuration, and what is reserved.
+"""Access rights: grants, rights that are implied in every configuration, and reserved names.
 
 The rules are those of G.rights (docs/reference/rights.md). `S` there is a service: the part of a name up
 to its first dot. A principal that may publish to `/queue/S` is its caller,

@@ -1,4 +1,4 @@
-"""What all parts of the broker core share: one frozen value, handed on whole."""
+"""Shared context of the broker core: one frozen value that every part gets whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the core notes down for the operator's log: how often, and the facts of the first time."""
+"""Notes of the core for the operator's log: a count for each kind, and the facts of the first one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What single destinations may hold and do, by pattern."""
+"""Policies of destinations by pattern: length, expiry, priorities, copies and what happens when full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broker reads from a store: the snapshot at a start, and pages of deep lines.
+"""Values read from a store: the snapshot at a start, and pages of deep lines.
 
 Memory is the truth, the store its mirror. The core makes writes (`nebula.broker.core.tables`), takes up a
 `Snapshot`, and asks for pages of what it does not hold in memory. It never calls a store itself: the shell

@@ -1,1 +1,1 @@
-"""What operators see and do: views, administration, dead letters, metrics and log events."""
+"""Operations: views, administration, dead letters, metrics and log events for operators."""

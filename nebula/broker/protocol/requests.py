@@ -1,4 +1,4 @@
-"""What SENDs, SUBSCRIBEs, ACKs and NACKs ask for: from headers to the core's words.
+"""Readers of client frames: from the headers of SEND, SUBSCRIBE, ACK and NACK to requests of the core.
 
 Functions of a frame that has the headers which its row in `nebula.broker.protocol.states` names. What a peer
 wrote wrong is a `RemoteProtocolError` with the frame's receipt, save on SEND, where a value outside its form
