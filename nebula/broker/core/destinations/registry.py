@@ -227,9 +227,9 @@ class Queues:
     def advance(self, now: float) -> None:
         """Let time pass: drop what has expired."""
         self._now = now
-        _in_turns(self.work.expiring, EXPIRED_AT_ONCE, lambda store, most: self._expire(store, now, most))
+        _rotate(self.work.expiring, EXPIRED_AT_ONCE, lambda store, most: self._expire(store, now, most))
         self._forget_expired(now)
-        _in_turns(self.work.postponed, PUT_BACK_AT_ONCE, lambda queue, most: queue.put_back_due(now, most))
+        _rotate(self.work.postponed, PUT_BACK_AT_ONCE, lambda queue, most: queue.put_back_due(now, most))
 
     def _expire(self, store: QueueStore, now: float, most: int) -> int:
         count = store.expire(now, most)
@@ -308,7 +308,7 @@ def _kept_headers(message: Message) -> Headers:
     )
 
 
-def _in_turns(owners: dict[T, None], most: int, act: Callable[[T, int], int]) -> None:
+def _rotate(owners: dict[T, None], most: int, act: Callable[[T, int], int]) -> None:
     """Have each of `owners` do a part of at most `most` steps in all.
 
     One that did something goes to the end of the line, so that those that found no steps left come first the
