@@ -93,7 +93,7 @@ class Reference:
         module = self._package if package == "nebula" else self._package[package.removeprefix("nebula.")]
         lines = [
             f"# `{package}`\n",
-            "Written from the docstrings: `python -m tests.test_api_pages` renews it.\n",
+            "Written from the docstrings: `python -m tests.docs.test_api_pages` renews it.\n",
             f"{_text(_itself(module))}\n",
             *("| name | |", "| --- | --- |"),
             *rows,

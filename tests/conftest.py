@@ -85,7 +85,7 @@ class _Sharing(LoadFileScheduling):  # type: ignore[misc]  # it has no types
             return next((broker for broker in _FOREIGN_BROKERS if broker in nodeid), file)
         if _shares_engine(file):
             return _SHARED_ENGINE
-        return nodeid if file == "tests/test_docs.py" else file
+        return nodeid if file == "tests/docs/test_docs.py" else file
 
     def _assign_work_unit(self, node: Any) -> None:
         if sum(self._has_spark(other) for other in self.nodes if other is not node) >= _MOST_SPARKS:

@@ -23,7 +23,7 @@ from pathlib import Path
 from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent
-# These how-to pages start Spark: tests/spark/test_pages.py runs them, and tests/test_docs.py the others.
+# These how-to pages start Spark: tests/spark/test_pages.py runs them, and tests/docs/test_docs.py the others.
 SPARK_PAGES = {"build-in-an-hour.md", "reading.md", "spark-job.md", "spark-streaming.md"}
 
 _FENCE = re.compile(r"^```(?P<language>\w+)(?P<stays> stays)?\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -1,8 +1,8 @@
 """Intruders try to use up all of something, while somebody works and operators watch.
 
 What is asserted is what anybody would notice: nothing of the worker's is refused or lost, operators get in
-and are answered, and they can put an end to it without a restart. `tests/broker/test_shares.py` looks at the
-shares themselves.
+and are answered, and they can put an end to it without a restart. `tests/broker/core/test_shares.py` looks at
+the shares themselves.
 """
 
 from __future__ import annotations

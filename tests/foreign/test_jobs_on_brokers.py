@@ -16,8 +16,8 @@ from nebula.rpc.client.client import Client
 from nebula.rpc.jobs import Job, JobState, JobStatus
 from nebula.rpc.service.responder import Responder
 from tests.foreign.suites import suites_of
-from tests.rpc import test_started_jobs
 from tests.rpc.conftest import Serving
+from tests.rpc.jobs import test_started_jobs
 
 # The first one waits for the broker to be installed.
 pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]

@@ -5,21 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.foreign.suites import suite_of, suites_of
-from tests.rpc import (
-    test_avro_bodies,
-    test_calls_given_up,
-    test_cancel,
-    test_client,
-    test_deadlines,
-    test_lost_connections,
-    test_overload,
-    test_responder,
-    test_rules,
-    test_stopping,
-    test_subscribers,
-    test_types,
-)
+from tests.rpc.client import test_calls_given_up, test_client, test_lost_connections
+from tests.rpc.contract import test_types
 from tests.rpc.idempotency import test_replays
+from tests.rpc.service import test_overload, test_responder, test_rules, test_stopping, test_subscribers
+from tests.rpc.wire import test_avro_bodies, test_cancel, test_deadlines
 
 # The first one waits for the broker to be installed.
 pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.foreign.suites import suite_of
-from tests.rpc import test_sync
+from tests.rpc.client import test_sync
 
 # The first one waits for the broker to be installed.
 pytestmark = [pytest.mark.foreign, pytest.mark.timeout(300)]

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from tests.foreign.suites import suites_of
-from tests.rpc import test_values
+from tests.rpc.client import test_values
 
 # The first one waits for the broker to be installed.
 pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]

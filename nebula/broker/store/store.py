@@ -22,7 +22,7 @@ class Store(Protocol):
     Ownership: what is returned belongs to the caller, and the store keeps no reference to it. Writes are
     immutable, and the sequence of an `apply` is not changed while it runs.
 
-    `tests/broker/test_stores.py` tests this contract for every store.
+    `tests/broker/store/test_stores.py` tests this contract for every store.
     """
 
     def load(self) -> Snapshot:

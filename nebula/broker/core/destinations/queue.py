@@ -25,7 +25,7 @@ from nebula.broker.core.session import PLAIN_NACK, AckMode, Ending, Nack, Subscr
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import PageRequest
 
-# Memory that CPython uses for an empty queue, measured by tests/broker/test_costs.py.
+# Memory that CPython uses for an empty queue, measured by tests/broker/core/test_costs.py.
 QUEUE_COST_BYTES: Final = 3_200
 
 

@@ -1,0 +1,1 @@
+"""The broker between frames and stores: rights, sessions, shares, transactions, receipts, dead letters."""

@@ -1,0 +1,1 @@
+"""Queues, topics and last values: order, credit, paging, expiry, snapshots."""

@@ -1,0 +1,1 @@
+"""What operators see and do: administration, metrics, replay of dead letters."""

@@ -1,0 +1,1 @@
+"""Frames of a connection: states, versions, required headers, forms of headers."""

@@ -1,0 +1,1 @@
+"""Listeners: TLS, WebSocket, HTTP, logins, rates, and how connections end."""

@@ -1,0 +1,1 @@
+"""Stores, their writer thread, and the tools that work on a stored broker."""

@@ -1,0 +1,1 @@
+"""Generated code and documents: stubs and AsyncAPI."""

@@ -1,0 +1,1 @@
+"""The documentation: its pages agree with the code, and their examples run."""

@@ -1,0 +1,343 @@
+"""The page of settings says what its model says; `python -m tests.docs.test_settings_page` writes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from nebula.broker.core import limits
+from nebula.broker.core.limits import Limits
+from nebula.broker.settings import (
+    BrokerSettings,
+    DestinationSettings,
+    IdentitySettings,
+    LastValueSettings,
+    ListenerSettings,
+    ShareSettings,
+    load_broker_settings,
+)
+from nebula.environment import (
+    BrokerEnvironment,
+    ClientEnvironment,
+    CommandEnvironment,
+    EngineEnvironment,
+    Environment,
+    ServiceEnvironment,
+)
+from nebula.stomp.addresses import DEFAULT_URL
+from tests.docs_runner import read_page
+from tests.limit_comments import fixed_limits, limit_comments
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
+
+OPENING = """\
+# Settings of the broker
+
+Flags override the environment, which overrides the file, which overrides the defaults. The file is that of
+`--config`, or `./nebula.toml` if it exists. `nebula broker --print-settings` shows each value and where it
+comes from. If settings are wrong, the broker does not start, and lists all errors with file, place and the
+correct form.
+
+All settings are optional. This example uses most of them:
+
+```toml
+# nebula.toml
+store = "sqlite"
+data = "/var/lib/nebula"                   # one broker at a time
+rights = ["rights.toml", "identities.toml"]
+schemas = "schemas"
+app = ["prices:app"]                       # runs in the broker's process
+log_level = "warning"
+
+[[listener]]                               # this machine: logins
+port = 61613
+
+[[listener]]                               # other machines: certificates
+host = "0.0.0.0"
+port = 61614
+profile = "maxam"
+tls_cert = "server.pem"
+tls_key = "server.key"
+client_ca = "ca.pem"
+deny = "deny.txt"
+
+[[listener]]                               # web pages: logins
+host = "0.0.0.0"
+port = 61680
+http = true
+origins = ["https://shop.example"]
+tls_cert = "server.pem"
+tls_key = "server.key"
+
+[identity]
+users = "users.toml"
+
+[[share]]                                  # many sensors, each of which needs little
+pattern = "sensor-*"
+fraction = 0.05
+most = { connections = 4 }
+
+[last_value]
+prefixes = ["X/"]
+key_patterns = ["EGM.<protocol>.**"]       # a machine that changes its protocol keeps its key
+
+[[destination]]
+pattern = "X/EGM.*.*.EGMStatus"
+avro = "egm.EGMStatus_v1"
+
+[[destination]]
+pattern = "/queue/logs.*"
+max_messages = 10_000
+
+[limits]
+max_body_bytes = 1_000_000
+```
+
+Paths are relative to the folder in which the broker was started. Without `data` the store is in the folder
+`broker` of `NEBULA_STATE`, or of the user's state folder (`~/.local/state/nebula`); the log says where.
+SIGHUP (if the broker does not run on a terminal: [signals](running.md#signals)) and the verb
+`rights.reload` on `/queue/nebula.broker` reload the files of `rights`, `users`, `jwks`, `deny`,
+`metrics_token` and the certificates. All other changes need a restart.
+
+The environment variable of a setting is `NEBULA_SERVER_` and its name in capitals, with two underscores
+after a table: `NEBULA_SERVER_LOG_LEVEL=debug`, `NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000`. Lists are
+JSON: `NEBULA_SERVER_RIGHTS='["rights.toml"]'`. `NEBULA_SERVER_HOST` and `NEBULA_SERVER_PORT` are those of
+the first listener. [Clients and services](#clients-and-services) have variables of their own.
+"""
+
+CLOSING = """
+## Clients and services
+
+Programs read these variables from the environment unless their code or their flags set another value.
+
+| variable | default | |
+| --- | --- | --- |
+| `NEBULA_BROKER` | `stomp://127.0.0.1:61613` | The address of the broker; it may have login and passcode. |
+| `NEBULA_CA`, `NEBULA_CERT`, `NEBULA_KEY`, `NEBULA_PIN`, `NEBULA_VERIFY_HOST` | | \
+[TLS](../how-to/certificates.md): trusted certificates, and the program's own. |
+| `NEBULA_CONTEXTS` | `~/.config/nebula/contexts.toml` | \
+Where the command line stores the addresses of brokers. |
+| `NEBULA_STATE` | `~/.local/state/nebula` | \
+The folder for data that must outlive a program: \
+[jobs and their results](../how-to/jobs.md#where-jobs-are-kept), \
+a broker's store. |
+| `NEBULA_RESULTS` | | Where [workers of a cluster](../how-to/cluster.md) write the tables that jobs return; \
+the default is in the state folder. |
+| `NEBULA_JOBS` | | `postgresql://…`: the instances of a service \
+[share their jobs](../how-to/postgresql-registry.md) there. Leave the password to `PGPASSFILE`. |
+| `NEBULA_SPARK` | `local[*]` | \
+Where Spark runs: [a cluster](../how-to/cluster.md), a Connect server, this machine. |
+| `NEBULA_CACHE` | `~/.cache/nebula` | The folder for data that a program can recreate, such as \
+[the class archive of Spark](../how-to/engines.md#quicker-starts). |
+"""
+
+ENVIRONMENTS: dict[str, type[Environment]] = {
+    "All programs that connect to a broker": ClientEnvironment,
+    "Services": ServiceEnvironment,
+    "The command line": CommandEnvironment,
+    "The broker": BrokerEnvironment,
+    "Spark's engines": EngineEnvironment,
+}
+
+MORE = {
+    "NEBULA_CA": "[Certificates](../how-to/certificates.md)",
+    "NEBULA_STATE": "[Where jobs are kept](../how-to/jobs.md#where-jobs-are-kept)",
+    "NEBULA_RESULTS": "[On a cluster](../how-to/cluster.md)",
+    "NEBULA_JOBS": "[Jobs in PostgreSQL](../how-to/postgresql-registry.md)",
+    "NEBULA_SPARK": "[On a cluster](../how-to/cluster.md)",
+    "NEBULA_CACHE": "[Quicker starts](../how-to/engines.md#quicker-starts)",
+}
+
+
+def variable_rows(model: type[Environment]) -> Iterator[str]:
+    for one in model.variables().values():
+        default = one.default or one.usual
+        shown = f"`{default}`" if default else ""
+        more = f" {MORE[one.name]}." if one.name in MORE else ""
+        yield f"| `{one.name}` | {shown} | {one.about}{more} |"
+
+
+def variables() -> Iterator[str]:
+    for title, model in ENVIRONMENTS.items():
+        yield from (
+            f"\n### {title}\n",
+            "| variable | default | |",
+            "| --- | --- | --- |",
+            *variable_rows(model),
+        )
+
+
+HEAD = ["| setting | default | |", "| --- | --- | --- |"]
+
+
+def field_rows(fields: dict[str, FieldInfo]) -> Iterator[str]:
+    for name, field in fields.items():
+        if field.description:
+            yield f"| `{name}` | {default_of(field)} | {field.description} |"
+
+
+def default_of(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    told = field.get_default(call_default_factory=True)
+    default = told.value if isinstance(told, Enum) else told
+    return "" if default is None else f"`{json.dumps(default, default=str)}`"
+
+
+def limit_rows() -> Iterator[str]:
+    comments = limit_comments(limits)
+    for limit in dataclasses.fields(Limits):
+        default: Any = limit.default
+        comment = comments[limit.name]
+        yield f"| `{limit.name}` | {default:,} | {comment.why} | {comment.at_it} |"
+
+
+def fixed_limit_rows() -> Iterator[str]:
+    for name, (value, comment) in fixed_limits().items():
+        unit, _, why = comment.why.partition(": ")
+        yield f"| `{name}` | {value:,} {unit.lower()} | {why} | {comment.at_it} |"
+
+
+ABOUT = {
+    "[[listener]]": """\
+An address at which the broker accepts connections. See [profiles](profiles.md),
+[TLS](../how-to/certificates.md), [WebSocket](../how-to/browser.md) and [calls by HTTP](../how-to/http.md).
+A listener that is not on loopback needs `client_ca`, or `users` or `jwks` under `[identity]`, or `anonymous
+= true`.
+""",
+    "[identity]": """\
+How peers without a client certificate authenticate, on all listeners without `client_ca`, and how long the
+identity of a peer is valid, on all listeners. See [certificates and logins](../how-to/certificates.md).
+""",
+    "[[destination]]": """\
+A policy for the destinations that a pattern matches. The first pattern that matches counts; settings that
+it leaves out are as in `[limits]`.
+""",
+    "[[share]]": """\
+How much of the broker's resources a principal may use: see [shares](../explanation/reliability.md#shares).
+The first pattern that matches counts; without one, `principal_share` under `[limits]` does. Resources are
+`memory` and `disk` in bytes, `destinations`, `subscriptions`, `globs`, `durable-sessions`,
+`durable-subscriptions`, `delayed-messages`, `dedup-ids` and `connections`.
+""",
+    "[last_value]": """\
+See [last-value destinations](destinations.md#last-values).
+""",
+}
+
+TABLES: dict[str, type[BaseModel]] = {
+    "[[listener]]": ListenerSettings,
+    "[identity]": IdentitySettings,
+    "[[destination]]": DestinationSettings,
+    "[[share]]": ShareSettings,
+    "[last_value]": LastValueSettings,
+}
+
+
+def table(title: str) -> Iterator[str]:
+    yield from (f"\n## `{title}`\n", ABOUT[title], *HEAD, *field_rows(TABLES[title].model_fields))
+
+
+def page() -> str:
+    return "\n".join(
+        [
+            OPENING,
+            "## Top level\n",
+            *HEAD,
+            *field_rows(BrokerSettings.model_fields),
+            *(line for title in TABLES for line in table(title)),
+            "\n## `[limits]`\n",
+            "What a peer may use at most. Times are seconds.\n",
+            "| setting | default | why this number | what happens at it |",
+            "| --- | --- | --- | --- |",
+            *limit_rows(),
+            "\n## Fixed limits\n",
+            "No setting changes these: constants of `nebula.broker.core.fixed_limits` and `nebula.globs`.\n",
+            "| limit | value | why this number | what happens at it |",
+            "| --- | --- | --- | --- |",
+            *fixed_limit_rows(),
+            CLOSING.removesuffix("\n"),
+            *variables(),
+            "",
+        ]
+    )
+
+
+def test_page_says_what_the_model_says() -> None:
+    assert PAGE.read_text() == page(), "run: python -m tests.docs.test_settings_page"
+
+
+def test_models_name_each_variable_of_nebula() -> None:
+    sources = (path.read_text() for path in (PAGE.parents[2] / "nebula").rglob("*.py"))
+    read = {name for source in sources for name in re.findall(r"\bNEBULA_[A-Z]+(?:_[A-Z]+)*\b", source)}
+    # The processes of an engine are recognised by it; users do not set it.
+    read -= {name for name in read if name.startswith("NEBULA_SERVER")} | {"NEBULA_ENGINE"}
+    named = {one.name for model in ENVIRONMENTS.values() for one in model.variables().values()}
+
+    assert read == {name for name in named if name.startswith("NEBULA_")}
+
+
+# They change the environment, or hand it on to another program.
+HAND_ON = {"environment.py", "settings.py", "cli/contexts.py", "cli/service.py"}
+
+
+def test_only_the_models_read_the_environment() -> None:
+    root = PAGE.parents[2] / "nebula"
+    found = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        if re.search(r"os\.(?:environ|getenv)\b", path.read_text())
+    }
+
+    # Engines prepare the environment of Spark, which reads variables of its own.
+    assert {path for path in found if not path.startswith("spark/")} == HAND_ON
+
+
+def test_usual_address_is_the_one_that_clients_use() -> None:
+    assert ClientEnvironment.variables()["broker"].usual == DEFAULT_URL
+
+
+def test_empty_variable_counts_as_unset() -> None:
+    read = ServiceEnvironment.read({"NEBULA_SPARK": "", "NEBULA_STATE": "", "XDG_STATE_HOME": "/state"})
+
+    assert read.spark_place == "local[*]"
+    assert read.state_root == Path("/state/nebula")
+
+
+def test_relative_folders_of_the_user_are_ignored() -> None:
+    read = CommandEnvironment.read({"XDG_CONFIG_HOME": "here"})
+
+    assert read.contexts_file == Path.home() / ".config" / "nebula" / "contexts.toml"
+
+
+def test_file_on_the_page_is_a_good_one(tmp_path: Path) -> None:
+    (tmp_path / "nebula.toml").write_text(read_page(PAGE).files["nebula.toml"])
+
+    settings = load_broker_settings(tmp_path / "nebula.toml").value
+
+    assert settings.limits.max_body_bytes == 1_000_000
+    assert settings.destination[1].max_messages == 10_000
+    assert [listener.profile for listener in settings.listener] == ["standard", "maxam", "standard"]
+
+
+def test_each_table_of_the_model_has_its_part_of_the_page() -> None:
+    tables = {name for name, field in BrokerSettings.model_fields.items() if not field.description}
+
+    assert tables == {*(title.strip("[]") for title in TABLES), "limits"}
+
+
+@pytest.mark.parametrize("model", TABLES.values())
+def test_each_setting_of_a_table_is_described(model: type[BaseModel]) -> None:
+    assert [name for name, field in model.model_fields.items() if not field.description] == []
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,1 @@
+"""The repository: layers, sizes, words, folders, what an installation brings."""

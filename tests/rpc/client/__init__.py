@@ -1,0 +1,1 @@
+"""Clients: calls, retries, reconnects, caches, values, the client without `await`."""

@@ -1,0 +1,1 @@
+"""What a function says of itself: signatures, types, options, injection, results."""

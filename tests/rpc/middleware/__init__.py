@@ -1,0 +1,1 @@
+"""Functions around requests and calls, tracing among them."""

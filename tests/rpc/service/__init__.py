@@ -1,0 +1,1 @@
+"""Services: responders, limits, lifespan, health, subscribers, stopping."""

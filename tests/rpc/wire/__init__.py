@@ -1,0 +1,1 @@
+"""Bodies, headers and errors of requests and replies, as bytes."""

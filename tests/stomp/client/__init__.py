@@ -1,0 +1,1 @@
+"""The STOMP client: links, TLS, WebSocket, and brokers that break the protocol."""
