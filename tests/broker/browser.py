@@ -27,6 +27,8 @@ from tests.faults.served import Served, serve
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 TIMEOUT = 10.0
+# What each request of a page has.
+HEAD = {"Host": "127.0.0.1", "Content-Type": "application/json"}
 
 # RFC 6455, 7.1.5: a Close without a code counts as one with this.
 NO_CODE = 1005

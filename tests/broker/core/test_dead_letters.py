@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from nebula.broker.core.access import BROKERS_OWN, Capability, Grants
@@ -11,6 +9,7 @@ from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy
 from nebula.broker.core.profiles import MAXAM
 from nebula.headers import BROKER_QUEUE, DEAD_LETTER_QUEUE
+from tests.broker.dead import dead_bodies, reader, reject
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.script import Received
@@ -18,30 +17,6 @@ from tests.broker.script import Received
 QUEUE = "/queue/orders"
 TOPIC = "/topic/news"
 INDIVIDUAL = "ack:client-individual"
-
-
-def reader(broker: BrokerHarness, *headers: str) -> Peer:
-    peer = broker.connect()
-    peer.subscribe(DEAD_LETTER_QUEUE, *headers)
-    return peer
-
-
-def reject(broker: BrokerHarness, *bodies: str, headers: Sequence[str] = (), queue: str = QUEUE) -> None:
-    """Have these in the dead-letter queue."""
-    alice, bob = broker.connect(), broker.connect()
-    bob.subscribe(queue, INDIVIDUAL)
-    alice.publish(queue, *bodies, headers=headers)
-    for frame in bob.received():
-        bob.nack(frame, "requeue:false")
-    alice.disconnect()
-    bob.disconnect()
-
-
-def dead_bodies(broker: BrokerHarness) -> list[str]:
-    peer = reader(broker)
-    bodies = peer.bodies()
-    peer.disconnect()
-    return bodies
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])

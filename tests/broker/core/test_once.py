@@ -13,11 +13,11 @@ from nebula.broker.core.policies import DestinationPolicy, WhenFull
 from nebula.broker.operations.dead_letters import DeadLetters, Filter
 from nebula.broker.operations.rows import Arrivals
 from nebula.headers import DEAD_LETTER_QUEUE
-from tests.broker.core.test_wishes import start
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
-from tests.broker.operations.test_administration import result
+from tests.broker.restarted import start
 from tests.broker.script import Received
+from tests.broker.walks import result
 
 QUEUE = "/queue/orders"
 RECORD = "/queue/record"

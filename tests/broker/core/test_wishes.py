@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from nebula.broker.core.limits import Limits
@@ -12,19 +10,13 @@ from nebula.broker.core.policies import DestinationPolicy, WhenFull
 from nebula.broker.core.tables import DuplicateRow
 from nebula.headers import DEAD_LETTER_QUEUE
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
-from tests.broker.memory_store import MemoryDisk, MemoryStore
+from tests.broker.memory_store import MemoryDisk
+from tests.broker.restarted import start
 from tests.broker.script import Received
 
 QUEUE = "/queue/orders"
 RECORD = "/queue/record"
 PERSISTENT = "persistent:true"
-
-
-def start(
-    disk: MemoryDisk, policies: Sequence[DestinationPolicy] = (), limits: Limits | None = None
-) -> BrokerHarness:
-    """A broker on this disk. A second one on the same disk starts as if the first had crashed."""
-    return BrokerHarness(limits, policies, store=MemoryStore(disk))
 
 
 def verdicts(peer: Peer) -> list[tuple[str, bool]]:

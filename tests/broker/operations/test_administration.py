@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TypeVar
-
 import pytest
 
 from nebula.broker.core.limits import Limits
@@ -16,26 +13,9 @@ from nebula.broker.operations.rows import Arrivals
 from nebula.errors import Refused
 from tests.broker.harness import BrokerHarness
 from tests.broker.memory_store import MemoryDisk, MemoryStore
-
-T = TypeVar("T")
+from tests.broker.walks import counted, result
 
 QUEUE = "/queue/orders"
-
-
-def result(steps: Generator[None, None, T]) -> T:
-    """Do all pieces of a walk."""
-    return counted(steps)[0]
-
-
-def counted(steps: Generator[None, None, T]) -> tuple[T, int]:
-    """Do them, and count them."""
-    pieces = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value, pieces
-        pieces += 1
 
 
 def looking_at(broker: BrokerHarness) -> Administration:

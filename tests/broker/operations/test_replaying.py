@@ -14,11 +14,11 @@ from nebula.broker.operations.dead_letters import DeadLetters, Filter, Replayed
 from nebula.broker.operations.rows import Arrivals
 from nebula.errors import Refused
 from nebula.headers import DEAD_LETTER_QUEUE
-from tests.broker.core.test_dead_letters import dead_bodies, reject
 from tests.broker.counted import Counted
+from tests.broker.dead import dead_bodies, reject
 from tests.broker.harness import WALL_OFFSET, BrokerHarness
 from tests.broker.memory_store import MemoryDisk, MemoryStore
-from tests.broker.operations.test_administration import result
+from tests.broker.walks import result
 
 QUEUE = "/queue/orders"
 OTHER = "/queue/other"

@@ -15,7 +15,7 @@ from nebula.broker.server import connection
 from nebula.broker.server.authenticator import Authenticator
 from nebula.broker.server.linger import LingeringClose
 from tests.broker.harness import BrokerHarness
-from tests.broker.server.test_linger import Socket
+from tests.broker.server.slow_reader import Socket
 from tests.faults.served import serve, wait_until
 from tests.faults.sinks import Deaf, Sink, attach
 from tests.limit_comments import fixed_limits

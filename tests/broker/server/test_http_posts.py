@@ -22,11 +22,10 @@ from nebula.broker.server import linger as parting
 from nebula.broker.server.authenticator import Authenticator, users_line
 from nebula.broker.server.http_posts import Post, Posted, Response, credentials_of, is_json, is_ours
 from nebula.broker.server.listener import Listener
-from tests.broker.browser import TIMEOUT, Browser, HttpServed, serve_http
+from tests.broker.browser import HEAD, TIMEOUT, Browser, HttpServed, serve_http
 
 on_each_loop = pytest.mark.parametrize("run_loop", [uvloop.run, asyncio.run], ids=["uvloop", "asyncio"])
 ELSEWHERE = "127.0.0.2"
-HEAD = {"Host": "127.0.0.1", "Content-Type": "application/json"}
 
 
 async def echo(posted: Posted) -> Response:

@@ -26,8 +26,7 @@ from nebula.broker.server.lifetimes import NOT_ADMITTED, TOO_OLD, Lifetimes
 from nebula.broker.server.listener import Listener
 from nebula.broker.server.tls import ServerTls, TlsFiles
 from nebula.broker.settings import load_broker_settings
-from tests.broker.browser import Browser, HttpServed, serve_http
-from tests.broker.server.test_http_posts import HEAD
+from tests.broker.browser import HEAD, Browser, HttpServed, serve_http
 from tests.faults.served import Served, Wire, serve
 
 LISTENER = Listener()

@@ -17,7 +17,7 @@ from nebula.stomp.addresses import Address
 from nebula.stomp.client import StompClient
 from nebula.stomp.client.websocket_link import WebSocketLink
 from nebula.stomp.frames import FrameLimits
-from tests.stomp.client.test_client_properties import DeafLink, Sink
+from tests.stomp.client.deaf import DeafLink, Sink
 from tests.stomp.faulty import (
     LOOPS,
     FaultyPeer,

@@ -14,7 +14,6 @@ from websockets.utils import accept_key
 from nebula.errors import ConnectionLost, NebulaError, ServerError
 from nebula.stomp.addresses import Address
 from nebula.stomp.client.connection import ClientConnection
-from nebula.stomp.client.link import Receiver
 from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt
 from nebula.stomp.client.websocket_link import WebSocketLink
 from nebula.stomp.client_protocol import ClientProtocol
@@ -22,6 +21,7 @@ from nebula.stomp.client_states import State
 from nebula.stomp.frames import FrameLimits
 from tests.own_logs import own_logs
 from tests.stomp import cut
+from tests.stomp.client.deaf import DeafLink, Sink
 
 LIMITS = FrameLimits(max_headers=8, max_header_line_bytes=60, max_body_bytes=100, max_opening_frame_bytes=200)
 
@@ -81,30 +81,6 @@ places = st.lists(st.integers(0, 300), max_size=12)
 
 def pieces_of(data: bytes, places: list[int]) -> list[bytes]:
     return cut(data, [place for place in places if place < len(data)])
-
-
-class DeafLink:
-    """Takes everything and delivers nothing; the test is the network."""
-
-    def __init__(self) -> None:
-        self.written = b""
-        self.is_closed = False
-        self.receiver: Receiver
-
-    def start(self, receiver: Receiver, tasks: TaskGroup) -> None:
-        self.receiver = receiver
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    async def drain(self) -> None: ...
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-    def close(self) -> None:
-        self.is_closed = True
 
 
 def at_once(coroutine: Coroutine[Any, Any, Listener]) -> Listener:
@@ -213,21 +189,6 @@ def test_verdict_does_not_hang_on_how_the_octets_come(data: bytes, places: list[
     assert [message.body for message in split.messages] == [message.body for message in whole.messages]
     assert split.receipts == whole.receipts
     assert [type(error) for error in split.lost] == [type(error) for error in whole.lost]
-
-
-class Sink:
-    """A receiver that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.data = b""
-        self.losses: list[Exception | None] = []
-
-    def data_received(self, data: bytes) -> None:
-        assert data
-        self.data += data
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.losses.append(error)
 
 
 def _websocket_frame(opcode: Opcode, data: bytes, flags: int) -> bytes:

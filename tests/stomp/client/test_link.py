@@ -3,54 +3,18 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream, TaskGroup
 
-from nebula.stomp.addresses import Address
 from nebula.stomp.client.link import Link
-from nebula.stomp.client.network_links import AnyioLink, connect_link
+from tests.stomp.client.links import Connect, Recorder
 from tests.stomp.peer import DEADLINE
 
 pytestmark = pytest.mark.anyio
-
-Connect = Callable[[str, int], Awaitable[Link]]
-
-
-async def connect_native(host: str, port: int) -> Link:
-    return await connect_link(Address(host, port))
-
-
-async def connect_anyio(host: str, port: int) -> Link:
-    return AnyioLink(await anyio.connect_tcp(host, port))
-
-
-@pytest.fixture(params=[pytest.param(connect_native, id="native"), pytest.param(connect_anyio, id="anyio")])
-def connect(request: pytest.FixtureRequest) -> Connect:
-    chosen: Connect = request.param
-    return chosen
-
-
-class Recorder:
-    """A receiver that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.losses: list[Exception | None] = []
-        self.came = anyio.Event()
-        self.is_lost = anyio.Event()
-
-    def data_received(self, data: bytes) -> None:
-        assert not self.losses
-        self.data += data
-        self.came.set()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.losses.append(error)
-        self.is_lost.set()
 
 
 @asynccontextmanager

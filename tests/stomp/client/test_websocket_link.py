@@ -20,10 +20,8 @@ from nebula.stomp.client import StompClient
 from nebula.stomp.client.link import Link
 from nebula.stomp.client.websocket_link import WebSocketLink
 from nebula.stomp.frames import FrameLimits
-from tests.stomp.client.test_link import Connect, Recorder, connect
+from tests.stomp.client.links import Connect, Recorder
 from tests.stomp.peer import DEADLINE
-
-__all__ = ["connect"]  # the fixture
 
 pytestmark = pytest.mark.anyio
 
