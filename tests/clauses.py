@@ -10,6 +10,7 @@ comment or a docstring; a transcript in its title; other tests in elsewhere.toml
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -69,6 +70,7 @@ def rules() -> list[str]:
     return [*(rule for rule in defined if rule not in _NO_RULES), *cases]
 
 
+@functools.cache
 def code() -> Mapping[str, list[Place]]:
     """The lines of the package that name each rule."""
     found: dict[str, list[Place]] = defaultdict(list)
@@ -80,6 +82,7 @@ def code() -> Mapping[str, list[Place]]:
     return found
 
 
+@functools.cache
 def tests() -> Mapping[str, list[Place]]:
     """The transcripts and tests that name each rule."""
     found: dict[str, list[Place]] = defaultdict(list)

@@ -87,7 +87,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """What a broker is said to lack has to fail there, else the table is wrong; each has one event loop."""
     superfluous = [item for item in items if _is_superfluous(_parameters(item))]
     config.hook.pytest_deselected(items=superfluous)
-    items[:] = [item for item in items if item not in superfluous]
+    # A set: there are thousands of either.
+    dropped = set(superfluous)
+    items[:] = [item for item in items if item not in dropped]
     for item in items:
         broker = _parameters(item).get("broker_url")
         reason = None if broker not in BROKERS else reason_of(getattr(item, "originalname", ""), broker)
