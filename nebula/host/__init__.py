@@ -1,4 +1,4 @@
 """Responders inside the broker's process.
 
-The only layer that holds both ends: it imports the broker and rpc, and neither knows of it.
+Like `nebula.cli` and `nebula.testing`, it imports both the broker and RPC; neither of them imports it.
 """

@@ -1,1 +1,1 @@
-"""Contracts of verbs: signatures, injection, declared verbs and the context of a request."""
+"""Contracts of verbs: signatures, injection, declared verbs and the context of a request. Pure."""

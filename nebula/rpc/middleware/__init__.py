@@ -5,7 +5,9 @@
 - `logs`: each request or call in the log, and its sender in every line between.
 - `metrics`: how many, how long, and which errors, for Prometheus.
 - `tracing`: spans of OpenTelemetry, from the client through the broker to handler and job.
+- `job_spans`: the same for jobs, one span for each attempt.
 - `limits`: a time limit of requests.
+- `outcomes`: the error code and duration that logs and metrics share.
 
 Each module is imported by its name: they need different libraries.
 """
