@@ -22,6 +22,7 @@ _MOST_SPARKS = 2
 # An engine may start beside another one on few cores.
 _SPARK_SECONDS = 240
 _MAKES_ARCHIVE = "test_archive.py"
+_LONG_MODULES = Path(__file__).parent / "long_modules.txt"
 # The fixture of tests/spark/conftest.py, and the name of the work unit of all files that use it.
 _SHARED_ENGINE = "shared_engine"
 
@@ -147,9 +148,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Spark is given time. Where there are workers, files that take long go first: else one of them is last.
+    """Give Spark time. Where there are workers, begin with the modules that take long: else one is last.
 
-    The first one makes an archive of Java's classes, from which the other engines start in half the time.
+    Those with Spark go before all others, since only two workers have Spark at a time; then those that
+    `long_modules.txt` lists, in its order. The very first one makes an archive of Java's classes, from which
+    the other engines start in half the time.
     """
     for one in items:
         if one.get_closest_marker("spark") and not one.get_closest_marker("timeout"):
@@ -158,6 +161,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         spark, slow = (
             {one.path for one in items if one.get_closest_marker(mark)} for mark in ("spark", "slow")
         )
+        root = Path(__file__).parents[1]
+        rank = {root / line: place for place, line in enumerate(_LONG_MODULES.read_text().splitlines())}
         items.sort(
-            key=lambda one: (one.path.name != _MAKES_ARCHIVE, one.path not in spark, one.path not in slow)
+            key=lambda one: (
+                one.path.name != _MAKES_ARCHIVE,
+                one.path not in spark,
+                rank.get(one.path, len(rank)),
+                one.path not in slow,
+            )
         )

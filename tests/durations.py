@@ -5,6 +5,7 @@ Spark also count the child processes that still run. A process that another one 
 is missed. Wall time depends on the load of the machine; CPU time hardly does.
 
 ``python -m tests.durations FILE`` prints the folders, the modules and the tests that take longest.
+``--order`` writes `long_modules.txt`: the modules that several workers begin with, the longest first.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psutil
 import pytest
@@ -67,6 +68,21 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
                 file.write(json.dumps(took) + "\n")
 
 
+ORDER: Final = Path(__file__).parent / "long_modules.txt"
+# A module as short as this may be the last one without making the others wait.
+_LONG_SECONDS: Final = 8.0
+
+
+def _write_order(durations: list[Duration]) -> None:
+    seconds: dict[str, float] = collections.defaultdict(float)
+    for one in durations:
+        seconds[one.module] += one.wall
+    modules = sorted(
+        (name for name in seconds if seconds[name] >= _LONG_SECONDS), key=lambda name: -seconds[name]
+    )
+    ORDER.write_text("".join(f"{name}\n" for name in modules))
+
+
 def _print_totals(title: str, durations: list[Duration], key: str, most: int) -> None:
     cpu: dict[str, float] = collections.defaultdict(float)
     wall: dict[str, float] = collections.defaultdict(float)
@@ -87,10 +103,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Folders, modules and tests by wall time.")
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--most", type=int, default=40, help="lines of each table")
+    parser.add_argument("--order", action="store_true", help="write the order of modules that take long")
     options = parser.parse_args()
     durations = [
         Duration(*json.loads(line)) for file in options.files for line in file.read_text().splitlines()
     ]
+    if options.order:
+        _write_order(durations)
+        return
     for title, key in (("folder", "folder"), ("module", "module"), ("test", "test")):
         _print_totals(title, durations, key, options.most)
 

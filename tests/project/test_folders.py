@@ -34,6 +34,13 @@ def test_no_test_module_is_imported_for_its_helpers() -> None:
     assert importers == []
 
 
+def test_modules_that_workers_begin_with_exist() -> None:
+    listed = (_TESTS / "long_modules.txt").read_text().splitlines()
+
+    assert [name for name in listed if not (_TESTS.parent / name).is_file()] == []
+    assert len(set(listed)) == len(listed)
+
+
 def _imported(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
