@@ -25,7 +25,7 @@ _POLICY = Path("/usr/sbin/policy-rc.d")
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A running broker: where it listens and who may come in.
+    """A running broker: its port and its login.
 
     Attributes:
         port: where it speaks STOMP, or NATS's own protocol.
@@ -232,5 +232,5 @@ def _reads(port: int, greeting: bytes, expected: bytes) -> bool:
 
 @contextmanager
 def spark() -> Iterator[Broker]:
-    """No broker: who is measured starts a Spark of its own. What has worked is this process."""
+    """No broker: the measured program starts a Spark of its own. Its pid is that of this process."""
     yield Broker("Spark", version("pyspark"), os.getpid(), 0)

@@ -109,7 +109,7 @@ def beside_globs(broker: Broker, seconds: float, *, crowd: str) -> Measurement:
 
 
 def beside_topic_globs(broker: Broker, seconds: float, *, crowd: str) -> Measurement:
-    """The same on a topic with one subscriber, who gets all of it."""
+    """The same on a topic with one subscriber, which gets all messages."""
     name = uuid4().hex[:12]
     with _crowd(broker, f"/topic/bench-{name}-", crowd), Stream(broker, f"/topic/bench-{name}.x") as stream:
         stream.add_consumer(Link(broker))

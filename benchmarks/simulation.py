@@ -73,7 +73,7 @@ class Program:
             self._clock.after(seconds, partial(self._end, stop, items))
 
     def _end(self, stop: Stop, items: list[float]) -> None:
-        # Still at work: who is heard of meanwhile waits in line.
+        # Still at work: requests that arrive meanwhile wait in line.
         stop.pass_on(items)
         if stop.waiting:
             self.hear(stop)

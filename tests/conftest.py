@@ -1,4 +1,4 @@
-"""What every test shares: the event loops of async tests, an honest count of skips, and who runs what."""
+"""Shared by all tests: event loops, a count of skips in CI, and which worker runs which tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FOREIGN = Path(__file__).parent / "foreign"
 _FOREIGN_BROKERS = ("rabbitmq", "activemq")
 # Workers that have Spark at a time.
 _MOST_SPARKS = 2
-# An engine may start beside another one on few cores.
+# Two engines may start at the same time on few cores.
 _SPARK_SECONDS = 240
 _MAKES_ARCHIVE = "test_archive.py"
 _LONG_MODULES = Path(__file__).parent / "long_modules.txt"
@@ -67,7 +67,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture(scope="session", autouse=True)
 def environment(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What the programs of all tests find: caches that are the tests' own, and a Java in a hurry.
+    """Environment of the programs that tests start: their own caches, and a Java that starts quickly.
 
     An archive of Java's classes that one test makes is there for later ones. Code that is optimised less, and
     garbage that is collected by one thread, take a Spark of a few jobs half of the CPU time.
@@ -142,7 +142,7 @@ def _text(file: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Share the tests out to the workers so."""
+    """Use our own way to distribute tests among the workers."""
     config.option.loadscopereorder = False  # the order is that of below
     return _Sharing(config, log)
 

@@ -1,4 +1,4 @@
-"""Settings: who wins, where a value came from, and what is said of a wrong one."""
+"""Settings: which source wins, where a value came from, and the messages about wrong ones."""
 
 from __future__ import annotations
 

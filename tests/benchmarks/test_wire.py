@@ -1,4 +1,4 @@
-"""The load generator counts right, however the octets are cut."""
+"""The load generator counts correctly, however the bytes are split."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Our clients and services against brokers, databases and clients of others: all marked `foreign`."""
+"""Our clients and services with other brokers, databases and clients. All are marked `foreign`."""

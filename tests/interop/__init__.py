@@ -1,1 +1,1 @@
-"""STOMP clients of others, written in Python, against our broker."""
+"""STOMP clients in Python from other projects, against our broker."""

@@ -85,7 +85,7 @@ def _connected(
     try:
         yield peer
     finally:
-        # After an ERROR the broker has closed, and there is nobody to say good-bye to.
+        # After an ERROR the broker has closed the connection: there is no peer to send DISCONNECT to.
         if not peer.told:
             connection.disconnect("bye")
             peer.receipts.get(timeout=DEADLINE)

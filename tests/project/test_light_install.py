@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 # Builds the package and installs its libraries, from PyPI where pip has not kept them.
 _DEADLINE = 270.0
 
-# What brings most of the octets, or has to be compiled where there is no wheel.
+# Packages with most of the bytes, or that must be compiled where there is no wheel.
 _OF_EXTRAS = {"argon2-cffi", "cryptography", "h11", "prometheus_client", "PyJWT", "rich", "typer", "uvloop"}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

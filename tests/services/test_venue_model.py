@@ -36,7 +36,7 @@ _DAY = 86_400_000
 
 
 class Store:
-    """What a reader who missed nothing would have: the last record of each destination."""
+    """The last record of each destination: what a reader has that missed nothing."""
 
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}

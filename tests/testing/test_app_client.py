@@ -1,4 +1,4 @@
-"""A client with its services beside it, and services for a block."""
+"""A client together with its services, and services that run for one `with` block."""
 
 from __future__ import annotations
 

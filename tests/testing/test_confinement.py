@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Outside:
-    """A place outside, in which nobody speaks: what matters is who knocks."""
+    """An address outside of the tests. It never replies, and notices connections."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -43,7 +43,7 @@ class Outside:
 
 @pytest.fixture
 def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[Outside]:
-    """What `NEBULA_BROKER` names, as on the machine of somebody who works with a live broker."""
+    """The address in `NEBULA_BROKER`, as on the machine of a user who works with a live broker."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         there = Outside(listener)

@@ -1,4 +1,4 @@
-"""Our fixtures under pytest-asyncio, and under anyio's plugin beside it, as a user's project has them."""
+"""Our fixtures under pytest-asyncio, alone and together with anyio's plugin, as in a user's project."""
 
 from __future__ import annotations
 

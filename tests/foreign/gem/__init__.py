@@ -1,1 +1,1 @@
-"""A double of the gem NebulousStomp, byte by byte and against services of ours."""
+"""A double of the gem NebulousStomp, byte by byte and against our services."""

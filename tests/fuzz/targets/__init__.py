@@ -1,4 +1,4 @@
-"""What is fuzzed: functions of octets that return where all is well, and raise where it is not.
+"""Fuzz targets: functions of bytes that return where all is well, and raise where it is not.
 
 What a target raises, how long it takes (the runner's time limit) and what it holds (its memory limit)
 are what a finding is. None knows of the fuzzer, so that an ordinary test replays what was found.
