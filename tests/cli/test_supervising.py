@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from nebula.cli.service import host_and_port, worker_of
 from nebula.cli.supervising import Supervisor, Worker
 from nebula.logs import Level
 from tests.cli.conftest import state
-from tests.cli.programs import nebula, running
+from tests.cli.programs import Program, nebula, running
 from tests.http_requests import get
 
 
@@ -211,7 +210,7 @@ def broker() -> Iterator[str]:
         yield line["url"]
 
 
-def pids(process: subprocess.Popen[str]) -> list[int]:
+def pids(process: Program) -> list[int]:
     return [child.pid for child in psutil.Process(process.pid).children()]
 
 
