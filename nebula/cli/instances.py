@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 
 from nebula.cli.live import screen
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, columns, duration, number, table
+from nebula.cli.tables import Column, columns, duration, latency, number, table
 from nebula.cli.terminal import text
 from nebula.errors import CallTimeout, NoResponder
 from nebula.rpc.discovery import Instance
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
 
 T = TypeVar("T")
-
-
-def latency(seconds: float) -> str:
-    """`0.35 ms`; from ten milliseconds on as `duration`."""
-    return f"{seconds * 1_000:.2f} ms" if seconds < 0.01 else duration(seconds)
 
 
 def _up(started_at: float) -> str:

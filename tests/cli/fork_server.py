@@ -107,7 +107,7 @@ def _become(request: Request) -> None:
 
 
 def _serve(requests: socket.socket) -> Request | None:
-    """Fork a program for each request. A program returns with its request, the server with None at its end."""
+    """Fork a program for each request. A program returns its request, the server None at its end."""
     while (request := _receive(requests)) is not None:
         if _fork(request):
             requests.close()
