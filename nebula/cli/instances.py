@@ -44,7 +44,7 @@ _PINGS: Final = (Column("instance", "instance"), Column("answer", "answer"))
 async def show_services(
     client: Client, output: Output, service: str | None, seconds: float, *, is_live: bool
 ) -> None:
-    """Show who is there; live: again with each change, for ever."""
+    """Show who is there; live: again with each change, without end."""
 
     def draw(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
         none = f"no instance of {service} is there" if service else "no services are there"

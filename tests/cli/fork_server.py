@@ -48,7 +48,7 @@ _PRELOADED = (
 
 
 class Request(NamedTuple):
-    """What a program is started with; `files` are stdin, stdout, stderr and where to tell its end."""
+    """How a program is started; `files` are stdin, stdout, stderr and the pipe that tells its end."""
 
     words: list[str]
     env: dict[str, str]

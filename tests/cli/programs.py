@@ -50,7 +50,7 @@ class Program(Protocol):
 
 
 class _Forked:
-    """What `subprocess.Popen` offers, of a process that the fork server started."""
+    """The interface of `subprocess.Popen` for a process that the fork server started."""
 
     def __init__(self, words: tuple[str, ...], env: Mapping[str, str], cwd: Path | None) -> None:
         ends, told = os.pipe()

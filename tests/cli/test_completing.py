@@ -17,7 +17,7 @@ from tests.cli.strangers import EVIL, HOSTILE, Stranger, environment_in, strange
 
 
 def press_tab(url: str, line: str, **env: str) -> CompletedProcess[str]:
-    """What bash asks for, with the cursor at the end of the line."""
+    """The completions that bash gets, with the cursor at the end of the line."""
     words = line.split(" ")
     asked = {"_NEBULA_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     return nebula(env={"NEBULA_BROKER": url, **asked, **env})
@@ -79,7 +79,7 @@ def test_tab_is_silent_where_the_broker_is_misnamed(broker: str) -> None:
 
 @pytest.fixture
 def found(url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What was typed before: a broker."""
+    """The words that were typed before: a broker."""
     monkeypatch.setattr(completing, "_SECONDS", DEADLINE)
     return {"broker": url}
 

@@ -90,7 +90,7 @@ def test_what_is_named_wins_over_the_environment_and_that_over_the_default(
     assert find_broker(None) == "stomp://127.0.0.1:8"
 
 
-def test_without_a_file_nobody_says_where_the_broker_is(file: Path) -> None:
+def test_without_a_file_there_is_no_address_of_a_broker(file: Path) -> None:
     file.unlink()
 
     assert find_broker(None) is None

@@ -1,4 +1,4 @@
-"""What a command says whose broker goes: a sentence on stderr, a status, and nothing but JSON on stdout."""
+"""Commands whose broker goes away: a sentence on stderr, a status, and nothing but JSON on stdout."""
 
 from __future__ import annotations
 
