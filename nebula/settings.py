@@ -116,7 +116,7 @@ class _Draft:
         self._shorthands = shorthands
 
     def origin(self, keys: Keys) -> str:
-        """Who is to blame for the value at `keys`, or for its absence."""
+        """The source of the value at `keys`, or of its absence: a file, a variable or a flag."""
         while keys and keys not in self.origins:
             keys = keys[:-1]
         return self.origins.get(keys, "settings")

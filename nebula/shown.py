@@ -5,9 +5,9 @@ What operators work with (a queue, a connection, a job) is declared once, as a d
 
     depth: Annotated[int, Shown("depth", Unit.COUNT, "Messages held: waiting, un-ACKed and postponed.")]
 
-A verb of the broker returns the dataclass, so its field names are the names in JSON. The tables of the
-command line take title and format from it, the reference page of the verbs takes the meaning, and a metric
-that is the same number takes its help text.
+A verb of the broker returns the dataclass, so its field names are the names in JSON; the verbs of services
+build their replies from one by `row_of`. The tables of the command line take title and format from it, the
+reference pages of the verbs take the meaning, and a metric that is the same number takes its help text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, get_type_hints
 
-__all__ = ["Shown", "Unit", "shown_field", "shown_fields"]
+__all__ = ["Shown", "Unit", "row_of", "shown_field", "shown_fields"]
 
 _NESTED: Final = "."
 
@@ -39,6 +39,9 @@ class Unit(StrEnum):
     SECONDS = "seconds"
     AGE = "seconds since"
     """Seconds of which the largest unit is enough."""
+
+    LATENCY = "seconds, mostly below one"
+    """Seconds of which hundredths of a millisecond count."""
 
     FRACTION = "fraction"
     TIME = "seconds since 1970"
@@ -81,6 +84,15 @@ def shown_field(view: type, name: str) -> Shown:
         KeyError: the view has no such field, or does not say how it is shown.
     """
     return shown_fields(view)[name]
+
+
+def row_of(view: Any) -> dict[str, Any]:
+    """The fields of a view as a verb replies with them.
+
+    Their values are those of the view itself, not copies as those of `dataclasses.asdict`: the parameters of
+    a job may be large.
+    """
+    return {field.name: getattr(view, field.name) for field in fields(view)}
 
 
 def _metadata(hint: Any) -> tuple[Any, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
@@ -74,37 +75,53 @@ def bench_call(
     Example: nebula bench call prices quote symbol=ABC qty:=2 --in-flight 64
     """
     from nebula.cli.arguments import parse_parameters
-    from nebula.errors import CallTimeout, Rejected, RemoteError
 
     words = parse_parameters(parameters or ())
-    took: list[float] = []
-    errors: Counter[str] = Counter()
-    status = Exit.UNREACHED
+    ended = _Calls()
 
     async def measure(client: Client) -> float:
         async def step() -> None:
-            nonlocal status
-            begun = perf_counter()
-            try:
-                await client.call(service, verb, words, timeout=timeout)
-            except RemoteError as error:
-                status = Exit.FAILED
-                errors[error.code] += 1
-            except CallTimeout:
-                errors["no answer in time"] += 1
-            except Rejected as error:
-                errors[error.verdict] += 1
-            else:
-                took.append(perf_counter() - begun)
+            await ended.count(client.call(service, verb, words, timeout=timeout))
 
         return await _go_on(step, seconds, in_flight)
 
     elapsed = _run(broker, measure, f"calling {verb} of {service}", seconds)
-    facts = {"calls": len(took), "errors": dict(errors), "seconds": round(elapsed, 3)}
+    took = ended.took
+    facts = {"calls": len(took), "errors": dict(ended.errors), "seconds": round(elapsed, 3)}
     rates = {"calls_per_second": round(len(took) / elapsed, 1), **_spread(took)}
     Output(as_json=as_json).value(facts | rates)
     if not took:
-        raise Leave(status)
+        raise Leave(ended.status)
+
+
+class _Calls:
+    """Calls that have ended: the seconds of those that went well, and the errors of the others.
+
+    Attributes:
+        status: of the command if no call went well.
+    """
+
+    def __init__(self) -> None:
+        self.took: list[float] = []
+        self.errors: Counter[str] = Counter()
+        self.status = Exit.UNREACHED
+
+    async def count(self, call: Awaitable[Any]) -> None:
+        """Wait for a call that begins now, and count it."""
+        from nebula.errors import CallTimeout, Rejected, RemoteError
+
+        begun = perf_counter()
+        try:
+            await call
+        except RemoteError as error:
+            self.status = Exit.FAILED
+            self.errors[error.code] += 1
+        except CallTimeout:
+            self.errors["no answer in time"] += 1
+        except Rejected as error:
+            self.errors[error.verdict] += 1
+        else:
+            self.took.append(perf_counter() - begun)
 
 
 @bench.command("pub")
@@ -151,18 +168,8 @@ def bench_pub(
 
         if destination is not None:
             return await _go_on(step, seconds, 1)
-        async with client.subscribe(target) as messages:
-            import anyio
-
-            async def read() -> None:
-                async for _ in messages:
-                    counts["received"] += 1
-
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(read)
-                elapsed = await _go_on(step, seconds, 1)
-                tasks.cancel_scope.cancel()
-            return elapsed
+        async with _reading(client, target, counts):
+            return await _go_on(step, seconds, 1)
 
     elapsed = _run(broker, measure, f"publishing to {target}", seconds)
     facts: dict[str, Any] = {"destination": target, "bytes": size, "seconds": round(elapsed, 3)}
@@ -170,6 +177,21 @@ def bench_pub(
         del counts["received"]
     rates = {f"{name}_per_second": round(count / elapsed) for name, count in counts.items()}
     Output(as_json=as_json).value(facts | counts | rates)
+
+
+@asynccontextmanager
+async def _reading(client: Client, queue: str, counts: Counter[str]) -> AsyncIterator[None]:
+    """Count the messages of a queue as `received` during the block."""
+    import anyio
+
+    async def read(messages: AsyncIterator[object]) -> None:
+        async for _ in messages:
+            counts["received"] += 1
+
+    async with client.subscribe(queue) as messages, anyio.create_task_group() as tasks:
+        tasks.start_soon(read, messages)
+        yield
+        tasks.cancel_scope.cancel()
 
 
 async def _go_on(step: _Step, seconds: float, at_once: int) -> float:

@@ -118,6 +118,8 @@ async def _listed(client: Client, form: Any, verb: str, wanted: dict[str, Any]) 
 
 def _completed(parameters: dict[str, Any], incomplete: str, find: _Find) -> list[str]:
     """Matching names that were found in time. Never raises."""
+    # A shell waits for this at each Tab, and shows whatever is written to the terminal. So the time is
+    # bounded, nothing is said, and names that came in time count although others are missing.
     found: set[str] = set()
     try:
         with _quietly():

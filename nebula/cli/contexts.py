@@ -25,6 +25,10 @@ _PLACE: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
 _OTHERS_MAY_READ: Final = 0o077
 
+# Pydantic builds a model's validator together with the class, at the start of every command. Deferred, it is
+# built when there is a file to read.
+_DEFERRED: Final = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
 
 class Context(BaseModel):
     """One broker, and how to connect to it: `broker` is its address, the others are as `TlsOptions` has them.
@@ -32,7 +36,7 @@ class Context(BaseModel):
     Files are named from the folder that the file of contexts is in.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = _DEFERRED
 
     broker: str
     ca: Path | None = None
@@ -55,7 +59,7 @@ class Context(BaseModel):
 class Contexts(BaseModel):
     """The whole file: contexts by name, and which of them counts where none is named."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = _DEFERRED
 
     default: str | None = None
     contexts: dict[str, Context] = {}
@@ -85,7 +89,7 @@ def read_contexts(file: Path) -> Contexts:
     try:
         text = file.read_text("utf-8")
     except FileNotFoundError:
-        return Contexts()
+        return Contexts.model_construct()  # without a validator: most users have no such file
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
         raise SettingsError(f"{file}: cannot be read: {reason}") from None

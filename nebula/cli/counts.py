@@ -7,37 +7,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
 
-from nebula.cli.instances import latency, looks
+from nebula.cli.instances import looks
 from nebula.cli.layout import Words
 from nebula.cli.live import screen
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, number, table
+from nebula.cli.tables import Column, columns, table
 from nebula.cli.terminal import text
 from nebula.errors import NebulaError
 from nebula.rpc.errors import UnexpectedReply
-from nebula.rpc.service.statistics import merged, without_buckets
+from nebula.rpc.service.statistics import HandlerStatistics, VerbStatistics, merged, without_buckets
 
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
 
-_QUANTILES: Final = (Column("p50", "p50_seconds", latency), Column("p99", "p99_seconds", latency))
 _VERBS: Final = (
     Column("verb", "verb"),
-    Column("requests", "requests", number),
-    Column("errors", "errors", number),
-    Column("mean", "mean_seconds", latency),
-    *_QUANTILES,
-    Column("longest", "longest_seconds", latency),
+    *columns(VerbStatistics, "requests", "errors", "mean_seconds", "p50_seconds", "p99_seconds"),
+    *columns(VerbStatistics, "longest_seconds"),
 )
 _LISTENS: Final = (
-    Column("listens to", "destination"),
-    Column("by", "handler"),
-    Column("messages", "messages", number),
-    Column("errors", "errors", number),
-    Column("unreadable", "unreadable", number),
-    Column("given up", "given_up", number),
-    Column("waiting", "waiting", number),
-    *_QUANTILES,
+    *columns(HandlerStatistics, "destination", "handler", "messages"),
+    *columns(VerbStatistics, "errors"),
+    *columns(HandlerStatistics, "unreadable", "given_up", "waiting"),
+    *columns(VerbStatistics, "p50_seconds", "p99_seconds"),
 )
 _INSTANCE: Final = Column("instance", "instance")
 

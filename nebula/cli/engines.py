@@ -14,7 +14,7 @@ from nebula.cli.operators import Yes, make_sure
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url
 from nebula.cli.render import Output
 from nebula.cli.replies import Engines, checked
-from nebula.cli.tables import Column, byte_size, duration, number, table
+from nebula.cli.tables import table
 
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
@@ -25,19 +25,6 @@ _TIMEOUT = 5.0
 # In place of an answer; one may be None.
 _MISSING: Final = object()
 _SILENT: Final[Mapping[str, Any]] = {"": {"state": "no answer"}}
-
-_COLUMNS: Final = (
-    Column("instance", "instance"),
-    Column("engine", "engine"),
-    Column("state", "state"),
-    Column("up", "up_seconds", duration),
-    Column("running", "running", number),
-    Column("waiting", "jobs.waiting", number),
-    Column("had", "jobs_since_start", number),
-    Column("starts", "starts", number),
-    Column("memory", "memory_bytes", byte_size),
-    Column("why", "why"),
-)
 
 Instance = Annotated[
     str | None,
@@ -78,8 +65,10 @@ def engines(
     if not output.is_for_people:
         output.json_line(rows)
         return
+    from nebula.cli.job_columns import ENGINES
+
     shown = [_shown(row) for row in rows]
-    output.show(table(_COLUMNS, shown) if rows else f"{service} has no jobs, and no engines")
+    output.show(table(ENGINES, shown) if rows else f"{service} has no jobs, and no engines")
 
 
 engine.command(name="list")(engines)
@@ -91,7 +80,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **row,
         "running": row.get("jobs", {}).get("open", 0) + len(isolated),
-        "memory_bytes": sum(each or 0 for each in memory) or None,
+        "rss_bytes": sum(each or 0 for each in memory) or None,
         "why": row.get("broken") or row.get("last_end"),
     }
 

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 
 from nebula.cli.live import screen
 from nebula.cli.render import Output
-from nebula.cli.tables import Column, columns, duration, number, table
+from nebula.cli.tables import Column, columns, duration, latency, number, table
 from nebula.cli.terminal import text
 from nebula.errors import CallTimeout, NoResponder
 from nebula.rpc.discovery import Instance
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
 
 T = TypeVar("T")
-
-
-def latency(seconds: float) -> str:
-    """`0.35 ms`; from ten milliseconds on as `duration`."""
-    return f"{seconds * 1_000:.2f} ms" if seconds < 0.01 else duration(seconds)
 
 
 def _up(started_at: float) -> str:
@@ -49,7 +44,7 @@ _PINGS: Final = (Column("instance", "instance"), Column("answer", "answer"))
 async def show_services(
     client: Client, output: Output, service: str | None, seconds: float, *, is_live: bool
 ) -> None:
-    """Show who is there; live: again with each change, for ever."""
+    """Show who is there; live: again with each change, without end."""
 
     def draw(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
         none = f"no instance of {service} is there" if service else "no services are there"

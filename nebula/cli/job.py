@@ -15,7 +15,7 @@ from nebula.cli.render import Output
 from nebula.cli.replies import Job, checked
 from nebula.cli.results import show_preview, show_result
 from nebula.cli.starting import NotBefore, Notify, Priority, start_options
-from nebula.cli.tables import Column, date, duration, moment, number, table
+from nebula.cli.tables import Column, date, moment, table
 from nebula.cli.terminal import text
 from nebula.rpc.jobs.model.states import JobState
 from nebula.rpc.jobs.results.types import ResultFormat
@@ -33,19 +33,6 @@ job = typer.Typer(
 job.command(name="list")(jobs)
 job.command()(watch)
 job.command()(cancel)
-
-_FACTS: Final = (
-    "job", "verb", "state", "progress", "note", "position", "priority", "exclusive", "owner", "attempt",
-    "accepted_at", "not_before", "expires_at", "started_at", "ended_at", "rerun_of", "parameters", "counters",
-    "error", "result",
-)  # fmt: skip
-
-_STEPS: Final = (
-    Column("step", "number", number),
-    Column("name", "name"),
-    Column("begun", "started_at", moment),
-    Column("took", "seconds", duration),
-)
 
 # As table cells do: a service may send any number.
 _MOMENT: Final = Column("", "at", moment)
@@ -225,13 +212,16 @@ class LogView:
 
 
 def _show(output: Output, known: Mapping[str, Any]) -> None:
+    from nebula.cli.job_columns import JOB_FACTS, STEPS
+
     result = dict(known.get("result") or {})
     preview = result.pop("preview", None)
-    facts = {name: known.get(name) for name in _FACTS} | {"result": result} | _times_ahead(known)
+    facts = {column.heading: known.get(column.field) for column in JOB_FACTS}
+    facts |= {"result": result} | _times_ahead(known)
     output.value({name: value for name, value in facts.items() if value not in (None, "", {})})
     if steps := known.get("steps"):
         ended = [{**step, "seconds": _seconds(step)} for step in steps]
-        output.show("", table(_STEPS, ended))
+        output.show("", table(STEPS, ended))
     show_preview(output, preview)
     if log := known.get("log"):
         output.show(text("\nlog", "bold"))

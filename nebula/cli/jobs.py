@@ -57,6 +57,7 @@ def jobs(
       nebula job list reports --since 2026-10-01 --until 2026-11-01 --limit 200
     """
     from nebula.cli.asking import ask, asking_for_jobs
+    from nebula.cli.job_columns import JOBS
     from nebula.cli.times import moment_of
 
     wanted = {
@@ -73,7 +74,7 @@ def jobs(
     with asking_for_jobs(service):
         answer = ask(broker, read)
     checked(Jobs, answer, service, "job.list")
-    columns = ("job", "verb", "state", "progress", "accepted_at")
+    columns = [column.field for column in JOBS]
     output = Output(as_json=as_json)
     output.rows(columns, answer["jobs"], none=f"{service} remembers no such jobs", ids="" if full else "job")
     if output.is_for_people and answer.get("next"):

@@ -86,6 +86,7 @@ def list_all(url: str | None, verb: str, parameters: Mapping[str, Any], limit: i
         rows: list[dict[str, Any]] = []
         after: dict[str, str] = {}
         while True:
+            # A list of the broker comes in pages, so that no reply grows without bound.
             wanted = given | after | {"limit": min(_PAGE, limit - len(rows))}
             page = checked(Page, await client.call(SERVICE, verb, wanted, timeout=timeout), SERVICE, verb)
             rows += page["rows"]

@@ -11,6 +11,7 @@ from typing import Annotated, TypeAlias
 from typer import Argument, BadParameter, Context, Option
 
 from nebula.destinations import TOPIC, destination_named, is_bare, queue_named
+from nebula.logs import Level
 
 
 def job_named(job: str) -> str:
@@ -125,6 +126,7 @@ FullIds: TypeAlias = Annotated[bool, Option("--full", help="Show whole ids. JSON
 Timeout: TypeAlias = Annotated[
     float, Option("--timeout", "-t", metavar="SECONDS", min=0.001, help="How long to wait for the answer.")
 ]
+LogLevel: TypeAlias = Annotated[Level, Option(help="Least important events that are logged.")]
 Watch: TypeAlias = Annotated[bool, Option("--watch", "-w", help="Show it anew as it changes, until Ctrl-C.")]
 Service: TypeAlias = Annotated[
     str,

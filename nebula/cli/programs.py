@@ -329,6 +329,8 @@ def _at_signal(leave: Callable[[], None]) -> Iterator[None]:
     numbers = (signal.SIGINT, signal.SIGTERM)
 
     def on_first() -> None:
+        # Without a handler the second signal has its usual effect: SIGTERM ends the process, SIGINT raises
+        # KeyboardInterrupt.
         for number in numbers:
             loop.remove_signal_handler(number)
         leave()

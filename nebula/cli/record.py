@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from typer import Argument, BadParameter, Option
 
-from nebula.cli.options import AsJson, Url, named_source, named_sources
+from nebula.cli.options import AsJson, LogLevel, Url, named_source, named_sources
 from nebula.cli.render import Output
 from nebula.cli.terminal import is_in_foreground, text
 from nebula.logs import Level
@@ -16,6 +16,7 @@ from nebula.visible import visible
 
 if TYPE_CHECKING:
     from nebula.avro.schema import Schema
+    from nebula.record.recorder import Recording
     from nebula.record.status import RecorderStatus
 
 _COLUMNS: Final = (
@@ -26,55 +27,70 @@ _COLUMNS: Final = (
 _LINE_SECONDS: Final = 10.0
 
 
+Destinations: TypeAlias = Annotated[
+    list[str] | None,
+    Argument(
+        metavar="DEST",
+        help="Queues, topics or values, by name or glob. `orders` is /queue/orders.",
+        show_default=False,
+        callback=named_sources,
+    ),
+]
+Into: TypeAlias = Annotated[
+    Path, Option(metavar="FOLDER", help="Where the files go; made if it is not there.")
+]
+Status: TypeAlias = Annotated[
+    bool, Option("--status", help="Show how the recorders of the folder are, and end.")
+]
+Durable: TypeAlias = Annotated[
+    str | None,
+    Option(metavar="NAME", help="The name under which the broker keeps what topics get meanwhile."),
+]
+Name: TypeAlias = Annotated[
+    str, Option(metavar="NAME", help="The recorder's own, if several write into the folder.")
+]
+Codec: TypeAlias = Annotated[str, Option(help="deflate, zstandard (pip install 'nebula-rpc[zstd]') or null.")]
+RotateBytes: TypeAlias = Annotated[int, Option(min=1, help="A file of this size is closed.")]
+RotateSeconds: TypeAlias = Annotated[
+    float, Option(min=0.1, help="Seconds after which a file is closed; the end of an hour closes it too.")
+]
+SyncSeconds: TypeAlias = Annotated[
+    float, Option(min=0.001, help="Seconds that a message may wait for others that are synced with it.")
+]
+SyncMessages: TypeAlias = Annotated[int, Option(min=1, help="Messages that are synced at once.")]
+Prefetch: TypeAlias = Annotated[
+    int, Option(min=1, max=100_000, help="Messages that the broker may send ahead of our ACKs.")
+]
+Schemas: TypeAlias = Annotated[
+    Path | None, Option(metavar="FOLDER", help="Of .avsc files; the broker is asked for others.")
+]
+Bare: TypeAlias = Annotated[
+    list[str] | None,
+    Option(metavar="DEST=FILE", help="The .avsc of a destination whose bodies have no envelope."),
+]
+IdleSeconds: TypeAlias = Annotated[
+    float | None, Option(min=0.1, help="End when no message has come for these seconds.", show_default=False)
+]
+
+
 def record(
-    destinations: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="DEST",
-            help="Queues, topics or values, by name or glob. `orders` is /queue/orders.",
-            show_default=False,
-            callback=named_sources,
-        ),
-    ] = None,
+    destinations: Destinations = None,
     *,
-    into: Annotated[Path, Option(metavar="FOLDER", help="Where the files go; made if it is not there.")],
-    status: Annotated[
-        bool, Option("--status", help="Show how the recorders of the folder are, and end.")
-    ] = False,
-    durable: Annotated[
-        str | None,
-        Option(metavar="NAME", help="The name under which the broker keeps what topics get meanwhile."),
-    ] = None,
-    name: Annotated[
-        str, Option(metavar="NAME", help="The recorder's own, if several write into the folder.")
-    ] = "recorder",
-    codec: Annotated[
-        str, Option(help="deflate, zstandard (pip install 'nebula-rpc[zstd]') or null.")
-    ] = "deflate",
-    rotate_bytes: Annotated[int, Option(min=1, help="A file of this size is closed.")] = 128 * 1024 * 1024,
-    rotate_seconds: Annotated[
-        float, Option(min=0.1, help="Seconds after which a file is closed; the end of an hour closes it too.")
-    ] = 300.0,
-    sync_seconds: Annotated[
-        float, Option(min=0.001, help="Seconds that a message may wait for others that are synced with it.")
-    ] = 0.25,
-    sync_messages: Annotated[int, Option(min=1, help="Messages that are synced at once.")] = 10_000,
-    prefetch: Annotated[
-        int, Option(min=1, max=100_000, help="Messages that the broker may send ahead of our ACKs.")
-    ] = 50_000,
-    schemas: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Of .avsc files; the broker is asked for others.")
-    ] = None,
-    bare: Annotated[
-        list[str] | None,
-        Option(metavar="DEST=FILE", help="The .avsc of a destination whose bodies have no envelope."),
-    ] = None,
-    idle_seconds: Annotated[
-        float | None,
-        Option(min=0.1, help="End when no message has come for these seconds.", show_default=False),
-    ] = None,
+    into: Into,
+    status: Status = False,
+    durable: Durable = None,
+    name: Name = "recorder",
+    codec: Codec = "deflate",
+    rotate_bytes: RotateBytes = 128 * 1024 * 1024,
+    rotate_seconds: RotateSeconds = 300.0,
+    sync_seconds: SyncSeconds = 0.25,
+    sync_messages: SyncMessages = 10_000,
+    prefetch: Prefetch = 50_000,
+    schemas: Schemas = None,
+    bare: Bare = None,
+    idle_seconds: IdleSeconds = None,
     broker: Url = None,
-    log_level: Annotated[Level, Option(help="Least important events that are logged.")] = Level.INFO,
+    log_level: LogLevel = Level.INFO,
     as_json: AsJson = False,
 ) -> None:
     """Record messages into Avro files until SIGTERM, Ctrl-C or --idle-seconds without any.
@@ -98,9 +114,7 @@ def record(
         return
     if not destinations:
         raise BadParameter("name what to record, for example /queue/readings; or give --status")
-    from nebula.cli.programs import run_recorder
-    from nebula.record.lossless import notes_on
-    from nebula.record.recorder import Recorder, Recording, Rotation
+    from nebula.record.recorder import Recording, Rotation
 
     recording = Recording(
         destinations,
@@ -116,7 +130,16 @@ def record(
         bare=_bare(bare or []),
         idle_seconds=idle_seconds,
     )
-    notes = notes_on(destinations, durable)
+    _run(recording, output, broker, log_level)
+
+
+def _run(recording: Recording, output: Output, broker: str | None, log_level: Level) -> None:
+    from nebula.cli.programs import run_recorder
+    from nebula.record.lossless import notes_on
+    from nebula.record.recorder import Recorder
+
+    destinations, into = list(recording.destinations), recording.into
+    notes = notes_on(destinations, recording.durable)
 
     def announce() -> None:
         sentence = "\n".join([f"recording {', '.join(destinations)} into {into}", *notes])

@@ -6,12 +6,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from typer import Argument, BadParameter, Option
 from typer import Exit as Leave
 
-from nebula.cli.options import AsJson, Url
+from nebula.cli.options import AsJson, LogLevel, Url
 from nebula.cli.render import Output
 from nebula.logs import Level
 
@@ -28,7 +28,7 @@ def _checked(text: str) -> str:
     return text
 
 
-Http = Annotated[
+Http: TypeAlias = Annotated[
     str | None,
     Option(
         metavar="[HOST:]PORT",
@@ -39,34 +39,39 @@ Http = Annotated[
 ]
 
 
+App: TypeAlias = Annotated[
+    str,
+    Argument(
+        metavar="MODULE:APP",
+        help="The Responder APP of MODULE, here or installed. `prices.py` means its only one.",
+    ),
+]
+Workers: TypeAlias = Annotated[
+    int,
+    Option(
+        min=1,
+        max=256,
+        help="Number of processes; each is restarted when it ends. Each has an --http port of its own: "
+        "PORT, PORT+1, ...",
+    ),
+]
+Reload: TypeAlias = Annotated[
+    bool, Option("--reload", help="Start anew when a Python file under this folder changes.")
+]
+Exclusive: TypeAlias = Annotated[
+    bool, Option("--exclusive", help="Do not start if an instance of the service has another contract.")
+]
+
+
 def run(
-    app: Annotated[
-        str,
-        Argument(
-            metavar="MODULE:APP",
-            help="The Responder APP of MODULE, here or installed. `prices.py` means its only one.",
-        ),
-    ],
+    app: App,
     *,
-    workers: Annotated[
-        int,
-        Option(
-            min=1,
-            max=256,
-            help="Number of processes; each is restarted when it ends. Each has an --http port of its own: "
-            "PORT, PORT+1, ...",
-        ),
-    ] = 1,
-    reload: Annotated[
-        bool, Option("--reload", help="Start anew when a Python file under this folder changes.")
-    ] = False,
+    workers: Workers = 1,
+    reload: Reload = False,
     http: Http = None,
-    exclusive: Annotated[
-        bool,
-        Option("--exclusive", help="Do not start if an instance of the service has another contract."),
-    ] = False,
+    exclusive: Exclusive = False,
     broker: Url = None,
-    log_level: Annotated[Level, Option(help="Least important events that are logged.")] = Level.INFO,
+    log_level: LogLevel = Level.INFO,
     supervised: Annotated[bool, Option("--supervised", hidden=True)] = False,
     as_json: AsJson = False,
 ) -> None:

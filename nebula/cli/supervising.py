@@ -102,6 +102,8 @@ class Supervisor:
     async def _keep(self, number: int, worker: Worker) -> None:
         delay = self._first_delay
         while True:
+            # The event of now: `_watch` replaces it with each change, so a change during this run is found in
+            # it even after the process has ended by itself.
             began, changed = monotonic(), self._changed
             status = await self._run_once(number, worker)
             if changed.is_set():
@@ -117,6 +119,7 @@ class Supervisor:
             # Those that ended together need not come back in the same moment.
             seconds = delay * random.uniform(0.5, 1.0)  # noqa: S311  # nothing secret
             _log.warning("worker ended", worker=number, status=status, restart_seconds=round(seconds, 1))
+            # A change of a file may well be the repair: it ends the delay.
             with anyio.move_on_after(seconds):
                 await changed.wait()
             delay = min(delay * 2, _LONGEST_DELAY)
@@ -129,6 +132,7 @@ class Supervisor:
         process = await anyio.open_process(
             worker.command,
             env=worker.environment,
+            # Never written to. It ends with us, also if we are killed, and then the worker stops.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None,
@@ -145,6 +149,7 @@ class Supervisor:
                 tasks.cancel_scope.deadline = anyio.current_time() + _LAST_WORDS_SECONDS
             return status
         finally:
+            # Shielded: a worker that is not waited for would outlive its supervisor.
             with anyio.CancelScope(shield=True):
                 await self._end(process)
                 await process.aclose()

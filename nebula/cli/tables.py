@@ -107,6 +107,11 @@ def age(seconds: float) -> str:
     return " ".join(duration(seconds).split()[:2])
 
 
+def latency(seconds: float) -> str:
+    """`0.35 ms`; from ten milliseconds on as `duration`."""
+    return f"{seconds * 1_000:.2f} ms" if seconds < 0.01 else duration(seconds)
+
+
 def moment(seconds: float) -> str:
     """Seconds since 1970 by the reader's clock."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%d %b %H:%M:%S")
@@ -123,6 +128,7 @@ _FORMS: Final[Mapping[Unit, Callable[[Any], str]]] = {
     Unit.BYTES: byte_size,
     Unit.SECONDS: duration,
     Unit.AGE: age,
+    Unit.LATENCY: latency,
     Unit.FRACTION: percent,
     Unit.TIME: moment,
 }

@@ -81,6 +81,8 @@ class _End:
         self.peer: _End = self
         self.high_water_bytes = HIGH_WATER_BYTES
         self._incoming: deque[bytes | None] = deque()  # None: the other end is closed
+        # Two counters with one writer each, as `+=` on a shared one is not atomic between threads. Their
+        # difference may be out of date; both sides look again after they have set their flags.
         self._given_bytes = 0  # written by the peer's thread only
         self._taken_bytes = 0  # written by ours only
         self._is_signalled = False
@@ -96,6 +98,7 @@ class _End:
     @property
     def _wants_more(self) -> bool:
         """The peer may go on if it had to stop; once we are closed, to find that out."""
+        # A quarter, not just below the mark: else each piece that is taken would wake the writer.
         return self._is_closed or self.unread_bytes <= self.peer.high_water_bytes // 4
 
     def write(self, data: bytes) -> None:
@@ -148,6 +151,7 @@ class _End:
                 self.peer._signal()
 
     def _receive(self) -> None:
+        # Cleared before the deque is looked at: what is appended after that signals again.
         self._is_signalled = False
         if not self._is_reading or self._is_closed:
             return

@@ -71,6 +71,8 @@ class Intake:
         messages = self._messages
         messages.append((message, int(self._now() * 1000)))
         self._cost += len(message.body) + _MESSAGE_BYTES
+        # Not for each message: to tell the connection costs more than to append, and a step of 256 KiB is
+        # small next to the bytes that may wait.
         if self._cost - self._told >= _STEP_BYTES:
             self._tell()
         if len(messages) == 1:

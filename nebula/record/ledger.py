@@ -132,6 +132,8 @@ class Ledger:
             OSError: nothing was written down: try again, with the same.
             SyncFailed: the ledger has to be opened anew.
         """
+        # Nothing of `self` changes before the line is on disk: a caller that got OSError tries again with the
+        # same arguments, and gets the same group. `write_at` cuts off what a failed try has written.
         group = self._state.last_group + 1
         entry: dict[str, Any] = {"group": group, "ids": list(ids), "count": len(ids), "files": files}
         rest = {"again": again, "gone": self._gone, "confirmed": self._confirmed}
@@ -177,6 +179,8 @@ class Ledger:
             OSError: there is no room. The old one is as it was.
             SyncFailed: the ledger has to be opened anew.
         """
+        # The order makes it atomic: the draft is whole on disk before it gets the name, and the folder is
+        # synced before the old file is closed. A crash at any point leaves one whole ledger.
         draft = self.path.with_name(self.path.name + ".tmp")
         file = open_private(draft, os.O_RDWR | os.O_TRUNC)
         try:
@@ -202,6 +206,7 @@ class Ledger:
 
     def _entries(self) -> Iterator[dict[str, Any]]:
         """The fewest lines that say the same: the group at the end holds the place of the last one."""
+        # In the order of groups, as `_forget_oldest` relies on it after the next start, too.
         for group, ids in self._groups.items():
             kept = [each for each in ids if self._group_of.get(each) == group]
             if kept:
@@ -222,6 +227,8 @@ class Ledger:
             for line in lines:
                 entry = _entry(line)
                 if entry is None:
+                    # A power cut can only damage the last line: it was being written, and nothing in it was
+                    # ACKed. A bad line with others behind it means that the disk changed what was synced.
                     if lines.read(1):
                         raise LedgerDamaged(
                             f"{self.path}: byte {size} and on are not what was written: restore the file"
@@ -241,6 +248,8 @@ class Ledger:
         self._state.last_group = group
         self._state.position = entry.get("position", self._state.position) + entry["count"]
         if ids := [*entry["ids"], *entry.get("again", ())]:
+            # An id that came again belongs to its new group: its earlier ACK may be lost, so only the RECEIPT
+            # of the new group says that the broker is done with it.
             self._groups[group] = ids
             self._group_of.update(dict.fromkeys(ids, group))
         self.files.update({name: Mark(*mark) for name, mark in entry["files"].items()})
@@ -266,6 +275,8 @@ class Ledger:
 _dumps: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
+# The checksum tells a whole line from one that a power cut left with zeros or old bytes in it: a file system
+# may make a file longer before it has written the data.
 def _line(entry: Mapping[str, Any]) -> bytes:
     text = _dumps(entry).encode()
     return b"%08x %b\n" % (zlib.crc32(text), text)

@@ -120,6 +120,8 @@ class Parts:
             # From the one to the other at once: no try finds it in both, or in none.
             part.writer.extend(self._waiting.pop(key))
             self._dirty.add(key)
+        # `_dirty` is cleared by `settle` alone. If the ledger cannot be written, the next call returns these
+        # marks again.
         marks: dict[str, Mark] = {}
         for key in self._dirty:
             writer = self._open[key].writer
@@ -210,6 +212,7 @@ class Parts:
         folder = self._home(kind) / when.strftime("date=%Y-%m-%d") / when.strftime("hour=%H")
         make_folders(folder, self._folder)
         final = self._free_name(folder)
+        # Readers of data lakes, Spark among them, skip names that begin with a dot.
         hidden = final.with_name(f".{final.name}{_PART}")
         writer = ContainerWriter(hidden, kind.schema, codec=self._codec, block_bytes=_NO_LIMIT)
         part = self._open[key] = _Part(writer, final, self._now(), hour)
@@ -237,6 +240,8 @@ class Parts:
         now = self._now()
         return (
             part.writer.size_bytes >= self._rotation.size_bytes
+            # A clock that was set back makes the difference negative: the file is closed rather than left
+            # open until the clock has caught up.
             or not 0 <= now - part.began < self._rotation.seconds
             or int(now * 1000) // _HOUR_MS > part.hour
         )

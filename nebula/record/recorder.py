@@ -343,6 +343,7 @@ class Recorder:
             if self._is_stopping:
                 return False
             await anyio.sleep(_FULL_SECONDS)
+            # The store has taken the batch and the confirmations: only the sync is left to try again.
             write = self._store.sync
         self._say_room()
         self._ack(batch, group)
@@ -371,6 +372,8 @@ class Recorder:
                 message.ack(partial(self._confirm, group))
 
     def _confirm(self, group: int | None, _: Receipt) -> None:
+        # A group has one RECEIPT for each subscription. It is missing here if the connection has ended since:
+        # its messages may come again, so its ids stay in the ledger.
         if group is None or group not in self._unconfirmed:
             return
         self._unconfirmed[group] -= 1

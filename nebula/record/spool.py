@@ -177,6 +177,8 @@ class Spool:
             Whether it is new. Else it is there already: ACK it with the others after the next `sync`.
         """
         with self._guard:
+            # It may still wait for the next sync from the connection before: then that one is written, and
+            # this one is only ACKed with it.
             self._absent.discard(message_id)
             if message_id in self._waiting:
                 return False
@@ -237,6 +239,7 @@ class Spool:
                 held = f"positions {self.start} to {self.end}"
                 raise LocalProtocolError(f"the spool {self.folder} holds {held}, not {start} to {end}")
             found = []
+            # The last segment that does not begin behind `start`; segments are sorted by their starts.
             first = max(0, bisect_right(self._segments, start, key=lambda each: each.start) - 1)
             for segment in self._segments[first:]:
                 begin, until = max(start, segment.start), min(end, segment.end)
@@ -290,6 +293,7 @@ class Spool:
             self._segments.append(_Segment(path, position, 0))
             self._groups = 0
             sync_folder(self.folder)
+        # `_writing` counts across tries: the writer keeps in memory what it could not write to a full disk.
         for datum in islice(self._waiting.values(), self._writing, None):
             self._writer.append(datum)
             self._writing += 1
@@ -311,6 +315,7 @@ class Spool:
         for path in sorted(self.folder.glob("*" + _SUFFIX)):
             mark = known.get(path.name)
             if mark is None:
+                # Begun, and nothing in it was ever written down, so nothing in it was ACKed.
                 path.unlink()
                 continue
             tighten(path)

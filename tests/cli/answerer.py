@@ -17,7 +17,7 @@ from tests.cli.strangers import INSTANCE, Stranger
 
 @dataclass
 class Answerer:
-    """A client whose calls are answered at once, by octets that are read as those of a service."""
+    """A client whose calls are answered at once, by bytes that are read as those of a service."""
 
     answers: Mapping[str, Any] = field(default_factory=dict)
     otherwise: Any = None

@@ -167,9 +167,9 @@ class Stream(io.TextIOWrapper):
     @property
     def text(self) -> str:
         """What was written."""
-        octets = self.buffer
-        assert isinstance(octets, io.BytesIO)
-        return octets.getvalue().decode(errors="replace")
+        data = self.buffer
+        assert isinstance(data, io.BytesIO)
+        return data.getvalue().decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def run(
 ) -> Ended:
     """Run a command in this process, to its end: what is no exit of it is the test's failure."""
     out, err = Stream(is_terminal=is_terminal, stop_at=stop_at), Stream(is_terminal=is_terminal)
-    octets = typed if isinstance(typed, bytes) else typed.encode()
+    data = typed if isinstance(typed, bytes) else typed.encode()
     root, ours = logging.getLogger(), logging.getLogger("nebula")
     own_level = ours.level
     handlers, level, config = list(root.handlers), root.level, structlog.get_config()
@@ -206,7 +206,7 @@ def run(
         # Made of the app anew each time, it takes longer than a command.
         patch.setattr(cli, "app", _COMMAND)
         patch.setattr(sys, "argv", ["nebula", *words])
-        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(octets), encoding="utf-8"))
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
         patch.setattr(sys, "stdout", out)
         patch.setattr(sys, "stderr", err)
         patch.setattr(sys, "excepthook", sys.excepthook)

@@ -1,4 +1,4 @@
-"""`nebula bench`, as a shell sees it. How fast it was is nobody's business here."""
+"""`nebula bench`, as a shell sees it. The speed itself is not tested."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ Look = Callable[..., str]
 
 @pytest.fixture
 def look(monkeypatch: pytest.MonkeyPatch, url: str) -> Look:
-    """What a command shows on a terminal of 80 columns."""
+    """The output of a command on a terminal of 80 columns."""
 
     def shown(*words: str) -> str:
         ended = on_a_terminal(monkeypatch, *words, env={"NEBULA_BROKER": url, "COLUMNS": "80"})

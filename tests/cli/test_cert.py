@@ -133,7 +133,7 @@ def test_line_of_a_users_file_reads_back(login: str) -> None:
 
 
 @pytest.mark.parametrize("login", ["", "anonymous", "app:shop", "0a" * 32, "a\nb"])
-def test_nobody_may_be_called_what_the_broker_calls_others(login: str) -> None:
+def test_names_that_the_broker_gives_to_others_are_refused_as_logins(login: str) -> None:
     with pytest.raises(SettingsError):
         users_line(login, "secret")
 

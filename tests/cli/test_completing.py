@@ -12,15 +12,15 @@ import pytest
 
 from nebula.cli import completing
 from nebula.sync import Client
-from tests.cli.programs import DEADLINE, nebula, running
+from tests.cli.programs import DEADLINE, nebula_process, running
 from tests.cli.strangers import EVIL, HOSTILE, Stranger, environment_in, strangers
 
 
 def press_tab(url: str, line: str, **env: str) -> CompletedProcess[str]:
-    """What bash asks for, with the cursor at the end of the line."""
+    """The completions that bash gets, with the cursor at the end of the line."""
     words = line.split(" ")
     asked = {"_NEBULA_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    return nebula(env={"NEBULA_BROKER": url, **asked, **env})
+    return nebula_process(env={"NEBULA_BROKER": url, **asked, **env})
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_tab_does_not_wait_for_a_broker_that_says_nothing() -> None:
         waited = time.monotonic() - began
 
     began = time.monotonic()
-    nebula("--version")
+    nebula_process("--version")
 
     assert (ended.stdout.strip(), ended.stderr, ended.returncode) == ("", "", 0)
     # Of a busy machine the start of the program may take most of it.
@@ -79,7 +79,7 @@ def test_tab_is_silent_where_the_broker_is_misnamed(broker: str) -> None:
 
 @pytest.fixture
 def found(url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What was typed before: a broker."""
+    """The words that were typed before: a broker."""
     monkeypatch.setattr(completing, "_SECONDS", DEADLINE)
     return {"broker": url}
 

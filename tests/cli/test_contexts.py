@@ -12,7 +12,7 @@ import pytest
 from nebula.cli.contexts import Context, complete_names, find_broker, read_contexts
 from nebula.environment import CommandEnvironment
 from nebula.errors import SettingsError
-from tests.cli.programs import nebula
+from tests.cli.programs import nebula, nebula_process
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_what_is_named_wins_over_the_environment_and_that_over_the_default(
     assert find_broker(None) == "stomp://127.0.0.1:8"
 
 
-def test_without_a_file_nobody_says_where_the_broker_is(file: Path) -> None:
+def test_without_a_file_there_is_no_address_of_a_broker(file: Path) -> None:
     file.unlink()
 
     assert find_broker(None) is None
@@ -157,7 +157,8 @@ def test_command_calls_the_broker_that_a_context_names(url: str, tmp_path: Path)
 
 
 def test_shells_are_told_how_to_complete() -> None:
-    shown = nebula("--show-completion", "bash")
+    # It looks for the shell among its parents, and a forked program has others.
+    shown = nebula_process("--show-completion", "bash")
 
     assert shown.returncode == 0
     assert "complete" in shown.stdout

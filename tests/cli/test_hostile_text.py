@@ -190,7 +190,7 @@ def test_job_that_ends_with_a_hostile_result_is_only_text(ask: Run, stranger: St
 
 
 @contextmanager
-def broker_that_says(octets: bytes) -> Iterator[str]:
+def broker_that_says(data: bytes) -> Iterator[str]:
     """Whoever connects is told this."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -198,7 +198,7 @@ def broker_that_says(octets: bytes) -> Iterator[str]:
             connection, _ = listener.accept()
             with connection:
                 connection.recv(65536)
-                connection.sendall(octets)
+                connection.sendall(data)
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
@@ -233,7 +233,7 @@ def test_job_id_from_a_pipe_is_only_text(ask: Run) -> None:
     assert is_seen(ended.err)
 
 
-def test_traceback_that_nobody_handles_is_only_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unhandled_traceback_is_only_text(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(is_terminal=True)
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
@@ -510,13 +510,13 @@ class Terminal:
     def read_until(self, pattern: str) -> str:
         """All that was shown, without colours, once this is there."""
         deadline = time.monotonic() + DEADLINE
-        octets = b""
+        data = b""
         while not re.search(pattern, self.shown):
             assert time.monotonic() < deadline, self.shown
             ready, _, _ = select.select([self._end], [], [], 0.1)
             if ready:
-                octets += os.read(self._end, 65536)
-                self.shown = re.sub(r"\x1b\[[0-9;]*m", "", octets.decode(errors="replace"))
+                data += os.read(self._end, 65536)
+                self.shown = re.sub(r"\x1b\[[0-9;]*m", "", data.decode(errors="replace"))
                 self.shown = self.shown.replace("\r\n", "\n")
         return self.shown
 

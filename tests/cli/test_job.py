@@ -102,7 +102,7 @@ def test_job_that_is_run_again_has_options_of_its_own(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "log", "rerun"])
-def test_job_that_nobody_knows_is_told_with_status_1(ask: Ask, command: str) -> None:
+def test_unknown_job_is_told_with_status_1(ask: Ask, command: str) -> None:
     done = ask("job", command, _UNKNOWN)
 
     assert (done.returncode, done.stdout) == (1, "")

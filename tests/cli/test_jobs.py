@@ -84,7 +84,7 @@ def test_jobs_lists_the_latest_first_and_can_choose_a_state(ask: Ask) -> None:
     assert {job["state"] for job in failed} == {"failed"}
 
 
-def test_job_that_nobody_knows_is_told_with_status_1(ask: Ask) -> None:
+def test_unknown_job_is_told_with_status_1(ask: Ask) -> None:
     ended = ask("watch", "shop/01JDB3QK6M0000000000000000")
 
     assert (ended.returncode, ended.stdout) == (1, "")

@@ -1,4 +1,4 @@
-"""What a command says whose broker goes: a sentence on stderr, a status, and nothing but JSON on stdout."""
+"""Commands whose broker goes away: a sentence on stderr, a status, and nothing but JSON on stdout."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 from nebula import sync
 from tests.cli.conftest import state
-from tests.cli.programs import DEADLINE, NEBULA, environment, running
+from tests.cli.programs import DEADLINE, NEBULA, Program, environment, running
 
 
 @pytest.fixture
-def shop(folder: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def shop(folder: Path, tmp_path: Path) -> Iterator[tuple[Program, str]]:
     """A broker that hosts the shop, to be killed, and its address."""
     words = ("broker", "--port", "0", "--app", "shop:app")
     with running(*words, cwd=folder, env=state(tmp_path)) as (broker, line):
@@ -32,7 +32,7 @@ def started(url: str, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def is_told(ended: subprocess.Popen[str]) -> None:
+def is_told(ended: Program) -> None:
     """It ended as one whose broker is gone."""
     out, errors = ended.communicate(timeout=DEADLINE)
 
@@ -46,14 +46,14 @@ def is_told(ended: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize(
     "words", ["services --watch", "ping shop --watch", "stats shop --watch", "describe shop --watch"]
 )
-def test_watching_command_ends_with_a_sentence(shop: tuple[subprocess.Popen[str], str], words: str) -> None:
+def test_watching_command_ends_with_a_sentence(shop: tuple[Program, str], words: str) -> None:
     broker, url = shop
     with running(*words.split(), "--broker", url) as (watching, _):
         broker.kill()
         is_told(watching)
 
 
-def test_reader_of_messages_ends_with_a_sentence(shop: tuple[subprocess.Popen[str], str]) -> None:
+def test_reader_of_messages_ends_with_a_sentence(shop: tuple[Program, str]) -> None:
     broker, url = shop
     with sync.Client(url) as client:
         client.publish("X/lost.a", 1)
@@ -64,7 +64,7 @@ def test_reader_of_messages_ends_with_a_sentence(shop: tuple[subprocess.Popen[st
 
 @pytest.mark.parametrize("words", ["call shop nap", "bench call shop nap --in-flight 8"])
 def test_call_ends_with_a_sentence_however_many_are_under_way(
-    shop: tuple[subprocess.Popen[str], str], tmp_path: Path, words: str
+    shop: tuple[Program, str], tmp_path: Path, words: str
 ) -> None:
     broker, url = shop
     begun = tmp_path / "begun"
@@ -79,7 +79,7 @@ def test_call_ends_with_a_sentence_however_many_are_under_way(
         calling.communicate()
 
 
-def test_measured_publisher_ends_with_a_sentence(shop: tuple[subprocess.Popen[str], str]) -> None:
+def test_measured_publisher_ends_with_a_sentence(shop: tuple[Program, str]) -> None:
     broker, url = shop
     publishing = started(url, "bench", "pub", "--seconds", "60")
     try:

@@ -57,7 +57,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 def verb_of(case: Asking) -> str:
-    """What a command asks for, as its error names it: of a job the question is in its words."""
+    """The verb that a command calls, as its error names it; for a job it is in the words."""
     words = " ".join(case.words)
     return next((verb for start, verb in _VERBS.items() if f"{words} ".startswith(f"{start} ")), "")
 

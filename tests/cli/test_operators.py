@@ -79,17 +79,17 @@ class Terminal:
         os.write(self._end, keys.encode())
 
     def read_until(self, pattern: str) -> str:
-        """What it shows, without colours, until this is there."""
+        """Its output without colours, up to this text."""
         deadline = time.monotonic() + DEADLINE
         while not re.search(pattern, self._shown):
             assert time.monotonic() < deadline, self._shown
             ready, _, _ = select.select([self._end], [], [], 0.1)
             if ready:
                 try:
-                    octets = os.read(self._end, 65536)
+                    data = os.read(self._end, 65536)
                 except OSError:  # the other end is closed
                     break
-                self._shown += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", octets.decode(errors="replace"))
+                self._shown += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", data.decode(errors="replace"))
         assert re.search(pattern, self._shown), self._shown
         return self._shown
 
@@ -395,7 +395,7 @@ def test_delayed_messages_are_a_table_for_people(url: str, client: Client) -> No
 
 
 @pytest.mark.parametrize("words", [[], ["--all", "--principal", "late"], ["--all", "--pattern", "**"]])
-def test_nobody_means_all_delayed_messages_by_a_forgotten_word(ask: Ask, words: list[str]) -> None:
+def test_a_forgotten_word_does_not_mean_all_delayed_messages(ask: Ask, words: list[str]) -> None:
     ended = ask("delayed", "purge", *words)
 
     assert ended.returncode == 2
@@ -405,7 +405,7 @@ def test_nobody_means_all_delayed_messages_by_a_forgotten_word(ask: Ask, words: 
 # --- interfering ---
 
 
-def test_purge_off_a_terminal_asks_nobody(ask: Ask, client: Client) -> None:
+def test_purge_off_a_terminal_asks_no_question(ask: Ask, client: Client) -> None:
     client.publish("/queue/purged", 1)
 
     assert told(ask("purge", "purged", "--yes")) == {"queue": "/queue/purged", "purged": 1}
@@ -437,7 +437,7 @@ def test_disconnect_ends_a_connection(ask: Ask, url: str) -> None:
     assert [frame[0] for frame in wire.rest()] == ["ERROR"]
 
 
-def test_disconnect_of_nobody_says_so(ask: Ask) -> None:
+def test_disconnect_of_an_unknown_session_says_so(ask: Ask) -> None:
     ended = ask("disconnect", "nobody", "--yes")
 
     assert ended.returncode == 1
@@ -482,7 +482,7 @@ def test_end_of_a_session_and_purges_ask_a_person_first(
     client.publish(f"/queue/late.{key}", 1, headers={"delay": "3600000"})
 
     def waits() -> list[int]:
-        """What waits for the session, how many delayed messages there are, and how many sessions."""
+        """The counts of messages that wait for the session, of delayed messages and of sessions."""
         sessions = client.call("nebula.broker", "sessions.list", {"pattern": f"asked-{key}"})
         late = client.call("nebula.broker", "delayed.list", {"pattern": f"/queue/late.{key}"})
         return [sum(row["waiting"] for row in sessions["rows"]), late["matched"], sessions["matched"]]
@@ -539,7 +539,7 @@ def test_dead_letters_can_be_put_into_another_queue(ask: Ask, client: Client) ->
 @pytest.mark.parametrize(
     "words", [["replay"], ["purge"], ["purge", "--all", "7"], ["replay", "--all", "--from", "q"]]
 )
-def test_nobody_means_all_dead_letters_by_a_forgotten_word(ask: Ask, words: list[str]) -> None:
+def test_a_forgotten_word_does_not_mean_all_dead_letters(ask: Ask, words: list[str]) -> None:
     ended = ask("dlq", *words)
 
     assert ended.returncode == 2

@@ -1,4 +1,4 @@
-"""What is shown of a broker's start that takes long."""
+"""Progress of a broker's start that takes long."""
 
 from __future__ import annotations
 

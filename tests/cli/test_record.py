@@ -9,7 +9,6 @@ import os
 import pty
 import resource
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -26,7 +25,7 @@ from nebula.cli.record import _Shown
 from nebula.cli.render import Output
 from nebula.record.status import RecorderStatus
 from nebula.stomp.client import StompClient
-from tests.cli.programs import DEADLINE, broker_process, environment, nebula, running
+from tests.cli.programs import DEADLINE, Program, broker_process, environment, nebula, running
 from tests.record.messages import QUEUE, READING, hidden, recorded
 
 RECORD = ("record", QUEUE, "--sync-seconds", "0.01", "--sync-messages", "50", "--rotate-seconds", "1")
@@ -49,7 +48,7 @@ def status(into: Path) -> dict[str, Any]:
     return found
 
 
-def stop(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
+def stop(process: Program) -> list[dict[str, Any]]:
     """Let it end as an operator does; what it wrote."""
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=DEADLINE)
@@ -195,7 +194,7 @@ def test_a_full_disk_stops_the_taking_and_room_or_a_new_start_lets_it_go_on(
     queue = f"/queue/record.full.{room_bytes}"
     words = ("record", queue, "--into", str(tmp_path), "--codec", "null")
 
-    def fill(process: subprocess.Popen[str], numbers: range) -> tuple[int, int]:
+    def fill(process: Program, numbers: range) -> tuple[int, int]:
         limits = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (room_bytes, limits[1]))
         send(url, *(b"%d" % number for number in numbers), to=queue)

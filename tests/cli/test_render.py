@@ -1,4 +1,4 @@
-"""What people see on a terminal and programs off it."""
+"""Output for people on a terminal, and for programs off it."""
 
 from __future__ import annotations
 

@@ -34,13 +34,13 @@ def test_published_message_waits_in_its_queue(ask: Ask, url: str, body: str, kin
     done = ask("pub", "/queue/pub.a", body, "-H", "color:red")
 
     assert json.loads(done.stdout) == {"destination": "/queue/pub.a", "bytes": len(body)}
-    content_type, octets, headers = taken(url, "/queue/pub.a")
-    assert (content_type, octets.decode(), headers["color"]) == (kind, body, "red")
+    content_type, data, headers = taken(url, "/queue/pub.a")
+    assert (content_type, data.decode(), headers["color"]) == (kind, body, "red")
 
 
 def test_file_and_stdin_are_sent_as_they_are(ask: Ask, url: str, tmp_path: Path) -> None:
-    (tmp_path / "octets").write_bytes(b"\xff\x00")
-    assert ask("pub", "/queue/pub.b", "-f", str(tmp_path / "octets")).returncode == 0
+    (tmp_path / "data").write_bytes(b"\xff\x00")
+    assert ask("pub", "/queue/pub.b", "-f", str(tmp_path / "data")).returncode == 0
     assert taken(url, "/queue/pub.b")[:2] == ("application/octet-stream", b"\xff\x00")
 
     words = [*NEBULA, "pub", "X/pub.c", "-", "--content-type", "text/csv"]

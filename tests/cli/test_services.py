@@ -33,7 +33,7 @@ def told(ended: subprocess.CompletedProcess[str]) -> Any:
 
 
 def drawn(shown: Any) -> str:
-    """What a person reads."""
+    """The output for people."""
     out = StringIO()
     Screen(file=out, width=120).show(shown)
     return out.getvalue()
@@ -141,7 +141,7 @@ def test_ping_of_a_service_that_does_not_make_itself_known_asks_its_queue(ask: A
     assert 0 < one["seconds"] < 5
 
 
-def test_ping_of_nobody_fails_as_any_call(ask: Ask) -> None:
+def test_ping_of_an_unknown_service_fails_as_any_call(ask: Ask) -> None:
     ended = ask("ping", "nobody")
 
     assert (ended.returncode, ended.stdout) == (3, "")

@@ -155,7 +155,7 @@ def test_reader_that_is_slow_loses_nothing(url: str) -> None:
     assert process.returncode == 0
 
 
-def test_ctrl_c_ends_it_though_nobody_reads(url: str) -> None:
+def test_ctrl_c_ends_it_even_if_its_output_is_not_read(url: str) -> None:
     process = start(url, "stream", "shop", "count", "up_to:=1000000000", "size:=4000")
     assert process.stdout is not None
     assert process.stdout.readline()

@@ -66,7 +66,7 @@ def test_refused_subscription_exits_3(url: str) -> None:
 
 def shown(destination: str, body: bytes) -> tuple[str, dict[str, Any]]:
     headers = {"destination": destination, "message-id": "1"}
-    listener: Any = None  # Nobody acks it.
+    listener: Any = None  # It is not ACKed.
     message = Message(headers, body, listener)
     return line_of(message), facts_of(message)
 
@@ -87,7 +87,7 @@ def test_people_see_one_line_that_does_nothing_to_their_terminal(
     assert shown(destination, body)[0] == line
 
 
-def test_programs_see_text_as_it_is_and_octets_as_base64() -> None:
+def test_programs_see_text_as_it_is_and_bytes_as_base64() -> None:
     assert shown("/queue/a", b"one\ntwo")[1]["body"] == "one\ntwo"
     assert shown("/queue/a", b"\x1b[31m")[1]["body_base64"] == "G1szMW0="
     assert "deleted" not in shown("/queue/a", b"")[1]

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from nebula.cli.service import host_and_port, worker_of
 from nebula.cli.supervising import Supervisor, Worker
 from nebula.logs import Level
 from tests.cli.conftest import state
-from tests.cli.programs import nebula, running
+from tests.cli.programs import Program, nebula, running
 from tests.http_requests import get
 
 
@@ -42,7 +41,7 @@ DEAF = SERVES.replace("sys.exit(0)", "None")
 
 
 class Told(list[Mapping[str, Any]]):
-    """What a supervisor said of its workers, and when."""
+    """Log events of a supervisor about its workers, with their times."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -177,7 +176,7 @@ async def test_worker_that_does_not_stop_does_not_hold_up_a_reload(
 
 @asynccontextmanager
 async def rewritten(file: Path) -> AsyncIterator[None]:
-    """Write a file during the block, again and again: when it is being watched nobody says."""
+    """Write a file during the block, again and again: the watch does not say when it begins."""
 
     async def write() -> None:
         number = 0
@@ -211,7 +210,7 @@ def broker() -> Iterator[str]:
         yield line["url"]
 
 
-def pids(process: subprocess.Popen[str]) -> list[int]:
+def pids(process: Program) -> list[int]:
     return [child.pid for child in psutil.Process(process.pid).children()]
 
 
@@ -250,7 +249,7 @@ def say() -> None:
 
 
 @pytest.mark.slow
-def test_workers_go_on_when_nobody_reads_what_they_say(tmp_path: Path) -> None:
+def test_workers_go_on_when_their_output_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "talker.py").write_text(TALKER)
     words = ("run", "talker:app", "--workers", "2")
     with broker() as url, running(*words, "--broker", url, cwd=tmp_path) as (service, _):

@@ -1,4 +1,4 @@
-"""Commands with a `ws://` address, to a broker that listens for HTTP beside its own port."""
+"""Commands with a `ws://` address, to a broker that listens for HTTP on another port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands show on a terminal of 80 columns and 24 lines: no line is longer, and no name is broken."""
+"""Output on a terminal of 80 columns and 24 lines: no line is longer, and no name is broken."""
 
 from __future__ import annotations
 

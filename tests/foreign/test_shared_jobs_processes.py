@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -17,14 +16,14 @@ import pytest
 from nebula.errors import JobEnded
 from nebula.rpc.client.client import Client
 from nebula.rpc.jobs.handle import JobHandle
-from tests.cli.programs import running
+from tests.cli.programs import Program, running
 from tests.foreign.postgresql import PASSWORD, PostgresServer
 from tests.rpc.conftest import RunningBroker
 
 # The first one waits for PostgreSQL to be installed.
 pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.slow, pytest.mark.timeout(300)]
 
-Start = Callable[..., AbstractContextManager[tuple[subprocess.Popen[str], dict[str, Any]]]]
+Start = Callable[..., AbstractContextManager[tuple[Program, dict[str, Any]]]]
 
 
 @pytest.fixture
@@ -51,9 +50,7 @@ def start(postgres: PostgresServer, broker_url: str, tmp_path: Path, ledger: Pat
     """Starts an instance with a folder of its own, as on a machine of its own."""
     shared = {"NEBULA_JOBS": postgres.new_database(), "TALLIES_LEDGER": str(ledger)}
 
-    def make(
-        name: str, lease: float = 3.0
-    ) -> AbstractContextManager[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    def make(name: str, lease: float = 3.0) -> AbstractContextManager[tuple[Program, dict[str, Any]]]:
         words = ["run", "tests.foreign.tallies:app", "--broker", broker_url]
         own = {"NEBULA_STATE": str(tmp_path / name), "TALLIES_LEASE": str(lease)}
         return running(*words, env={**shared, **own})
@@ -72,7 +69,7 @@ def _runs(ledger: Path) -> list[str]:
     return [line.partition(" ")[2] for line in ledger.read_text().splitlines()]
 
 
-async def _end(process: subprocess.Popen[str]) -> int:
+async def _end(process: Program) -> int:
     return await anyio.to_thread.run_sync(process.wait)
 
 

@@ -19,7 +19,7 @@ from pyarrow import parquet  # type: ignore[import-untyped]  # it ships no types
 
 from nebula.rpc.contract.job_runner import JobOutput
 from nebula.sync import Client, JobHandle
-from tests.cli.programs import NEBULA, environment, running
+from tests.cli.programs import NEBULA, Program, environment, running_process
 from tests.spark.engine import PATIENCE_SECONDS, living, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -33,15 +33,16 @@ class Site:
     def __init__(self, folder: Path, programs: ExitStack) -> None:
         self.mark = uuid4().hex
         self._programs = programs
-        _, line = programs.enter_context(running("broker", "--port", "0"))
+        _, line = programs.enter_context(running_process("broker", "--port", "0"))
         self.environment = {"NEBULA_BROKER": line["url"], "NEBULA_STATE": str(folder), _MARK: self.mark}
         self.client = programs.enter_context(Client(line["url"], timeout=PATIENCE_SECONDS))
-        self._service: subprocess.Popen[str] | None = None
+        self._service: Program | None = None
 
-    def service(self) -> subprocess.Popen[str]:
+    def service(self) -> Program:
         """The service's process, started if there is none."""
         if self._service is None or self._service.poll() is not None:
-            program = running("run", "tests.spark.killed:app", env=self.environment)
+            # Its environment is looked up in /proc, where a fork has that of its parent.
+            program = running_process("run", "tests.spark.killed:app", env=self.environment)
             self._service, _ = self._programs.enter_context(program)
         return self._service
 

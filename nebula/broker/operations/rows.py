@@ -194,7 +194,7 @@ def topic_row(name: str, topic: Topic | LastValueTopic, arrivals: Arrivals, now:
 
 
 def topic_details(name: str, topic: Topic | LastValueTopic, arrivals: Arrivals, now: float) -> TopicDetails:
-    """A topic with who is subscribed, or a last value."""
+    """A topic with its subscribers, or a last value."""
     subscriptions = subscription_rows(list(islice(topic.view().subscriptions, MOST_SUBSCRIPTIONS)))
     return TopicDetails(topic_row(name, topic, arrivals, now), subscriptions)
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from nebula.rpc.wire.histogram import Histogram
 from nebula.rpc.wire.replies import reading
+from nebula.shown import Shown, Unit, row_of
 
-__all__ = ["Statistics", "Tally", "merged", "subscriber_to_json", "without_buckets"]
+__all__ = [
+    "HandlerStatistics", "Statistics", "Tally", "VerbStatistics", "merged", "subscriber_to_json",
+    "without_buckets",
+]  # fmt: skip
 
 # Of a reply to `stats`: numbers that are not added up, but of which the largest counts.
 _LONGEST_COUNTS: Final = frozenset({"uptime_seconds"})
@@ -20,6 +24,37 @@ _MAX_COUNT: Final = 2.0**53
 
 # Counts of a function that is called for messages, besides those that each verb has.
 _SUBSCRIBER_COUNTS: Final = ("unreadable", "given_up", "waiting")
+
+
+@dataclass(frozen=True, slots=True)
+class VerbStatistics:
+    """What a verb did since the service started, as `stats` tells it."""
+
+    requests: Annotated[int, Shown("requests", Unit.COUNT)]
+    errors: Annotated[int, Shown("errors", Unit.COUNT, "Requests whose reply is an error.")]
+    bad_results: Annotated[
+        int, Shown("", Unit.COUNT, "Requests whose handler returned something else than it declares.")
+    ]
+    mean_seconds: Annotated[float, Shown("mean", Unit.LATENCY, "Of requests that have ended.")]
+    longest_seconds: Annotated[float, Shown("longest", Unit.LATENCY)]
+    p50_seconds: Annotated[float | None, Shown("p50", Unit.LATENCY, "Half of them took no longer.")]
+    p99_seconds: Annotated[float | None, Shown("p99", Unit.LATENCY, "99 % of them took no longer.")]
+    latency: Annotated[Any, Shown("", about="A histogram, to be added to those of other instances.")]
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerStatistics:
+    """What a function that is called for messages did: besides these fields it has those of a verb's times.
+
+    `requests` is missing; `messages` is in its place.
+    """
+
+    destination: Annotated[str, Shown("listens to")]
+    handler: Annotated[str, Shown("by", about="The name of the function.")]
+    messages: Annotated[int, Shown("messages", Unit.COUNT)]
+    unreadable: Annotated[int, Shown("unreadable", Unit.COUNT, "Messages whose body does not fit.")]
+    given_up: Annotated[int, Shown("given up", Unit.COUNT, "Messages that failed too often.")]
+    waiting: Annotated[int, Shown("waiting", Unit.COUNT, "Messages that came and are not begun.")]
 
 
 @dataclass(slots=True)
@@ -52,16 +87,18 @@ class Tally:
     def to_json(self) -> dict[str, Any]:
         """As `stats` tells it. `latency` is there to be added up, see `Histogram.to_json`."""
         ended = self.latency.total  # others are under way
-        return {
-            "requests": self.requests,
-            "errors": self.errors,
-            "bad_results": self.bad_results,
-            "mean_seconds": self.seconds / ended if ended else 0.0,
-            "longest_seconds": self.longest,
-            "p50_seconds": self._quantile(0.5),
-            "p99_seconds": self._quantile(0.99),
-            "latency": self.latency.to_json(),
-        }
+        return row_of(
+            VerbStatistics(
+                requests=self.requests,
+                errors=self.errors,
+                bad_results=self.bad_results,
+                mean_seconds=self.seconds / ended if ended else 0.0,
+                longest_seconds=self.longest,
+                p50_seconds=self._quantile(0.5),
+                p99_seconds=self._quantile(0.99),
+                latency=self.latency.to_json(),
+            )
+        )
 
     def _quantile(self, share: float) -> float | None:
         found = self.latency.quantile(share)
@@ -175,13 +212,9 @@ def subscriber_to_json(
         others: the messages that were `unreadable`, `given_up`, and are `waiting`.
     """
     told = tally.to_json()
-    return {
-        "destination": destination,
-        "handler": handler,
-        "messages": told.pop("requests"),
-        **told,
-        **{name: others[name] for name in _SUBSCRIBER_COUNTS},
-    }
+    counts = {name: others[name] for name in _SUBSCRIBER_COUNTS}
+    counted = row_of(HandlerStatistics(destination, handler, told.pop("requests"), **counts))
+    return {**counted, **told}
 
 
 def without_buckets(reply: Mapping[str, Any]) -> dict[str, Any]:

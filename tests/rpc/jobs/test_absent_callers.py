@@ -18,12 +18,12 @@ import pytest
 from nebula.rpc.client.client import Client
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.registry.sqlite import peek
-from tests.cli.programs import environment, running
+from tests.cli.programs import Program, environment, running
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-Process = AbstractContextManager[tuple[subprocess.Popen[str], dict[str, Any]]]
+Process = AbstractContextManager[tuple[Program, dict[str, Any]]]
 
 # A program of the user's, which says the job's id and then waits for something else.
 _CALLER = """
@@ -54,12 +54,12 @@ class House:
     url: str
     stack: ExitStack
 
-    def broker(self) -> subprocess.Popen[str]:
+    def broker(self) -> Program:
         port = self.url.rpartition(":")[2]
         words = ("broker", "--port", port, "--data", str(self.folder / "data"))
         return self._start(partial(running, *words))
 
-    def service(self) -> subprocess.Popen[str]:
+    def service(self) -> Program:
         words = ("run", "tests.rpc.jobs.tallies:app", "--broker", self.url)
         return self._start(partial(running, *words, env={"NEBULA_STATE": str(self.folder / "state")}))
 
@@ -81,7 +81,7 @@ class House:
         (folder,) = (self.folder / "state" / "tallies").iterdir()
         return peek(folder, lambda registry: registry.find(job.rpartition("/")[2]))
 
-    def _start(self, start: Callable[[], Process]) -> subprocess.Popen[str]:
+    def _start(self, start: Callable[[], Process]) -> Program:
         process, _line = self.stack.enter_context(start())
         return process
 
@@ -98,7 +98,7 @@ def house(tmp_path: Path) -> Iterator[House]:
         yield House(tmp_path, f"stomp://127.0.0.1:{free_port()}", stack)
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
+def _kill(process: Program) -> None:
     process.kill()
     process.wait()
 

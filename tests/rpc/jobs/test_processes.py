@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from functools import partial
@@ -15,11 +14,11 @@ import pytest
 from nebula.errors import JobEnded
 from nebula.rpc.client.client import Client
 from nebula.rpc.jobs.handle import JobHandle
-from tests.cli.programs import nebula, running
+from tests.cli.programs import Program, nebula, running
 
 pytestmark = pytest.mark.anyio
 
-Process = AbstractContextManager[tuple[subprocess.Popen[str], dict[str, Any]]]
+Process = AbstractContextManager[tuple[Program, dict[str, Any]]]
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ async def started(client: Client, start: Callable[[], Process], verb: str) -> As
             yield handle, process
 
 
-async def _kill(process: subprocess.Popen[str]) -> None:
+async def _kill(process: Program) -> None:
     process.kill()
     await anyio.to_thread.run_sync(process.wait)
 

@@ -1,0 +1,113 @@
+"""Views of jobs, steps and engines: the fields of replies to `job.list`, `job.show` and `engine.status`.
+
+Each field is declared once, see `nebula.shown`: the verbs build their replies from these classes, the command
+line takes titles and formats from them, and the reference page its tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from nebula.shown import Shown, Unit
+
+__all__ = ["EngineView", "JobDetails", "JobRow", "StepView"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job in a list: what all callers of the service may know."""
+
+    job: Annotated[str, Shown("job", Unit.ID, "SERVICE/ULID.")]
+    verb: Annotated[str, Shown("verb")]
+    state: Annotated[str, Shown("state")]
+    progress: Annotated[float | None, Shown("progress", Unit.FRACTION, "Done so far; null: not known.")]
+    note: Annotated[str, Shown("note", about="What the job says it does.")]
+    position: Annotated[int | None, Shown("position", Unit.COUNT, "Place in the queue while it waits.")]
+    owner: Annotated[str | None, Shown("owner", about="The principal that asked for it.")]
+    attempt: Annotated[int, Shown("attempt", Unit.COUNT, "1 on the first run.")]
+    accepted_at: Annotated[float, Shown("accepted_at", Unit.TIME)]
+    started_at: Annotated[float | None, Shown("started_at", Unit.TIME, "Of the last run.")]
+    ended_at: Annotated[float | None, Shown("ended_at", Unit.TIME)]
+    error: Annotated[
+        Mapping[str, str] | None,
+        Shown("error", about="`code` and `message` of a failure, perhaps `sqlstate`."),
+    ]
+    # Left out of replies where it is null.
+    rerun_of: Annotated[str | None, Shown("rerun_of", about="The job that this one does again.")]
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """A step of a job's last run."""
+
+    number: Annotated[int, Shown("step", Unit.COUNT, "From 1.")]
+    total: Annotated[int, Shown("", Unit.COUNT, "How many steps there are.")]
+    name: Annotated[str, Shown("name")]
+    started_at: Annotated[float, Shown("begun", Unit.TIME)]
+    ended_at: Annotated[float | None, Shown("", Unit.TIME)]
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetails:
+    """The fields that `job.show` adds to those of the list: what the owner alone may know."""
+
+    seq: Annotated[int, Shown("", Unit.NUMBER, "Of the last status that was published.")]
+    via: Annotated[str, Shown("", about="What publishes its statuses.")]
+    parameters: Annotated[Any, Shown("parameters")]
+    priority: Annotated[int, Shown("priority", Unit.COUNT, "0 to 9; the higher is begun first.")]
+    timeout: Annotated[float | None, Shown("", Unit.SECONDS, "That a run may take.")]
+    expires_at: Annotated[float | None, Shown("expires_at", Unit.TIME, "It is not begun later.")]
+    not_before: Annotated[float | None, Shown("not_before", Unit.TIME, "It is not begun earlier.")]
+    exclusive: Annotated[
+        str | None, Shown("exclusive", about="Jobs with the same key do not run at the same time.")
+    ]
+    steps: Annotated[Sequence[Mapping[str, Any]], Shown("", about="Those of the last run that have begun.")]
+    tasks: Annotated[
+        Mapping[str, int] | None, Shown("", Unit.COUNT, "Spark's tasks: `done`, `known`, `active`.")
+    ]
+    counters: Annotated[Mapping[str, int], Shown("counters", Unit.COUNT, "The job's own counts.")]
+    result: Annotated[
+        Mapping[str, Any] | None,
+        Shown("result", about="`value`, or `path` with what is known of the data there."),
+    ]
+    log: Annotated[Sequence[Mapping[str, Any]], Shown("", about="Its last lines: `at`, `text` and `number`.")]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    """An engine. A field that an engine does not have is missing: the service itself has the first three."""
+
+    state: Annotated[str, Shown("state", about="`stopped`, `starting`, `ready`, or `waiting` for a try.")]
+    broken: Annotated[str | None, Shown("", about="Why no job can run; null: they can.")]
+    jobs: Annotated[
+        Mapping[str, int],
+        Shown("", Unit.COUNT, "`waiting`, `open`, `settling`, `stuck` now; others by how they ended."),
+    ]
+    last_end: Annotated[str | None, Shown("", about="Why the last process ended.")]
+    starts: Annotated[int, Shown("starts", Unit.COUNT, "Since the service began.")]
+    master: Annotated[str, Shown("", about="As declared.")]
+    memory: Annotated[str | None, Shown("", about="As declared.")]
+    max_running: Annotated[int, Shown("", Unit.COUNT, "Jobs at the same time, as declared.")]
+    warm: Annotated[bool, Shown("", Unit.FLAG, "It starts with the service, as declared.")]
+    idle_stop: Annotated[float | None, Shown("", Unit.SECONDS, "As declared.")]
+    conf: Annotated[
+        Mapping[str, str | None], Shown("", about="As declared; null in place of what may be secret.")
+    ]
+    incarnation: Annotated[str | None, Shown("", about="Names the present process.")]
+    pid: Annotated[int | None, Shown("", Unit.NUMBER, "Of the present process.")]
+    jvm_pid: Annotated[int | None, Shown("", Unit.NUMBER, "Of its Java.")]
+    spark: Annotated[str | None, Shown("", about="Version of Spark.")]
+    java: Annotated[str | None, Shown("", about="Version of Java.")]
+    ui: Annotated[str | None, Shown("", about="Address of Spark's pages.")]
+    start_seconds: Annotated[float | None, Shown("", Unit.SECONDS, "That the start took.")]
+    up_seconds: Annotated[float | None, Shown("up", Unit.SECONDS, "Age of the present process.")]
+    jobs_since_start: Annotated[int | None, Shown("had", Unit.COUNT, "Given to the present process.")]
+    rss_bytes: Annotated[int | None, Shown("memory", Unit.BYTES, "Of the present process and its Java.")]
+    threads: Annotated[int | None, Shown("", Unit.COUNT)]
+    archive: Annotated[str, Shown("", about="The archive of Java's classes: `used`, `missing`, `made`, …")]
+    isolated: Annotated[
+        Sequence[Mapping[str, Any]],
+        Shown("", about="One entry for each isolated job: `job`, pids, `rss_bytes`, `seconds`."),
+    ]
