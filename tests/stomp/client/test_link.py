@@ -10,7 +10,7 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream, TaskGroup
 
-from nebula.stomp.addresses import Address
+from nebula.stomp.client.addresses import Address
 from nebula.stomp.client.link import Link
 from nebula.stomp.client.network_links import AnyioLink, connect_link
 from tests.stomp.peer import DEADLINE
