@@ -161,8 +161,8 @@ class FrameParser:
             self.held.clear()
         return frames
 
-    # One loop over local names: a call for each step would cost a third of the rate of small frames. Only what
-    # few senders need, or what happens once in a chunk, is a method.
+    # One loop over local names: a call for each step would cost a third of the rate of small frames. Only
+    # what few senders need, or what happens once in a chunk, is a method.
     def _parse(self, data: bytes, frames: list[Frame]) -> int:  # noqa: C901
         """Append the frames in `data`; return where the first unfinished one begins."""
         size = len(data)

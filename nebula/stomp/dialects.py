@@ -29,8 +29,8 @@ class Dialect:
     Attributes:
         version: as negotiated, "1.2".
         escapes: the character after a backslash → what it stands for (A.2; STOMP 1.1 and 1.2, "Value
-            Encoding"); the backslash is one of them. Empty: headers are not escaped, and a backslash is itself
-            (1.0, and frames before the version is known).
+            Encoding"); the backslash is one of them. Empty: headers are not escaped, and a backslash is
+            itself (1.0, and frames before the version is known).
         allows_crlf: a line may end with CR LF (1.2, "Augmented BNF"; 1.0 and 1.1: a CR belongs to the value).
         trims_values: spaces around values, not names, are dropped (A.3: 1.0's examples pad them; 1.1 and 1.2
             forbid it).

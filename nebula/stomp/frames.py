@@ -34,6 +34,7 @@ class Headers(dict[str, str]):
     memo: Any = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Frame:
     """One STOMP frame.
 
@@ -49,31 +50,19 @@ class Frame:
     its frames share one `headers`.
     """
 
-    __slots__ = ("body", "command", "exchange", "headers", "receipt")
-
-    def __init__(
-        self,
-        command: str,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        receipt: str | None = None,
-        exchange: tuple[str, str] | None = None,
-    ) -> None:
-        self.command = command
-        self.headers = headers
-        self.body = body
-        self.receipt = receipt
-        self.exchange = exchange
+    command: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+    receipt: str | None = None
+    exchange: tuple[str, str] | None = None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frame):
             return NotImplemented
-        return (self.command, self.all_headers(), self.body, self.receipt) == (
-            other.command,
-            other.all_headers(),
-            other.body,
-            other.receipt,
-        )
+        return self._parts() == other._parts()
+
+    def _parts(self) -> tuple[object, ...]:
+        return self.command, self.all_headers(), self.body, self.receipt
 
     def all_headers(self) -> dict[str, str]:
         """The headers with `exchange` among them."""

@@ -9,7 +9,7 @@ of a head, and for a message with many receivers the whole of it once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from nebula import headers
 from nebula.broker.core.fixed_limits import LARGE_BODY_BYTES
@@ -104,10 +104,9 @@ class Encoder:
             return None
         return int(digits) if len(digits) < 20 else None
 
-    def receipt(self, receipt: str, result: str | None = None) -> Receipt:
-        """A RECEIPT of another frame than SEND."""
-        block = b"" if result is None else self._dialect.header_block([(headers.RESULT, result)])
-        return self._receipt(receipt, block + b"\n\0\n")
+    def receipt(self, receipt: str, *more: tuple[str, str]) -> Receipt:
+        """A RECEIPT of another frame than SEND, with these headers besides."""
+        return self._receipt(receipt, self._dialect.header_block(more) + b"\n\0\n")
 
     def send_receipt(
         self, receipt: str, verdict: Verdict, consumers: int | None = None, *, is_kept: bool = True
@@ -118,11 +117,12 @@ class Encoder:
             consumers: subscriptions of the queue at this moment; None for what is no queue.
             is_kept: it is on disk, or need not be.
         """
-        rest = self._verdicts.get((verdict, consumers, is_kept))
+        key = verdict, consumers, is_kept
+        rest = self._verdicts.get(key)
         if rest is None:
             rest = self._verdict(verdict, consumers, is_kept=is_kept)
             if len(self._verdicts) < 64:
-                self._verdicts[verdict, consumers, is_kept] = rest
+                self._verdicts[key] = rest
         return self._receipt(receipt, rest)
 
     def commit_receipt(self, receipt: str, verdict: Verdict, failed_receipt: str | None) -> Receipt:
@@ -135,7 +135,7 @@ class Encoder:
             pairs.append((headers.DISPOSITION, verdict.value))
         if failed_receipt is not None:
             pairs.append((headers.FAILED_RECEIPT, failed_receipt))
-        return self._receipt(receipt, self._dialect.header_block(pairs) + b"\n\0\n")
+        return self.receipt(receipt, *pairs)
 
     def _receipt(self, receipt: str, rest: bytes) -> Receipt:
         """The only place that makes a RECEIPT: sealed, until the store has what it speaks of."""
@@ -183,7 +183,7 @@ class Encoder:
                     chunks += (start, numbered)
                     continue
                 if message.size_bytes < large_bytes:
-                    numbered = shared[key] = b"%d%b" % (message.number, self._common(message, shared))
+                    numbered = shared[key] = b"%d%b" % (message.number, self._common(message))
                     chunks += (start, numbered)
                     continue
             if message.size_bytes >= large_bytes:
@@ -194,11 +194,11 @@ class Encoder:
             number = message.number
             block = message.head.blocks.get(key)
             if shared is None and block is not None and message.exchange is None:
-                # As `_encode_common`, without a call: most messages have one receiver, and a known head.
+                # As `_common`, without a call: most messages have one receiver, and a known head.
                 body = message.body
                 common = b"%bcontent-length:%d\n\n%b\0\n" % (block, len(body), body)
             else:
-                common = self._encode_common(message) if shared is None else self._common(message, shared)
+                common = self._common(message)
             if attempts is not None or message.expires_at is not None:
                 common = self._of_this_delivery(message, attempts, now) + common
             if ack:
@@ -217,16 +217,15 @@ class Encoder:
             lines = b"%b%d%b" % (ack, message.number, lines)
         return b"%b%d%b%b" % (start, message.number, lines, self._before_body(message))
 
-    def _common(self, message: Message, shared: dict[Any, Any]) -> bytes:
-        """What all receivers of a message get, kept for the others of them."""
-        common: bytes | None = shared.get(self._common_key)
+    def _common(self, message: Message) -> bytes:
+        """The headers of a message and its body. Kept where it has several receivers."""
+        shared = message.shared
+        common: bytes | None = None if shared is None else shared.get(self._common_key)
         if common is None:
-            common = shared[self._common_key] = self._encode_common(message)
+            common = b"%b%b\0\n" % (self._before_body(message), message.body)
+            if shared is not None:
+                shared[self._common_key] = common
         return common
-
-    def _encode_common(self, message: Message) -> bytes:
-        """The headers of a message and its body."""
-        return b"%b%b\0\n" % (self._before_body(message), message.body)
 
     def _before_body(self, message: Message) -> bytes:
         blocks = message.head.blocks

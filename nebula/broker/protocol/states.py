@@ -26,7 +26,6 @@ from enum import Enum
 from typing import Final
 
 from nebula.stomp.dialects import Dialect
-from nebula.stomp.frames import CLIENT_COMMANDS
 from nebula.stomp.state_table import Need, Row, Rule, StateTable, every
 
 
@@ -93,7 +92,7 @@ def rules(state: State, dialect: Dialect, *, acks_by_message_id: bool) -> Mappin
         acks_by_message_id: STOMP 1.1's ACK and NACK may leave `subscription` out, as the profile says.
     """
     exempt = frozenset({"subscription"}) if acks_by_message_id else frozenset()
-    return TABLE.rules(state, dialect, CLIENT_COMMANDS, exempt)
+    return TABLE.rules(state, dialect, exempt)
 
 
 def is_open(state: State) -> bool:
