@@ -117,12 +117,12 @@ class Encoder:
             consumers: subscriptions of the queue at this moment; None for what is no queue.
             is_kept: it is on disk, or need not be.
         """
-        key = verdict, consumers, is_kept
-        rest = self._verdicts.get(key)
+        rest = self._verdicts.get((verdict, consumers, is_kept))
         if rest is None:
             rest = self._verdict(verdict, consumers, is_kept=is_kept)
+            # `consumers` is any number: the first few are the ones that come again.
             if len(self._verdicts) < 64:
-                self._verdicts[key] = rest
+                self._verdicts[verdict, consumers, is_kept] = rest
         return self._receipt(receipt, rest)
 
     def commit_receipt(self, receipt: str, verdict: Verdict, failed_receipt: str | None) -> Receipt:

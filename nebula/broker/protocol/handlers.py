@@ -249,7 +249,7 @@ class Handlers:
 
     def unsubscribe(self, frame: Frame, now: float) -> Then | None:
         """UNSUBSCRIBE: a durable one is paused, or removed (D.3); that of a queue may be a drain."""
-        session = self._session
+        session, subscriptions = self._session, self._broker.subscriptions
         removes = read_removes(frame, session.profile)
         keeps = read_flag(frame, names.KEEP_UNACKED, session.profile)
         subscription = self._named_subscription(frame)
@@ -259,9 +259,7 @@ class Handlers:
         is_much = subscription is not None and (_holds_much(subscription) or self._has_much_open())
         if subscription is not None:
             result = self._broker.unsubscribe(subscription, now, removes=removes)
-        elif removes and self._broker.subscriptions.remove_paused(
-            session, subscription_id(frame, self.dialect)
-        ):
+        elif removes and subscriptions.remove_paused(session, subscription_id(frame, self.dialect)):
             result = names.REMOVED
         else:
             result = names.IGNORED

@@ -339,7 +339,6 @@ class ServerProtocol:
 
     def _finish_parked(self) -> None:
         """STOMP 1.2, "RECEIPT": what was received should still be processed."""
-        handlers, now = self._handlers, self._now
         for frame in (*self._parked, *self._parser.feed(self._unread)):
             bound = self._handled.get(frame.command)
             if bound is None:
@@ -348,9 +347,9 @@ class ServerProtocol:
             rule.check(frame)
             self._begin_frame()
             if frame.command == "SEND":
-                handlers.send(frame, now, may_wait=False)
+                self._handlers.send(frame, self._now, may_wait=False)
             elif frame.command != "SUBSCRIBE":  # the peer is gone
-                handler(handlers, frame, now)
+                handler(self._handlers, frame, self._now)
             if next_state is not None:
                 self._finish(lost=False)
                 return
@@ -383,8 +382,7 @@ class ServerProtocol:
             data = version_error(message, self.session.profile.dialects)
         else:
             data = error_frame(message, receipt, self._handlers.dialect)
-        held = self.session.held
-        if waits and held:
+        if waits and self.session.held:
             self._error_before = self._now + ERROR_WAIT_SECONDS
             self._broker.receipts.say_last(self.session, data)
             self._finish(lost=True, is_told=True)
