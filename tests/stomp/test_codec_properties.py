@@ -1,4 +1,4 @@
-"""What holds for every frame, every split and any octets at all."""
+"""What holds for every frame, every split and any bytes at all."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_any_split_gives_the_same_frames_and_a_fault_or_none(
 
 @given(streams | st.binary(), places, dialects)
 @settings(max_examples=400, deadline=None)
-def test_any_octets_give_frames_or_a_failure_and_little_is_held(
+def test_any_bytes_give_frames_or_a_failure_and_little_is_held(
     data: bytes, places: list[int], dialect: Dialect
 ) -> None:
     parser = FrameParser(COMMANDS, LIMITS)
