@@ -90,6 +90,7 @@ class ClientProtocol:
                     legal.append(frame)
                 # The parser stops after CONNECTED until it knows the version; more frames may follow.
                 frames = self._parser.feed(b"") if frames[-1].command == "CONNECTED" else []
+            # Frames before the fault were taken above. After an ERROR the rest is of no interest.
             if self._parser.failure is not None and not TABLE.is_final(self.state):
                 raise self._parser.failure
         except RemoteProtocolError as error:
@@ -102,6 +103,7 @@ class ClientProtocol:
         if rule is None:
             raise RemoteProtocolError(TABLE.refusal(self.state, frame.command))
         fields = frame.headers
+        # Only if one is missing, `check` is called: it writes the message.
         for name in rule.required:
             if name not in fields:  # an empty value is the server's choice
                 rule.check(frame)
@@ -122,6 +124,7 @@ class ClientProtocol:
         if self.dialect.announces_version:
             theirs = parse_heart_beat(headers.get("heart-beat"))
             self.heartbeat = Heartbeat(*negotiate_intervals(self._heart_beat, theirs), now=now)
+        # Before any frame behind CONNECTED is read: their escapes are those of this version.
         self._parser.begin(self.dialect)
 
     # --- what we send ---
@@ -168,6 +171,8 @@ class ClientProtocol:
         self._check("SEND")
         if "receipt" in headers:
             raise LocalProtocolError("a receipt is asked for by an argument, not by a header")
+        # Ours first, so that the exchange (`neb-reply-id`), which the caller puts last, ends the head: there
+        # the broker's parser cuts it out, and all requests to one destination share a head.
         own = {"destination": destination, "content-length": str(len(body))}
         if receipt is not None:
             own["receipt"] = receipt

@@ -41,7 +41,6 @@ OF_RECEIPT = (Need("receipt-id"),)
 
 _ALIVE: Final = (State.NEW, State.CONNECTING, State.CONNECTED, State.DISCONNECTING)
 
-
 # Frames of a session that need nothing and leave the state as it is. The method has the frame's name.
 _SESSION: Final = ("SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT")
 

@@ -137,6 +137,7 @@ V1_0 = Dialect(
 # is in this dialect, so only the rules for the bytes of a frame matter.
 OPENING = Dialect("opening", _NO_ESCAPES)
 
+# The order is that of the versions: `negotiate` takes the last one in common, and a client offers them all.
 DIALECTS = MappingProxyType({dialect.version: dialect for dialect in (V1_0, V1_1, V1_2)})
 """By version, lowest first."""
 

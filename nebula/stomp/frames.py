@@ -46,6 +46,9 @@ class Frame:
         exchange: name and value of the header that names the request or reply which a SEND belongs to
             (`neb-reply-id` or `neb-in-reply-to`), if the parser has cut it out; otherwise None.
 
+    Mutable and without checks, because the parser makes one for each frame: a frozen dataclass takes four
+    times as long to make.
+
     `receipt` and `exchange` are not among `headers`: they differ on every frame of a sender, and without them
     its frames share one `headers`.
     """
@@ -68,6 +71,7 @@ class Frame:
         """The headers with `exchange` among them."""
         return {**self.headers, **dict([self.exchange] if self.exchange else ())}
 
+    # `__eq__` looks at `all_headers`: whether the parser cut a header out is no part of what a frame says.
     __hash__ = None  # type: ignore[assignment]  # a value with a dict inside
 
     def __repr__(self) -> str:

@@ -95,7 +95,10 @@ class StateTable(Generic[S]):
     def __init__(self, rows: Sequence[Row[S]]) -> None:
         self.rows = tuple(rows)
         self.initial = rows[0].state
+        # Events are rare, so they are looked up here; frames are looked up in the mappings of `rules`.
         self._next = {(row.state, row.command): row.next_state for row in rows}
+        # A connection looks up its frames in one mapping, which only a change of state or version replaces.
+        # States, dialects and exemptions are few, so all connections share the same handful of mappings.
         self.rules = cache(self._rules)
 
     def _rules(
@@ -135,5 +138,6 @@ def every(states: Iterable[S], event: str, next_state: S, clause: str) -> list[R
 def _rule(row: Row[S], dialect: Dialect, exempt: frozenset[str]) -> Rule[S]:
     needs = [need for need in row.needs if need.when(dialect) and need.header not in exempt]
     instead = next((need.instead for need in needs if need.instead), None)
+    # None for the common case, so that a frame that changes nothing costs one comparison.
     next_state = None if row.next_state is row.state else row.next_state
     return Rule(row.handler, tuple(need.header for need in needs), instead, next_state)

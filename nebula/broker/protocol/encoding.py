@@ -100,12 +100,13 @@ class Encoder:
     def message_number(self, message_id: str) -> int | None:
         """The number in a message-id that we gave; None for any other text."""
         incarnation, _, digits = message_id.rpartition("-")
+        # `int` would take digits of other scripts, and an id of before a restart names nothing any more.
         if incarnation != self._incarnation or not (digits.isascii() and digits.isdigit()):
             return None
         return int(digits) if len(digits) < 20 else None
 
     def receipt(self, receipt: str, *more: tuple[str, str]) -> Receipt:
-        """A RECEIPT of another frame than SEND, with these headers besides."""
+        """A RECEIPT of another frame than SEND, with these headers in addition."""
         return self._receipt(receipt, self._dialect.header_block(more) + b"\n\0\n")
 
     def send_receipt(
@@ -146,6 +147,7 @@ class Encoder:
         )
 
     def _verdict(self, verdict: Verdict, consumers: int | None, *, is_kept: bool) -> bytes:
+        # For its sender a repetition is as good as the original; the header says that nothing was added.
         is_duplicate = verdict is Verdict.DUPLICATE
         if is_duplicate:
             verdict = Verdict.ACCEPTED
@@ -170,6 +172,7 @@ class Encoder:
         pieces: list[bytes] = []
         chunks: list[bytes] = []
         for item in outbox:
+            # RECEIPTs, ERRORs and beats are bytes already, and keep their place among the deliveries.
             if isinstance(item, bytes):
                 chunks.append(item)
                 continue
@@ -177,7 +180,7 @@ class Encoder:
             start, ack = subscription.label
             shared = message.shared
             if shared is not None and not ack and attempts is None:
-                # Many hear the same: the number too, as nothing belongs to one delivery.
+                # A message with many receivers: the number too, as nothing belongs to one delivery.
                 numbered = shared.get(key)
                 if numbered is not None:
                     chunks += (start, numbered)
@@ -189,6 +192,7 @@ class Encoder:
             if message.size_bytes >= large_bytes:
                 chunks.append(self._beginning(item, now))
                 pieces += (b"".join(chunks), message.body)
+                # What ends it begins the next piece.
                 chunks = [b"\0\n"]
                 continue
             number = message.number
@@ -232,6 +236,7 @@ class Encoder:
         block = blocks.get(self._key)
         if block is None:
             block = blocks[self._key] = self._block(message)
+        # Not in `blocks`: it differs from message to message of one head.
         if message.exchange is not None:
             block += self._dialect.header_block([message.exchange])
         return b"%bcontent-length:%d\n\n" % (block, len(message.body))

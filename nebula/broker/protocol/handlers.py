@@ -51,11 +51,11 @@ class Then(Enum):
     """What comes after a frame, unless it is the next one."""
 
     ADMIT = auto()
-    """It is known who the peer is: the session begins."""
+    """The peer is identified: the session begins."""
     HOLD_BACK = auto()
     """The frame waits: the peer is read no further until there is room."""
     REST = auto()
-    """It was much work: the others have their turn before the next one."""
+    """It was much work: other connections are served before the next one."""
 
 
 class Handlers:
@@ -65,7 +65,7 @@ class Handlers:
         broker: what the requests go to.
         session: the connection's.
         server: how we name ourselves in CONNECTED.
-        authenticates: who the peer is has to be found out from what its CONNECT says.
+        authenticates: the peer is identified by the login and passcode of its CONNECT.
 
     Attributes:
         dialect: of what is written to the peer; before its CONNECT one that every client can read.
@@ -172,8 +172,10 @@ class Handlers:
         fields: Headers = frame.headers  # type: ignore[assignment]  # the parser makes Headers
         plan = fields.memo
         if plan is None:
+            # Once for all frames that share these headers (known heads, `nebula.stomp.codec`).
             plan = fields.memo = read_send(frame, self._broker, self._session)
         exchange = frame.exchange
+        # The parser cut it out of the head, so `read_send` did not see its length.
         if exchange is not None and len(exchange[1]) > self._max_identifier and exchange[0] == names.REPLY_ID:
             plan = Verdict.INVALID
         if type(plan) is Head:
@@ -211,7 +213,7 @@ class Handlers:
 
     def _confirm_send(self, receipt: str, plan: Head | Verdict, verdict: Verdict) -> None:
         consumers = None  # G.consumers
-        # Who may not send learns nothing of who listens.
+        # A sender without the right to send learns nothing about the receivers.
         if type(plan) is Head and plan.kind.holds_messages and verdict is not Verdict.UNAUTHORISED:
             queue = self._broker.queues.get(plan.destination)
             consumers = 0 if queue is None else queue.consumer_count
@@ -362,6 +364,7 @@ class Handlers:
         """COMMIT. Refused without a receipt to say so, it ends the connection."""
         transactions, name = self._transactions(), frame.headers["transaction"]
         transaction = transactions.of(self._session).get(name)
+        # Looked at before the COMMIT, which leaves nothing to count.
         is_large = transaction is not None and len(transaction.actions) > _MUCH
         is_much = is_large or self._is_much_to_part()
         outcome = transactions.commit(self._session, name, now)

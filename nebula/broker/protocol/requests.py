@@ -149,6 +149,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         copy_to=None if policy is None else policy.copy_to,
         usage=session.usage,
     )
+    # From here on the parser may hand it out again: its memory is accounted for (`known_heads`).
     session.heads.add(head)
     return head
 

@@ -78,11 +78,11 @@ class ServerProtocol:
         session: this connection's session, made by `broker.open_session`.
         server: how we name ourselves in CONNECTED.
         now: when the connection was accepted.
-        authenticates: who the peer is has to be found out from what its CONNECT says.
+        authenticates: the peer is identified by the login and passcode of its CONNECT.
 
     Attributes:
         is_held_back: do not read the peer until `go_on`: there is no room for more, or it `is_resting`.
-        is_resting: it gave us much to do, and there is more: call `go_on` when the others had their turn.
+        is_resting: it gave us much to do, and there is more: call `go_on` when other connections were served.
         is_finished: nothing more is read. Write what there is, then close.
         fault: the text of the ERROR that ended the connection, if one did.
         received_frames: the number of frames that were read, heart-beats not counted.
@@ -108,7 +108,7 @@ class ServerProtocol:
         # Deadline of an ERROR that waits behind RECEIPTs; None: no ERROR waits.
         self._error_before: float | None = None
         self._connect_before = now + broker.limits.connect_timeout
-        # When the frame began of which a part has come. A byte now and then is as good as a heart-beat:
+        # When the frame began of which a part has come. A byte now and then counts as a heart-beat, so
         # without a deadline for frames a peer could keep what it holds of our memory for ever.
         self._frame_began_at: float | None = None
         # Frames and bytes that came before we knew that we have to hold the peer back.
@@ -143,6 +143,8 @@ class ServerProtocol:
         parser = self._parser
         count = slices = 0
         try:
+            # In slices, so that a large read is parsed only as far as it is handled: the rest can wait as
+            # bytes, which take less memory than frames. No data: look at what the parser holds.
             for begin in range(0, len(data), SLICE_BYTES) or (0,):
                 if self.is_held_back:
                     self._unread += data[begin:]
@@ -170,7 +172,7 @@ class ServerProtocol:
         """Read on after having been held back.
 
         Args:
-            in_vain: there is still no room: the first SEND is refused if it finds none.
+            in_vain: it has waited as long as it may: the first SEND is refused if there is no room for it.
         """
         if not self.is_held_back:
             return
@@ -183,6 +185,7 @@ class ServerProtocol:
         first = None if was_resting or in_vain or not frames else frames[0]
         data, self._unread = self._unread, b""
         try:
+            # A snapshot that was interrupted comes before any frame behind its SUBSCRIBE.
             if self._handlers.go_on():
                 self._unread = data
                 self._rest(frames)
@@ -251,7 +254,7 @@ class ServerProtocol:
         elif now >= frame_before and self._frame_began_at is not None:
             self.fail("a frame took too long", now)
         elif self.heartbeat.beat_due(now):
-            # Also where a slow peer's outbox waits: what it has not read yet is as good as a beat.
+            # If a slow peer's outbox waits, the bytes in it serve as a beat.
             self.heartbeat.last_sent = now
             if not self.session.outbox:
                 self.session.say(BEAT)
@@ -326,7 +329,7 @@ class ServerProtocol:
             self.pause()
 
     def _rest(self, frames: list[Frame]) -> None:
-        """The others have their turn before these frames, and before what is unread."""
+        """Serve other connections before these frames, and before what is unread."""
         if not self.is_held_back and not self.is_finished:
             self.is_held_back = self.is_resting = True
             self._park(frames)
@@ -435,7 +438,7 @@ class ServerProtocol:
             self._fail(error)
 
     def _enter(self) -> None:
-        """It is known who the peer is: the session begins."""
+        """The peer is identified: the session begins."""
         theirs = self._handlers.enter(self._now)
         self._change_state(TABLE.after(self._state, ADMITTED))
         ours = self.session.profile.heart_beat

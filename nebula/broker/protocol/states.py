@@ -1,9 +1,9 @@
 """The server's states: which frame of a client is legal when, and what follows from it.
 
-How to think about it. A connection is on one path: OPENING until its CONNECT, AUTHENTICATING until it is
-known who the peer is (no time at all where that is known beforehand), OPEN while its session lasts, CLOSED
-for good. `TABLE` has a row for each frame that is legal on that path. What has no row is refused, and
-refusing ends the connection: there are no other checks of states.
+How to think about it. A connection is on one path: OPENING until its CONNECT, AUTHENTICATING until the peer
+is identified (no time at all if it is identified beforehand), OPEN while its session lasts, CLOSED for good.
+`TABLE` has a row for each frame that is legal on that path. A frame without a row is refused, and refusing
+ends the connection: there are no other checks of states.
 
 Two rules keep it so:
 
@@ -39,7 +39,7 @@ class State(Enum):
 
 
 ADMITTED: Final = "admitted"
-"""It is known who the peer is."""
+"""The peer is identified."""
 
 ENDED: Final = "ended"
 """A fault, the end of the bytes, or the broker's own reason: an ERROR if the peer can still read it."""
