@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from nebula.environment import ClientEnvironment, CommandEnvironment
 from nebula.errors import SettingsError
 from nebula.nearest import did_you_mean
-from nebula.stomp.addresses import parse_address
+from nebula.stomp.client.addresses import parse_address
 
 # Variables of TLS, by the names that contexts have for them.
 _TLS: Final = {

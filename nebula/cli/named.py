@@ -8,7 +8,7 @@ from nebula.cli.contexts import read_contexts
 from nebula.cli.options import AsJson
 from nebula.cli.render import Output
 from nebula.environment import CommandEnvironment
-from nebula.stomp.addresses import parse_address
+from nebula.stomp.client.addresses import parse_address
 
 
 def contexts(*, as_json: AsJson = False) -> None:

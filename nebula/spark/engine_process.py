@@ -29,7 +29,7 @@ from nebula.spark.crash_report import CrashReport, read_crash
 from nebula.spark.mailbox import Mailbox
 from nebula.spark.processes import MARKER, kill_engine
 from nebula.spark.settings import EngineSettings
-from nebula.stomp.addresses import BROKER_VARIABLE
+from nebula.stomp.client.addresses import BROKER_VARIABLE
 from nebula.stomp.client.ambient import ambient_broker
 
 # The file for what the host and its JVM say outside of the protocol.

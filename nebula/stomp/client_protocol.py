@@ -12,7 +12,7 @@ from typing import Final
 
 from nebula.errors import LocalProtocolError, RemoteProtocolError
 from nebula.headers import CLIENT_ID, DURABLE, KEEP_UNACKED
-from nebula.stomp.client_states import CLOSED, TABLE, State, is_connected, rules_to_receive, rules_to_send
+from nebula.stomp.client_states import CLOSED, TABLE, State, is_connected
 from nebula.stomp.codec import FrameLimits, FrameParser, serialize
 from nebula.stomp.dialects import DIALECTS, OPENING, V1_0, Dialect
 from nebula.stomp.frames import SERVER_COMMANDS, Frame
@@ -90,7 +90,8 @@ class ClientProtocol:
                     legal.append(frame)
                 # The parser stops after CONNECTED until it knows the version; more frames may follow.
                 frames = self._parser.feed(b"") if frames[-1].command == "CONNECTED" else []
-            if self._parser.failure is not None and self._may_come:
+            # Frames before the fault were taken above. After an ERROR the rest is of no interest.
+            if self._parser.failure is not None and not TABLE.is_final(self.state):
                 raise self._parser.failure
         except RemoteProtocolError as error:
             self.failure = error
@@ -98,10 +99,11 @@ class ClientProtocol:
         return legal
 
     def _take(self, frame: Frame, now: float) -> None:
-        rule = self._may_come.get(frame.command)
+        rule = self._rules.get(frame.command)
         if rule is None:
             raise RemoteProtocolError(TABLE.refusal(self.state, frame.command))
         fields = frame.headers
+        # Only if one is missing, `check` is called: it writes the message.
         for name in rule.required:
             if name not in fields:  # an empty value is the server's choice
                 rule.check(frame)
@@ -122,6 +124,7 @@ class ClientProtocol:
         if self.dialect.announces_version:
             theirs = parse_heart_beat(headers.get("heart-beat"))
             self.heartbeat = Heartbeat(*negotiate_intervals(self._heart_beat, theirs), now=now)
+        # Before any frame behind CONNECTED is read: their escapes are those of this version.
         self._parser.begin(self.dialect)
 
     # --- what we send ---
@@ -168,6 +171,8 @@ class ClientProtocol:
         self._check("SEND")
         if "receipt" in headers:
             raise LocalProtocolError("a receipt is asked for by an argument, not by a header")
+        # Ours first, so that the exchange (`neb-reply-id`), which the caller puts last, ends the head: there
+        # the broker's parser cuts it out, and all requests to one destination share a head.
         own = {"destination": destination, "content-length": str(len(body))}
         if receipt is not None:
             own["receipt"] = receipt
@@ -260,11 +265,10 @@ class ClientProtocol:
 
     def _change_state(self, state: State) -> None:
         self.state = state
-        self._may_go = rules_to_send(state, self.dialect)
-        self._may_come = rules_to_receive(state, self.dialect)
+        self._rules = TABLE.rules(state, self.dialect)
 
     def _check(self, command: str) -> None:
-        if command not in self._may_go:
+        if command not in self._rules:
             raise LocalProtocolError(TABLE.refusal(self.state, command))
 
     def _sent(self, command: str) -> None:

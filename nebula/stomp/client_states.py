@@ -12,13 +12,10 @@ no other module compares them, and this one knows frames by their commands and h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from nebula.stomp.dialects import Dialect
-from nebula.stomp.frames import CLIENT_COMMANDS, SERVER_COMMANDS
-from nebula.stomp.state_table import Need, Row, Rule, StateTable, every
+from nebula.stomp.state_table import Need, Row, StateTable, every
 
 
 class State(Enum):
@@ -42,54 +39,31 @@ OF_MESSAGE = (
 )
 OF_RECEIPT = (Need("receipt-id"),)
 
+_ALIVE: Final = (State.NEW, State.CONNECTING, State.CONNECTED, State.DISCONNECTING)
 
-def _session(command: str, handler: str, clause: str) -> Row[State]:
-    """A frame of a session, which leaves the state as it is."""
-    return Row(State.CONNECTED, command, handler, State.CONNECTED, (), f'STOMP 1.2, "{clause}"')
-
+# Frames of a session that need nothing and leave the state as it is. The method has the frame's name.
+_SESSION: Final = ("SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT")
 
 TABLE: Final = StateTable(
     [
         # state, command or event, handler, next state, needs, clause
         Row(State.NEW, "CONNECT", "connect", State.CONNECTING, (), 'STOMP 1.2, "Connecting"'),
-        # A server that refuses the connection sends ERROR before our CONNECT.
-        Row(State.NEW, "ERROR", "", State.ENDED, (), 'STOMP 1.2, "ERROR"'),
         Row(State.CONNECTING, "CONNECTED", "begin_session", State.CONNECTED, (), 'STOMP 1.2, "Connecting"'),
-        Row(State.CONNECTING, "ERROR", "", State.ENDED, (), 'STOMP 1.2, "ERROR"'),
-        _session("SEND", "send", "SEND"),
-        _session("SUBSCRIBE", "subscribe", "SUBSCRIBE"),
-        _session("UNSUBSCRIBE", "unsubscribe", "UNSUBSCRIBE"),
-        _session("ACK", "ack", "ACK"),
-        _session("NACK", "nack", "NACK"),
-        _session("BEGIN", "begin", "BEGIN"),
-        _session("COMMIT", "commit", "COMMIT"),
-        _session("ABORT", "abort", "ABORT"),
+        *(
+            Row(State.CONNECTED, command, command.lower(), State.CONNECTED, (), f'STOMP 1.2, "{command}"')
+            for command in _SESSION
+        ),
         Row(State.CONNECTED, "MESSAGE", "", State.CONNECTED, OF_MESSAGE, 'STOMP 1.2, "MESSAGE"'),
         Row(State.CONNECTED, "RECEIPT", "", State.CONNECTED, OF_RECEIPT, 'STOMP 1.2, "RECEIPT"'),
-        Row(State.CONNECTED, "ERROR", "", State.ENDED, (), 'STOMP 1.2, "ERROR"'),
         # Nothing may follow it (A.11.6); frames that the server sent before still arrive.
         Row(State.CONNECTED, "DISCONNECT", "disconnect", State.DISCONNECTING, (), 'STOMP 1.2, "DISCONNECT"'),
         Row(State.DISCONNECTING, "MESSAGE", "", State.DISCONNECTING, OF_MESSAGE, 'STOMP 1.2, "MESSAGE"'),
         Row(State.DISCONNECTING, "RECEIPT", "", State.DISCONNECTING, OF_RECEIPT, 'STOMP 1.2, "RECEIPT"'),
-        Row(State.DISCONNECTING, "ERROR", "", State.ENDED, (), 'STOMP 1.2, "ERROR"'),
-        *every(
-            [State.NEW, State.CONNECTING, State.CONNECTED, State.DISCONNECTING],
-            CLOSED,
-            State.ENDED,
-            'STOMP 1.2, "Connection Lingering"',
-        ),
+        # A server that refuses the connection sends ERROR even before our CONNECT.
+        *every(_ALIVE, "ERROR", State.ENDED, 'STOMP 1.2, "ERROR"'),
+        *every(_ALIVE, CLOSED, State.ENDED, 'STOMP 1.2, "Connection Lingering"'),
     ]
 )
-
-
-def rules_to_send(state: State, dialect: Dialect) -> Mapping[str, Rule[State]]:
-    """The frames that we may send, by command."""
-    return TABLE.rules(state, dialect, CLIENT_COMMANDS)
-
-
-def rules_to_receive(state: State, dialect: Dialect) -> Mapping[str, Rule[State]]:
-    """The frames that the server may send, by command."""
-    return TABLE.rules(state, dialect, SERVER_COMMANDS)
 
 
 def is_connected(state: State) -> bool:

@@ -112,6 +112,10 @@ class FrameParser:
         self._dialect = OPENING
         self._max_body_bytes = self._limits.max_opening_frame_bytes
         self._is_halted = False
+        # Up to this size a head may be remembered, and breaks no limit of sizes: they need no check.
+        self._short_head_bytes = min(
+            _MAX_KNOWN_HEAD_BYTES, self._limits.max_head_bytes, self._limits.max_header_line_bytes
+        )
         self._heads: dict[bytes, _Head] = {}
         self._known_headers = 0
         # What is held of an unfinished frame, and what it waits for.
@@ -125,12 +129,12 @@ class FrameParser:
         self._dialect = dialect
         self._max_body_bytes = self._limits.max_body_bytes
         self._is_halted = False
-        self._heads.clear()  # read by other rules
-        self._known_headers = 0
+        self.forget_heads()  # they were read by other rules
 
     def forget_heads(self) -> None:
         """Free the table of known heads, when no more frames will come."""
         self._heads.clear()
+        self._known_headers = 0
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take bytes in any split, and return the frames that they complete, in order.
@@ -157,8 +161,8 @@ class FrameParser:
             self.held.clear()
         return frames
 
-    # The loop is longer than other functions: a call for each step would cost a third of the rate of small
-    # frames.
+    # One loop over local names: a call for each step would cost a third of the rate of small frames. Only
+    # what few senders need, or what happens once in a chunk, is a method.
     def _parse(self, data: bytes, frames: list[Frame]) -> int:  # noqa: C901
         """Append the frames in `data`; return where the first unfinished one begins."""
         size = len(data)
@@ -187,17 +191,13 @@ class FrameParser:
                     if crlf >= 0:
                         end, start = crlf, crlf + 3
                 if end < 0:
-                    self._scan_head(data[position:])
+                    self._scan_head(data[position:])  # notes what it waits for, and finds early faults
                     break
                 head = data[position:end]
                 if has_cr:
-                    head = head.replace(b"\r\n", b"\n").removesuffix(b"\r")
-                    if 13 in head and not is_opening:
-                        # STOMP 1.2, "Augmented BNF": CR has an escape and never stands for itself.
-                        raise RemoteProtocolError("a CR inside a header")
-                cut = head.find(_RECEIPT)
-                if cut >= 0:
-                    head, receipt = self._cut_receipt(head, cut)
+                    head = self._without_cr(head)
+                if head.find(_RECEIPT) >= 0:  # `in` takes twice as long: it tries bytes as a number first
+                    head, receipt = self._cut_receipt(head)
                 exchange = None
                 known = known_heads.get(head)
                 if known is None:
@@ -205,23 +205,12 @@ class FrameParser:
                 command, headers, length = known
                 # The limit of the opening frame counts its head too (A.5).
                 counted_from = position if is_opening else start
-                if length == _UNTIL_NUL:
-                    stop = data.find(b"\0", start)
-                    room = max_body_bytes - (stop if stop >= 0 else size) + counted_from
-                    if room < 0:
-                        raise self._too_large()
-                    if stop < 0:
-                        self._room_bytes = room + 1  # and its NUL
-                        break
-                else:
-                    stop = start + length
-                    if stop - counted_from > max_body_bytes:
-                        raise self._too_large()
-                    if stop >= size:
-                        self._missing_bytes = stop + 1 - size
-                        break
-                    if data[stop]:
-                        raise RemoteProtocolError("the byte after the body is not NUL")
+                stop = data.find(b"\0", start) if length == _UNTIL_NUL else start + length
+                if not 0 <= stop < size or stop - counted_from > max_body_bytes:
+                    self._wait_for_body(size, counted_from, stop)
+                    break
+                if data[stop]:
+                    raise RemoteProtocolError("the byte after the body is not NUL")
                 body = data[start:stop]
                 if body and command not in COMMANDS_WITH_BODY:
                     body = self._stray_body(command)
@@ -234,6 +223,30 @@ class FrameParser:
             error.receipt = receipt
             raise
         return position
+
+    def _without_cr(self, head: bytes) -> bytes:
+        """A head with LF as its only line end."""
+        head = head.replace(b"\r\n", b"\n").removesuffix(b"\r")
+        if 13 in head and self._dialect is not OPENING:
+            # STOMP 1.2, "Augmented BNF": CR has an escape and never stands for itself.
+            raise RemoteProtocolError("a CR inside a header")
+        return head
+
+    def _wait_for_body(self, size: int, counted_from: int, stop: int) -> None:
+        """Note what a body waits for that is not whole. Refuse one that is too large, whole or not.
+
+        Args:
+            size: of the chunk.
+            counted_from: where the bytes begin that are limited.
+            stop: where the NUL behind the body is or has to come; below 0: anywhere.
+        """
+        room = self._max_body_bytes + counted_from - (size if stop < 0 else stop)
+        if room < 0:
+            raise self._too_large()
+        if stop < 0:
+            self._room_bytes = room + 1  # and its NUL
+        else:
+            self._missing_bytes = stop + 1 - size
 
     def _may_go_on(self, data: bytes) -> bool:
         """Add `data` to what is held. True: parsing it again can get further.
@@ -275,8 +288,7 @@ class FrameParser:
         self._searched_bytes = len(held)
         self._check_head_so_far(new, len(held) - self._line_begin)
         # A CR at the end of each line does not count, nor does the LF of the last one.
-        if len(held) - self._lines_held - 2 > self._limits.max_head_bytes:
-            raise self._too_large_head()
+        self._check_head_size(len(held) - self._lines_held - 2)
         if not self._lines_held and len(held) > _LONGEST_COMMAND + 1:
             self._check_command(held)
         if self._dialect is OPENING and len(held) > self._max_body_bytes:
@@ -292,35 +304,31 @@ class FrameParser:
     def _check_head_so_far(self, new: bytes | bytearray, line_bytes: int) -> None:
         if 0 in new:
             raise RemoteProtocolError(_NUL_IN_HEAD)
-        if self._lines_held > self._limits.max_headers + 1:
-            raise self._too_many_headers()
-        if line_bytes > self._limits.max_header_line_bytes + 1:  # with a CR
-            raise self._too_long_line()
+        self._check_count(self._lines_held - 1)  # without the command
+        self._check_line_size(line_bytes - 1)  # without a CR
 
-    def _cut_receipt(self, head: bytes, begin: int) -> tuple[bytes, str]:
-        """Take the `receipt` line at `begin` out of a head; returns what is left, and its value."""
-        if len(head) > self._limits.max_head_bytes:
-            raise self._too_large_head()
-        end = head.find(b"\n", begin + 1)
-        if end < 0:
-            end = len(head)
-        if end - begin - 1 > self._limits.max_header_line_bytes:
-            raise self._too_long_line()
-        return head[:begin] + head[end:], self._unescaped(_decoded(head[begin + len(_RECEIPT) : end]))
+    def _cut_receipt(self, head: bytes) -> tuple[bytes, str]:
+        """Take the first `receipt` line out of a head; returns what is left, and its value."""
+        before, _, rest = head.partition(_RECEIPT)
+        value, line_end, after = rest.partition(b"\n")
+        if len(head) > self._short_head_bytes:
+            self._check_head_size(len(head))
+            self._check_line_size(len(_RECEIPT) - 1 + len(value))
+        return before + line_end + after, self._unescaped(_decoded(value))
 
     def _read_new_head(self, head: bytes, receipt: str | None) -> tuple[_Head, tuple[str, str] | None]:
         """Read a head that is not in the table. It may be there without the lines of its exchange."""
-        if len(head) > self._limits.max_head_bytes:
-            raise self._too_large_head()
         rest, _, last = head.rpartition(b"\n")
         if (
             not last.startswith(_EXCHANGE)
             or not head.startswith(b"SEND\n")
-            or len(head) > _MAX_KNOWN_HEAD_BYTES
+            or len(head) > self._short_head_bytes
         ):
             return self._read_head(head, receipt), None
-        rest, digits = _cut_line(rest, _LENGTH)
-        if digits is not None and _LENGTH in rest:
+        before, has_length, after = rest.partition(_LENGTH)
+        digits, line_end, after = after.partition(b"\n")
+        rest = before + line_end + after
+        if has_length and rest.find(_LENGTH) >= 0:
             return self._read_head(head, receipt), None  # repeated: the first one counts
         known = self._heads.get(rest)
         if known is None:
@@ -328,24 +336,24 @@ class FrameParser:
             self._read_head(head, receipt)
             known = self._read_head(rest, receipt)
         name, _, value = _decoded(last).partition(":")
-        if name in known[1] or len(last) > self._limits.max_header_line_bytes:
+        if name in known[1]:
             return self._read_head(head, receipt), None
         command, headers, length = known
-        if digits is not None:
+        if has_length:
             length = self._body_length(self._unescaped(digits.decode(errors="replace")))
         return (command, headers, length), (name, self._unescaped(value))
 
     def _read_head(self, head: bytes, receipt: str | None) -> _Head:
         """Read a whole head, and remember it if it may come again."""
-        limits = self._limits
-        if len(head) > limits.max_header_line_bytes:
-            self._check_line_lengths(head)
+        if len(head) > self._short_head_bytes:
+            self._check_head_size(len(head))
+            self._check_line_size(max(map(len, head.split(b"\n"))))
         lines = _decoded(head).split("\n")
         command = lines.pop(0)
         if command not in self._commands:
             raise _unknown(command)
-        if len(lines) + (receipt is not None) > limits.max_headers:
-            raise self._too_many_headers()
+        if len(lines) >= self._limits.max_headers:
+            self._check_count(len(lines) + (receipt is not None))
         headers = self._read_headers(lines, needs_care=92 in head or self._dialect.trims_values)
         if receipt is not None:
             headers.pop("receipt", None)  # a repeated one
@@ -353,7 +361,8 @@ class FrameParser:
         read = command, headers, length
         # Each ACK and MESSAGE names a message of its own, and would only push SENDs out. Three headers are
         # spared for the lines that are cut out: with them the head must still be within the limit.
-        if command == "SEND" and len(head) <= _MAX_KNOWN_HEAD_BYTES and len(lines) < limits.max_headers - 2:
+        is_short = len(head) <= self._short_head_bytes
+        if command == "SEND" and is_short and len(lines) < self._limits.max_headers - 2:
             self._known_headers += len(headers)
             if len(self._heads) == _MAX_KNOWN_HEADS or self._known_headers > _MAX_KNOWN_HEADERS:
                 self._heads.clear()
@@ -384,10 +393,6 @@ class FrameParser:
             value = value.strip(" ")
         return dialect.unescape(value) if "\\" in value else value
 
-    def _check_line_lengths(self, head: bytes) -> None:
-        if max(map(len, head.split(b"\n"))) > self._limits.max_header_line_bytes:
-            raise self._too_long_line()
-
     def _body_length(self, text: str) -> int:
         # `int` would take signs, spaces and digits of other scripts too.
         if not (text.isascii() and text.isdigit()):
@@ -401,30 +406,22 @@ class FrameParser:
         what = "the opening frame" if self._dialect is OPENING else "a body"
         return RemoteProtocolError(f"{what} exceeds {self._max_body_bytes} bytes")
 
-    def _too_many_headers(self) -> RemoteProtocolError:
-        return RemoteProtocolError(f"more than {self._limits.max_headers} headers")
+    def _check_count(self, headers: int) -> None:
+        if headers > self._limits.max_headers:
+            raise RemoteProtocolError(f"more than {self._limits.max_headers} headers")
 
-    def _too_large_head(self) -> RemoteProtocolError:
-        return RemoteProtocolError(f"the headers of a frame exceed {self._limits.max_head_bytes} bytes")
+    def _check_head_size(self, size: int) -> None:
+        if size > self._limits.max_head_bytes:
+            raise RemoteProtocolError(f"the headers of a frame exceed {self._limits.max_head_bytes} bytes")
 
-    def _too_long_line(self) -> RemoteProtocolError:
-        return RemoteProtocolError(f"a header line exceeds {self._limits.max_header_line_bytes} bytes")
+    def _check_line_size(self, size: int) -> None:
+        if size > self._limits.max_header_line_bytes:
+            raise RemoteProtocolError(f"a header line exceeds {self._limits.max_header_line_bytes} bytes")
 
     def _stray_body(self, command: str) -> bytes:
         if not self._dialect.ignores_stray_bodies:
             raise RemoteProtocolError(f"{command} must not have a body")
         return b""
-
-
-def _cut_line(head: bytes, begins_with: bytes) -> tuple[bytes, bytes | None]:
-    """Take the first line with this beginning out of a head; returns the rest of both."""
-    begin = head.find(begins_with)
-    if begin < 0:
-        return head, None
-    end = head.find(b"\n", begin + 1)
-    if end < 0:
-        end = len(head)
-    return head[:begin] + head[end:], head[begin + len(begins_with) : end]
 
 
 def _decoded(data: bytes) -> str:

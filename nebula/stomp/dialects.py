@@ -6,9 +6,11 @@ nowhere else: all other code asks a field of its dialect, so another version wou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
 
 from nebula.errors import RemoteProtocolError
 
@@ -16,38 +18,41 @@ _ESCAPES_1_1 = MappingProxyType({"n": "\n", "c": ":", "\\": "\\"})
 _ESCAPES_1_2 = MappingProxyType({**_ESCAPES_1_1, "r": "\r"})
 _NO_ESCAPES: Mapping[str, str] = MappingProxyType({})
 
+# A backslash and the character after it, which is missing at the end of a text.
+_ESCAPE: Final = re.compile(r"\\(.?)", re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dialect:
-    """The rules of one STOMP version.
+    """The rules of one STOMP version. The defaults are those of 1.2, so a row names only what differs.
 
     Attributes:
         version: as negotiated, "1.2".
-        escapes: the character after a backslash → what it stands for; empty: headers are not escaped, and a
-            backslash is itself (A.2).
-        allows_crlf: a line may end with CR LF (1.2, "Augmented BNF").
+        escapes: the character after a backslash → what it stands for (A.2; STOMP 1.1 and 1.2, "Value
+            Encoding"); the backslash is one of them. Empty: headers are not escaped, and a backslash is
+            itself (1.0, and frames before the version is known).
+        allows_crlf: a line may end with CR LF (1.2, "Augmented BNF"; 1.0 and 1.1: a CR belongs to the value).
         trims_values: spaces around values, not names, are dropped (A.3: 1.0's examples pad them; 1.1 and 1.2
             forbid it).
-        ignores_stray_bodies: a body on a frame that may have none is ignored (1.0,
-            "SUBSCRIBE"), not a fault (1.1, "Body").
-        announces_version: CONNECTED has `version` and `heart-beat` (A.7).
-        needs_subscription_id: SUBSCRIBE and UNSUBSCRIBE name an `id` (A.6).
-        has_nack: a client may send NACK (A.6: from 1.1 on).
-        ack_by_id: ACK and NACK name the `id` that MESSAGE gave in `ack` (A.6).
-        ack_on_message: MESSAGE has `ack` in the client modes (1.2, "MESSAGE"; harmless in
-            1.1, D.21).
+        ignores_stray_bodies: a body on a frame that may have none is ignored (1.0, "SUBSCRIBE"), not a fault
+            (1.1 and 1.2, "Body").
+        announces_version: CONNECTED has `version` and `heart-beat` (A.7; from 1.1 on).
+        needs_subscription_id: SUBSCRIBE and UNSUBSCRIBE name an `id` (A.6; 1.0 may use the destination).
+        has_nack: a client may send NACK (A.6; from 1.1 on).
+        ack_by_id: ACK and NACK name the `id` that MESSAGE gave in `ack` (A.6; 1.0 and 1.1 the `message-id`).
+        ack_on_message: MESSAGE has `ack` in the client modes (1.2, "MESSAGE"; harmless in 1.1, D.21).
     """
 
     version: str
     escapes: Mapping[str, str]
-    allows_crlf: bool
-    trims_values: bool
-    ignores_stray_bodies: bool
-    announces_version: bool
-    needs_subscription_id: bool
-    has_nack: bool
-    ack_by_id: bool
-    ack_on_message: bool
+    allows_crlf: bool = True
+    trims_values: bool = False
+    ignores_stray_bodies: bool = False
+    announces_version: bool = True
+    needs_subscription_id: bool = True
+    has_nack: bool = True
+    ack_by_id: bool = True
+    ack_on_message: bool = True
     # Characters that a version cannot express become spaces: refusing the frame would let a sender harm
     # receivers that speak another version. No version has an escape for NUL.
     _substitutes: tuple[tuple[str, str], ...] = field(init=False, repr=False)
@@ -92,32 +97,17 @@ class Dialect:
         for escaped, meant in self._unescapes:
             plain = plain.replace(escaped, meant)
         if "\0" in text or plain.count("\\") != plain.count("\\\0"):
-            return self._unescape_stepwise(text)
+            # One escape after the other, which finds the unknown one.
+            return _ESCAPE.sub(self._meaning, text)
         return plain.replace("\\\0", "\\")
 
-    def _unescape_stepwise(self, text: str) -> str:
-        """Like `unescape`, but escape by escape, to find the unknown one."""
-        first, *rest = text.split("\\")
-        parts = [first]
-        # Split at backslashes: an empty piece means that the escaped character is a backslash itself.
-        pieces = iter(rest)
-        for piece in pieces:
-            if piece:
-                parts += self._escaped(piece[0]), piece[1:]
-            else:
-                following = next(pieces, None)
-                if following is None:
-                    raise RemoteProtocolError("a header ends with a lone backslash")
-                parts += "\\", following
-        return "".join(parts)
-
-    def _escaped(self, letter: str) -> str:
-        try:
-            return self.escapes[letter]
-        except KeyError:
-            raise RemoteProtocolError(
-                f"undefined escape \\{letter} in a header of STOMP {self.version}"
-            ) from None
+    def _meaning(self, escape: re.Match[str]) -> str:
+        letter = escape[1]
+        if not letter:
+            raise RemoteProtocolError("a header ends with a lone backslash")
+        if letter not in self.escapes:
+            raise RemoteProtocolError(f"undefined escape \\{letter} in a header of STOMP {self.version}")
+        return self.escapes[letter]
 
     def header_block(self, headers: Iterable[tuple[str, str]]) -> bytes:
         """Encode `name:value` lines, each ended by LF. A lone surrogate becomes `?`."""
@@ -127,9 +117,11 @@ class Dialect:
         return "".join(lines).encode("utf-8", "replace")
 
 
+V1_2 = Dialect("1.2", _ESCAPES_1_2)
+V1_1 = Dialect("1.1", _ESCAPES_1_1, allows_crlf=False, ack_by_id=False)
 V1_0 = Dialect(
     "1.0",
-    escapes=_NO_ESCAPES,
+    _NO_ESCAPES,
     allows_crlf=False,
     trims_values=True,
     ignores_stray_bodies=True,
@@ -139,46 +131,13 @@ V1_0 = Dialect(
     ack_by_id=False,
     ack_on_message=False,
 )
-V1_1 = Dialect(
-    "1.1",
-    escapes=_ESCAPES_1_1,
-    allows_crlf=False,
-    trims_values=False,
-    ignores_stray_bodies=False,
-    announces_version=True,
-    needs_subscription_id=True,
-    has_nack=True,
-    ack_by_id=False,
-    ack_on_message=True,
-)
-V1_2 = Dialect(
-    "1.2",
-    escapes=_ESCAPES_1_2,
-    allows_crlf=True,
-    trims_values=False,
-    ignores_stray_bodies=False,
-    announces_version=True,
-    needs_subscription_id=True,
-    has_nack=True,
-    ack_by_id=True,
-    ack_on_message=True,
-)
 
-# CONNECT, STOMP and CONNECTED come before the version is known: either line end, no escapes
-# (A.1.5). A client that names no version is a 1.0 one and its values are trimmed (D.45).
-OPENING = Dialect(
-    "opening",
-    escapes=_NO_ESCAPES,
-    allows_crlf=True,
-    trims_values=False,
-    ignores_stray_bodies=False,
-    announces_version=False,
-    needs_subscription_id=False,
-    has_nack=False,
-    ack_by_id=False,
-    ack_on_message=False,
-)
+# CONNECT, STOMP and CONNECTED come before the version is known: either line end, no escapes (A.1.5). A
+# client that names no version is a 1.0 one, and its values are trimmed once that is known (D.45). No session
+# is in this dialect, so only the rules for the bytes of a frame matter.
+OPENING = Dialect("opening", _NO_ESCAPES)
 
+# The order is that of the versions: `negotiate` takes the last one in common, and a client offers them all.
 DIALECTS = MappingProxyType({dialect.version: dialect for dialect in (V1_0, V1_1, V1_2)})
 """By version, lowest first."""
 

@@ -20,10 +20,6 @@ from nebula.stomp.frames import Frame
 S = TypeVar("S", bound=Enum)
 
 
-def _always(_: Dialect) -> bool:
-    return True
-
-
 class Need(NamedTuple):
     """A header that a frame must have, and that must not be empty.
 
@@ -34,7 +30,7 @@ class Need(NamedTuple):
     """
 
     header: str
-    when: Callable[[Dialect], bool] = _always
+    when: Callable[[Dialect], bool] = lambda _: True
     instead: str | None = None
 
 
@@ -85,7 +81,7 @@ class Rule(NamedTuple, Generic[S]):
             value = fields.get(name)
             if not value and not (self.instead and fields.get(self.instead)):
                 what = "needs the header" if value is None else "has an empty header"
-                raise RemoteProtocolError(f"{frame.command} {what} {name}", receipt=frame.receipt)
+                raise RemoteProtocolError(f"{frame.command} {what} {name}")
 
 
 class StateTable(Generic[S]):
@@ -99,24 +95,27 @@ class StateTable(Generic[S]):
     def __init__(self, rows: Sequence[Row[S]]) -> None:
         self.rows = tuple(rows)
         self.initial = rows[0].state
+        # Events are rare, so they are looked up here; frames are looked up in the mappings of `rules`.
         self._next = {(row.state, row.command): row.next_state for row in rows}
+        # A connection looks up its frames in one mapping, which only a change of state or version replaces.
+        # States, dialects and exemptions are few, so all connections share the same handful of mappings.
         self.rules = cache(self._rules)
 
     def _rules(
-        self, state: S, dialect: Dialect, commands: frozenset[str], exempt: frozenset[str] = frozenset()
+        self, state: S, dialect: Dialect, exempt: frozenset[str] = frozenset()
     ) -> Mapping[str, Rule[S]]:
-        """What is legal in a state, by command. Made once, and shared by all connections.
+        """The frames that are legal in a state, by command. Made once, and shared by all connections.
+
+        A client's table has both directions. They have no command in common, and a parser lets only those of
+        its peer through, so one mapping serves both.
 
         Args:
             dialect: what was negotiated.
-            commands: the frames that are asked about.
             exempt: headers that may be missing nevertheless.
         """
-        return {
-            row.command: _rule(row, dialect, exempt)
-            for row in self.rows
-            if row.state is state and row.command in commands
-        }
+        # An event, in lower case, is no frame.
+        rows = (row for row in self.rows if row.state is state and row.command.isupper())
+        return {row.command: _rule(row, dialect, exempt) for row in rows}
 
     def after(self, state: S, event: str) -> S:
         """The state after an event; where the table has no such row, it stays."""
@@ -139,5 +138,6 @@ def every(states: Iterable[S], event: str, next_state: S, clause: str) -> list[R
 def _rule(row: Row[S], dialect: Dialect, exempt: frozenset[str]) -> Rule[S]:
     needs = [need for need in row.needs if need.when(dialect) and need.header not in exempt]
     instead = next((need.instead for need in needs if need.instead), None)
+    # None for the common case, so that a frame that changes nothing costs one comparison.
     next_state = None if row.next_state is row.state else row.next_state
     return Rule(row.handler, tuple(need.header for need in needs), instead, next_state)

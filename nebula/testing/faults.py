@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from nebula.headers import DISPOSITION, IN_REPLY_TO
-from nebula.stomp.addresses import parse_address
+from nebula.stomp.client.addresses import parse_address
 from nebula.stomp.client.link import Link, Receiver
 from nebula.stomp.client.network_links import connect_link
 from nebula.stomp.client.tls import ClientTls, TlsOptions

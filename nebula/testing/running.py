@@ -24,7 +24,7 @@ from nebula.host.broker_verbs import broker_responder
 from nebula.host.embedding import BrokerThread
 from nebula.host.pipe import join
 from nebula.logs import get_logger
-from nebula.stomp.addresses import Address, parse_address
+from nebula.stomp.client.addresses import Address, parse_address
 from nebula.stomp.client.link import Link
 from nebula.stomp.client.memory_links import listening_in_memory
 from nebula.stomp.client.tls import TlsOptions

@@ -23,7 +23,7 @@ from nebula.broker.server.pump import Pump
 from nebula.broker.store.restoring import restore
 from nebula.broker.store.store import Store
 from nebula.stomp.codec import FrameParser
-from nebula.stomp.dialects import DIALECTS
+from nebula.stomp.dialects import Dialect
 from nebula.stomp.frames import SERVER_COMMANDS
 from tests.broker import invariants
 from tests.broker.script import Received, octets, shown, written
@@ -194,10 +194,13 @@ class Peer:
         while frames := self._parser.feed(data):
             for frame in frames:
                 if frame.command == "CONNECTED":
-                    self._parser.begin(DIALECTS[frame.headers.get("version", "1.0")])
+                    self._parser.begin(self._dialect(frame.headers.get("version", "1.0")))
                 self._inbox.append(shown(frame))
             data = b""
         assert self._parser.failure is None, self._parser.failure
+
+    def _dialect(self, version: str) -> Dialect:
+        return next(each for each in self.session.profile.dialects if each.version == version)
 
 
 class BrokerHarness:

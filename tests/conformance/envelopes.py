@@ -38,12 +38,12 @@ _ENVELOPE = parse_schema(
 
 
 def envelope(text: str) -> bytes:
-    """The octets of `TYPE JSON`, or of `tombstone`."""
+    """The bytes of `TYPE JSON`, or of `tombstone`."""
     kind, _, value = text.partition(" ")
     if kind == "tombstone":
         return _enveloped((_TOMBSTONE, b""))
     schema = json.loads((SCHEMAS / f"{kind}.avsc").read_text())
-    # Of eight octets, the lowest first.
+    # Of eight bytes, the lowest first.
     name = bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
     return _enveloped((_FINGERPRINT, name), (_BODY, _written(parse_schema(schema), json.loads(value))))
 

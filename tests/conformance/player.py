@@ -148,6 +148,6 @@ class _Player:
 
 
 def _unescaped(text: str) -> bytes:
-    """Octets that were written with Python's escapes, `<3 times x>` for `xxx`."""
+    """Bytes that were written with Python's escapes, `<3 times x>` for `xxx`."""
     text = re.sub(r"<(\d+) times (.*?)>", lambda times: times[2] * int(times[1]), text)
     return text.encode().decode("unicode_escape").encode("latin-1")

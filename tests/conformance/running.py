@@ -66,7 +66,7 @@ def over(
 
 
 class _Running:
-    """What a world asks of its broker beside octets."""
+    """What a world asks of its broker beside bytes."""
 
     def __init__(self, portal: BlockingPortal, server: Server) -> None:
         self._portal = portal

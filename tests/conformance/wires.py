@@ -22,7 +22,7 @@ _SUBPROTOCOLS = [Subprotocol(f"v{version}.stomp") for version in ("12", "11", "1
 
 
 class Octets(Protocol):
-    """What carries octets both ways."""
+    """What carries bytes both ways."""
 
     def send(self, data: bytes) -> None: ...
 
@@ -96,7 +96,7 @@ class Wire:
     """A STOMP peer without any cleverness.
 
     Attributes:
-        heard: all octets that came.
+        heard: all bytes that came.
         has_ended: nothing more will come.
     """
 

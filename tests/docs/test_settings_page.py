@@ -33,7 +33,7 @@ from nebula.environment import (
     Environment,
     ServiceEnvironment,
 )
-from nebula.stomp.addresses import DEFAULT_URL
+from nebula.stomp.client.addresses import DEFAULT_URL
 from tests.docs_runner import read_page
 from tests.limit_comments import fixed_limits, limit_comments
 

@@ -1,4 +1,4 @@
-"""What the tests of the wire share: examples, and every way in which their octets may come."""
+"""What the tests of the wire share: examples, and every way in which their bytes may come."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def send(body: bytes = b"", receipt: str | None = None, /, **headers: str) -> Fr
 
 
 class Example(NamedTuple):
-    """Octets and the frames in them. `is_canonical`: the serializer writes just these octets."""
+    """Bytes and the frames in them. `is_canonical`: the serializer writes just these bytes."""
 
     name: str
     wire: bytes
@@ -85,7 +85,7 @@ class Example(NamedTuple):
     is_canonical: bool = False
 
     def dialects(self) -> list[Dialect]:
-        """The dialects in which the octets mean these frames."""
+        """The dialects in which the bytes mean these frames."""
         return [dialect for dialect in ALL_DIALECTS if self.where(dialect)]
 
 
@@ -101,7 +101,7 @@ def receive(
 
 
 def splits(data: bytes) -> Iterator[list[bytes]]:
-    """Whole, octet by octet, in two at every place, and in several random pieces."""
+    """Whole, byte by byte, in two at every place, and in several random pieces."""
     yield [data]
     yield [data[i : i + 1] for i in range(len(data))]
     places = range(1, len(data))

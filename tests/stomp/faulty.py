@@ -40,7 +40,7 @@ _DATA: Final = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
 
 
 class RawStream(ByteStream):
-    """A socket that is read when it is asked for octets, and never before: the loops' own read ahead."""
+    """A socket that is read when it is asked for bytes, and never before: the loops' own read ahead."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -84,7 +84,7 @@ class RawStream(ByteStream):
 
 
 class WebSocketStream(ByteStream):
-    """The octets in the messages of a WebSocket, from a broker's side."""
+    """The bytes in the messages of a WebSocket, from a broker's side."""
 
     def __init__(self, stream: RawStream) -> None:
         self._stream = stream
@@ -133,7 +133,7 @@ class FaultyPeer(Peer):
     """One accepted connection of a broker that does what it should not.
 
     Attributes:
-        stream: what carries STOMP's octets.
+        stream: what carries STOMP's bytes.
         beneath: the socket's stream, the same one but for a WebSocket.
     """
 
@@ -143,7 +143,7 @@ class FaultyPeer(Peer):
         self.beneath = beneath
 
     async def drip(self, octets: str | bytes) -> None:
-        """Send octets one by one; over a WebSocket each is a message."""
+        """Send bytes one by one; over a WebSocket each is a message."""
         for octet in octets.replace("^@", "\0").encode() if isinstance(octets, str) else octets:
             await self.say(bytes([octet]))
 

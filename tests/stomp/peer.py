@@ -1,4 +1,4 @@
-"""A broker's side that says what a test's script tells it, in raw octets, over TCP."""
+"""A broker's side that says what a test's script tells it, in raw bytes, over TCP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Peer:
         self._held = b""
 
     async def say(self, octets: str | bytes) -> None:
-        """Send octets; `^@` in a text is the NUL."""
+        """Send bytes; `^@` in a text is the NUL."""
         await self._stream.send(octets.replace("^@", "\0").encode() if isinstance(octets, str) else octets)
 
     async def hear(self) -> str:
@@ -32,7 +32,7 @@ class Peer:
         return frame.decode().lstrip("\n")
 
     async def hear_beat(self) -> None:
-        """Wait for octets that are a heart-beat and nothing else."""
+        """Wait for bytes that are a heart-beat and nothing else."""
         assert await self._stream.receive(1) == b"\n"
 
     async def is_closed(self) -> bool:

@@ -1,4 +1,4 @@
-"""The client's side of a connection, by octets alone."""
+"""The client's side of a connection, by bytes alone."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_frames_behind_connected_are_read_by_the_new_version(chunk_size: int) ->
     assert frames[1].headers["receipt-id"] == "a:b"
 
 
-def test_frame_behind_a_split_connected_does_not_wait_for_more_octets() -> None:
+def test_frame_behind_a_split_connected_does_not_wait_for_more_bytes() -> None:
     protocol = ClientProtocol()
     protocol.connect(host="/")
 
@@ -203,7 +203,7 @@ def test_body_beyond_the_limit_ends_the_connection() -> None:
 def test_message_may_have_more_and_longer_headers_than_its_sender_may_write() -> None:
     limits = FrameLimits()
     headers = b"".join(b"h%d:x\n" % number for number in range(limits.max_headers))
-    # Every octet of a line that a 1.0 sender wrote may have to be escaped.
+    # Every byte of a line that a 1.0 sender wrote may have to be escaped.
     long = b"h:" + b"\\\\" * (limits.max_header_line_bytes - 2) + b"\n"
 
     assert received(connected(), MESSAGE.replace(b"MESSAGE\n", b"MESSAGE\n" + headers + long)) == ["MESSAGE"]
@@ -211,7 +211,7 @@ def test_message_may_have_more_and_longer_headers_than_its_sender_may_write() ->
 
 def test_message_may_have_a_larger_head_than_its_sender_may_write() -> None:
     limits = FrameLimits()
-    # As many octets as a 1.0 sender may write, each of which has to be escaped.
+    # As many bytes as a 1.0 sender may write, each of which has to be escaped.
     line = b"\\\\" * 8000
     count = limits.max_head_bytes // 8000
     headers = b"".join(b"h%d:%b\n" % (number, line) for number in range(count))
@@ -219,7 +219,7 @@ def test_message_may_have_a_larger_head_than_its_sender_may_write() -> None:
     assert received(connected(), MESSAGE.replace(b"MESSAGE\n", b"MESSAGE\n" + headers)) == ["MESSAGE"]
 
 
-def test_octets_prove_life_also_when_no_frame_is_complete() -> None:
+def test_bytes_prove_life_also_when_no_frame_is_complete() -> None:
     protocol = connected()
 
     protocol.receive(b"\n", now=3.0)

@@ -181,7 +181,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_example_is_read_however_its_octets_come(example: Example) -> None:
+def test_example_is_read_however_its_bytes_come(example: Example) -> None:
     assert example.dialects()
     frames(example.wire, *example.frames, dialects=example.dialects())
 
@@ -303,7 +303,7 @@ def test_opening_frames_are_written_without_escapes(command: str) -> None:
         assert wire == f"{command}\nhost:a:b\\c\n\n\0".encode()
 
 
-def test_value_that_no_octets_can_express_becomes_a_space() -> None:
+def test_value_that_no_bytes_can_express_becomes_a_space() -> None:
     frame = Frame("ACK", {"id": "a\nb\rc\0d"})
 
     assert serialize(frame, V1_0) == b"ACK\nid:a b c d\n\n\0"

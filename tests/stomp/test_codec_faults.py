@@ -27,7 +27,7 @@ from tests.stomp import (
 
 
 class Malformed(NamedTuple):
-    """Octets with a fault, and the words that must name it."""
+    """Bytes with a fault, and the words that must name it."""
 
     name: str
     wire: bytes

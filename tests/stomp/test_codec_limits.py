@@ -1,4 +1,4 @@
-"""Limits of the codec: each at the limit, one under, one over; and the work that octets may cost."""
+"""Limits of the codec: each at the limit, one under, one over; and the work that bytes may cost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def receipt_line(size: int) -> bytes:
 
 
 def head(size: int, *last: str, end: str = "\n") -> bytes:
-    """SEND whose command and headers, the last of them these, have so many octets without CRs and last LF."""
+    """SEND whose command and headers, the last of them these, have so many bytes without CRs and last LF."""
     lines = ["SEND"]
     left = size - len("\n".join(["SEND", *last]))
     while left:
@@ -77,7 +77,7 @@ def body_until_nul(size: int) -> bytes:
 
 
 def opening_frame(size: int) -> bytes:
-    """CONNECT of `size` octets, without its NUL, in header lines of ten."""
+    """CONNECT of `size` bytes, without its NUL, in header lines of ten."""
     spare = size - len(b"CONNECT\n\n")
     lines = [b"a:" + b"x" * 7 + b"\n"] * (spare // 10 - 1)
     lines.append(b"b:" + b"x" * (spare - 10 * len(lines) - 3) + b"\n")
@@ -141,7 +141,7 @@ def test_every_limit_holds_at_one_under_and_one_over_its_default(limit: str) -> 
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_every_limit_is_a_setting_and_holds_however_the_octets_come(limit: str) -> None:
+def test_every_limit_is_a_setting_and_holds_however_the_bytes_come(limit: str) -> None:
     words, makers = CASES[limit]
     number = getattr(SMALL, limit)
     limits = dataclasses.replace(FrameLimits(), **{limit: number})
@@ -215,7 +215,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("what", ENDLESS)
-def test_frame_that_never_ends_is_refused_at_its_limit_octet_by_octet(what: str) -> None:
+def test_frame_that_never_ends_is_refused_at_its_limit_byte_by_byte(what: str) -> None:
     start, more, most = ENDLESS[what]
     limits = dataclasses.replace(SMALL, max_headers=100) if what in ("a head", "an opening frame") else SMALL
     parser = FrameParser(CLIENT_COMMANDS, limits)
@@ -240,7 +240,7 @@ def test_body_that_is_ignored_is_bounded_too() -> None:
         assert "a body exceeds 15 bytes" in str(failure)
 
 
-def test_octets_before_the_opening_frame_is_answered_are_bounded() -> None:
+def test_bytes_before_the_opening_frame_is_answered_are_bounded() -> None:
     parser = FrameParser(CLIENT_COMMANDS)
     parser.feed(b"CONNECT\n\n\0" + b"\n" * 100_000)  # one chunk of any size: its reader chose it
     assert parser.failure is None
@@ -251,11 +251,11 @@ def test_octets_before_the_opening_frame_is_answered_are_bounded() -> None:
     assert parser.held == b""
 
 
-# The work. No clock: octets that a search, a copy or a decoding goes over are counted.
+# The work. No clock: bytes that a search, a copy or a decoding goes over are counted.
 
 
 class Work:
-    """Counts octets. Cheap operations on one octet or on none count as one."""
+    """Counts bytes. Cheap operations on one byte or on none count as one."""
 
     octets = 0
 
@@ -272,7 +272,7 @@ def span(size: int, start: SupportsIndex | None, end: SupportsIndex | None) -> t
 
 
 class CountedBytes(bytes):
-    """Octets that count what is done to them; slices of them count too."""
+    """Bytes that count what is done to them; slices of them count too."""
 
     def __getitem__(self, key: Any) -> Any:
         found = super().__getitem__(key)
@@ -348,12 +348,12 @@ class CountedArray(bytearray):
 
 
 # What a linear parser needs: three searches, a copy or two and a decoding, and all of them anew
-# for each octet where octets come alone. Going over anything twice costs hundreds.
+# for each byte where bytes come alone. Going over anything twice costs hundreds.
 FEW = 32
 
 
 def work(pieces: Iterable[bytes], limits: FrameLimits | None = None) -> float:
-    """How often an octet is gone over, on average."""
+    """How often a byte is gone over, on average."""
     parser = FrameParser(COMMANDS, limits)
     parser.begin(V1_2)
     WORK.octets = total = 0
@@ -397,7 +397,7 @@ SHAPES: dict[str, Callable[[], Iterable[bytes]]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_octets_are_gone_over_a_few_times_whatever_their_shape(
+def test_bytes_are_gone_over_a_few_times_whatever_their_shape(
     shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(codec, "bytearray", CountedArray, raising=False)
@@ -409,7 +409,7 @@ def test_uncounted_body_near_its_limit_behind_a_big_head_costs_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(codec, "bytearray", CountedArray, raising=False)
-    # The head alone is larger than a body may be: its octets must not count as the body's.
+    # The head alone is larger than a body may be: its bytes must not count as the body's.
     pieces = [BIG_HEAD, *in_pieces(b"x" * 5000, 1), b"\0"]
 
     assert work(pieces, FrameLimits(max_body_bytes=5000)) < FEW

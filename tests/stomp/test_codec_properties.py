@@ -1,9 +1,10 @@
-"""What holds for every frame, every split and any octets at all."""
+"""What holds for every frame, every split and any bytes at all."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -85,7 +86,7 @@ def test_any_split_gives_the_same_frames_and_a_fault_or_none(
 
 @given(streams | st.binary(), places, dialects)
 @settings(max_examples=400, deadline=None)
-def test_any_octets_give_frames_or_a_failure_and_little_is_held(
+def test_any_bytes_give_frames_or_a_failure_and_little_is_held(
     data: bytes, places: list[int], dialect: Dialect
 ) -> None:
     parser = FrameParser(COMMANDS, LIMITS)
@@ -162,13 +163,21 @@ def test_opening_frame_survives_being_written_and_read_without_escapes(value: st
         assert receive([serialize(frame, dialect)], OPENING) == ([frame], None)
 
 
+def stepwise(text: str, escapes: Mapping[str, str]) -> str:
+    """The meaning of `text`, read one character after the other; KeyError: it has an unknown escape."""
+    letters = iter(text)
+    return "".join(escapes[next(letters, "")] if letter == "\\" else letter for letter in letters)
+
+
 @given(st.text("\\ncrt0:xé\0", max_size=12), dialects)
 def test_unescaping_at_once_is_unescaping_step_by_step(value: str, dialect: Dialect) -> None:
-    for each in (dialect, dataclasses.replace(dialect, escapes={**dialect.escapes, "0": "\0"})):
+    for each in (dialect, dataclasses.replace(dialect, escapes={"\\": "\\", **dialect.escapes, "0": "\0"})):
         try:
-            expected = each._unescape_stepwise(value) if each.escapes else value
-        except RemoteProtocolError as error:
-            with pytest.raises(RemoteProtocolError, match=re.escape(str(error))):
+            expected = stepwise(value, each.escapes) if each.escapes else value
+        except KeyError as error:
+            (letter,) = error.args
+            what = rf"undefined escape \\{re.escape(letter)} " if letter else "a lone backslash"
+            with pytest.raises(RemoteProtocolError, match=what):
                 each.unescape(value)
         else:
             assert each.unescape(value) == expected

@@ -56,7 +56,7 @@ def test_escapes_are_read_as_the_version_says(dialect: Dialect, wire: str, text:
     ],
     ids=lambda value: getattr(value, "version", ""),
 )
-def test_octets_of_note_are_written_as_the_version_can(dialect: Dialect, wire: str) -> None:
+def test_bytes_of_note_are_written_as_the_version_can(dialect: Dialect, wire: str) -> None:
     assert dialect.escape("\n\\:\r\0") == wire
 
 

@@ -76,7 +76,7 @@ def test_peer_is_dead_after_two_intervals_of_silence() -> None:
     assert heartbeat.next_deadline(100.0) == 120.0
 
 
-def test_any_octet_proves_life() -> None:
+def test_any_byte_proves_life() -> None:
     heartbeat = Heartbeat(0.0, 10.0, now=100.0)
 
     heartbeat.last_received = 119.0

@@ -14,8 +14,8 @@ from nebula.errors import ConnectFailed, NoResponder, Rejected
 from nebula.rpc.client.client import Client
 from nebula.rpc.contract.context import Request
 from nebula.rpc.service.responder import Responder
-from nebula.stomp.addresses import Address
 from nebula.stomp.client import StompClient
+from nebula.stomp.client.addresses import Address
 from nebula.stomp.client.link import Link
 from nebula.stomp.client.memory_links import listening_in_memory
 from nebula.testing import RunningBroker, Transport, broker, fake, serving

@@ -9,7 +9,7 @@ of a head, and for a message with many receivers the whole of it once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from nebula import headers
 from nebula.broker.core.fixed_limits import LARGE_BODY_BYTES
@@ -100,14 +100,14 @@ class Encoder:
     def message_number(self, message_id: str) -> int | None:
         """The number in a message-id that we gave; None for any other text."""
         incarnation, _, digits = message_id.rpartition("-")
+        # `int` would take digits of other scripts, and an id of before a restart names nothing any more.
         if incarnation != self._incarnation or not (digits.isascii() and digits.isdigit()):
             return None
         return int(digits) if len(digits) < 20 else None
 
-    def receipt(self, receipt: str, result: str | None = None) -> Receipt:
-        """A RECEIPT of another frame than SEND."""
-        block = b"" if result is None else self._dialect.header_block([(headers.RESULT, result)])
-        return self._receipt(receipt, block + b"\n\0\n")
+    def receipt(self, receipt: str, *more: tuple[str, str]) -> Receipt:
+        """A RECEIPT of another frame than SEND, with these headers in addition."""
+        return self._receipt(receipt, self._dialect.header_block(more) + b"\n\0\n")
 
     def send_receipt(
         self, receipt: str, verdict: Verdict, consumers: int | None = None, *, is_kept: bool = True
@@ -121,6 +121,7 @@ class Encoder:
         rest = self._verdicts.get((verdict, consumers, is_kept))
         if rest is None:
             rest = self._verdict(verdict, consumers, is_kept=is_kept)
+            # `consumers` is any number: the first few are the ones that come again.
             if len(self._verdicts) < 64:
                 self._verdicts[verdict, consumers, is_kept] = rest
         return self._receipt(receipt, rest)
@@ -135,7 +136,7 @@ class Encoder:
             pairs.append((headers.DISPOSITION, verdict.value))
         if failed_receipt is not None:
             pairs.append((headers.FAILED_RECEIPT, failed_receipt))
-        return self._receipt(receipt, self._dialect.header_block(pairs) + b"\n\0\n")
+        return self.receipt(receipt, *pairs)
 
     def _receipt(self, receipt: str, rest: bytes) -> Receipt:
         """The only place that makes a RECEIPT: sealed, until the store has what it speaks of."""
@@ -146,6 +147,7 @@ class Encoder:
         )
 
     def _verdict(self, verdict: Verdict, consumers: int | None, *, is_kept: bool) -> bytes:
+        # For its sender a repetition is as good as the original; the header says that nothing was added.
         is_duplicate = verdict is Verdict.DUPLICATE
         if is_duplicate:
             verdict = Verdict.ACCEPTED
@@ -170,6 +172,7 @@ class Encoder:
         pieces: list[bytes] = []
         chunks: list[bytes] = []
         for item in outbox:
+            # RECEIPTs, ERRORs and beats are bytes already, and keep their place among the deliveries.
             if isinstance(item, bytes):
                 chunks.append(item)
                 continue
@@ -177,28 +180,29 @@ class Encoder:
             start, ack = subscription.label
             shared = message.shared
             if shared is not None and not ack and attempts is None:
-                # Many hear the same: the number too, as nothing belongs to one delivery.
+                # A message with many receivers: the number too, as nothing belongs to one delivery.
                 numbered = shared.get(key)
                 if numbered is not None:
                     chunks += (start, numbered)
                     continue
                 if message.size_bytes < large_bytes:
-                    numbered = shared[key] = b"%d%b" % (message.number, self._common(message, shared))
+                    numbered = shared[key] = b"%d%b" % (message.number, self._common(message))
                     chunks += (start, numbered)
                     continue
             if message.size_bytes >= large_bytes:
                 chunks.append(self._beginning(item, now))
                 pieces += (b"".join(chunks), message.body)
+                # What ends it begins the next piece.
                 chunks = [b"\0\n"]
                 continue
             number = message.number
             block = message.head.blocks.get(key)
             if shared is None and block is not None and message.exchange is None:
-                # As `_encode_common`, without a call: most messages have one receiver, and a known head.
+                # As `_common`, without a call: most messages have one receiver, and a known head.
                 body = message.body
                 common = b"%bcontent-length:%d\n\n%b\0\n" % (block, len(body), body)
             else:
-                common = self._encode_common(message) if shared is None else self._common(message, shared)
+                common = self._common(message)
             if attempts is not None or message.expires_at is not None:
                 common = self._of_this_delivery(message, attempts, now) + common
             if ack:
@@ -217,22 +221,22 @@ class Encoder:
             lines = b"%b%d%b" % (ack, message.number, lines)
         return b"%b%d%b%b" % (start, message.number, lines, self._before_body(message))
 
-    def _common(self, message: Message, shared: dict[Any, Any]) -> bytes:
-        """What all receivers of a message get, kept for the others of them."""
-        common: bytes | None = shared.get(self._common_key)
+    def _common(self, message: Message) -> bytes:
+        """The headers of a message and its body. Kept where it has several receivers."""
+        shared = message.shared
+        common: bytes | None = None if shared is None else shared.get(self._common_key)
         if common is None:
-            common = shared[self._common_key] = self._encode_common(message)
+            common = b"%b%b\0\n" % (self._before_body(message), message.body)
+            if shared is not None:
+                shared[self._common_key] = common
         return common
-
-    def _encode_common(self, message: Message) -> bytes:
-        """The headers of a message and its body."""
-        return b"%b%b\0\n" % (self._before_body(message), message.body)
 
     def _before_body(self, message: Message) -> bytes:
         blocks = message.head.blocks
         block = blocks.get(self._key)
         if block is None:
             block = blocks[self._key] = self._block(message)
+        # Not in `blocks`: it differs from message to message of one head.
         if message.exchange is not None:
             block += self._dialect.header_block([message.exchange])
         return b"%bcontent-length:%d\n\n" % (block, len(message.body))

@@ -17,17 +17,18 @@ from typing import Final
 from nebula import headers as names
 from nebula.broker.core.account import Refusal
 from nebula.broker.core.broker import Broker
+from nebula.broker.core.destinations.value_feed import ValueFeed
 from nebula.broker.core.messages import Head, Verdict
 from nebula.broker.core.send import HeldSend, Outcome
-from nebula.broker.core.session import Session, Subscription
-from nebula.broker.core.transactions import HeldSettlement
+from nebula.broker.core.session import Nack, Session, Subscription
+from nebula.broker.core.transactions import HeldSettlement, Transactions
 from nebula.broker.protocol.encoding import Encoder, to_client
 from nebula.broker.protocol.requests import (
     ConnectRequest,
     agree_on_version,
-    check_identifier,
+    check_length,
     read_connect,
-    read_keeps,
+    read_flag,
     read_nack,
     read_removes,
     read_send,
@@ -50,11 +51,11 @@ class Then(Enum):
     """What comes after a frame, unless it is the next one."""
 
     ADMIT = auto()
-    """It is known who the peer is: the session begins."""
+    """The peer is identified: the session begins."""
     HOLD_BACK = auto()
     """The frame waits: the peer is read no further until there is room."""
     REST = auto()
-    """It was much work: the others have their turn before the next one."""
+    """It was much work: other connections are served before the next one."""
 
 
 class Handlers:
@@ -64,7 +65,7 @@ class Handlers:
         broker: what the requests go to.
         session: the connection's.
         server: how we name ourselves in CONNECTED.
-        authenticates: who the peer is has to be found out from what its CONNECT says.
+        authenticates: the peer is identified by the login and passcode of its CONNECT.
 
     Attributes:
         dialect: of what is written to the peer; before its CONNECT one that every client can read.
@@ -84,8 +85,8 @@ class Handlers:
         self._authenticates = authenticates
         self._connect: ConnectRequest | None = None
         self._max_identifier = broker.limits.max_identifier_characters
-        # Whose snapshot is too large for one turn.
-        self._unfinished: Subscription | None = None
+        # The values of a subscription whose snapshot is too large for one turn.
+        self._unfinished: ValueFeed | None = None
         # The reasons for rejected SENDs without a receipt that were logged for this connection.
         self._unheard: set[Verdict] = set()
         self._receipts = broker.receipts
@@ -97,6 +98,7 @@ class Handlers:
 
         Without `Then.ADMIT` the caller judges the `credentials`.
         """
+        frame.receipt = None  # also where it is refused
         profile = self._session.profile
         # An ERROR from here on is in the version that both know.
         self.dialect = agree_on_version(frame, profile)
@@ -137,10 +139,8 @@ class Handlers:
         Raises:
             Refused: it cannot be finished; the connection is closed with an ERROR.
         """
-        subscription = self._unfinished
-        if subscription is None or subscription.feed is None:
-            return False
-        if subscription.feed.is_walking and self._broker.values.walk_on(subscription.feed):
+        feed = self._unfinished
+        if feed is not None and feed.is_walking and self._broker.values.walk_on(feed):
             return True
         self._unfinished = None
         return False
@@ -148,7 +148,8 @@ class Handlers:
     def _confirm(self, frame: Frame, result: str | None = None) -> None:
         """Send the RECEIPT that any frame may ask for (A.4)."""
         if frame.receipt is not None:
-            receipt = self.encoder.receipt(frame.receipt, result)
+            more = () if result is None else ((names.RESULT, result),)
+            receipt = self.encoder.receipt(frame.receipt, *more)
             self._receipts.say(self._session, receipt, self._receipts.told)
 
     def _ignore(self, frame: Frame) -> None:
@@ -171,8 +172,10 @@ class Handlers:
         fields: Headers = frame.headers  # type: ignore[assignment]  # the parser makes Headers
         plan = fields.memo
         if plan is None:
+            # Once for all frames that share these headers (known heads, `nebula.stomp.codec`).
             plan = fields.memo = read_send(frame, self._broker, self._session)
         exchange = frame.exchange
+        # The parser cut it out of the head, so `read_send` did not see its length.
         if exchange is not None and len(exchange[1]) > self._max_identifier and exchange[0] == names.REPLY_ID:
             plan = Verdict.INVALID
         if type(plan) is Head:
@@ -210,7 +213,7 @@ class Handlers:
 
     def _confirm_send(self, receipt: str, plan: Head | Verdict, verdict: Verdict) -> None:
         consumers = None  # G.consumers
-        # Who may not send learns nothing of who listens.
+        # A sender without the right to send learns nothing about the receivers.
         if type(plan) is Head and plan.kind.holds_messages and verdict is not Verdict.UNAUTHORISED:
             queue = self._broker.queues.get(plan.destination)
             consumers = 0 if queue is None else queue.consumer_count
@@ -231,10 +234,9 @@ class Handlers:
         if request.id in session.subscriptions:
             # STOMP 1.2, "SUBSCRIBE id Header"; D.32. In 1.0 two without an id could not be told apart.
             which = f"id {request.id!r}" if "id" in frame.headers else f"to {request.destination}, unnamed,"
-            raise RemoteProtocolError(f"the subscription {which} is there already", receipt=frame.receipt)
+            raise RemoteProtocolError(f"the subscription {which} is there already")
         if len(session.subscriptions) + len(session.parted) >= self._broker.limits.max_subscriptions:
-            limit = self._broker.limits.max_subscriptions
-            raise RemoteProtocolError(f"more than {limit} subscriptions", receipt=frame.receipt)
+            raise RemoteProtocolError(f"more than {self._broker.limits.max_subscriptions} subscriptions")
         if not self._broker.subscriptions.may_subscribe(session, request, now):
             self._ignore(frame)
             return None
@@ -243,14 +245,15 @@ class Handlers:
         self._confirm(frame)
         self._broker.begin(subscription, now)
         if subscription.feed is not None and subscription.feed.is_walking:
-            self._unfinished = subscription
+            self._unfinished = subscription.feed
         # A glob takes a millisecond to compile, and is tried on all last values where they are wanted.
         return Then.REST if not request.kind.holds_messages and is_glob(request.destination) else None
 
     def unsubscribe(self, frame: Frame, now: float) -> Then | None:
         """UNSUBSCRIBE: a durable one is paused, or removed (D.3); that of a queue may be a drain."""
-        profile = self._session.profile
-        removes, keeps = read_removes(frame, profile), read_keeps(frame, profile)
+        session, subscriptions = self._session, self._broker.subscriptions
+        removes = read_removes(frame, session.profile)
+        keeps = read_flag(frame, names.KEEP_UNACKED, session.profile)
         subscription = self._named_subscription(frame)
         if subscription is not None and keeps and subscription.destination.drain(subscription):
             self._confirm(frame)
@@ -258,15 +261,12 @@ class Handlers:
         is_much = subscription is not None and (_holds_much(subscription) or self._has_much_open())
         if subscription is not None:
             result = self._broker.unsubscribe(subscription, now, removes=removes)
-        elif removes and self._broker.subscriptions.remove_paused(self._session, self._named_id(frame)):
+        elif removes and subscriptions.remove_paused(session, subscription_id(frame, self.dialect)):
             result = names.REMOVED
         else:
             result = names.IGNORED
         self._confirm(frame, result)
         return Then.REST if is_much else None
-
-    def _named_id(self, frame: Frame) -> str:
-        return subscription_id(frame, frame.headers.get("destination", ""), self.dialect)
 
     def _named_subscription(self, frame: Frame) -> Subscription | None:
         subscriptions, fields = self._session.subscriptions, frame.headers
@@ -277,39 +277,34 @@ class Handlers:
 
     # ACK, NACK
 
-    def ack(self, frame: Frame, now: float) -> Then | None:
-        """ACK, in any version's form."""
+    def ack(self, frame: Frame, now: float, nack: Nack | None = None) -> Then | None:
+        """ACK, in any version's form; or with `nack` a NACK, which differs only in what it asks for."""
         subscription, message, transaction = read_settled(frame, self.dialect)
         target = self._target(frame, subscription, message)
         if transaction is not None:
-            self._hold_settlement(frame, HeldSettlement(target, nack=None))
+            self._transactions().hold_settlement(self._session, transaction, HeldSettlement(target, nack))
+            self._confirm(frame)  # it is held until the COMMIT (D.24)
+            is_known = False
         else:
-            is_known = target is not None and self._broker.settle(*target, now)
+            is_known = target is not None and self._broker.settle(*target, now, nack)
             if frame.receipt is not None:
                 # D.22: races are normal, an unknown one is no fault.
                 self._confirm(frame, None if is_known else names.IGNORED)
+        if nack is not None and is_known:
+            # What comes back finds its place among all that waits, and goes out again at once.
+            return Then.REST
         # Looked at first: nearly all sessions have few.
         is_much = len(self._session.subscriptions) > _MUCH and self._searches_much(subscription)
         return Then.REST if is_much else None
 
     def nack(self, frame: Frame, now: float) -> Then | None:
         """NACK, in any version's form."""
-        subscription, message, transaction = read_settled(frame, self.dialect)
-        target = self._target(frame, subscription, message)
-        nack = read_nack(frame, self._session.profile, self._broker.limits)
-        if transaction is not None:
-            self._hold_settlement(frame, HeldSettlement(target, nack))
-            is_known = False
-        else:
-            is_known = target is not None and self._broker.settle(*target, now, nack)
-            self._confirm(frame, None if is_known else names.IGNORED)
-        # What comes back finds its place among all that waits, and goes out again at once.
-        return Then.REST if is_known or self._searches_much(subscription) else None
+        return self.ack(frame, now, read_nack(frame, self._session.profile, self._broker.limits))
 
     def _searches_much(self, subscription_id: str | None) -> bool:
         """Whether an ACK or NACK that names this subscription has `_target` search through many."""
         names_one = subscription_id is not None and self.dialect.needs_subscription_id
-        return not names_one and len(self._session.subscriptions) > _MUCH
+        return not names_one
 
     def _target(
         self, frame: Frame, subscription_id: str | None, message_id: str
@@ -327,9 +322,7 @@ class Handlers:
                 # A message of a topic has the same number on each subscription. STOMP 1.0 cannot name the
                 # subscription, so the first one counts there.
                 what = f"{frame.command} needs the header subscription"
-                raise RemoteProtocolError(
-                    f"{what}: {len(holders)} subscriptions have the message", receipt=frame.receipt
-                )
+                raise RemoteProtocolError(f"{what}: {len(holders)} subscriptions have the message")
             subscription = next(iter(holders), None)
         return None if subscription is None else (subscription, number)
 
@@ -339,49 +332,42 @@ class Handlers:
         """Hold it until the COMMIT. Its RECEIPT means only that it is held; the COMMIT's has the verdict
         (D.24)."""
         is_much = self._is_much_to_part()
-        self._need_transactions(frame)
+        transactions = self._transactions()
         name, receipt = frame.headers["transaction"], frame.receipt
         if receipt is not None and len(receipt) > self._max_identifier:
             # The receipt is kept, to be named if the COMMIT is refused.
             plan, receipt = Verdict.INVALID, None
         if isinstance(plan, Head):
             send = HeldSend(plan, frame.body, frame.exchange, receipt)
-            self._broker.transactions.hold_send(self._session, name, send, now)
+            transactions.hold_send(self._session, name, send, now)
         else:
             why, destination = Outcome(plan, receipt), frame.headers["destination"]
-            self._broker.transactions.refuse_send(self._session, name, why, destination, now)
+            transactions.refuse_send(self._session, name, why, destination, now)
         self._confirm(frame)
         return Then.REST if is_much else None
 
-    def _hold_settlement(self, frame: Frame, settlement: HeldSettlement) -> None:
-        """Hold it until the COMMIT. Its RECEIPT means that it is held (D.24)."""
-        self._need_transactions(frame)
-        self._broker.transactions.hold_settlement(self._session, frame.headers["transaction"], settlement)
-        self._confirm(frame)
-
     def begin(self, frame: Frame, now: float) -> None:  # noqa: ARG002
         """BEGIN (D.24)."""
-        self._need_transactions(frame)
-        check_identifier(frame, "transaction", self._broker.limits)
-        self._broker.transactions.begin(self._session, frame.headers["transaction"])
+        transactions = self._transactions()
+        check_length(frame.headers, "transaction", self._max_identifier)
+        transactions.begin(self._session, frame.headers["transaction"])
         self._confirm(frame)
 
     def abort(self, frame: Frame, now: float) -> Then | None:
         """ABORT."""
-        self._need_transactions(frame)
         is_much = self._is_much_to_part()
-        self._broker.transactions.abort(self._session, frame.headers["transaction"], now)
+        self._transactions().abort(self._session, frame.headers["transaction"], now)
         self._confirm(frame)
         return Then.REST if is_much else None
 
     def commit(self, frame: Frame, now: float) -> Then | None:
         """COMMIT. Refused without a receipt to say so, it ends the connection."""
-        self._need_transactions(frame)
-        name = frame.headers["transaction"]
-        transaction = self._broker.transactions.of(self._session).get(name)
+        transactions, name = self._transactions(), frame.headers["transaction"]
+        transaction = transactions.of(self._session).get(name)
+        # Looked at before the COMMIT, which leaves nothing to count.
         is_large = transaction is not None and len(transaction.actions) > _MUCH
         is_much = is_large or self._is_much_to_part()
-        outcome = self._broker.transactions.commit(self._session, name, now)
+        outcome = transactions.commit(self._session, name, now)
         self._receipts.hold_back(self._session)
         if frame.receipt is not None:
             receipt = self.encoder.commit_receipt(frame.receipt, outcome.verdict, outcome.failed_receipt)
@@ -399,9 +385,11 @@ class Handlers:
         transactions = self._broker.transactions.of(self._session)
         return sum(len(transaction.actions) for transaction in transactions.values()) > _MUCH
 
-    def _need_transactions(self, frame: Frame) -> None:
+    def _transactions(self) -> Transactions:
+        """All transactions; a fault where the profile has none."""
         if not self._session.profile.has_transactions:
-            raise RemoteProtocolError("there are no transactions here", receipt=frame.receipt)
+            raise RemoteProtocolError("there are no transactions here")
+        return self._broker.transactions
 
     # DISCONNECT
 

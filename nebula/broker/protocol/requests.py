@@ -1,8 +1,7 @@
 """Readers of client frames: from the headers of SEND, SUBSCRIBE, ACK and NACK to requests of the core.
 
 Functions of a frame that has the headers which its row in `nebula.broker.protocol.states` names. What a peer
-wrote wrong is a `RemoteProtocolError` with the frame's receipt, save on SEND, where a value outside its form
-is a verdict (G.forms).
+wrote wrong is a `RemoteProtocolError`; on a SEND a value outside its form is a verdict (G.forms).
 """
 
 from __future__ import annotations
@@ -150,6 +149,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         copy_to=None if policy is None else policy.copy_to,
         usage=session.usage,
     )
+    # From here on the parser may hand it out again: its memory is accounted for (`known_heads`).
     session.heads.add(head)
     return head
 
@@ -192,24 +192,22 @@ def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker, profile: Prof
     destination = read_destination(frame, broker.limits)
     if "selector" in fields:
         # D.44: without it the wrong messages would be delivered.
-        raise RemoteProtocolError("the header selector is not supported", receipt=frame.receipt)
+        raise RemoteProtocolError("the header selector is not supported")
     ack = fields.get("ack", AckMode.AUTO.value)
     if ack not in _ACK_MODES:
-        raise RemoteProtocolError(
-            f"ack {ack[:40]!r} is not one of {', '.join(_ACK_MODES)}", receipt=frame.receipt
-        )
-    check_identifier(frame, "id", broker.limits)
+        raise RemoteProtocolError(f"ack {ack[:40]!r} is not one of {', '.join(_ACK_MODES)}")
+    check_length(fields, "id", broker.limits.max_identifier_characters)
     return SubscribeRequest(
-        id=subscription_id(frame, destination, dialect),
+        id=subscription_id(frame, dialect),
         destination=destination,
         kind=broker.kind_of(destination),
         ack_mode=_ACK_MODES[ack],
         prefetch=_prefetch(frame),
-        exclusive=_flag(frame, names.EXCLUSIVE, profile),
-        auto_delete=_flag(frame, names.AUTO_DELETE, profile),
-        durable=_flag(frame, names.DURABLE, profile),
-        eager=_flag(frame, names.EAGER, profile),
-        tells_end=_flag(frame, names.SNAPSHOT, profile),
+        exclusive=read_flag(frame, names.EXCLUSIVE, profile),
+        auto_delete=read_flag(frame, names.AUTO_DELETE, profile),
+        durable=read_flag(frame, names.DURABLE, profile),
+        eager=read_flag(frame, names.EAGER, profile),
+        tells_end=read_flag(frame, names.SNAPSHOT, profile),
     )
 
 
@@ -223,11 +221,6 @@ def read_removes(frame: Frame, profile: Profile) -> bool:
     if profile.false_removes:
         return text is not None and flag is False
     return flag is True
-
-
-def read_keeps(frame: Frame, profile: Profile) -> bool:
-    """Whether an UNSUBSCRIBE leaves what is un-ACKed with its connection (`keep-unacked`; G.drain)."""
-    return _flag(frame, names.KEEP_UNACKED, profile)
 
 
 def read_settled(frame: Frame, dialect: Dialect) -> tuple[str | None, str, str | None]:
@@ -246,7 +239,7 @@ def read_settled(frame: Frame, dialect: Dialect) -> tuple[str | None, str, str |
     named = fields.get("subscription")
     if named == "" and dialect.needs_subscription_id:
         # Where the profile lets it be left out, an empty one is still a mistake.
-        raise RemoteProtocolError(f"{frame.command} has an empty header subscription", receipt=frame.receipt)
+        raise RemoteProtocolError(f"{frame.command} has an empty header subscription")
     return named, fields["message-id"], transaction
 
 
@@ -256,7 +249,7 @@ def read_nack(frame: Frame, profile: Profile, limits: Limits) -> Nack:
     if not _NACKS & fields.keys():
         return PLAIN_NACK
     # The only flag that is true by default.
-    requeue = not fields.get(names.REQUEUE) or _flag(frame, names.REQUEUE, profile)
+    requeue = not fields.get(names.REQUEUE) or read_flag(frame, names.REQUEUE, profile)
     # One that comes again too early does less harm than a connection that ends over it.
     delay = min(_milliseconds(frame, names.REDELIVERY_DELAY) / 1000, limits.max_delay_seconds)
     failure = tuple((name, fields[name][:most]) for name, most in _FAILURE.items() if fields.get(name))
@@ -300,31 +293,27 @@ def read_connect(frame: Frame, dialect: Dialect, profile: Profile, limits: Limit
     most = profile.max_client_heart_beat
     if most is not None and (text is None or max(parse_heart_beat(text)) > most):
         raise RemoteProtocolError(f"heart-beat must be sent, with both numbers at most {most}")
-    client_id = fields.get(names.CLIENT_ID)
-    if client_id is not None and len(client_id) > limits.max_identifier_characters:
-        raise RemoteProtocolError(f"client-id exceeds {limits.max_identifier_characters} characters")
+    check_length(fields, names.CLIENT_ID, limits.max_identifier_characters)
     heart_beat = parse_heart_beat(text if dialect.announces_version else None)
-    return ConnectRequest(fields.get("login"), fields.get("passcode"), client_id, heart_beat)
+    return ConnectRequest(
+        fields.get("login"), fields.get("passcode"), fields.get(names.CLIENT_ID), heart_beat
+    )
 
 
 def read_destination(frame: Frame, limits: Limits) -> str:
     """The name that a frame is for."""
-    destination = frame.headers["destination"]
-    if len(destination) > limits.max_destination_characters:
-        most = limits.max_destination_characters
-        raise RemoteProtocolError(f"destination exceeds {most} characters", receipt=frame.receipt)
-    return destination
+    check_length(frame.headers, "destination", limits.max_destination_characters)
+    return frame.headers["destination"]
 
 
-def check_identifier(frame: Frame, name: str, limits: Limits) -> None:
-    """Refuse an identifier chosen by the peer that is too long to be kept (G.identifiers).
+def check_length(fields: Mapping[str, str], name: str, most: int) -> None:
+    """Refuse a text chosen by the peer that is too long to be kept (G.identifiers).
 
     Raises:
-        RemoteProtocolError: it is too long.
+        RemoteProtocolError: it has more than `most` characters.
     """
-    most = limits.max_identifier_characters
-    if len(frame.headers.get(name, "")) > most:
-        raise RemoteProtocolError(f"{name} exceeds {most} characters", receipt=frame.receipt)
+    if len(fields.get(name, "")) > most:
+        raise RemoteProtocolError(f"{name} exceeds {most} characters")
 
 
 def _may_be_sent_to(destination: str, kind: DestinationKind, session: Session) -> bool:
@@ -333,13 +322,13 @@ def _may_be_sent_to(destination: str, kind: DestinationKind, session: Session) -
     return not is_glob(destination)
 
 
-def subscription_id(frame: Frame, destination: str, dialect: Dialect) -> str:
+def subscription_id(frame: Frame, dialect: Dialect) -> str:
     """The id of a subscription, in any version's form."""
     if dialect.needs_subscription_id:
         return frame.headers["id"]
     # STOMP 1.0: one without an id is named by its destination. NUL keeps such names apart
     # from all that a peer can send.
-    return frame.headers.get("id", f"\0{destination}")
+    return frame.headers.get("id", f"\0{frame.headers.get('destination', '')}")
 
 
 def _prefetch(frame: Frame) -> int | None:
@@ -348,9 +337,7 @@ def _prefetch(frame: Frame) -> int | None:
         return None
     prefetch = _number(text)
     if not prefetch:
-        raise RemoteProtocolError(
-            f"{names.PREFETCH_COUNT} {text[:20]!r} is not a number above 0", receipt=frame.receipt
-        )
+        raise RemoteProtocolError(f"{names.PREFETCH_COUNT} {text[:20]!r} is not a number above 0")
     return prefetch
 
 
@@ -358,17 +345,16 @@ def _milliseconds(frame: Frame, name: str) -> int:
     text = frame.headers.get(name, "0")
     number = _number(text)
     if number is None:
-        raise RemoteProtocolError(
-            f"{name} {text[:20]!r} is not a number of milliseconds", receipt=frame.receipt
-        )
+        raise RemoteProtocolError(f"{name} {text[:20]!r} is not a number of milliseconds")
     return number
 
 
-def _flag(frame: Frame, name: str, profile: Profile) -> bool:
+def read_flag(frame: Frame, name: str, profile: Profile) -> bool:
+    """A header that is `true` or `false`; missing or empty it is false."""
     text = frame.headers.get(name)
     flag = _as_flag(text, profile)
     if flag is None:
-        raise RemoteProtocolError(f"{name} {text!r:.40} is not true or false", receipt=frame.receipt)
+        raise RemoteProtocolError(f"{name} {text!r:.40} is not true or false")
     return flag
 
 

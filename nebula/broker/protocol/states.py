@@ -1,9 +1,9 @@
 """The server's states: which frame of a client is legal when, and what follows from it.
 
-How to think about it. A connection is on one path: OPENING until its CONNECT, AUTHENTICATING until it is
-known who the peer is (no time at all where that is known beforehand), OPEN while its session lasts, CLOSED
-for good. `TABLE` has a row for each frame that is legal on that path. What has no row is refused, and
-refusing ends the connection: there are no other checks of states.
+How to think about it. A connection is on one path: OPENING until its CONNECT, AUTHENTICATING until the peer
+is identified (no time at all if it is identified beforehand), OPEN while its session lasts, CLOSED for good.
+`TABLE` has a row for each frame that is legal on that path. A frame without a row is refused, and refusing
+ends the connection: there are no other checks of states.
 
 Two rules keep it so:
 
@@ -26,7 +26,6 @@ from enum import Enum
 from typing import Final
 
 from nebula.stomp.dialects import Dialect
-from nebula.stomp.frames import CLIENT_COMMANDS
 from nebula.stomp.state_table import Need, Row, Rule, StateTable, every
 
 
@@ -40,7 +39,7 @@ class State(Enum):
 
 
 ADMITTED: Final = "admitted"
-"""It is known who the peer is."""
+"""The peer is identified."""
 
 ENDED: Final = "ended"
 """A fault, the end of the bytes, or the broker's own reason: an ERROR if the peer can still read it."""
@@ -93,7 +92,7 @@ def rules(state: State, dialect: Dialect, *, acks_by_message_id: bool) -> Mappin
         acks_by_message_id: STOMP 1.1's ACK and NACK may leave `subscription` out, as the profile says.
     """
     exempt = frozenset({"subscription"}) if acks_by_message_id else frozenset()
-    return TABLE.rules(state, dialect, CLIENT_COMMANDS, exempt)
+    return TABLE.rules(state, dialect, exempt)
 
 
 def is_open(state: State) -> bool:

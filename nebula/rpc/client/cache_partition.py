@@ -11,7 +11,7 @@ import socket
 from collections.abc import Sequence
 
 from nebula.errors import SettingsError
-from nebula.stomp.addresses import Address
+from nebula.stomp.client.addresses import Address
 from nebula.stomp.client.ambient import broker_address
 from nebula.stomp.client.tls import TlsOptions
 

@@ -16,7 +16,7 @@ from typing import Final
 from nebula.destinations import destination_named
 from nebula.errors import SettingsError
 from nebula.rpc.wire.brokers import is_last_value
-from nebula.stomp.addresses import parse_address
+from nebula.stomp.client.addresses import parse_address
 
 MESSAGE: Final = "message"
 TEXT: Final = "text"

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 
 from nebula.environment import ClientEnvironment
-from nebula.stomp.addresses import DEFAULT_URL, Address, parse_address
+from nebula.stomp.client.addresses import DEFAULT_URL, Address, parse_address
 from nebula.stomp.client.tls import TlsOptions
 
 __all__ = [

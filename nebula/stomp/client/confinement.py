@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from nebula.errors import OutsideBroker
-from nebula.stomp.addresses import Address, parse_address
+from nebula.stomp.client.addresses import Address, parse_address
 from nebula.stomp.client.ambient import AmbientBroker, BlockState, Place, ambient, ambient_broker
 from nebula.stomp.client.tls import TlsOptions
 

@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import ByteStream, TaskGroup
 from anyio.streams.tls import TLSAttribute
 
-from nebula.stomp.addresses import Address
+from nebula.stomp.client.addresses import Address
 from nebula.stomp.client.confinement import check_confinement
 from nebula.stomp.client.link import Link, Receiver
 from nebula.stomp.client.memory_links import open_memory_link

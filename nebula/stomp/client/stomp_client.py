@@ -21,7 +21,7 @@ from nebula.errors import (
     SettingsError,
 )
 from nebula.headers import ACCEPTED, RECEIPT_ON_REJECTION
-from nebula.stomp.addresses import Address
+from nebula.stomp.client.addresses import Address
 from nebula.stomp.client.ambient import ambient_broker, broker_address
 from nebula.stomp.client.connection import ClientConnection
 from nebula.stomp.client.link import Link

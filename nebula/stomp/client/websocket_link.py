@@ -13,7 +13,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
-from nebula.stomp.addresses import Address
+from nebula.stomp.client.addresses import Address
 from nebula.stomp.client.link import Link, Receiver
 from nebula.stomp.dialects import DIALECTS
 from nebula.stomp.frames import FrameLimits

@@ -259,7 +259,7 @@ def test_each_frame_is_followed_by_a_line_end_which_old_clients_wait_for(
     assert (sorted(commands), rest) == ([b"CONNECTED", b"ERROR", b"MESSAGE", b"RECEIPT", b"RECEIPT"], b"")
 
 
-def test_body_of_any_octets_arrives_as_it_was_sent(broker: BrokerHarness) -> None:
+def test_body_of_any_bytes_arrives_as_it_was_sent(broker: BrokerHarness) -> None:
     alice, bob = broker.connect(), broker.connect()
     body = bytes(range(256)) * 3
     bob.subscribe("/queue/a")

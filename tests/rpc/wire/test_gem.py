@@ -14,7 +14,7 @@ from anyio.abc import SocketStream
 from nebula.errors import RemoteError
 from nebula.rpc.client.client import Client
 from nebula.rpc.service.responder import Responder
-from nebula.stomp.addresses import parse_address
+from nebula.stomp.client.addresses import parse_address
 from tests.rpc import gem
 from tests.rpc.conftest import Serving
 

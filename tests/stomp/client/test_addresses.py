@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nebula.errors import SettingsError
-from nebula.stomp.addresses import Address, parse_address
+from nebula.stomp.client.addresses import Address, parse_address
 from nebula.stomp.client.ambient import broker_address
 
 

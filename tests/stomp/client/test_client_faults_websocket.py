@@ -13,8 +13,8 @@ from websockets.frames import Frame, Opcode
 from websockets.utils import accept_key
 
 from nebula.errors import ConnectFailed, ConnectionLost
-from nebula.stomp.addresses import Address
 from nebula.stomp.client import StompClient
+from nebula.stomp.client.addresses import Address
 from nebula.stomp.client.websocket_link import WebSocketLink
 from nebula.stomp.frames import FrameLimits
 from tests.stomp.client.deaf import DeafLink, Sink

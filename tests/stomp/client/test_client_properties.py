@@ -12,7 +12,7 @@ from websockets.frames import Opcode
 from websockets.utils import accept_key
 
 from nebula.errors import ConnectionLost, NebulaError, ServerError
-from nebula.stomp.addresses import Address
+from nebula.stomp.client.addresses import Address
 from nebula.stomp.client.connection import ClientConnection
 from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt
 from nebula.stomp.client.websocket_link import WebSocketLink

@@ -15,8 +15,8 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from nebula.errors import ConnectFailed
-from nebula.stomp.addresses import Address
 from nebula.stomp.client import StompClient
+from nebula.stomp.client.addresses import Address
 from nebula.stomp.client.link import Link
 from nebula.stomp.client.websocket_link import WebSocketLink
 from nebula.stomp.frames import FrameLimits
