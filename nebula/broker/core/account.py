@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 from nebula.broker.core.access import BROKERS_OWN, Rights
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import Head, Message
 from nebula.broker.core.notes import MESSAGES_DROPPED, SHARE_EXCEEDED, Notes
 from nebula.broker.core.shares import Pool, Resource, Share, Usage, Usages, room
+from nebula.errors import Refused
 
 # Refusals kept between two writes of the operator's log; the rest are only counted.
 _MAX_REFUSALS: Final = 4
@@ -210,6 +211,32 @@ class Account:
     def has_room(self, resource: Resource, usage: Usage) -> bool:
         """Whether a principal may have one more of a resource."""
         return self.pools[resource].room_for(usage) > 0
+
+    def allows(self, resource: Resource, usage: Usage, session: str = "") -> bool:
+        """As `has_room`, for a request: that there is none is counted and noted."""
+        if self.has_room(resource, usage):
+            return True
+        self.exceed(resource, usage, session)
+        return False
+
+    def need(self, resource: Resource, usage: Usage, session: str) -> None:
+        """Refuse a request for one more of a resource where there is no room.
+
+        Raises:
+            Refused: there is none.
+        """
+        if not self.has_room(resource, usage):
+            self.refuse_more(resource, usage, session)
+
+    def refuse_more(self, resource: Resource, usage: Usage, session: str) -> NoReturn:
+        """Refuse it. The codes are `too-many-` connections, destinations, globs, sessions and subscriptions.
+
+        Raises:
+            Refused: always.
+        """
+        self.exceed(resource, usage, session)
+        words = resource.value.replace("-", " ")
+        raise Refused(f"too-many-{words.split()[-1]}", f"the broker has no room for more of your {words}")
 
     def take(self, resource: Resource, usage: Usage) -> None:
         """Charge one more to a principal, whether there is room for it or not."""

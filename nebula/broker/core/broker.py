@@ -14,34 +14,29 @@ Time is an argument. The same inputs (with their times) give the same outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, Final
 
-from nebula.broker.core.access import ANONYMOUS, AccessPolicy, Grants
-from nebula.broker.core.account import Account, Refusal
+from nebula.broker.core.access import ANONYMOUS, Grants
+from nebula.broker.core.account import Refusal
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.line import level_of
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.durable import DurableSession
-from nebula.broker.core.journal import Journal
 from nebula.broker.core.known_heads import KnownHeads
-from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import QUEUE_KIND, DestinationKind, Head, Message, Verdict
-from nebula.broker.core.policies import PolicyTable
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.receipts import Receipts
 from nebula.broker.core.reply_rights import ReplyRights
 from nebula.broker.core.routing import Routing
 from nebula.broker.core.send import Sends
 from nebula.broker.core.session import Ending, Nack, Session, Subscription
-from nebula.broker.core.shares import Resource, Share, Usage
+from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.storage import PageRequest, StoredMessage
 from nebula.broker.core.subscribe import Subscriptions
 from nebula.broker.core.transactions import Transactions
 from nebula.errors import Refused
-from nebula.headers import DEAD_LETTER_QUEUE
 
 # Looked up once: members of an enum are found by their class's attributes.
 _ACCEPTED: Final = Verdict.ACCEPTED
@@ -67,55 +62,16 @@ class Broker:
     """The broker, without its sockets, clock and disk.
 
     Args:
-        limits: what peers may use.
-        policies: what differs for single destinations, by pattern.
-        shares: what principals may use, by pattern; for all others the limits apply.
-        incarnation: begins every message-id, so that none comes again after a restart (D.20). No
-            space, no colon, no backslash.
-        first_number: of the first message; above all that an earlier run has used.
-        access: who may do what; None: all principals may do everything except what is reserved.
-        journal: gathers what goes to disk; None: there is no store.
-        wall_offset: added to the times that are handed in, it gives wall-clock time (seconds since 1970).
-        last_value_prefixes: prefixes of the names of last-value destinations.
-        key_of: what a last value is kept under, where two destinations may share it (D.30).
-        dead_letter: name of the dead-letter queue.
+        context: limits, rights, accounts and journal: what every part of the core gets.
     """
 
-    def __init__(
-        self,
-        limits: Limits | None = None,
-        policies: PolicyTable | None = None,
-        *,
-        shares: Sequence[Share] = (),
-        incarnation: str = "m",
-        first_number: int = 1,
-        access: AccessPolicy | None = None,
-        journal: Journal | None = None,
-        wall_offset: float = 0.0,
-        last_value_prefixes: Sequence[str] = ("X/",),
-        key_of: Callable[[str], str] | None = None,
-        dead_letter: str = DEAD_LETTER_QUEUE,
-    ) -> None:
-        limits = limits or Limits()
-        self.context = context = CoreContext(
-            limits=limits,
-            policies=policies or PolicyTable(()),
-            access=access or AccessPolicy(),
-            account=Account(limits, shares),
-            journal=journal,
-            numbers=count(first_number),
-            wall_offset=wall_offset,
-            last_value_prefixes=tuple(last_value_prefixes),
-            key_of=key_of,
-            dead_letter=dead_letter,
-        )
-        self.limits = limits
-        self.policies = context.policies
+    def __init__(self, context: CoreContext) -> None:
+        self.context = context
+        self.limits = context.limits
         self.access = context.access
         self.account = context.account
-        self.journal = journal
-        self.incarnation = incarnation
-        self.wall_offset = wall_offset
+        self.journal = context.journal
+        self.incarnation = context.incarnation
         self.routing = routing = Routing(context)
         self.queues = routing.queues
         self.topics = routing.topics
@@ -127,15 +83,18 @@ class Broker:
         self.receipts = Receipts(context, routing)
         self.sessions: dict[str, Session] = {}
         self._dirty: list[Session] = []
-        # For `send`: every message passes there.
+        # Bound once for `send`, which every message passes: a local step less for each of them.
         self._epoch = self.access.epoch
         self._find_queue = self.queues.get
         self._next_number = context.numbers.__next__
-        self._journal = journal
-        self._max_backlog_bytes = limits.max_commit_backlog_bytes
+        self._max_backlog_bytes = context.limits.max_commit_backlog_bytes
+        self._judge_deliveries()
+        if self.journal is not None:
+            self.journal.usage_of = self.usage_of
+
+    def _judge_deliveries(self) -> None:
+        """Have topics and last values look at the rights of each receiver, where rights are configured."""
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
-        if journal is not None:
-            journal.usage_of = self.usage_of
 
     @property
     def destinations(self) -> Mapping[str, Any]:
@@ -163,7 +122,7 @@ class Broker:
     def may_be_kept(self, head: Head) -> bool:
         """Whether messages with this head go to disk, if they have to wait."""
         if head.kind.holds_messages:
-            is_wanted = head.is_persistent or head.destination in self.policies.copies
+            is_wanted = head.is_persistent or head.destination in self.context.policies.copies
             return is_wanted and self.queues.keeps(head.destination)
         return head.ephemeral_owner is None
 
@@ -205,7 +164,7 @@ class Broker:
         else:
             message = Message(head, body, self._next_number(), now, exchange)
             verdict = self.topics.send(message, now)
-        if self._journal is not None and self._journal.backlog_bytes >= self._max_backlog_bytes:
+        if self.journal is not None and self.journal.backlog_bytes >= self._max_backlog_bytes:
             self.receipts.hold_back(session)
         return verdict
 
@@ -283,8 +242,7 @@ class Broker:
             former.end("session taken over")
             self.close_session(former, now, lost=True)
         if not self.account.has_room(Resource.CONNECTIONS, session.usage) or self._fills_its_address(session):
-            self.account.exceed(Resource.CONNECTIONS, session.usage, session.id)
-            raise Refused("too-many-connections", "the broker has no room for more of your connections")
+            self.account.refuse_more(Resource.CONNECTIONS, session.usage, session.id)
         self.account.take(Resource.CONNECTIONS, session.usage)
         session.has_entered = True
         session.id = id_
@@ -356,7 +314,7 @@ class Broker:
         """Rights have changed: judge anew what a subscription may have from now on (D.36)."""
         self.access.replace(grants)
         self._epoch = self.access.epoch
-        self.topics.is_judged = self.values.is_judged = not self.access.is_open
+        self._judge_deliveries()
         self.topics.forget_reached()
         self.values.forget_reached()
         for session in list(self.sessions.values()):

@@ -201,8 +201,7 @@ class Routing:
         queue = self.queues.get(name)
         if queue is None:
             # When it was sent there was: but many may wait for queues that are not there.
-            if not self._account.has_room(Resource.DESTINATIONS, usage):
-                self._account.exceed(Resource.DESTINATIONS, usage)
+            if not self._account.allows(Resource.DESTINATIONS, usage):
                 return False
             queue = self.queues.create(name, usage)
         # A crash before this is committed leaves it among the delayed ones.

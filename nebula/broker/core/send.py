@@ -280,10 +280,8 @@ class Sends:
         if queue is not None:
             is_own = head.destination == BROKER_QUEUE
             return self._judge_own(session, head, body, queue, now) if is_own else _ACCEPTED
-        if self._account.has_room(Resource.DESTINATIONS, session.usage):
-            return _ACCEPTED
-        self._account.exceed(Resource.DESTINATIONS, session.usage, session.id)
-        return Verdict.FULL
+        has_place = self._account.allows(Resource.DESTINATIONS, session.usage, session.id)
+        return _ACCEPTED if has_place else Verdict.FULL
 
     def _is_too_late(self, destination: str, delay: float) -> bool:
         """Whether it is delayed too long, or at all to an inbox, which ends with its connection."""

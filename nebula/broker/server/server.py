@@ -17,9 +17,12 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 
 from nebula.broker.core.access import AccessPolicy, Grants
+from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
+from nebula.broker.core.context import CoreContext
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable
@@ -175,20 +178,21 @@ class Server:
     def _make_broker(self, kept: Snapshot | None) -> Broker:
         now = asyncio.get_running_loop().time()
         wall_offset = time.time() - now
-        broker = Broker(
-            self.limits,
-            self._policies,
-            shares=self._shares,
-            # Chance comes in here and nowhere below.
-            incarnation=secrets.token_hex(4) if kept is None else kept.incarnation,
-            first_number=1 if kept is None else kept.first_number,
-            access=self._access,
+        context = CoreContext(
+            limits=self.limits,
+            policies=self._policies,
+            access=self._access or AccessPolicy(),
+            account=Account(self.limits, self._shares),
             journal=None if kept is None else Journal(wall_offset),
+            numbers=count(1 if kept is None else kept.first_number),
             wall_offset=wall_offset,
             last_value_prefixes=self._prefixes,
             key_of=self._key_of,
             dead_letter=self._dead_letter,
+            # Chance comes in here and nowhere below.
+            incarnation=secrets.token_hex(4) if kept is None else kept.incarnation,
         )
+        broker = Broker(context)
         if kept is not None:
             restore(broker, kept, now)
         return broker
