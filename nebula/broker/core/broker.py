@@ -24,11 +24,9 @@ from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.line import level_of
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.durable import DurableSession
-from nebula.broker.core.known_heads import KnownHeads
 from nebula.broker.core.messages import QUEUE_KIND, DestinationKind, Head, Message, Verdict
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.receipts import Receipts
-from nebula.broker.core.reply_rights import ReplyRights
 from nebula.broker.core.routing import Routing
 from nebula.broker.core.send import Sends
 from nebula.broker.core.session import Ending, Nack, Session, Subscription
@@ -202,24 +200,9 @@ class Broker:
             place: the peer's address. Anonymous peers of different addresses have shares of their own.
             connection: for the shell, which finds it in the session; the core does not look at it.
         """
-        rights = self.access.rights_of(principal)
-        return Session(
-            id,
-            rights,
-            profile,
-            self._dirty,
-            self.context,
-            usage=self.account.usages.of(rights, place),
-            place=place,
-            connection=connection,
-        )
-
-    def identify(self, session: Session, principal: str) -> None:
-        """Set the principal of the peer. Call it before `enter`."""
-        session.rights = self.access.rights_of(principal)
-        session.usage = self.account.usages.of(session.rights, session.place)
-        session.reply_rights = ReplyRights(self.account, session.usage)
-        session.heads = KnownHeads(self.account, session.usage)
+        session = Session(id, profile, self._dirty, self.context, place=place, connection=connection)
+        session.identify(principal)
+        return session
 
     def enter(self, session: Session, client_id: str | None, now: float) -> None:
         """The peer has connected, and it is known who it is.
@@ -289,11 +272,6 @@ class Broker:
             session.end("an operator has ended the session")
             self.close_session(session, now, lost=True)
         self.subscriptions.end_session(durable_session)
-
-    def consumer_count(self, name: str) -> int:
-        """Subscriptions of a queue at this moment."""
-        queue = self.queues.get(name)
-        return 0 if queue is None else queue.consumer_count
 
     def begin(self, subscription: Subscription, now: float) -> None:
         """Let the messages flow: after the RECEIPT was said."""

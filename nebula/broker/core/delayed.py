@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from heapq import heapify, heappop, heappush
+from operator import itemgetter
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.journal import Journal
@@ -58,7 +59,7 @@ class Delayed:
 
     def waiting(self) -> list[tuple[float, Message]]:
         """Delayed messages in order of arrival, each with the time at which it is due."""
-        return [(due, message) for due, _, message in sorted(self._heap, key=_by_number)]
+        return [(due, message) for due, _, message in sorted(self._heap, key=itemgetter(1))]
 
     def remove(self, unwanted: Collection[int]) -> int:
         """Drop the messages with these numbers. Returns how many there were."""
@@ -82,7 +83,3 @@ class Delayed:
         if message.head.is_persistent and self._journal is not None:
             self._journal.drop_delayed(message)
             message.head.usage.disk_bytes -= message.disk_bytes
-
-
-def _by_number(entry: tuple[float, int, Message]) -> int:
-    return entry[1]

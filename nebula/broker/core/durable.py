@@ -16,7 +16,6 @@ from nebula.broker.core.tables import (
     PENDING,
     SESSIONS,
     SUBSCRIPTIONS,
-    Drop,
     PendingRow,
     Put,
     SessionRow,
@@ -154,14 +153,14 @@ class DurableSessions:
         self._account.release(durable.cost_bytes, session.usage)
         if self._journal is not None:
             for table in (SUBSCRIPTIONS, PENDING):
-                self._journal.put(Drop(table, (session.id, durable.id)))
+                self._journal.drop(table, session.id, durable.id)
         if not session.durables:
             del self.by_id[session.id]
             self._account.give_back(Resource.SESSIONS, session.usage)
             self._account.release(SESSION_COST_BYTES + text_cost_bytes(session.id), session.usage)
             self._away.pop(session.id, None)
             if self._journal is not None:
-                self._journal.put(Drop(SESSIONS, (session.id,)))
+                self._journal.drop(SESSIONS, session.id)
 
     def arrive(self, id: str) -> None:  # noqa: A002
         """The client of this session has connected."""

@@ -234,6 +234,12 @@ class Head:
         moved.on_gone = None
         return moved
 
+    def header(self, name: str, exchange: tuple[str, str] | None) -> str | None:
+        """The value of a header that is passed on, of the message that has this `exchange`."""
+        if exchange is not None and exchange[0] == name:
+            return exchange[1]
+        return next((value for each, value in self.headers if each == name), None)
+
     def close(self) -> bool:
         """From now on each message counts for all of it.
 
@@ -297,7 +303,4 @@ class Message:
 
     def header(self, name: str) -> str | None:
         """The value of a header that is passed on."""
-        exchange = self.exchange
-        if exchange is not None and exchange[0] == name:
-            return exchange[1]
-        return next((value for each, value in self.head.headers if each == name), None)
+        return self.head.header(name, self.exchange)

@@ -28,7 +28,7 @@ from nebula.broker.core.messages import (
     Message,
     Verdict,
 )
-from nebula.broker.core.notes import MESSAGES_DROPPED, PUBLISHERS_PAUSED
+from nebula.broker.core.notes import PUBLISHERS_PAUSED
 from nebula.broker.core.reply_rights import ReplyRight
 from nebula.broker.core.routing import Routing
 from nebula.broker.core.session import Session
@@ -134,11 +134,8 @@ class Sends:
         cost_bytes, uses = head.cost_bytes, head.uses
         message = Message(head, body, 0, now, exchange)
         head.cost_bytes, head.uses = cost_bytes, uses  # this message is not kept
-        return (
-            _ACCEPTED
-            if Rooms(self._context, self._routing, session.usage, now).take(message)
-            else Verdict.FULL
-        )
+        has_room = Rooms(self._context, self._routing, session.usage, now).take(message)
+        return _ACCEPTED if has_room else Verdict.FULL
 
     def judge_together(self, session: Session, sends: list[HeldSend], now: float) -> Outcome | list[Message]:
         """Judge the SENDs of a transaction together: what refuses the first one refuses all (D.24).
@@ -385,7 +382,7 @@ class Sends:
         """
         if head.kind.holds_value:
             return None
-        right = session.reply_rights.find(head.destination, _reply_id(head, exchange), now)
+        right = session.reply_rights.find(head.destination, head.header(IN_REPLY_TO, exchange), now)
         if right is None:
             return None
         requester, origin = right[1]
@@ -413,13 +410,8 @@ class Sends:
         waits_for_memory = is_memory_full and not usage.is_stalled
         if may_wait and (queue.is_consumed or waits_for_memory):
             self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds, False)
-            self._account.notes.add(
-                PUBLISHERS_PAUSED,
-                "the broker's memory is full" if is_memory_full else "the queue is full",
-                principal=session.principal,
-                session=session.id,
-                destination=queue.name,
-            )
+            why = "the broker's memory is full" if is_memory_full else "the queue is full"
+            self._account.notes.add(PUBLISHERS_PAUSED, why, session.principal, session.id, queue.name)
             return Verdict.WAIT
         if is_memory_full:
             self._account.exceed(Resource.MEMORY, usage, session.id)
@@ -427,14 +419,7 @@ class Sends:
 
     def refuse(self, verdict: Verdict, session: Session, destination: str) -> Verdict:
         """Count a SEND that came to nothing, and tell the operator if it was not for want of room."""
-        self._account.dropped[verdict.value] += 1
-        self._account.notes.add(
-            MESSAGES_DROPPED,
-            verdict.value,
-            principal=session.principal,
-            session=session.id,
-            destination=destination,
-        )
+        self._account.count_dropped(verdict.value, session.principal, destination, session.id)
         if verdict is Verdict.UNAUTHORISED or verdict is Verdict.INVALID:
             self._account.refuse(Refusal(session.principal, session.id, "SEND", destination, verdict.value))
         return verdict
@@ -449,9 +434,3 @@ def _is_repeated(head: Head, ids: set[tuple[str, str]]) -> bool:
         return True
     ids.add(key)
     return False
-
-
-def _reply_id(head: Head, exchange: tuple[str, str] | None) -> str | None:
-    if exchange is not None and exchange[0] == IN_REPLY_TO:
-        return exchange[1]
-    return next((value for name, value in head.headers if name == IN_REPLY_TO), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol
 
@@ -219,7 +219,8 @@ class Session:
 
     Attributes:
         id: unique among the connected; what a durable subscription is found by later.
-        rights: its principal, and what that may do.
+        context: what all parts of the core share.
+        rights: its principal, and what that may do; see `identify`.
         place: the address of the peer, or empty.
         usage: of its principal, which pays for what the session holds.
         inbox_count: the number of its inboxes.
@@ -251,14 +252,14 @@ class Session:
     """
 
     id: str
-    rights: Rights
     profile: Profile
     dirty: list[Session]
-    context: InitVar[CoreContext]
+    context: CoreContext
     _: KW_ONLY
-    usage: Usage
     place: str = ""
     connection: Any = None
+    rights: Rights = field(init=False)
+    usage: Usage = field(init=False)
     high_water_bytes: int = field(init=False)
     max_outbox_bytes: int = field(init=False)
     value_credit: int = field(init=False)
@@ -281,13 +282,19 @@ class Session:
     is_backlogged: bool = False
     ending: str | None = None
 
-    def __post_init__(self, context: CoreContext) -> None:
-        limits = context.limits
+    def __post_init__(self) -> None:
+        limits = self.context.limits
         self.high_water_bytes = limits.outbox_high_water_bytes
         self.max_outbox_bytes = limits.max_outbox_bytes
         self.value_credit = limits.max_unacked_values
-        self.reply_rights = ReplyRights(context.account, self.usage)
-        self.heads = KnownHeads(context.account, self.usage)
+
+    def identify(self, principal: str) -> None:
+        """Set the principal of the peer. Call it before `Broker.enter`."""
+        account = self.context.account
+        self.rights = self.context.access.rights_of(principal)
+        self.usage = account.usages.of(self.rights, self.place)
+        self.reply_rights = ReplyRights(account, self.usage)
+        self.heads = KnownHeads(account, self.usage)
 
     @property
     def principal(self) -> str:

@@ -275,12 +275,7 @@ class Subscriptions:
     def expire(self, now: float) -> None:
         """Forget the sessions that were abandoned for too long."""
         for holder in self.durable_sessions.expired(now):
-            self._account.notes.add(
-                SESSIONS_EXPIRED,
-                "away too long",
-                principal=holder.rights.principal,
-                session=holder.id,
-            )
+            self._account.notes.add(SESSIONS_EXPIRED, "away too long", holder.rights.principal, holder.id)
             self.end_session(holder)
 
     def restore(self, row: SubscriptionRow, kind: DestinationKind, pending: tuple[str, ...] | None) -> None:
@@ -333,7 +328,7 @@ class Subscriptions:
         ack_mode = request.ack_mode
         if request.kind.holds_value and session.profile.acks_alone and ack_mode is AckMode.CLIENT:
             ack_mode = AckMode.INDIVIDUAL  # D.7
-        subscription = Subscription(
+        return Subscription(
             request.id,
             session,
             request.destination,
@@ -341,11 +336,9 @@ class Subscriptions:
             ack_mode,
             prefetch=min(request.prefetch or self._limits.default_prefetch, self._limits.max_prefetch),
             exclusive=request.exclusive and request.kind.holds_messages,
+            began_at=self._values.next_number() if queue is not None and queue.is_inbox else 0,
+            feed=feed,
         )
-        subscription.feed = feed
-        if queue is not None and queue.is_inbox:
-            subscription.began_at = self._values.next_number()
-        return subscription
 
     def _queue_for(self, session: Session, request: SubscribeRequest) -> Queue:
         name = request.destination

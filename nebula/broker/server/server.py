@@ -27,7 +27,6 @@ from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable
 from nebula.broker.core.shares import Share
-from nebula.broker.core.storage import Snapshot
 from nebula.broker.operations.administration import Steps
 from nebula.broker.operations.events import EndReason
 from nebula.broker.operations.status import ServerFacts, broker_status
@@ -41,7 +40,7 @@ from nebula.broker.server.open_listeners import OpenListeners
 from nebula.broker.server.runtime import STOPPING, Runtime
 from nebula.broker.store.disk import DiskWatch
 from nebula.broker.store.restoring import restore
-from nebula.broker.store.store import Store
+from nebula.broker.store.store import Snapshot, Store
 from nebula.broker.store.writer import Writer
 from nebula.errors import SettingsError
 from nebula.headers import DEAD_LETTER_QUEUE
