@@ -132,7 +132,6 @@ class Broker:
         head: Head,
         body: bytes,
         now: float,
-        *,
         exchange: tuple[str, str] | None = None,
         may_wait: bool = True,
     ) -> Verdict:
@@ -142,6 +141,7 @@ class Broker:
             exchange: a header of this message that others with its head do not share.
             may_wait: the session can be held back when there is no room. Then nothing has
                 happened, and the session turns up among those `resumed` when it may try again.
+                Positional: the interpreter does not inline calls with keywords, and all messages come here.
 
         Returns:
             The verdict. Any other than ACCEPTED means that nothing happened.

@@ -32,6 +32,10 @@ class AckMode(Enum):
     INDIVIDUAL = "client-individual"
 
 
+# Looked up once: members of an enum are found by their class's attributes.
+_INDIVIDUAL: Final = AckMode.INDIVIDUAL
+
+
 @dataclass(frozen=True, slots=True)
 class Nack:
     """What a NACK asks for (G.retry).
@@ -193,7 +197,7 @@ class Subscription:
         unacked = self.unacked
         if number not in unacked:
             return []
-        if self.ack_mode is AckMode.INDIVIDUAL:
+        if self.ack_mode is _INDIVIDUAL:
             return [unacked.pop(number)]
         # Only as far as the ACK goes: a window may be wide, and each of its messages ACKed alone.
         settled = []

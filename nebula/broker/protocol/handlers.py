@@ -178,9 +178,7 @@ class Handlers:
         if type(plan) is Head:
             if plan.transaction is not None:
                 return self._hold_send(frame, plan, now)
-            verdict = self._broker.send(
-                self._session, plan, frame.body, now, exchange=exchange, may_wait=may_wait
-            )
+            verdict = self._broker.send(self._session, plan, frame.body, now, exchange, may_wait)
             if verdict is not _ACCEPTED:
                 if verdict is Verdict.WAIT:
                     return Then.HOLD_BACK
@@ -284,7 +282,8 @@ class Handlers:
         if transaction is not None:
             self._hold_settlement(frame, HeldSettlement(target, nack=None))
         else:
-            is_known = target is not None and self._broker.settle(*target, now)
+            # Not `*target`: the interpreter inlines only calls whose arguments it can count.
+            is_known = target is not None and self._broker.settle(target[0], target[1], now)
             if frame.receipt is not None:
                 # D.22: races are normal, an unknown one is no fault.
                 self._confirm(frame, None if is_known else names.IGNORED)
