@@ -86,13 +86,10 @@ class Broker:
         self._find_queue = self.queues.get
         self._next_number = context.numbers.__next__
         self._max_backlog_bytes = context.limits.max_commit_backlog_bytes
-        self._judge_deliveries()
+        # Where rights are configured, those of each receiver are looked at.
+        self.topics.is_judged = self.values.is_judged = not self.access.is_open
         if self.journal is not None:
             self.journal.usage_of = self.usage_of
-
-    def _judge_deliveries(self) -> None:
-        """Have topics and last values look at the rights of each receiver, where rights are configured."""
-        self.topics.is_judged = self.values.is_judged = not self.access.is_open
 
     @property
     def destinations(self) -> Mapping[str, Any]:
@@ -292,7 +289,7 @@ class Broker:
         """Rights have changed: judge anew what a subscription may have from now on (D.36)."""
         self.access.replace(grants)
         self._epoch = self.access.epoch
-        self._judge_deliveries()
+        self.topics.is_judged = self.values.is_judged = not self.access.is_open
         self.topics.forget_reached()
         self.values.forget_reached()
         for session in list(self.sessions.values()):

@@ -28,11 +28,6 @@ class Delayed:
     def __len__(self) -> int:
         return len(self._heap)
 
-    @property
-    def next_due(self) -> float | None:
-        """When the first one is due."""
-        return self._heap[0][0] if self._heap else None
-
     def has_room_for(self, message: Message, others: int = 0) -> bool:
         """Whether one more may wait, in addition to `others` that come before it."""
         is_kept = message.head.is_persistent and self._journal is not None

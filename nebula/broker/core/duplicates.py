@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from nebula.broker.core.account import Account
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
-from nebula.broker.core.tables import DUPLICATES
+from nebula.broker.core.tables import DUPLICATES, DuplicateRow, Put
 
 # Memory that CPython uses for an id, without its texts.
 ID_COST_BYTES: Final = 350
@@ -74,7 +74,7 @@ class Duplicates:
             self._make_room(usage)
         self.know(key, until, usage, is_kept=is_kept)
         if is_kept and self._journal is not None:
-            self._journal.put_duplicate(*key, until)
+            self._journal.put(Put(DUPLICATES, DuplicateRow(*key, until + self._journal.wall_offset)))
 
     def advance(self, now: float) -> None:
         """Forget those whose time is over."""

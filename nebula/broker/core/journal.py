@@ -25,14 +25,12 @@ from nebula.broker.core.storage import StoredMessage
 from nebula.broker.core.tables import (
     BODIES,
     DELAYED,
-    DUPLICATES,
     MESSAGES,
     POSTPONED,
     SHARED_MESSAGES,
     VALUES,
     Drop,
     DropRange,
-    DuplicateRow,
     Headers,
     PostponedRow,
     Put,
@@ -202,10 +200,6 @@ class Journal:
     def put_postponed(self, line: str, number: int, due: float) -> None:
         """A message of a line is not delivered again before it is due."""
         self.put(Put(POSTPONED, PostponedRow(line, number, due + self.wall_offset)))
-
-    def put_duplicate(self, destination: str, principal: str, dedup_id: str, until: float) -> None:
-        """Remember until then that this principal has used the `dedup-id` there."""
-        self.put(Put(DUPLICATES, DuplicateRow(destination, principal, dedup_id, until + self.wall_offset)))
 
     def put_value(self, message: Message) -> None:
         """The present value of a last-value destination."""

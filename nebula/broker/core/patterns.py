@@ -193,10 +193,7 @@ class PatternTable(Generic[T]):
                 if not each.is_gone and each.matches(destination) and reaches(each.thing, destination)
             ]
             match.reaching.sort(key=_by_number)
-        match.reached = [each.thing for each in match.reaching]
-        literal = self._things.get(destination)
-        if literal is not None:
-            match.reached.insert(0, literal)
+        match.reached = self._with_literal(destination, match.reaching)
         match.changes = count
         return match
 
@@ -236,10 +233,7 @@ class PatternTable(Generic[T]):
             ]
             match.globs += sorted(new, key=_by_number)
             match.additions = self._additions
-        match.everything = [each.thing for each in match.globs]
-        literal = self._things.get(destination)
-        if literal is not None:
-            match.everything.insert(0, literal)
+        match.everything = self._with_literal(destination, match.globs)
         match.version = self._version
         if self._warm.get(destination) is match:
             self._warm_matches += len(match.globs) - before
@@ -247,6 +241,10 @@ class PatternTable(Generic[T]):
                 oldest = self._warm.pop(next(iter(self._warm)))
                 self._warm_matches -= len(oldest.globs)
         return match
+
+    def _with_literal(self, destination: str, globs: Iterable[_Glob[T]]) -> list[T]:
+        literal, things = self._things.get(destination), [each.thing for each in globs]
+        return things if literal is None else [literal, *things]
 
     def _candidates(self, destination: str, new_count: int) -> Iterable[_Glob[T]]:
         """Candidates among the latest globs: all that match the destination, and perhaps others."""

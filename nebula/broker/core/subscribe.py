@@ -95,7 +95,7 @@ class Subscriptions:
         """
         self._account.need(Resource.SUBSCRIPTIONS, session.usage, session.id)
         self._need_memory(session)
-        paused = self._find_durable(session, request.id)
+        paused = self._find_durable(session.id, request.id)
         # D.32: the same id and destination go on where they were left, even without `durable`.
         goes_on = paused is not None and paused.pattern == request.destination
         is_durable = not request.kind.holds_messages and (request.durable or goes_on)
@@ -116,15 +116,11 @@ class Subscriptions:
         if durable is not None:
             durable.subscription = subscription
         session.subscriptions[request.id] = subscription
-        self._count_in(subscription)
-        return subscription
-
-    def _count_in(self, subscription: Subscription) -> None:
-        usage, pattern = subscription.session.usage, subscription.pattern
-        self._account.take(Resource.SUBSCRIPTIONS, usage)
-        self._account.hold(subscription_cost_bytes(subscription), usage)
+        self._account.take(Resource.SUBSCRIPTIONS, session.usage)
+        self._account.hold(subscription_cost_bytes(subscription), session.usage)
         if subscription.destination.takes_globs:
-            self._pay_for_glob(pattern, usage)
+            self._pay_for_glob(request.destination, session.usage)
+        return subscription
 
     def _count_out(self, subscription: Subscription) -> None:
         usage = subscription.session.usage
@@ -179,7 +175,7 @@ class Subscriptions:
             self._count_out(subscription)
         if subscription.pattern.startswith(INBOX_PREFIX):
             session.inbox_count -= 1
-        durable = self._find_durable(session, subscription.id)
+        durable = self._find_durable(session.id, subscription.id)
         if durable is not None and durable.subscription is subscription:
             durable.subscription = None
             if ending.removes:
@@ -195,13 +191,13 @@ class Subscriptions:
             del subscription.session.parted[subscription]
             self._count_out(subscription)
 
-    def _find_durable(self, session: Session, id: str) -> Durable | None:  # noqa: A002
-        holder = self.durable_sessions.by_id.get(session.id)
+    def _find_durable(self, session: str, id: str) -> Durable | None:  # noqa: A002
+        holder = self.durable_sessions.by_id.get(session)
         return None if holder is None else holder.durables.get(id)
 
     def remove_paused(self, session: Session, id: str) -> bool:  # noqa: A002
         """Remove a durable subscription that is not served at present; False: it does not exist."""
-        durable = self._find_durable(session, id)
+        durable = self._find_durable(session.id, id)
         if durable is not None:
             self.remove(durable)
         return durable is not None
@@ -300,8 +296,7 @@ class Subscriptions:
         if not name.startswith("\0"):
             return self._queues.get(name)
         _, session, id_ = name.split("\0", 2)
-        holder = self.durable_sessions.by_id.get(session)
-        durable = None if holder is None else holder.durables.get(id_)
+        durable = self._find_durable(session, id_)
         return None if durable is None else durable.queue
 
     def _add_source(
