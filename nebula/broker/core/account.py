@@ -134,6 +134,7 @@ class Account:
 
     def has_room_for(self, size_bytes: int, usage: Usage) -> bool:
         """Whether a principal may use this much more memory."""
+        # One comparison for nearly all messages: shares cannot be exceeded below the watermark.
         if self.stored_bytes + size_bytes <= self.watermark_bytes:
             return True
         return size_bytes <= self.room_bytes(usage)
@@ -224,6 +225,7 @@ class Account:
 
     def take(self, resource: Resource, usage: Usage) -> None:
         """Charge one more to a principal, whether there is room for it or not."""
+        # Not refused here: the caller has asked before, or takes what an earlier run has stored.
         self.pools[resource].used += 1
         usage.counts[resource] = usage.counts.get(resource, 0) + 1
 

@@ -143,6 +143,8 @@ class Broker:
         Returns:
             The verdict. Any other than ACCEPTED means that nothing happened.
         """
+        # The epoch rises with each reload of the rights, so one comparison tells whether what was found for
+        # this head still holds. Most publishers repeat their headers: then it does.
         if head.free_in != self._epoch:
             verdict = self.sends.send(session, head, body, now, exchange, may_wait=may_wait)
         # As most are: all with this head may go to their destination, as was found before.
@@ -172,10 +174,12 @@ class Broker:
         Returns:
             False: the message is not known, or a NACK means nothing there (D.23).
         """
+        # The destination finds out what the number covers: only it knows what a NACK means there.
         if nack is None:
             is_known = subscription.destination.acknowledge(subscription, number, now)
         else:
             is_known = subscription.destination.give_back(subscription, number, now, nack)
+        # A drained subscription ends with its last message, without another frame of the peer's.
         if is_known and subscription.is_drained and not subscription.unacked:
             self.unsubscribe(subscription, now)
         return is_known
@@ -211,6 +215,7 @@ class Broker:
         Raises:
             Refused: the session is another principal's, or the principal has too many connections.
         """
+        # Connected or away: a session of another principal is refused with the same words.
         id_ = client_id or session.id
         former = self.sessions.get(id_)
         durable_session = self.durable_sessions.by_id.get(id_)
@@ -219,6 +224,7 @@ class Broker:
             self.account.refuse(Refusal(session.principal, session.id, "CONNECT", id_, "another's session"))
             raise Refused("session", "the session cannot be had")
         if former is not None:
+            # Lost, not disconnected: what it had in hand may have been processed, and counts as attempted.
             former.end("session taken over")
             self.close_session(former, now, lost=True)
         if not self.account.has_room(Resource.CONNECTIONS, session.usage) or self._fills_its_address(session):
@@ -280,6 +286,7 @@ class Broker:
     ) -> str | None:
         """End a subscription; see `Subscriptions.unsubscribe`. What open transactions have settled on it
         stays."""
+        # Hardly any session has open transactions: no dictionary is made for the others.
         has_transactions = bool(self.transactions.of(subscription.session))
         kept = self.transactions.claimed(subscription)[subscription] if has_transactions else ()
         ending = Ending(lost=lost, removes=removes, kept=kept)
@@ -288,7 +295,7 @@ class Broker:
     def review(self, grants: Grants | None, now: float) -> None:
         """Rights have changed: judge anew what a subscription may have from now on (D.36)."""
         self.access.replace(grants)
-        self._epoch = self.access.epoch
+        self._epoch = self.access.epoch  # all heads are judged anew
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
         self.topics.forget_reached()
         self.values.forget_reached()
@@ -312,6 +319,7 @@ class Broker:
     def _reader_of(self, request: PageRequest) -> Queue | None:
         """The queue that wants a page; None: it is gone."""
         queue = self.subscriptions.queue_of(request.line)
+        # While the page was read the queue may have gone, and another of the same name come.
         return queue if queue is not None and queue.store is request.purpose else None
 
     def messages_of(self, line: str, rows: Sequence[StoredMessage]) -> list[tuple[Message, int]]:

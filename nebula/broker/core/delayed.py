@@ -46,6 +46,7 @@ class Delayed:
 
     def restore(self, message: Message, due: float) -> None:
         """Hold what an earlier run has held."""
+        # The number breaks ties, in the order of arrival, and keeps the heap from comparing messages.
         heappush(self._heap, (due, message.number, message))
         self._account.take(Resource.DELAYED, message.head.usage)
         self._account.hold(message.size_bytes, message.head.usage)
@@ -58,6 +59,7 @@ class Delayed:
 
     def remove(self, unwanted: Collection[int]) -> int:
         """Drop the messages with these numbers. Returns how many there were."""
+        # By an operator, who is rare: one pass and a new heap, instead of an index for every message.
         gone = [message for _, number, message in self._heap if number in unwanted]
         self._heap = [entry for entry in self._heap if entry[1] not in unwanted]
         heapify(self._heap)

@@ -126,6 +126,7 @@ class DurableSessions:
     def take_in(self, durable: Durable) -> None:
         """Know of a durable subscription, which the store knows already."""
         session = durable.session
+        # One that goes on is there already, and costs no more.
         if durable.id not in session.durables:
             self._account.take(Resource.DURABLES, session.usage)
             self._account.hold(durable.cost_bytes, session.usage)
@@ -181,6 +182,7 @@ class DurableSessions:
         """Those that were abandoned for too long. The caller removes them."""
         for session in list(self._away.values()):
             assert session.away_since is not None
+            # In the order in which they went: behind the first that is not abandoned no other is.
             if session.away_since + self._limits.session_expiry_seconds > now:
                 return
             yield session

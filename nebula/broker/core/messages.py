@@ -229,6 +229,7 @@ class Head:
 
     def as_moved(self) -> Head:
         """The same, of what was elsewhere on the disk."""
+        # The copy must not give back what the original pays for.
         moved = copy.copy(self)
         moved.is_moved = True
         moved.on_gone = None
@@ -273,6 +274,7 @@ class Message:
         self.body = body
         self.number = number
         self.exchange = exchange
+        # The first message of a head pays for it, and later ones for nothing; see `known_heads`.
         self.size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
         head.cost_bytes = head.later_bytes
         head.uses += 1

@@ -185,6 +185,7 @@ class PatternTable(Generic[T]):
                 match = self._match_anew(destination, match)
             match.reaching = [each for each in match.globs if reaches(each.thing, destination)]
         else:
+            # Few patterns have changed since: only these are judged again, not all that match.
             changed = set(islice(reversed(self._changed), changed_count))
             match.reaching = [each for each in match.reaching if each not in changed]
             match.reaching += [
@@ -219,6 +220,7 @@ class PatternTable(Generic[T]):
     def _match_anew(self, destination: str, match: _Match[T] | None) -> _Match[T]:
         if match is None:
             match = _Match()
+            # Names are the senders': a longer one is matched each time, and costs no memory.
             if len(destination) <= MAX_KNOWN_CHARACTERS:
                 self._warm[destination] = match
         before = len(match.globs)

@@ -32,7 +32,7 @@ class AckMode(Enum):
     INDIVIDUAL = "client-individual"
 
 
-# Looked up once: members of an enum are found by their class's attributes.
+# Looked up once: members of an enum are found by their class's attributes, and each ACK asks for this one.
 _INDIVIDUAL: Final = AckMode.INDIVIDUAL
 
 
@@ -170,6 +170,7 @@ class Subscription:
         """
         session = self.session
         outbox = session.outbox
+        # With the first entry alone: then the shell knows that there is something to write.
         if not outbox:
             session.dirty.append(session)
         outbox.append((self, message, attempts))
@@ -179,8 +180,9 @@ class Subscription:
 
     def scope(self, numbers: Collection[int]) -> set[int]:
         """The un-ACKed messages that ACKs or NACKs of these numbers cover; see `settle`."""
-        if self.ack_mode is AckMode.INDIVIDUAL:
+        if self.ack_mode is _INDIVIDUAL:
             return {number for number in numbers if number in self.unacked}
+        # In the order of delivery, not of number: a message that was given back and came again stands later.
         found: list[int] = []
         end = 0
         for number in self.unacked:
@@ -261,6 +263,7 @@ class Session:
     context: CoreContext
     _: KW_ONLY
     place: str = ""
+    # Any: each shell has a class of its own, and the core hands it back unread.
     connection: Any = None
     rights: Rights = field(init=False)
     usage: Usage = field(init=False)
@@ -287,6 +290,7 @@ class Session:
     ending: str | None = None
 
     def __post_init__(self) -> None:
+        # Copied: they are looked at for each delivery.
         limits = self.context.limits
         self.high_water_bytes = limits.outbox_high_water_bytes
         self.max_outbox_bytes = limits.max_outbox_bytes
@@ -294,6 +298,8 @@ class Session:
 
     def identify(self, principal: str) -> None:
         """Set the principal of the peer. Call it before `Broker.enter`."""
+        # Until it has authenticated it is `anonymous`. The principal pays for heads and reply rights, so they
+        # begin anew.
         account = self.context.account
         self.rights = self.context.access.rights_of(principal)
         self.usage = account.usages.of(self.rights, self.place)
@@ -321,6 +327,7 @@ class Session:
     def throttle(self) -> None:
         """The high-water mark is reached: no more from queues, and an end to what is far above it."""
         self.is_throttled = True
+        # Queues heed the mark, but topics deliver without credit: so it can be exceeded by far.
         if self.outbox_bytes > self.max_outbox_bytes:
             self.mark_too_slow()
 
@@ -345,6 +352,7 @@ class Session:
 
     def take_outbox(self) -> list[Delivery | bytes]:
         """Empty the outbox. The session stays throttled until `Broker.resume` is told."""
+        # Swapped, not cleared: the list that was taken is the shell's.
         outbox, self.outbox = self.outbox, []
         self.outbox_bytes = 0
         return outbox

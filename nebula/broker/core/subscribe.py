@@ -76,6 +76,7 @@ class Subscriptions:
     def may_subscribe(self, session: Session, request: SubscribeRequest, now: float) -> bool:
         """Whether the request is permitted; False: it is ignored, as D.5 and D.48 say."""
         name = request.destination
+        # A queue keeps its messages anyway, so `durable` asks for nothing there (D.10).
         if request.durable and not request.kind.holds_messages and not session.rights.may_keep(name):
             return False
         if not request.kind.holds_messages and is_glob(name):
@@ -134,6 +135,8 @@ class Subscriptions:
 
     def _let_go_of_glob(self, pattern: str, leaver: Usage) -> None:
         """A subscription of this principal has ended: another principal that uses its glob pays for it."""
+        # A glob is compiled and filed once, however many subscribe to it: one principal pays for it, and the
+        # next one when that leaves.
         owner = self._glob_owners.get(pattern)
         heir = next(self._users_of_glob(pattern), None)
         if owner is None or (heir and (owner is not leaver or owner in self._users_of_glob(pattern))):
@@ -150,6 +153,7 @@ class Subscriptions:
         try:
             self._values.take_snapshot(feed, tells_end=request.tells_end)
         except Refused:
+            # A feed that is not durable belongs to no subscription yet, so nothing else would remove it.
             feed.end_walk()
             feed.snapshot = None
             if not feed.is_durable:
@@ -166,6 +170,7 @@ class Subscriptions:
         """
         session = subscription.session
         if subscription in session.parted:
+            # It ended before, and what had stayed with it is settled now.
             self.part(subscription, now, Ending(lost=ending.lost))
             return None
         del session.subscriptions[subscription.id]
@@ -236,6 +241,7 @@ class Subscriptions:
         Such values cannot be refused when they are published, as others publish them. The largest
         holder is ended first: a connection that is too slow, or a durable subscription that is away.
         """
+        # Below the watermark nobody can be overdrawn: no need to look at all principals.
         if self._account.stored_bytes < self._account.watermark_bytes:
             return
         for owner in self._account.usages.all:
@@ -293,6 +299,7 @@ class Subscriptions:
     def queue_of(self, line: str) -> Queue | None:
         """The queue that a line belongs to, also that of a durable subscription."""
         name = queue_name(line)
+        # Named by `_add_source`. No name of a peer's begins so.
         if not name.startswith("\0"):
             return self._queues.get(name)
         _, session, id_ = name.split("\0", 2)
@@ -366,6 +373,8 @@ class Subscriptions:
         self._need_topic(session, pattern)
         policy = self._context.policies.lookup(pattern)
         drops = policy is not None and policy.slow_subscriber is SlowSubscriber.DROP_OLDEST
+        # With auto nothing is kept for a subscriber of topics, and a slow one is ended. Only ACKs and drops
+        # need a queue of its own between the topic and it.
         if request.ack_mode is AckMode.AUTO and not drops:
             return None, None
         when_full = WhenFull.DROP_OLDEST if drops else WhenFull.REJECT

@@ -118,6 +118,7 @@ class Transactions:
         if len(others) >= self._limits.max_transactions:
             raise Refused("transaction", f"more than {self._limits.max_transactions} transactions")
         size_bytes = HELD_COST_BYTES + text_cost_bytes(name)
+        # What names cost counts as well: a peer could begin a hundred with names and no actions.
         # One at a time may always begin: its COMMIT says that there is no room.
         if others and not self._has_room(session, size_bytes):
             raise Refused("transaction", "the broker has no room for one more transaction")
@@ -175,6 +176,7 @@ class Transactions:
         """
         for name in list(self.of(session)):
             self._take(session, name)
+        # No transaction holds on to their messages any more, so each goes back as a whole.
         for subscription in list(session.parted):
             self._subscriptions.part(subscription, now, Ending(lost=lost))
 
@@ -192,6 +194,8 @@ class Transactions:
         if isinstance(judged, Outcome):
             self._let_go(session, transaction.actions, now)
             return judged
+        # From here on nothing can refuse it. In the peer's order: a SEND behind an ACK may go to the consumer
+        # whose credit that ACK has freed.
         messages = iter(judged)
         for action in transaction.actions:
             if isinstance(action, HeldSend):
@@ -207,6 +211,7 @@ class Transactions:
         Returns:
             The numbers of the messages; all of them are still un-ACKed.
         """
+        # One pass over the actions for all subscriptions: there may be many of both.
         numbers: dict[Subscription, set[int]] = {each: set() for each in subscriptions}
         for transaction in self.of(subscriptions[0].session).values():
             for action in transaction.actions:
@@ -248,6 +253,7 @@ class Transactions:
     ) -> None:
         """D.24: what refuses one SEND refuses all, so the others need not be held."""
         self._sends.refuse(why.verdict, session, destination)
+        # Its actions are dropped at once, but it stays open under its name: the COMMIT has to report why.
         before_bytes, actions = transaction.size_bytes, transaction.actions
         transaction.fail(why)
         self._account.release(before_bytes - transaction.size_bytes, session.usage)
@@ -263,7 +269,7 @@ class Transactions:
         """The transaction with these actions has ended. Messages of ended subscriptions that it did not
         settle are requeued (D.12)."""
         if not session.parted:
-            return
+            return  # nearly always: no subscription ended while a transaction had settled on it
         settlements = (action for action in actions if isinstance(action, HeldSettlement))
         # Settling may have ended some of them.
         theirs = [each.target[0] for each in settlements if each.target and each.target[0] in session.parted]
