@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import count
 
 from nebula.broker.core.access import AccessPolicy, Grants
+from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
+from nebula.broker.core.context import CoreContext
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable
@@ -232,17 +235,18 @@ class BrokerHarness:
             limits = replace(limits, principal_share=1.0, operator_reserve=1e-9)
         kept = None if store is None else store.load()
         self.store = store
-        self.broker = Broker(
-            limits,
-            PolicyTable(policies),
-            shares=shares or (),
-            incarnation="m" if kept is None else kept.incarnation,
-            first_number=1 if kept is None else kept.first_number,
+        context = CoreContext(
+            limits=limits,
+            policies=PolicyTable(policies),
             access=AccessPolicy(grants),
+            account=Account(limits, shares or ()),
             journal=None if store is None else Journal(WALL_OFFSET),
+            numbers=count(1 if kept is None else kept.first_number),
             wall_offset=WALL_OFFSET,
             key_of=key_of,
+            incarnation="m" if kept is None else kept.incarnation,
         )
+        self.broker = Broker(context)
         self.now = 0.0
         if kept is not None:
             restore(self.broker, kept, self.now)

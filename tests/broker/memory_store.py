@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from nebula.broker.core.storage import KeptLine, PageRequest, Snapshot, StoredMessage
+from nebula.broker.core.storage import KeptLine, PageRequest, StoredMessage
 from nebula.broker.core.tables import (
     BODIES,
     DELAYED,
@@ -33,6 +33,7 @@ from nebula.broker.core.tables import (
     Table,
     Write,
 )
+from nebula.broker.store.store import Snapshot
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
-from nebula.broker.core.storage import Snapshot, StoredMessage
+from nebula.broker.core.storage import StoredMessage
 from nebula.broker.core.tables import (
     BODIES,
     DELAYED,
@@ -28,7 +28,7 @@ from nebula.broker.core.tables import (
     Write,
     tables_of,
 )
-from nebula.broker.store.store import Store
+from nebula.broker.store.store import Snapshot, Store
 
 NewStore: TypeAlias = Callable[[], Store]
 """Makes another store over the same rows."""

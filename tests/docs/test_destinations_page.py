@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from nebula import headers
-from nebula.broker.core.broker import Broker
 from nebula.broker.core.limits import Limits
 from nebula.broker.keys import key_function
 from nebula.broker.settings import BrokerSettings
 from nebula.globs import compile_glob, is_glob
+from tests.broker.harness import BrokerHarness
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "destinations.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ def rows(heading: str) -> list[list[str]]:
 @pytest.mark.parametrize(("prefix", "kind", "example"), [row[:3] for row in rows("begins with")])
 def test_kind_is_read_from_the_name(prefix: str, kind: str, example: str) -> None:
     assert example.startswith(prefix) or prefix == "anything else"
-    assert Broker().kind_of(example).name == kind
+    assert BrokerHarness().broker.kind_of(example).name == kind
 
 
 def test_prefixes_of_last_values_are_the_default_ones() -> None:

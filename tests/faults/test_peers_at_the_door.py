@@ -175,7 +175,7 @@ def test_peer_that_promised_beats_and_is_gone_without_a_word_is_given_up() -> No
         gone.say("SUBSCRIBE id:s; destination:/queue/a")
 
         assert gone.rest()[-1][1]["message"] == "no heart-beat came in time"
-        assert broker.ask(lambda: broker.server.broker.consumer_count("/queue/a")) == 0
+        assert not broker.ask(lambda: broker.server.broker.queues.get("/queue/a"))
 
 
 # TLS

@@ -9,9 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
+from nebula.broker.core.storage import PageRequest, StoredMessage
 from nebula.broker.core.tables import Write
 from nebula.broker.store.sqlite import SqliteStore
+from nebula.broker.store.store import Snapshot
 from nebula.broker.store.tools import open_store
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from nebula.broker.core.storage import Snapshot, StoredMessage
+from nebula.broker.core.storage import StoredMessage
 from nebula.broker.core.tables import (
     DELAYED,
     DUPLICATES,
@@ -27,7 +27,7 @@ from nebula.broker.core.tables import (
     Write,
 )
 from nebula.broker.store.sqlite import SqliteStore
-from nebula.broker.store.store import Store
+from nebula.broker.store.store import Snapshot, Store
 from nebula.errors import StoreError
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.stored import (

@@ -150,13 +150,10 @@ class Rights:
             _remember(self._subscribe, destination, answer=answer)
         return answer
 
-    def may_receive(self, destination: str) -> bool:
-        """Whether what was sent to `destination` may be shown, whatever was subscribed to.
-
-        To be asked at each delivery (D.36): a glob over services shows those only that one may call.
-        """
-        answer = self._subscribe.get(destination)
-        return self.may_subscribe(destination) if answer is None else answer
+    # Whether what was sent there may be shown, whatever was subscribed to. Asked at each delivery (D.36): a
+    # glob over services shows only those that the principal may call. The same question as for SUBSCRIBE, as
+    # nothing is received by way of a glob that could not be subscribed to by name.
+    may_receive = may_subscribe
 
     def may_call(self, verb: str) -> bool:
         """Whether a verb of the broker itself, such as `schema.register`, may be called."""
@@ -185,9 +182,7 @@ class Rights:
 
         Without configured rights there are no operators: all principals may call every verb.
         """
-        if self.principal == BROKERS_OWN:
-            return True
-        return self._granted is not None and bool(self._granted.call)
+        return self.principal == BROKERS_OWN or (self._granted is not None and bool(self._granted.call))
 
     def may_keep(self, pattern: str) -> bool:
         """Whether a subscription to this name or glob may be durable.

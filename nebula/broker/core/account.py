@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 from nebula.broker.core.access import BROKERS_OWN, Rights
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import Head, Message
 from nebula.broker.core.notes import MESSAGES_DROPPED, SHARE_EXCEEDED, Notes
 from nebula.broker.core.shares import Pool, Resource, Share, Usage, Usages, room
+from nebula.errors import Refused
 
 # Refusals kept between two writes of the operator's log; the rest are only counted.
 _MAX_REFUSALS: Final = 4
@@ -86,20 +87,14 @@ class Account:
         self._uncounted = 0
         self._unheard: list[Refusal] = []
 
-    def drop(self, head: Head, reason: str, session: str = "") -> None:
-        """Count a dropped message, and note it for the log.
+    def drop(self, head: Head, reason: str) -> None:
+        """Count a dropped message, and note it for the log."""
+        self.count_dropped(reason, head.sender, head.destination)
 
-        Args:
-            session: of its sender, where it is known.
-        """
+    def count_dropped(self, reason: str, principal: str, destination: str, session: str = "") -> None:
+        """As `drop`, where there is no head, or the session of the sender is known."""
         self.dropped[reason] += 1
-        self.notes.add(
-            MESSAGES_DROPPED,
-            reason,
-            principal=head.sender,
-            session=session,
-            destination=head.destination,
-        )
+        self.notes.add(MESSAGES_DROPPED, reason, principal, session, destination)
 
     def refuse(self, refusal: Refusal) -> None:
         """Keep a refusal for the log, or only count it if there are too many."""
@@ -139,6 +134,7 @@ class Account:
 
     def has_room_for(self, size_bytes: int, usage: Usage) -> bool:
         """Whether a principal may use this much more memory."""
+        # One comparison for nearly all messages: shares cannot be exceeded below the watermark.
         if self.stored_bytes + size_bytes <= self.watermark_bytes:
             return True
         return size_bytes <= self.room_bytes(usage)
@@ -150,13 +146,7 @@ class Account:
 
     def room_bytes(self, usage: Usage) -> int:
         """How much more memory a principal may use."""
-        return room(
-            Resource.MEMORY,
-            usage,
-            limit=self.max_bytes,
-            reserved=self.reserved_bytes,
-            used=self.stored_bytes,
-        )
+        return room(Resource.MEMORY, usage, self.max_bytes - self.stored_bytes, self.reserved_bytes)
 
     def hold(self, size_bytes: int, usage: Usage) -> None:
         """Charge memory to a principal, whether there is room for it or not."""
@@ -188,22 +178,18 @@ class Account:
         """
         self.is_disk_low = is_low
         free_bytes = max(0, free_bytes)
-        usages = self.usages.all
-        used_bytes = sum(usage.disk_bytes for usage in usages)
-        self.usages.most_disk_bytes = self._most_disk_bytes(self.usages.newcomer, used_bytes, free_bytes)
-        for usage in usages:
+        self.usages.most_disk_bytes = self._most_disk_bytes(self.usages.newcomer, free_bytes)
+        for usage in self.usages.all:
             was_full = usage.is_disk_full
-            usage.most_disk_bytes = self._most_disk_bytes(usage, used_bytes, free_bytes)
+            usage.most_disk_bytes = self._most_disk_bytes(usage, free_bytes)
             if usage.is_disk_full and not was_full:
                 self.exceed(Resource.DISK, usage)
 
     @staticmethod
-    def _most_disk_bytes(usage: Usage, used_bytes: int, free_bytes: int) -> int:
-        limit = used_bytes + free_bytes
-        more = room(Resource.DISK, usage, limit=limit, reserved=0, used=used_bytes)
+    def _most_disk_bytes(usage: Usage, free_bytes: int) -> int:
         # Half of it until the next call: new data is in the store's log first, and then in its tables as
         # well.
-        return usage.disk_bytes + (more + 1) // 2
+        return usage.disk_bytes + (room(Resource.DISK, usage, free_bytes) + 1) // 2
 
     # --- everything else ---
 
@@ -211,8 +197,35 @@ class Account:
         """Whether a principal may have one more of a resource."""
         return self.pools[resource].room_for(usage) > 0
 
+    def allows(self, resource: Resource, usage: Usage, session: str = "") -> bool:
+        """As `has_room`, for a request: that there is none is counted and noted."""
+        if self.has_room(resource, usage):
+            return True
+        self.exceed(resource, usage, session)
+        return False
+
+    def need(self, resource: Resource, usage: Usage, session: str) -> None:
+        """Refuse a request for one more of a resource where there is no room.
+
+        Raises:
+            Refused: there is none.
+        """
+        if not self.has_room(resource, usage):
+            self.refuse_more(resource, usage, session)
+
+    def refuse_more(self, resource: Resource, usage: Usage, session: str) -> NoReturn:
+        """Refuse it. The codes are `too-many-` connections, destinations, globs, sessions and subscriptions.
+
+        Raises:
+            Refused: always.
+        """
+        self.exceed(resource, usage, session)
+        words = resource.value.replace("-", " ")
+        raise Refused(f"too-many-{words.split()[-1]}", f"the broker has no room for more of your {words}")
+
     def take(self, resource: Resource, usage: Usage) -> None:
         """Charge one more to a principal, whether there is room for it or not."""
+        # Not refused here: the caller has asked before, or takes what an earlier run has stored.
         self.pools[resource].used += 1
         usage.counts[resource] = usage.counts.get(resource, 0) + 1
 
@@ -229,4 +242,4 @@ class Account:
         """
         self.refusals[resource] += 1
         usage.refusals += 1
-        self.notes.add(SHARE_EXCEEDED, resource.value, principal=usage.name, session=session)
+        self.notes.add(SHARE_EXCEEDED, resource.value, usage.name, session)

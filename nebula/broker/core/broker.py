@@ -14,34 +14,27 @@ Time is an argument. The same inputs (with their times) give the same outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, Final
 
-from nebula.broker.core.access import ANONYMOUS, AccessPolicy, Grants
-from nebula.broker.core.account import Account, Refusal
+from nebula.broker.core.access import ANONYMOUS, Grants
+from nebula.broker.core.account import Refusal
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.line import level_of
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.durable import DurableSession
-from nebula.broker.core.journal import Journal
-from nebula.broker.core.known_heads import KnownHeads
-from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import QUEUE_KIND, DestinationKind, Head, Message, Verdict
-from nebula.broker.core.policies import PolicyTable
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.receipts import Receipts
-from nebula.broker.core.reply_rights import ReplyRights
 from nebula.broker.core.routing import Routing
 from nebula.broker.core.send import Sends
 from nebula.broker.core.session import Ending, Nack, Session, Subscription
-from nebula.broker.core.shares import Resource, Share, Usage
+from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.storage import PageRequest, StoredMessage
 from nebula.broker.core.subscribe import Subscriptions
 from nebula.broker.core.transactions import Transactions
 from nebula.errors import Refused
-from nebula.headers import DEAD_LETTER_QUEUE
 
 # Looked up once: members of an enum are found by their class's attributes.
 _ACCEPTED: Final = Verdict.ACCEPTED
@@ -67,55 +60,16 @@ class Broker:
     """The broker, without its sockets, clock and disk.
 
     Args:
-        limits: what peers may use.
-        policies: what differs for single destinations, by pattern.
-        shares: what principals may use, by pattern; for all others the limits apply.
-        incarnation: begins every message-id, so that none comes again after a restart (D.20). No
-            space, no colon, no backslash.
-        first_number: of the first message; above all that an earlier run has used.
-        access: who may do what; None: all principals may do everything except what is reserved.
-        journal: gathers what goes to disk; None: there is no store.
-        wall_offset: added to the times that are handed in, it gives wall-clock time (seconds since 1970).
-        last_value_prefixes: prefixes of the names of last-value destinations.
-        key_of: what a last value is kept under, where two destinations may share it (D.30).
-        dead_letter: name of the dead-letter queue.
+        context: limits, rights, accounts and journal: what every part of the core gets.
     """
 
-    def __init__(
-        self,
-        limits: Limits | None = None,
-        policies: PolicyTable | None = None,
-        *,
-        shares: Sequence[Share] = (),
-        incarnation: str = "m",
-        first_number: int = 1,
-        access: AccessPolicy | None = None,
-        journal: Journal | None = None,
-        wall_offset: float = 0.0,
-        last_value_prefixes: Sequence[str] = ("X/",),
-        key_of: Callable[[str], str] | None = None,
-        dead_letter: str = DEAD_LETTER_QUEUE,
-    ) -> None:
-        limits = limits or Limits()
-        self.context = context = CoreContext(
-            limits=limits,
-            policies=policies or PolicyTable(()),
-            access=access or AccessPolicy(),
-            account=Account(limits, shares),
-            journal=journal,
-            numbers=count(first_number),
-            wall_offset=wall_offset,
-            last_value_prefixes=tuple(last_value_prefixes),
-            key_of=key_of,
-            dead_letter=dead_letter,
-        )
-        self.limits = limits
-        self.policies = context.policies
+    def __init__(self, context: CoreContext) -> None:
+        self.context = context
+        self.limits = context.limits
         self.access = context.access
         self.account = context.account
-        self.journal = journal
-        self.incarnation = incarnation
-        self.wall_offset = wall_offset
+        self.journal = context.journal
+        self.incarnation = context.incarnation
         self.routing = routing = Routing(context)
         self.queues = routing.queues
         self.topics = routing.topics
@@ -127,15 +81,15 @@ class Broker:
         self.receipts = Receipts(context, routing)
         self.sessions: dict[str, Session] = {}
         self._dirty: list[Session] = []
-        # For `send`: every message passes there.
+        # Bound once for `send`, which every message passes: a local step less for each of them.
         self._epoch = self.access.epoch
         self._find_queue = self.queues.get
         self._next_number = context.numbers.__next__
-        self._journal = journal
-        self._max_backlog_bytes = limits.max_commit_backlog_bytes
+        self._max_backlog_bytes = context.limits.max_commit_backlog_bytes
+        # Where rights are configured, those of each receiver are looked at.
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
-        if journal is not None:
-            journal.usage_of = self.usage_of
+        if self.journal is not None:
+            self.journal.usage_of = self.usage_of
 
     @property
     def destinations(self) -> Mapping[str, Any]:
@@ -163,7 +117,7 @@ class Broker:
     def may_be_kept(self, head: Head) -> bool:
         """Whether messages with this head go to disk, if they have to wait."""
         if head.kind.holds_messages:
-            is_wanted = head.is_persistent or head.destination in self.policies.copies
+            is_wanted = head.is_persistent or head.destination in self.context.policies.copies
             return is_wanted and self.queues.keeps(head.destination)
         return head.ephemeral_owner is None
 
@@ -175,7 +129,6 @@ class Broker:
         head: Head,
         body: bytes,
         now: float,
-        *,
         exchange: tuple[str, str] | None = None,
         may_wait: bool = True,
     ) -> Verdict:
@@ -185,10 +138,13 @@ class Broker:
             exchange: a header of this message that others with its head do not share.
             may_wait: the session can be held back when there is no room. Then nothing has
                 happened, and the session turns up among those `resumed` when it may try again.
+                Positional: the interpreter does not inline calls with keywords, and all messages come here.
 
         Returns:
             The verdict. Any other than ACCEPTED means that nothing happened.
         """
+        # The epoch rises with each reload of the rights, so one comparison tells whether what was found for
+        # this head still holds. Most publishers repeat their headers: then it does.
         if head.free_in != self._epoch:
             verdict = self.sends.send(session, head, body, now, exchange, may_wait=may_wait)
         # As most are: all with this head may go to their destination, as was found before.
@@ -205,7 +161,7 @@ class Broker:
         else:
             message = Message(head, body, self._next_number(), now, exchange)
             verdict = self.topics.send(message, now)
-        if self._journal is not None and self._journal.backlog_bytes >= self._max_backlog_bytes:
+        if self.journal is not None and self.journal.backlog_bytes >= self._max_backlog_bytes:
             self.receipts.hold_back(session)
         return verdict
 
@@ -218,10 +174,12 @@ class Broker:
         Returns:
             False: the message is not known, or a NACK means nothing there (D.23).
         """
+        # The destination finds out what the number covers: only it knows what a NACK means there.
         if nack is None:
             is_known = subscription.destination.acknowledge(subscription, number, now)
         else:
             is_known = subscription.destination.give_back(subscription, number, now, nack)
+        # A drained subscription ends with its last message, without another frame of the peer's.
         if is_known and subscription.is_drained and not subscription.unacked:
             self.unsubscribe(subscription, now)
         return is_known
@@ -243,24 +201,9 @@ class Broker:
             place: the peer's address. Anonymous peers of different addresses have shares of their own.
             connection: for the shell, which finds it in the session; the core does not look at it.
         """
-        rights = self.access.rights_of(principal)
-        return Session(
-            id,
-            rights,
-            profile,
-            self._dirty,
-            self.context,
-            usage=self.account.usages.of(rights, place),
-            place=place,
-            connection=connection,
-        )
-
-    def identify(self, session: Session, principal: str) -> None:
-        """Set the principal of the peer. Call it before `enter`."""
-        session.rights = self.access.rights_of(principal)
-        session.usage = self.account.usages.of(session.rights, session.place)
-        session.reply_rights = ReplyRights(self.account, session.usage)
-        session.heads = KnownHeads(self.account, session.usage)
+        session = Session(id, profile, self._dirty, self.context, place=place, connection=connection)
+        session.identify(principal)
+        return session
 
     def enter(self, session: Session, client_id: str | None, now: float) -> None:
         """The peer has connected, and it is known who it is.
@@ -272,6 +215,7 @@ class Broker:
         Raises:
             Refused: the session is another principal's, or the principal has too many connections.
         """
+        # Connected or away: a session of another principal is refused with the same words.
         id_ = client_id or session.id
         former = self.sessions.get(id_)
         durable_session = self.durable_sessions.by_id.get(id_)
@@ -280,11 +224,11 @@ class Broker:
             self.account.refuse(Refusal(session.principal, session.id, "CONNECT", id_, "another's session"))
             raise Refused("session", "the session cannot be had")
         if former is not None:
+            # Lost, not disconnected: what it had in hand may have been processed, and counts as attempted.
             former.end("session taken over")
             self.close_session(former, now, lost=True)
         if not self.account.has_room(Resource.CONNECTIONS, session.usage) or self._fills_its_address(session):
-            self.account.exceed(Resource.CONNECTIONS, session.usage, session.id)
-            raise Refused("too-many-connections", "the broker has no room for more of your connections")
+            self.account.refuse_more(Resource.CONNECTIONS, session.usage, session.id)
         self.account.take(Resource.CONNECTIONS, session.usage)
         session.has_entered = True
         session.id = id_
@@ -332,11 +276,6 @@ class Broker:
             self.close_session(session, now, lost=True)
         self.subscriptions.end_session(durable_session)
 
-    def consumer_count(self, name: str) -> int:
-        """Subscriptions of a queue at this moment."""
-        queue = self.queues.get(name)
-        return 0 if queue is None else queue.consumer_count
-
     def begin(self, subscription: Subscription, now: float) -> None:
         """Let the messages flow: after the RECEIPT was said."""
         self.receipts.begin_after(subscription)
@@ -347,6 +286,7 @@ class Broker:
     ) -> str | None:
         """End a subscription; see `Subscriptions.unsubscribe`. What open transactions have settled on it
         stays."""
+        # Hardly any session has open transactions: no dictionary is made for the others.
         has_transactions = bool(self.transactions.of(subscription.session))
         kept = self.transactions.claimed(subscription)[subscription] if has_transactions else ()
         ending = Ending(lost=lost, removes=removes, kept=kept)
@@ -355,7 +295,7 @@ class Broker:
     def review(self, grants: Grants | None, now: float) -> None:
         """Rights have changed: judge anew what a subscription may have from now on (D.36)."""
         self.access.replace(grants)
-        self._epoch = self.access.epoch
+        self._epoch = self.access.epoch  # all heads are judged anew
         self.topics.is_judged = self.values.is_judged = not self.access.is_open
         self.topics.forget_reached()
         self.values.forget_reached()
@@ -379,6 +319,7 @@ class Broker:
     def _reader_of(self, request: PageRequest) -> Queue | None:
         """The queue that wants a page; None: it is gone."""
         queue = self.subscriptions.queue_of(request.line)
+        # While the page was read the queue may have gone, and another of the same name come.
         return queue if queue is not None and queue.store is request.purpose else None
 
     def messages_of(self, line: str, rows: Sequence[StoredMessage]) -> list[tuple[Message, int]]:

@@ -41,9 +41,7 @@ class Rooms:
 
     def __init__(self, context: CoreContext, routing: Routing, sender: Usage, now: float) -> None:
         self._account = context.account
-        self._queues = routing.queues
-        self._values = routing.values
-        self._delayed = routing.delayed
+        self._routing = routing
         self._sender = sender
         self._now = now
         self._delayed_count = 0
@@ -68,7 +66,7 @@ class Rooms:
             return self._take_into(head.destination, message, message.size_bytes)
         if head.kind.holds_value:
             self._size_bytes += message.size_bytes
-            if message.body and head.destination not in self._values.topics:
+            if message.body and head.destination not in self._routing.values.topics:
                 self._new_values.add(head.destination)
         return self._account.has_room_for(self._size_bytes, self._sender) and self._has_places()
 
@@ -84,7 +82,7 @@ class Rooms:
         self._size_bytes += message.size_bytes
         others, self._delayed_count = self._delayed_count, self._delayed_count + 1
         has_room = self._account.has_room_for(self._size_bytes, self._sender)
-        return has_room and self._delayed.has_room_for(message, others)
+        return has_room and self._routing.delayed.has_room_for(message, others)
 
     def _take_into(self, name: str, message: Message, size_bytes: int) -> bool:
         self._size_bytes += size_bytes
@@ -92,9 +90,9 @@ class Rooms:
             return False
         part = self._parts.get(name)
         if part is None:
-            queue = self._queues.get(name)
+            queue = self._routing.queues.get(name)
             if queue is None:
-                queue = self._new_queues[name] = self._queues.planned(name, self._sender)
+                queue = self._new_queues[name] = self._routing.queues.planned(name, self._sender)
                 if not self._has_places():
                     return False
             part = self._parts[name] = _Part(queue, queue.credit if queue.store.loses_oldest else None)

@@ -19,6 +19,7 @@ from nebula.broker.core.messages import (
     DestinationKind,
 )
 from nebula.broker.core.policies import PolicyTable
+from nebula.headers import DEAD_LETTER_QUEUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,8 @@ class CoreContext:
         last_value_prefixes: prefixes of the names of last-value destinations.
         key_of: gives the key of a last-value destination, where several may share one (D.30).
         dead_letter: name of the dead-letter queue.
+        incarnation: begins every message-id, so that none comes again after a restart (D.20). No space, no
+            colon, no backslash.
     """
 
     limits: Limits
@@ -43,11 +46,13 @@ class CoreContext:
     access: AccessPolicy
     account: Account
     journal: Journal | None
+    # Begins above all numbers that an earlier run has used, as the store's rows are found by them.
     numbers: count[int]
     wall_offset: float
-    last_value_prefixes: tuple[str, ...]
-    key_of: Callable[[str], str] | None
-    dead_letter: str
+    last_value_prefixes: tuple[str, ...] = ("X/",)
+    key_of: Callable[[str], str] | None = None
+    dead_letter: str = DEAD_LETTER_QUEUE
+    incarnation: str = "m"
 
     def kind_of(self, destination: str) -> DestinationKind:
         """What a destination is, by its name (D.10)."""

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from nebula.broker.core.account import Account
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.tables import DUPLICATES, DuplicateRow, Put
 
 # Memory that CPython uses for an id, without its texts.
 ID_COST_BYTES: Final = 350
@@ -59,8 +60,8 @@ class Duplicates:
 
     def knows(self, key: DedupKey, now: float) -> bool:
         """Whether a message with this id was accepted there, within the window."""
-        any_principals = DedupKey(key.destination, "", key.id)
-        return self._until(key, now) > now or self._until(any_principals, now) > now
+        found = (self._known.get(key), self._known.get(DedupKey(key.destination, "", key.id)))
+        return any(known is not None and known.until > now for known in found)
 
     def add(self, key: DedupKey, until: float, usage: Usage, *, is_kept: bool) -> None:
         """A message with this id was accepted.
@@ -71,13 +72,9 @@ class Duplicates:
         """
         if key not in self._known:
             self._make_room(usage)
-        self._know(key, until, usage, is_kept=is_kept)
+        self.know(key, until, usage, is_kept=is_kept)
         if is_kept and self._journal is not None:
-            self._journal.put_duplicate(*key, until)
-
-    def restore(self, key: DedupKey, until: float, usage: Usage) -> None:
-        """Know what an earlier run has known."""
-        self._know(key, until, usage, is_kept=True)
+            self._journal.put(Put(DUPLICATES, DuplicateRow(*key, until + self._journal.wall_offset)))
 
     def advance(self, now: float) -> None:
         """Forget those whose time is over."""
@@ -94,11 +91,8 @@ class Duplicates:
             account.exceed(Resource.DEDUP_IDS, usage)
             self._forget_first(usage)
 
-    def _until(self, key: DedupKey, now: float) -> float:
-        known = self._known.get(key)
-        return now if known is None else known.until
-
-    def _know(self, key: DedupKey, until: float, usage: Usage, *, is_kept: bool) -> None:
+    def know(self, key: DedupKey, until: float, usage: Usage, *, is_kept: bool) -> None:
+        """Remember an id, also one that an earlier run has stored."""
         former = self._known.get(key)
         if former is None:
             self._account.take(Resource.DEDUP_IDS, usage)
@@ -123,7 +117,7 @@ class Duplicates:
         self._account.give_back(Resource.DEDUP_IDS, usage)
         self._account.release(_cost_bytes(key), usage)
         if known.is_kept and self._journal is not None:
-            self._journal.drop_duplicate(*key)
+            self._journal.drop(DUPLICATES, *key)
 
 
 def _cost_bytes(key: DedupKey) -> int:

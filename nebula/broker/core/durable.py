@@ -10,13 +10,12 @@ from nebula.broker.core.access import Rights
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
 from nebula.broker.core.destinations.value_feed import ValueFeed
-from nebula.broker.core.session import AckMode, Subscription
+from nebula.broker.core.session import AckMode, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.tables import (
     PENDING,
     SESSIONS,
     SUBSCRIPTIONS,
-    Drop,
     PendingRow,
     Put,
     SessionRow,
@@ -34,6 +33,7 @@ class Durable:
     """A durable subscription: what goes on while its session is away.
 
     Attributes:
+        session: what it belongs to.
         id: as in SUBSCRIBE.
         pattern: the destination or glob.
         ack_mode, prefetch: of its last SUBSCRIBE.
@@ -42,6 +42,7 @@ class Durable:
         subscription: the one that is served at present; None while it is paused or away.
     """
 
+    session: DurableSession
     id: str
     pattern: str
     ack_mode: AckMode
@@ -102,48 +103,41 @@ class DurableSessions:
         # Those without a connection, longest first.
         self._away: dict[str, DurableSession] = {}
 
-    def open(self, id: str, rights: Rights, usage: Usage) -> DurableSession:  # noqa: A002
-        """The session of this client-id, made if it is new.
+    def open(self, connected: Session) -> DurableSession:
+        """The durable session of a connected one, made if it is new, with room for one more subscription.
 
         Raises:
-            Refused: there are too many.
+            Refused: there are too many durable sessions, or durable subscriptions.
         """
-        session = self.by_id.get(id)
+        id_, usage = connected.id, connected.usage
+        self._account.need(Resource.DURABLES, usage, id_)
+        if self._account.is_overdrawn(usage):
+            self._account.exceed(Resource.MEMORY, usage, id_)
+            raise Refused("memory", "the broker has no room for one more durable subscription")
+        session = self.by_id.get(id_)
         if session is None:
-            if not self._account.has_room(Resource.SESSIONS, usage):
-                self._account.exceed(Resource.SESSIONS, usage, id)
-                raise Refused("too-many-sessions", "the broker has no room for more of your durable sessions")
-            session = self._make(id, rights, usage)
+            self._account.need(Resource.SESSIONS, usage, id_)
+            session = self._make(id_, connected.rights, usage)
             self._record(session)
+        if len(session.durables) >= self._limits.max_subscriptions:
+            raise Refused("too-many-subscriptions", f"the session has {len(session.durables)}")
         return session
 
-    def check_room(self, usage: Usage) -> None:
-        """Refuse one more durable subscription where there are too many.
-
-        Raises:
-            Refused: there are.
-        """
-        if not self._account.has_room(Resource.DURABLES, usage):
-            self._account.exceed(Resource.DURABLES, usage)
-            detail = "the broker has no room for more of your durable subscriptions"
-            raise Refused("too-many-subscriptions", detail)
-        if self._account.is_overdrawn(usage):
-            self._account.exceed(Resource.MEMORY, usage)
-            raise Refused("memory", "the broker has no room for one more durable subscription")
-
-    def take_in(self, session: DurableSession, durable: Durable) -> None:
+    def take_in(self, durable: Durable) -> None:
         """Know of a durable subscription, which the store knows already."""
+        session = durable.session
+        # One that goes on is there already, and costs no more.
         if durable.id not in session.durables:
             self._account.take(Resource.DURABLES, session.usage)
             self._account.hold(durable.cost_bytes, session.usage)
         session.durables[durable.id] = durable
 
-    def add(self, session: DurableSession, durable: Durable) -> None:
+    def add(self, durable: Durable) -> None:
         """One more durable subscription, or one that has changed."""
-        self.take_in(session, durable)
+        self.take_in(durable)
         if self._journal is not None:
             row = SubscriptionRow(
-                session.id,
+                durable.session.id,
                 durable.id,
                 durable.pattern,
                 durable.ack_mode.value,
@@ -152,21 +146,22 @@ class DurableSessions:
             )
             self._journal.put(Put(SUBSCRIPTIONS, row))
 
-    def remove(self, session: DurableSession, durable: Durable) -> None:
+    def remove(self, durable: Durable) -> None:
         """One durable subscription less; a session without any is forgotten."""
+        session = durable.session
         del session.durables[durable.id]
         self._account.give_back(Resource.DURABLES, session.usage)
         self._account.release(durable.cost_bytes, session.usage)
         if self._journal is not None:
             for table in (SUBSCRIPTIONS, PENDING):
-                self._journal.put(Drop(table, (session.id, durable.id)))
+                self._journal.drop(table, session.id, durable.id)
         if not session.durables:
             del self.by_id[session.id]
             self._account.give_back(Resource.SESSIONS, session.usage)
             self._account.release(SESSION_COST_BYTES + text_cost_bytes(session.id), session.usage)
             self._away.pop(session.id, None)
             if self._journal is not None:
-                self._journal.put(Drop(SESSIONS, (session.id,)))
+                self._journal.drop(SESSIONS, session.id)
 
     def arrive(self, id: str) -> None:  # noqa: A002
         """The client of this session has connected."""
@@ -187,6 +182,7 @@ class DurableSessions:
         """Those that were abandoned for too long. The caller removes them."""
         for session in list(self._away.values()):
             assert session.away_since is not None
+            # In the order in which they went: behind the first that is not abandoned no other is.
             if session.away_since + self._limits.session_expiry_seconds > now:
                 return
             yield session

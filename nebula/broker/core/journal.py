@@ -25,19 +25,17 @@ from nebula.broker.core.storage import StoredMessage
 from nebula.broker.core.tables import (
     BODIES,
     DELAYED,
-    DUPLICATES,
     MESSAGES,
     POSTPONED,
     SHARED_MESSAGES,
     VALUES,
-    DelayedRow,
     Drop,
     DropRange,
-    DuplicateRow,
     Headers,
     PostponedRow,
     Put,
     SetAttempts,
+    Table,
     Write,
     may_share,
     tables_of,
@@ -187,13 +185,8 @@ class Journal:
     def put_delayed(self, message: Message, due: float) -> None:
         """`message` is sent to its queue when it is due."""
         self.backlog_bytes += message.size_bytes
-        headers, expires_at = self._content(message)
-        deliver_at = due + self.wall_offset
-        destination, is_request = message.head.destination, message.is_request
-        row = DelayedRow(
-            message.number, destination, deliver_at, headers, message.body, expires_at, 0, is_request
-        )
-        self.put(Put(DELAYED, row))
+        row = (message.number, message.head.destination, due + self.wall_offset)
+        self.put(Put(DELAYED, row + self._content(message, 0)))
 
     def drop_delayed(self, message: Message) -> None:
         """It has been sent, or never will be."""
@@ -208,19 +201,6 @@ class Journal:
         """A message of a line is not delivered again before it is due."""
         self.put(Put(POSTPONED, PostponedRow(line, number, due + self.wall_offset)))
 
-    def drop_postponed(self, line: str, number: int) -> None:
-        """It may be delivered again, or is gone."""
-        # Even if its row is still to be written: the store may have an earlier one.
-        self.put(Drop(POSTPONED, (line, number)))
-
-    def put_duplicate(self, destination: str, principal: str, dedup_id: str, until: float) -> None:
-        """Remember until then that this principal has used the `dedup-id` there."""
-        self.put(Put(DUPLICATES, DuplicateRow(destination, principal, dedup_id, until + self.wall_offset)))
-
-    def drop_duplicate(self, destination: str, principal: str, dedup_id: str) -> None:
-        """It may be used again."""
-        self.put(Drop(DUPLICATES, (destination, principal, dedup_id)))
-
     def put_value(self, message: Message) -> None:
         """The present value of a last-value destination."""
         self.told = self.batch
@@ -228,15 +208,16 @@ class Journal:
         self.backlog_bytes += message.size_bytes
         self._rows[VALUES, message.head.destination] = ("", message, 0)
 
-    def drop_value(self, destination: str) -> None:
-        """A last-value destination keeps nothing."""
-        self.put(Drop(VALUES, (destination,)))
-
     def put(self, write: Put | Drop) -> None:
         """A row of any table, as it will be written. It replaces an earlier write to the same row."""
         self.told = self.batch
         table, values = write
         self._rows[(table, *values[: table.key_width])] = write
+
+    def drop(self, table: Table, *key: str | int) -> None:
+        """A row of any table is gone. Also where it is still to be written: the store may have an earlier
+        one."""
+        self.put(Drop(table, key))
 
     def touch(self) -> None:
         """What was asked for has happened before, maybe in a batch that is not committed: wait for that."""
@@ -271,9 +252,8 @@ class Journal:
             # None of them has reached the store, so that none is a write yet.
             held = cast("list[_Held]", [rows.pop(key) for key in keys])
             message = held[0][1]
-            headers, expires_at = self._content(message)
-            body = (number, message.head.destination, headers, message.body, expires_at, message.is_request)
-            yield Put(BODIES, body)
+            headers, body, expires_at, _, is_request = self._content(message, 0)
+            yield Put(BODIES, (number, message.head.destination, headers, body, expires_at, is_request))
             for line, _, attempts in held:
                 yield Put(SHARED_MESSAGES, (line, number, attempts))
 
@@ -283,21 +263,20 @@ class Journal:
         self._taken_bytes = 0
 
     def _put(self, line: str, message: Message, attempts: int) -> Put:
-        headers, expires_at = self._content(message)
-        head = message.head
+        content, destination = self._content(message, attempts), message.head.destination
         if line:
-            row = (line, message.number, head.destination, headers)
-            return Put(MESSAGES, (*row, message.body, expires_at, attempts, message.is_request))
-        value = (head.destination, message.number, headers)
-        return Put(VALUES, (*value, message.body, expires_at, attempts, message.is_request))
+            return Put(MESSAGES, (line, message.number, destination) + content)  # noqa: RUF005 (2x as fast)
+        return Put(VALUES, (destination, message.number) + content)  # noqa: RUF005
 
-    def _content(self, message: Message) -> tuple[Headers, float | None]:
-        """What a row has of a message that is not in it as such: its headers, and when it expires."""
+    def _content(self, message: Message, attempts: int) -> tuple[Headers, bytes, float | None, int, bool]:
+        """The last columns of a row: headers, body, when it expires, failed deliveries, and `is_request`."""
         passed_on = message.head.headers[1:]
         if message.exchange is not None:
             passed_on += (message.exchange,)
         expires_at = message.expires_at
-        return passed_on, None if expires_at is None else expires_at + self.wall_offset
+        if expires_at is not None:
+            expires_at += self.wall_offset
+        return passed_on, message.body, expires_at, attempts, message.is_request
 
     def begin(self, number: int) -> None:
         """The store has all messages up to this number, from earlier runs."""
@@ -321,40 +300,27 @@ class Journal:
         # Many messages in a row have equal headers, which the store hands over as one object. Comparing the
         # object's id spares comparing the headers.
         key = (kind, destination, id(headers), is_request, is_dead, priority)
-        known = self._heads.get(key)
-        if known is None:
+        head, _ = self._heads.get(key, (None, None))
+        if head is None:
+            has_sender = headers[:1] and headers[0][0] == SENDER
+            sender, passed_on = (headers[0][1], headers[1:]) if has_sender else ("", headers)
+            fields = dict(passed_on)
+            head = Head(
+                kind,
+                destination,
+                sender,
+                passed_on,
+                is_persistent=True,
+                time_to_live=0.0 if is_request else None,
+                # The receiver may reply, with the rights of the one who asked.
+                reply_to=None if is_dead else fields.get(REPLY_TO),
+                priority=wanted_priority(fields) if priority is None else priority,
+                usage=self.usage_of(sender),
+            )
             if len(self._heads) >= _KNOWN_HEADS:
                 self._heads.clear()
             # Together with the headers: while they live, no other object has their `id`.
-            head = self._head(kind, destination, headers, is_request, is_dead, priority)
-            known = self._heads[key] = head, headers
-        message = Message(known[0], body, number, 0.0)
+            self._heads[key] = head, headers
+        message = Message(head, body, number, 0.0)
         message.expires_at = None if expires_at is None else expires_at - self.wall_offset
         return message
-
-    def _head(
-        self,
-        kind: DestinationKind,
-        destination: str,
-        headers: tuple[tuple[str, str], ...],
-        is_request: bool,
-        is_dead: bool,
-        priority: int | None,
-    ) -> Head:
-        if headers[:1] and headers[0][0] == SENDER:
-            sender, passed_on = headers[0][1], headers[1:]
-        else:
-            sender, passed_on = "", headers
-        fields = dict(passed_on)
-        return Head(
-            kind,
-            destination,
-            sender,
-            passed_on,
-            is_persistent=True,
-            time_to_live=0.0 if is_request else None,
-            # The receiver may reply, with the rights of the one who asked.
-            reply_to=None if is_dead else fields.get(REPLY_TO),
-            priority=wanted_priority(fields) if priority is None else priority,
-            usage=self.usage_of(sender),
-        )

@@ -210,10 +210,5 @@ class Limits:
     @property
     def frames(self) -> FrameLimits:
         """The part that the codec watches."""
-        return FrameLimits(
-            max_headers=self.max_headers,
-            max_header_line_bytes=self.max_header_line_bytes,
-            max_body_bytes=self.max_body_bytes,
-            max_opening_frame_bytes=self.max_opening_frame_bytes,
-            max_head_bytes=self.max_head_bytes,
-        )
+        # They have the same names here.
+        return FrameLimits(**{each.name: getattr(self, each.name) for each in fields(FrameLimits)})

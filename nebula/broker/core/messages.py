@@ -229,10 +229,17 @@ class Head:
 
     def as_moved(self) -> Head:
         """The same, of what was elsewhere on the disk."""
+        # The copy must not give back what the original pays for.
         moved = copy.copy(self)
         moved.is_moved = True
         moved.on_gone = None
         return moved
+
+    def header(self, name: str, exchange: tuple[str, str] | None) -> str | None:
+        """The value of a header that is passed on, of the message that has this `exchange`."""
+        if exchange is not None and exchange[0] == name:
+            return exchange[1]
+        return next((value for each, value in self.headers if each == name), None)
 
     def close(self) -> bool:
         """From now on each message counts for all of it.
@@ -267,6 +274,7 @@ class Message:
         self.body = body
         self.number = number
         self.exchange = exchange
+        # The first message of a head pays for it, and later ones for nothing; see `known_heads`.
         self.size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
         head.cost_bytes = head.later_bytes
         head.uses += 1
@@ -297,7 +305,4 @@ class Message:
 
     def header(self, name: str) -> str | None:
         """The value of a header that is passed on."""
-        exchange = self.exchange
-        if exchange is not None and exchange[0] == name:
-            return exchange[1]
-        return next((value for each, value in self.head.headers if each == name), None)
+        return self.head.header(name, self.exchange)

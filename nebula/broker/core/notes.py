@@ -29,9 +29,7 @@ class Notes:
     def __init__(self) -> None:
         self._notes: dict[tuple[str, str], Note] = {}
 
-    def add(
-        self, what: str, reason: str, *, principal: str = "", session: str = "", destination: str = ""
-    ) -> None:
+    def add(self, what: str, reason: str, principal: str, session: str = "", destination: str = "") -> None:
         """Note it down, or count it where it was noted already.
 
         Args:

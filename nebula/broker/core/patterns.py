@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from typing import Final, Generic, TypeVar
 
 from nebula.broker.core.fixed_limits import MAX_KNOWN_CHARACTERS, MAX_KNOWN_DESTINATIONS, MAX_KNOWN_MATCHES
@@ -23,6 +24,7 @@ from nebula.globs import compile_glob, is_glob, plain_runs
 
 T = TypeVar("T")
 
+_by_number: Final = attrgetter("number")
 
 # Only the last characters of a run are used: names mostly differ at the end. Each length in use costs a
 # lookup for each character of a destination.
@@ -73,6 +75,9 @@ class PatternTable(Generic[T]):
 
     Args:
         reaches: whether a subscriber at a thing may receive what is sent to a destination; for `reached`.
+
+    Attributes:
+        globs: the patterns that are no plain names, as they are at any time.
     """
 
     def __init__(self, reaches: Callable[[T, str], bool] | None = None) -> None:
@@ -82,6 +87,8 @@ class PatternTable(Generic[T]):
         self._things: dict[str, T] = {}
         # In the order of insertion.
         self._globs: dict[str, _Glob[T]] = {}
+        # A live view, looked at for each message to a topic: made once.
+        self.globs: Collection[str] = self._globs.keys()
         self._latest: deque[_Glob[T]] = deque(maxlen=_MAX_LATEST)
         # By the length of the run, then by the run.
         self._by_run: dict[int, dict[str, dict[int, _Glob[T]]]] = {}
@@ -97,16 +104,6 @@ class PatternTable(Generic[T]):
         """All of them, by pattern."""
         return self._things
 
-    @property
-    def globs(self) -> Collection[str]:
-        """The patterns that are no plain names, as they are at any time."""
-        return self._globs.keys()
-
-    @property
-    def has_globs(self) -> bool:
-        """Whether a destination may match more than its own name."""
-        return bool(self._globs)
-
     def get(self, pattern: str) -> T | None:
         """What belongs to exactly this pattern."""
         return self._things.get(pattern)
@@ -119,8 +116,6 @@ class PatternTable(Generic[T]):
         """
         if is_glob(pattern):
             self._file(pattern, thing)
-        else:
-            self._forget_literal(pattern)
         self._things[pattern] = thing
         self.note_change(pattern)
 
@@ -130,11 +125,10 @@ class PatternTable(Generic[T]):
         del self._things[pattern]
         glob = self._globs.pop(pattern, None)
         if glob is None:
-            self._forget_literal(pattern)
             return
         glob.is_gone = True
         # Destinations that are not looked up again still remember it, and what was compiled takes kilobytes.
-        glob.matches = _matches_nothing
+        glob.matches = lambda _: False
         length = len(glob.run)
         bucket = self._by_run[length][glob.run]
         del bucket[glob.number]
@@ -191,6 +185,7 @@ class PatternTable(Generic[T]):
                 match = self._match_anew(destination, match)
             match.reaching = [each for each in match.globs if reaches(each.thing, destination)]
         else:
+            # Few patterns have changed since: only these are judged again, not all that match.
             changed = set(islice(reversed(self._changed), changed_count))
             match.reaching = [each for each in match.reaching if each not in changed]
             match.reaching += [
@@ -199,10 +194,7 @@ class PatternTable(Generic[T]):
                 if not each.is_gone and each.matches(destination) and reaches(each.thing, destination)
             ]
             match.reaching.sort(key=_by_number)
-        match.reached = [each.thing for each in match.reaching]
-        literal = self._things.get(destination)
-        if literal is not None:
-            match.reached.insert(0, literal)
+        match.reached = self._with_literal(destination, match.reaching)
         match.changes = count
         return match
 
@@ -210,7 +202,7 @@ class PatternTable(Generic[T]):
         matches = compile_glob(pattern)
         run = min(
             (each[-_MAX_RUN_CHARACTERS:] for each in plain_runs(pattern)),
-            key=lambda each: (self._count(each), -len(each)),
+            key=lambda each: (len(self._by_run.get(len(each), {}).get(each, ())), -len(each)),
             default="",
         )
         self._additions += 1
@@ -218,9 +210,6 @@ class PatternTable(Generic[T]):
         glob = self._globs[pattern] = _Glob(self._additions, matches, run, thing)
         self._latest.append(glob)
         self._by_run.setdefault(len(run), {}).setdefault(run, {})[glob.number] = glob
-
-    def _count(self, run: str) -> int:
-        return len(self._by_run.get(len(run), {}).get(run, ()))
 
     def _forget_literal(self, pattern: str) -> None:
         # No other destination is affected.
@@ -231,6 +220,7 @@ class PatternTable(Generic[T]):
     def _match_anew(self, destination: str, match: _Match[T] | None) -> _Match[T]:
         if match is None:
             match = _Match()
+            # Names are the senders': a longer one is matched each time, and costs no memory.
             if len(destination) <= MAX_KNOWN_CHARACTERS:
                 self._warm[destination] = match
         before = len(match.globs)
@@ -245,20 +235,18 @@ class PatternTable(Generic[T]):
             ]
             match.globs += sorted(new, key=_by_number)
             match.additions = self._additions
-        match.everything = [each.thing for each in match.globs]
-        literal = self._things.get(destination)
-        if literal is not None:
-            match.everything.insert(0, literal)
+        match.everything = self._with_literal(destination, match.globs)
         match.version = self._version
         if self._warm.get(destination) is match:
             self._warm_matches += len(match.globs) - before
             while len(self._warm) > MAX_KNOWN_DESTINATIONS or self._warm_matches > MAX_KNOWN_MATCHES:
-                self._forget_oldest()
+                oldest = self._warm.pop(next(iter(self._warm)))
+                self._warm_matches -= len(oldest.globs)
         return match
 
-    def _forget_oldest(self) -> None:
-        oldest = self._warm.pop(next(iter(self._warm)))
-        self._warm_matches -= len(oldest.globs)
+    def _with_literal(self, destination: str, globs: Iterable[_Glob[T]]) -> list[T]:
+        literal, things = self._things.get(destination), [each.thing for each in globs]
+        return things if literal is None else [literal, *things]
 
     def _candidates(self, destination: str, new_count: int) -> Iterable[_Glob[T]]:
         """Candidates among the latest globs: all that match the destination, and perhaps others."""
@@ -275,11 +263,3 @@ class PatternTable(Generic[T]):
             # A set, so that a name with repetitions does not try a glob twice.
             for part in buckets.keys() & {destination[end - length : end] for end in ends}:
                 yield from buckets[part].values()
-
-
-def _matches_nothing(destination: str) -> bool:  # noqa: ARG001
-    return False
-
-
-def _by_number(glob: _Glob[T]) -> int:
-    return glob.number

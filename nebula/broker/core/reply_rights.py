@@ -82,7 +82,7 @@ class ReplyRights:
         """The right to reply at `destination` with this id; `spend` it when the reply is accepted."""
         key = (destination, reply_id)
         while (held := self._rights.get(key)) is not None:
-            right = _first(held)
+            right = held[0] if isinstance(held, list) else held
             if right[0] > now:
                 return right
             self._take(key)
@@ -138,7 +138,3 @@ class ReplyRights:
         self._account.stored_bytes -= cost_bytes
         self._usage.memory_bytes -= cost_bytes
         return right
-
-
-def _first(held: ReplyRight | list[ReplyRight]) -> ReplyRight:
-    return held[0] if isinstance(held, list) else held

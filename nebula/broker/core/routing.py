@@ -57,6 +57,7 @@ class Routing:
             None; or the queue that has no room for it, and nothing has happened.
         """
         head = message.head
+        # Wishes, copies and what waits for a commit are rare: all others are spared their questions.
         if not head.is_plain:
             return self._put_with_wishes(message, now)
         if head.kind.holds_messages:
@@ -91,12 +92,15 @@ class Routing:
         # Those of a transaction were judged together.
         if message.head.transaction is None and not copies.store.could_accept(copy, other=message):
             return copies
+        # First the message, then its copy: of what was refused there must be no copy.
         full = self._put_when_due(message, now)
         if full is not None:
             self.queues.forget_if_idle(copies, now)
             return full
         send = copies.send_once if copy.head.is_once else copies.send
         self._account.judged = copy
+        # There was room for both a moment ago. If the message itself took it, the copy is kept as a dead
+        # letter: the sender cannot be refused any more.
         if send(copy, now) is not _ACCEPTED:
             self.queues.make_dead_letter(copy, "full", was_kept=True)
             self.queues.forget_if_idle(copies, now)
@@ -167,6 +171,7 @@ class Routing:
         """Like `knows`, for a message that is sent now: a duplicate is counted."""
         if not self.knows(head, now):
             return False
+        # Its RECEIPT must wait like that of the first one: the sender repeats it because it knows of none.
         self._account.drop(head, Verdict.DUPLICATE.value)
         if self._journal is not None:
             self._journal.touch()
@@ -180,6 +185,7 @@ class Routing:
     def advance(self, now: float) -> None:
         """Let time pass: put what is due into its queue, as the newest there."""
         self.duplicates.advance(now)
+        # One moved head for all messages of a head, so that they go on sharing it.
         moved: dict[Head, Head] = {}
         for message in islice(self.delayed.take_due(now), DUE_AT_ONCE):
             name = message.head.destination
@@ -201,8 +207,7 @@ class Routing:
         queue = self.queues.get(name)
         if queue is None:
             # When it was sent there was: but many may wait for queues that are not there.
-            if not self._account.has_room(Resource.DESTINATIONS, usage):
-                self._account.exceed(Resource.DESTINATIONS, usage)
+            if not self._account.allows(Resource.DESTINATIONS, usage):
                 return False
             queue = self.queues.create(name, usage)
         # A crash before this is committed leaves it among the delayed ones.

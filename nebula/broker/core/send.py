@@ -28,10 +28,10 @@ from nebula.broker.core.messages import (
     Message,
     Verdict,
 )
-from nebula.broker.core.notes import MESSAGES_DROPPED, PUBLISHERS_PAUSED
-from nebula.broker.core.reply_rights import ReplyRight
+from nebula.broker.core.notes import PUBLISHERS_PAUSED
+from nebula.broker.core.reply_rights import ReplyRight, Requester
 from nebula.broker.core.routing import Routing
-from nebula.broker.core.session import Session
+from nebula.broker.core.session import Session, Subscription
 from nebula.broker.core.shares import Resource, Usage
 from nebula.headers import BROKER_QUEUE, IN_REPLY_TO, INBOX_PREFIX, RESERVED_QUEUE_PREFIX
 
@@ -134,11 +134,8 @@ class Sends:
         cost_bytes, uses = head.cost_bytes, head.uses
         message = Message(head, body, 0, now, exchange)
         head.cost_bytes, head.uses = cost_bytes, uses  # this message is not kept
-        return (
-            _ACCEPTED
-            if Rooms(self._context, self._routing, session.usage, now).take(message)
-            else Verdict.FULL
-        )
+        has_room = Rooms(self._context, self._routing, session.usage, now).take(message)
+        return _ACCEPTED if has_room else Verdict.FULL
 
     def judge_together(self, session: Session, sends: list[HeldSend], now: float) -> Outcome | list[Message]:
         """Judge the SENDs of a transaction together: what refuses the first one refuses all (D.24).
@@ -259,8 +256,11 @@ class Sends:
             owner = None if queue is None or not queue.is_inbox else queue.exclusive_subscription
             # A connection may always send to its own inbox.
             if owner is None or owner.session is not session:
-                right = self._right_to_reply(session, head, queue, exchange, now)
-                if right is None:
+                # None on last-value destinations: a reply would replace the value that others read.
+                if not head.kind.holds_value:
+                    reply_id = head.header(IN_REPLY_TO, exchange)
+                    right = session.reply_rights.find(head.destination, reply_id, now)
+                if right is None or not self._is_theirs(right[1], head.destination, owner):
                     return Verdict.UNAUTHORISED, None
         if head.check is not None and not is_checked and self._is_invalid(head.check, head.kind, body):
             return Verdict.INVALID, None
@@ -280,10 +280,8 @@ class Sends:
         if queue is not None:
             is_own = head.destination == BROKER_QUEUE
             return self._judge_own(session, head, body, queue, now) if is_own else _ACCEPTED
-        if self._account.has_room(Resource.DESTINATIONS, session.usage):
-            return _ACCEPTED
-        self._account.exceed(Resource.DESTINATIONS, session.usage, session.id)
-        return Verdict.FULL
+        has_place = self._account.allows(Resource.DESTINATIONS, session.usage, session.id)
+        return _ACCEPTED if has_place else Verdict.FULL
 
     def _is_too_late(self, destination: str, delay: float) -> bool:
         """Whether it is delayed too long, or at all to an inbox, which ends with its connection."""
@@ -301,7 +299,7 @@ class Sends:
         Returns:
             Whether it may name the addresses that it names.
         """
-        if head.addresses and not self._may_name(session, head):
+        if not all(self._may_name(session, name, is_notify) for name, is_notify in head.addresses):
             head.judged_in = head.free_in = -1  # the inbox may exist the next time
             return False
         head.judged_in = self._access.epoch
@@ -317,30 +315,25 @@ class Sends:
         head.free_in = head.judged_in if is_free and not head.kind.holds_value else -1
         return True
 
-    def _may_name(self, session: Session, head: Head) -> bool:
-        """Whether its sender may have others send to the addresses that it names (G.reply-address).
+    def _may_name(self, session: Session, address: str, is_notify: bool) -> bool:
+        """Whether a sender may have others send to an address that it names (G.reply-address).
 
         They send by their own rights, which the sender must not borrow. An inbox belongs to its connection,
         even if all principals may send everywhere else.
         """
         rights = session.rights
-        for name, is_notify in head.addresses:
-            if name.startswith(INBOX_PREFIX):
-                inbox = self._find_queue(name)
-                owner = None if inbox is None else inbox.exclusive_subscription
-                may_name = rights.is_open if owner is None else owner.session is session
-            elif rights.is_open:
-                may_name = True
-            elif name.startswith(RESERVED_QUEUE_PREFIX):
-                may_name = False
-            elif self._context.kind_of(name).holds_value:
-                # A message there replaces the value that others read.
-                may_name = is_notify and rights.may_publish(name)
-            else:
-                may_name = rights.may_subscribe(name) or (is_notify and rights.may_publish(name))
-            if not may_name:
-                return False
-        return True
+        if address.startswith(INBOX_PREFIX):
+            inbox = self._find_queue(address)
+            owner = None if inbox is None else inbox.exclusive_subscription
+            return rights.is_open if owner is None else owner.session is session
+        if rights.is_open:
+            return True
+        if address.startswith(RESERVED_QUEUE_PREFIX):
+            return False
+        if is_notify and rights.may_publish(address):
+            return True
+        # A message to a last value replaces what others read: to read it oneself is no reason for that.
+        return not self._context.kind_of(address).holds_value and rights.may_subscribe(address)
 
     def _judge_own(self, session: Session, head: Head, body: bytes, queue: Queue, now: float) -> Verdict:
         """A request of the broker itself: all principals may send one, so each may have few waiting."""
@@ -377,29 +370,19 @@ class Sends:
             has_room = not body or self._account.has_room_for(more - released, session.usage)
         return Verdict.ACCEPTED if has_room else Verdict.FULL
 
-    def _right_to_reply(
-        self, session: Session, head: Head, queue: Queue | None, exchange: tuple[str, str] | None, now: float
-    ) -> ReplyRight | None:
-        """The right by which it may be sent as the reply to a request that was received; None: it may not.
+    def _is_theirs(self, requester: Requester, destination: str, owner: Subscription | None) -> bool:
+        """Whether a requester can receive the reply at the destination that it named (G.reply-right).
 
-        The requester has to be able to receive it there, and never on last-value destinations, whose value
-        would be replaced (G.reply-right).
+        Args:
+            owner: of the inbox that this is; None: it is no inbox.
         """
-        if head.kind.holds_value:
-            return None
-        right = session.reply_rights.find(head.destination, _reply_id(head, exchange), now)
-        if right is None:
-            return None
-        requester, origin = right[1]
-        owner = None if queue is None or not queue.is_inbox else queue.exclusive_subscription
+        principal, origin = requester
         if owner is None:
-            is_theirs = self._access.rights_of(requester).may_subscribe(head.destination)
-        elif isinstance(origin, int):
+            return self._access.rights_of(principal).may_subscribe(destination)
+        if isinstance(origin, int):
             # An inbox that existed when the request came has had the same owner since.
-            is_theirs = owner.session.principal == requester and owner.began_at < origin
-        else:
-            is_theirs = owner.session.origin is origin
-        return right if is_theirs else None
+            return owner.session.principal == principal and owner.began_at < origin
+        return owner.session.origin is origin
 
     def wait_or_refuse(
         self, session: Session, queue: Queue, size_bytes: int, now: float, *, may_wait: bool
@@ -415,13 +398,8 @@ class Sends:
         waits_for_memory = is_memory_full and not usage.is_stalled
         if may_wait and (queue.is_consumed or waits_for_memory):
             self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds, False)
-            self._account.notes.add(
-                PUBLISHERS_PAUSED,
-                "the broker's memory is full" if is_memory_full else "the queue is full",
-                principal=session.principal,
-                session=session.id,
-                destination=queue.name,
-            )
+            why = "the broker's memory is full" if is_memory_full else "the queue is full"
+            self._account.notes.add(PUBLISHERS_PAUSED, why, session.principal, session.id, queue.name)
             return Verdict.WAIT
         if is_memory_full:
             self._account.exceed(Resource.MEMORY, usage, session.id)
@@ -429,14 +407,7 @@ class Sends:
 
     def refuse(self, verdict: Verdict, session: Session, destination: str) -> Verdict:
         """Count a SEND that came to nothing, and tell the operator if it was not for want of room."""
-        self._account.dropped[verdict.value] += 1
-        self._account.notes.add(
-            MESSAGES_DROPPED,
-            verdict.value,
-            principal=session.principal,
-            session=session.id,
-            destination=destination,
-        )
+        self._account.count_dropped(verdict.value, session.principal, destination, session.id)
         if verdict is Verdict.UNAUTHORISED or verdict is Verdict.INVALID:
             self._account.refuse(Refusal(session.principal, session.id, "SEND", destination, verdict.value))
         return verdict
@@ -451,9 +422,3 @@ def _is_repeated(head: Head, ids: set[tuple[str, str]]) -> bool:
         return True
     ids.add(key)
     return False
-
-
-def _reply_id(head: Head, exchange: tuple[str, str] | None) -> str | None:
-    if exchange is not None and exchange[0] == IN_REPLY_TO:
-        return exchange[1]
-    return next((value for name, value in head.headers if name == IN_REPLY_TO), None)

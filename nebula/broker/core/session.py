@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol
 
@@ -30,6 +30,10 @@ class AckMode(Enum):
     AUTO = "auto"
     CLIENT = "client"
     INDIVIDUAL = "client-individual"
+
+
+# Looked up once: members of an enum are found by their class's attributes, and each ACK asks for this one.
+_INDIVIDUAL: Final = AckMode.INDIVIDUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,7 @@ class Subscription:
         """
         session = self.session
         outbox = session.outbox
+        # With the first entry alone: then the shell knows that there is something to write.
         if not outbox:
             session.dirty.append(session)
         outbox.append((self, message, attempts))
@@ -175,8 +180,9 @@ class Subscription:
 
     def scope(self, numbers: Collection[int]) -> set[int]:
         """The un-ACKed messages that ACKs or NACKs of these numbers cover; see `settle`."""
-        if self.ack_mode is AckMode.INDIVIDUAL:
+        if self.ack_mode is _INDIVIDUAL:
             return {number for number in numbers if number in self.unacked}
+        # In the order of delivery, not of number: a message that was given back and came again stands later.
         found: list[int] = []
         end = 0
         for number in self.unacked:
@@ -193,7 +199,7 @@ class Subscription:
         unacked = self.unacked
         if number not in unacked:
             return []
-        if self.ack_mode is AckMode.INDIVIDUAL:
+        if self.ack_mode is _INDIVIDUAL:
             return [unacked.pop(number)]
         # Only as far as the ACK goes: a window may be wide, and each of its messages ACKed alone.
         settled = []
@@ -219,7 +225,8 @@ class Session:
 
     Attributes:
         id: unique among the connected; what a durable subscription is found by later.
-        rights: its principal, and what that may do.
+        context: what all parts of the core share.
+        rights: its principal, and what that may do; see `identify`.
         place: the address of the peer, or empty.
         usage: of its principal, which pays for what the session holds.
         inbox_count: the number of its inboxes.
@@ -251,14 +258,15 @@ class Session:
     """
 
     id: str
-    rights: Rights
     profile: Profile
     dirty: list[Session]
-    context: InitVar[CoreContext]
+    context: CoreContext
     _: KW_ONLY
-    usage: Usage
     place: str = ""
+    # Any: each shell has a class of its own, and the core hands it back unread.
     connection: Any = None
+    rights: Rights = field(init=False)
+    usage: Usage = field(init=False)
     high_water_bytes: int = field(init=False)
     max_outbox_bytes: int = field(init=False)
     value_credit: int = field(init=False)
@@ -281,13 +289,22 @@ class Session:
     is_backlogged: bool = False
     ending: str | None = None
 
-    def __post_init__(self, context: CoreContext) -> None:
-        limits = context.limits
+    def __post_init__(self) -> None:
+        # Copied: they are looked at for each delivery.
+        limits = self.context.limits
         self.high_water_bytes = limits.outbox_high_water_bytes
         self.max_outbox_bytes = limits.max_outbox_bytes
         self.value_credit = limits.max_unacked_values
-        self.reply_rights = ReplyRights(context.account, self.usage)
-        self.heads = KnownHeads(context.account, self.usage)
+
+    def identify(self, principal: str) -> None:
+        """Set the principal of the peer. Call it before `Broker.enter`."""
+        # Until it has authenticated it is `anonymous`. The principal pays for heads and reply rights, so they
+        # begin anew.
+        account = self.context.account
+        self.rights = self.context.access.rights_of(principal)
+        self.usage = account.usages.of(self.rights, self.place)
+        self.reply_rights = ReplyRights(account, self.usage)
+        self.heads = KnownHeads(account, self.usage)
 
     @property
     def principal(self) -> str:
@@ -310,6 +327,7 @@ class Session:
     def throttle(self) -> None:
         """The high-water mark is reached: no more from queues, and an end to what is far above it."""
         self.is_throttled = True
+        # Queues heed the mark, but topics deliver without credit: so it can be exceeded by far.
         if self.outbox_bytes > self.max_outbox_bytes:
             self.mark_too_slow()
 
@@ -334,6 +352,7 @@ class Session:
 
     def take_outbox(self) -> list[Delivery | bytes]:
         """Empty the outbox. The session stays throttled until `Broker.resume` is told."""
+        # Swapped, not cleared: the list that was taken is the shell's.
         outbox, self.outbox = self.outbox, []
         self.outbox_bytes = 0
         return outbox

@@ -125,14 +125,14 @@ class Pool:
 
     def room_for(self, usage: Usage) -> int:
         """How much more a principal may take now."""
-        return room(self.resource, usage, limit=self.limit, reserved=self.reserved, used=self.used)
+        return room(self.resource, usage, self.limit - self.used, self.reserved)
 
 
-def room(resource: Resource, usage: Usage, *, limit: int, reserved: int, used: int) -> int:
-    """How much more of a resource a principal may take, given what is used in total."""
+def room(resource: Resource, usage: Usage, left: int, reserved: int = 0) -> int:
+    """How much more of a resource a principal may take, if `left` is not in use by anybody."""
     if usage.is_operator:
-        return max(0, limit - used)
-    free = limit - reserved - used
+        return max(0, left)
+    free = left - reserved
     held, share = usage.used(resource), usage.share
     most = free
     if share.fraction < 1.0:
@@ -172,7 +172,8 @@ class Usages:
         name = f"{ANONYMOUS}@{place}" if place and rights.principal == ANONYMOUS else rights.principal
         usage = self._by_name.get(name)
         if usage is None:
-            usage = self._by_name[name] = Usage(name, rights, self._share_of(name))
+            share = next((share for matches, share in self._shares if matches(name)), self._usual)
+            usage = self._by_name[name] = Usage(name, rights, share)
             usage.most_disk_bytes = self.most_disk_bytes
         return usage
 
@@ -185,9 +186,6 @@ class Usages:
         """Up to this much in total, no principal can have exceeded a share."""
         shares = (self._usual, *(share for _, share in self._shares))
         return min(min(int(share.fraction * limit), share.most.get(resource, limit)) for share in shares)
-
-    def _share_of(self, name: str) -> Share:
-        return next((share for matches, share in self._shares if matches(name)), self._usual)
 
 
 def text_cost_bytes(*texts: str) -> int:

@@ -1,20 +1,16 @@
-"""Values read from a store: the snapshot at a start, and pages of deep lines.
+"""Values read from a store: messages, lines, and pages of deep lines.
 
-Memory is the truth, the store its mirror. The core makes writes (`nebula.broker.core.tables`), takes up a
-`Snapshot`, and asks for pages of what it does not hold in memory. It never calls a store itself: the shell
-does, through `nebula.broker.store.store.Store`.
+Memory is the truth, the store its mirror. The core makes writes (`nebula.broker.core.tables`), and asks for
+pages of what it does not hold in memory. It never calls a store itself: the shell does, through
+`nebula.broker.store.store.Store`, and fills a new broker from the `Snapshot` that this loads.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from nebula.broker.core.tables import DuplicateRow, Headers, PostponedRow, SessionRow, SubscriptionRow
-
-# Message numbers of one run: enough for half a year of 300,000 messages a second. The store's 63 bits hold
-# two million runs.
-_RUN_BITS: Final = 42
+from nebula.broker.core.tables import Headers
 
 # A page of a line: what one reading of the disk brings. Large enough that a reader who drains a deep queue
 # seldom waits, small enough that thousands of deep queues fit into memory.
@@ -78,37 +74,3 @@ class KeptLine:
     count: int
     body_bytes: int
     last_number: int
-
-
-@dataclass(slots=True)
-class Snapshot:
-    """Everything that was stored, of each line the first page only.
-
-    Attributes:
-        run: counts the starts of this store, from 0. See `first_number`.
-        incarnation: what every message-id of this store begins with.
-        is_clean: the last run ended by `close`, so that `pending` is complete.
-        lines: by name.
-        delayed: each with when it is due, wall clock; in order of that.
-        postponed: of the lines' messages.
-        duplicates: in order of `until`.
-        values: in order of number.
-        pending: by (session, subscription).
-    """
-
-    run: int
-    incarnation: str
-    is_clean: bool
-    lines: dict[str, KeptLine] = field(default_factory=dict)
-    delayed: list[tuple[StoredMessage, float]] = field(default_factory=list)
-    postponed: list[PostponedRow] = field(default_factory=list)
-    duplicates: list[DuplicateRow] = field(default_factory=list)
-    values: list[StoredMessage] = field(default_factory=list)
-    sessions: list[SessionRow] = field(default_factory=list)
-    subscriptions: list[SubscriptionRow] = field(default_factory=list)
-    pending: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def first_number(self) -> int:
-        """The first message number of this run: above all that earlier runs can have used."""
-        return max(1, self.run << _RUN_BITS)

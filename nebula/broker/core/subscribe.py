@@ -76,6 +76,7 @@ class Subscriptions:
     def may_subscribe(self, session: Session, request: SubscribeRequest, now: float) -> bool:
         """Whether the request is permitted; False: it is ignored, as D.5 and D.48 say."""
         name = request.destination
+        # A queue keeps its messages anyway, so `durable` asks for nothing there (D.10).
         if request.durable and not request.kind.holds_messages and not session.rights.may_keep(name):
             return False
         if not request.kind.holds_messages and is_glob(name):
@@ -93,16 +94,22 @@ class Subscriptions:
         Raises:
             Refused: it cannot be had; the connection is closed with an ERROR.
         """
-        self._need(Resource.SUBSCRIPTIONS, session, "too-many-subscriptions", "subscriptions")
+        self._account.need(Resource.SUBSCRIPTIONS, session.usage, session.id)
         self._need_memory(session)
-        durable = None
-        if not request.kind.holds_messages and (request.durable or self._is_paused(session, request)):
+        paused = self._find_durable(session.id, request.id)
+        # D.32: the same id and destination go on where they were left, even without `durable`.
+        goes_on = paused is not None and paused.pattern == request.destination
+        is_durable = not request.kind.holds_messages and (request.durable or goes_on)
+        if is_durable:
             self._need_glob(session, request)
-            durable = self._durable_for(session, request)
+        if paused is not None and not (is_durable and goes_on):
+            self.remove(paused)  # D.32: this id means something else from now on.
+            paused = None
+        if is_durable:
+            durable = self._durable_for(session, request, paused)
             queue, feed = durable.queue, durable.feed
         else:
-            # D.32: this id means something else from now on.
-            self.remove_paused(session, request.id)
+            durable = None
             queue, feed = self._source_for(session, request)
         if request.eager and feed is not None:
             self._take_snapshot(feed, request)
@@ -110,32 +117,33 @@ class Subscriptions:
         if durable is not None:
             durable.subscription = subscription
         session.subscriptions[request.id] = subscription
-        self._count_in(subscription)
+        self._account.take(Resource.SUBSCRIPTIONS, session.usage)
+        self._account.hold(subscription_cost_bytes(subscription), session.usage)
+        if subscription.destination.takes_globs:
+            self._pay_for_glob(request.destination, session.usage)
         return subscription
-
-    def _count_in(self, subscription: Subscription) -> None:
-        usage, pattern = subscription.session.usage, subscription.pattern
-        self._account.take(Resource.SUBSCRIPTIONS, usage)
-        self._account.hold(subscription_cost_bytes(subscription), usage)
-        if is_glob(pattern) and pattern not in self._glob_owners and subscription.destination.takes_globs:
-            self._glob_owners[pattern] = usage
-            self._account.take(Resource.GLOBS, usage)
 
     def _count_out(self, subscription: Subscription) -> None:
         usage = subscription.session.usage
         self._account.give_back(Resource.SUBSCRIPTIONS, usage)
         self._account.release(subscription_cost_bytes(subscription), usage)
 
+    def _pay_for_glob(self, pattern: str, usage: Usage) -> None:
+        if is_glob(pattern) and pattern not in self._glob_owners:
+            self._glob_owners[pattern] = usage
+            self._account.take(Resource.GLOBS, usage)
+
     def _let_go_of_glob(self, pattern: str, leaver: Usage) -> None:
         """A subscription of this principal has ended: another principal that uses its glob pays for it."""
+        # A glob is compiled and filed once, however many subscribe to it: one principal pays for it, and the
+        # next one when that leaves.
         owner = self._glob_owners.get(pattern)
         heir = next(self._users_of_glob(pattern), None)
         if owner is None or (heir and (owner is not leaver or owner in self._users_of_glob(pattern))):
             return
         self._account.give_back(Resource.GLOBS, self._glob_owners.pop(pattern))
         if heir is not None:
-            self._glob_owners[pattern] = heir
-            self._account.take(Resource.GLOBS, heir)
+            self._pay_for_glob(pattern, heir)
 
     def _users_of_glob(self, pattern: str) -> Iterator[Usage]:
         topic = self._topics.topics.get(pattern)
@@ -145,6 +153,7 @@ class Subscriptions:
         try:
             self._values.take_snapshot(feed, tells_end=request.tells_end)
         except Refused:
+            # A feed that is not durable belongs to no subscription yet, so nothing else would remove it.
             feed.end_walk()
             feed.snapshot = None
             if not feed.is_durable:
@@ -161,6 +170,7 @@ class Subscriptions:
         """
         session = subscription.session
         if subscription in session.parted:
+            # It ended before, and what had stayed with it is settled now.
             self.part(subscription, now, Ending(lost=ending.lost))
             return None
         del session.subscriptions[subscription.id]
@@ -170,11 +180,11 @@ class Subscriptions:
             self._count_out(subscription)
         if subscription.pattern.startswith(INBOX_PREFIX):
             session.inbox_count -= 1
-        found = self._find_durable(session, subscription.id)
-        if found is not None and found[1].subscription is subscription:
-            found[1].subscription = None
+        durable = self._find_durable(session.id, subscription.id)
+        if durable is not None and durable.subscription is subscription:
+            durable.subscription = None
             if ending.removes:
-                self.remove(*found)
+                self.remove(durable)
             return REMOVED if ending.removes else PAUSED
         self._let_go_of_glob(subscription.pattern, session.usage)
         return None
@@ -186,25 +196,18 @@ class Subscriptions:
             del subscription.session.parted[subscription]
             self._count_out(subscription)
 
-    def _find_durable(self, session: Session, id: str) -> tuple[DurableSession, Durable] | None:  # noqa: A002
-        holder = self.durable_sessions.by_id.get(session.id)
-        if holder is None or id not in holder.durables:
-            return None
-        return holder, holder.durables[id]
-
-    def _is_paused(self, session: Session, request: SubscribeRequest) -> bool:
-        """D.32: the same id and destination go on where a durable one was left, even without `durable`."""
-        found = self._find_durable(session, request.id)
-        return found is not None and found[1].pattern == request.destination
+    def _find_durable(self, session: str, id: str) -> Durable | None:  # noqa: A002
+        holder = self.durable_sessions.by_id.get(session)
+        return None if holder is None else holder.durables.get(id)
 
     def remove_paused(self, session: Session, id: str) -> bool:  # noqa: A002
         """Remove a durable subscription that is not served at present; False: it does not exist."""
-        found = self._find_durable(session, id)
-        if found is not None:
-            self.remove(*found)
-        return found is not None
+        durable = self._find_durable(session.id, id)
+        if durable is not None:
+            self.remove(durable)
+        return durable is not None
 
-    def remove(self, holder: DurableSession, durable: Durable) -> None:
+    def remove(self, durable: Durable) -> None:
         """Forget a durable subscription that is not served, with what it keeps."""
         if durable.feed is not None:
             self._values.remove(durable.feed)
@@ -214,13 +217,13 @@ class Subscriptions:
                 self._count_out(subscription)
             durable.queue.store.clear("deleted")
             self._topics.release(durable.queue, durable.pattern)
-        self.durable_sessions.remove(holder, durable)
-        self._let_go_of_glob(durable.pattern, holder.usage)
+        self.durable_sessions.remove(durable)
+        self._let_go_of_glob(durable.pattern, durable.session.usage)
 
     def end_session(self, holder: DurableSession) -> None:
         """Remove a session's durable subscriptions and everything kept for them. None may be connected."""
         for durable in list(holder.durables.values()):
-            self.remove(holder, durable)
+            self.remove(durable)
 
     def drop_backlog(self, holder: DurableSession) -> int:
         """Drop everything that waits for a session; its subscriptions stay. Returns how much there was."""
@@ -238,28 +241,25 @@ class Subscriptions:
         Such values cannot be refused when they are published, as others publish them. The largest
         holder is ended first: a connection that is too slow, or a durable subscription that is away.
         """
+        # Below the watermark nobody can be overdrawn: no need to look at all principals.
         if self._account.stored_bytes < self._account.watermark_bytes:
             return
-        owners = {
-            usage
-            for usage in self._account.usages.all
-            if self._account.is_overdrawn(usage) and not usage.is_operator
-        }
-        for owner in owners:
-            self._relieve(owner, [each for each in sessions if each.usage is owner])
+        for owner in self._account.usages.all:
+            if self._account.is_overdrawn(owner) and not owner.is_operator:
+                self._relieve(owner, [each for each in sessions if each.usage is owner])
 
     def _relieve(self, owner: Usage, sessions: Sequence[Session]) -> None:
-        held: list[tuple[int, Session | tuple[DurableSession, Durable]]] = []
+        held: list[tuple[int, Session | Durable]] = []
         for session in sessions:
             feeds = [each.feed for each in session.subscriptions.values() if each.feed is not None]
             held.append((sum(feed.pending_count for feed in feeds), session))
-        for holder in self.durable_sessions.by_id.values():
-            if holder.usage is owner:
-                held += [
-                    (durable.feed.pending_count, (holder, durable))
-                    for durable in holder.durables.values()
-                    if durable.feed is not None and durable.subscription is None
-                ]
+        held += [
+            (durable.feed.pending_count, durable)
+            for holder in self.durable_sessions.by_id.values()
+            if holder.usage is owner
+            for durable in holder.durables.values()
+            if durable.feed is not None and durable.subscription is None
+        ]
         held.sort(key=lambda each: each[0])
         # If most of it is messages, those are refused instead, and the subscriptions stay.
         while (
@@ -272,17 +272,12 @@ class Subscriptions:
             if isinstance(largest, Session):
                 largest.mark_too_slow()
             else:
-                self.remove(*largest)
+                self.remove(largest)
 
     def expire(self, now: float) -> None:
         """Forget the sessions that were abandoned for too long."""
         for holder in self.durable_sessions.expired(now):
-            self._account.notes.add(
-                SESSIONS_EXPIRED,
-                "away too long",
-                principal=holder.rights.principal,
-                session=holder.id,
-            )
+            self._account.notes.add(SESSIONS_EXPIRED, "away too long", holder.rights.principal, holder.id)
             self.end_session(holder)
 
     def restore(self, row: SubscriptionRow, kind: DestinationKind, pending: tuple[str, ...] | None) -> None:
@@ -294,24 +289,21 @@ class Subscriptions:
         """
         holder = self.durable_sessions.by_id[row.session]
         queue, feed = self._add_source(kind, row.id, holder, row.destination)
-        durable = Durable(
-            row.id, row.destination, AckMode(row.ack), row.prefetch, row.seen_number, queue=queue, feed=feed
-        )
-        self.durable_sessions.take_in(holder, durable)
-        if is_glob(row.destination) and row.destination not in self._glob_owners:
-            self._glob_owners[row.destination] = holder.usage
-            self._account.take(Resource.GLOBS, holder.usage)
+        ack_mode, since = AckMode(row.ack), row.seen_number
+        durable = Durable(holder, row.id, row.destination, ack_mode, row.prefetch, since, queue, feed)
+        self.durable_sessions.take_in(durable)
+        self._pay_for_glob(row.destination, holder.usage)
         if feed is not None:
             self._values.owe(feed, pending, row.seen_number)
 
     def queue_of(self, line: str) -> Queue | None:
         """The queue that a line belongs to, also that of a durable subscription."""
         name = queue_name(line)
+        # Named by `_add_source`. No name of a peer's begins so.
         if not name.startswith("\0"):
             return self._queues.get(name)
         _, session, id_ = name.split("\0", 2)
-        holder = self.durable_sessions.by_id.get(session)
-        durable = None if holder is None else holder.durables.get(id_)
+        durable = self._find_durable(session, id_)
         return None if durable is None else durable.queue
 
     def _add_source(
@@ -338,7 +330,7 @@ class Subscriptions:
         ack_mode = request.ack_mode
         if request.kind.holds_value and session.profile.acks_alone and ack_mode is AckMode.CLIENT:
             ack_mode = AckMode.INDIVIDUAL  # D.7
-        subscription = Subscription(
+        return Subscription(
             request.id,
             session,
             request.destination,
@@ -346,17 +338,15 @@ class Subscriptions:
             ack_mode,
             prefetch=min(request.prefetch or self._limits.default_prefetch, self._limits.max_prefetch),
             exclusive=request.exclusive and request.kind.holds_messages,
+            began_at=self._values.next_number() if queue is not None and queue.is_inbox else 0,
+            feed=feed,
         )
-        subscription.feed = feed
-        if queue is not None and queue.is_inbox:
-            subscription.began_at = self._values.next_number()
-        return subscription
 
     def _queue_for(self, session: Session, request: SubscribeRequest) -> Queue:
         name = request.destination
         queue = self._queues.get(name)
         if queue is None:
-            self._need(Resource.DESTINATIONS, session, "too-many-destinations", "destinations")
+            self._account.need(Resource.DESTINATIONS, session.usage, session.id)
             if name.startswith(INBOX_PREFIX):
                 if session.inbox_count >= self._limits.max_inboxes:
                     raise Refused("too-many-inboxes", f"more than {self._limits.max_inboxes} inboxes")
@@ -383,6 +373,8 @@ class Subscriptions:
         self._need_topic(session, pattern)
         policy = self._context.policies.lookup(pattern)
         drops = policy is not None and policy.slow_subscriber is SlowSubscriber.DROP_OLDEST
+        # With auto nothing is kept for a subscriber of topics, and a slow one is ended. Only ACKs and drops
+        # need a queue of its own between the topic and it.
         if request.ack_mode is AckMode.AUTO and not drops:
             return None, None
         when_full = WhenFull.DROP_OLDEST if drops else WhenFull.REJECT
@@ -397,42 +389,27 @@ class Subscriptions:
         self._topics.bind(pattern, queue)
         return queue, None
 
-    def _durable_for(self, session: Session, request: SubscribeRequest) -> Durable:
-        """D.32: the one of this id goes on where its destination is the same, and is replaced otherwise."""
-        found = self._find_durable(session, request.id)
-        if found is not None and found[1].pattern != request.destination:
-            self.remove(*found)
-            found = None
-        prefetch = request.prefetch or self._limits.default_prefetch
-        if found is not None:
-            holder, durable = found
-        else:
+    def _durable_for(self, session: Session, request: SubscribeRequest, paused: Durable | None) -> Durable:
+        """The durable subscription that is served from now on: the paused one, or a new one."""
+        prefetch, durable = request.prefetch or self._limits.default_prefetch, paused
+        if durable is None:
+            id_, pattern = request.id, request.destination
             if request.kind.fans_out:
-                self._need_topic(session, request.destination)
-            self.durable_sessions.check_room(session.usage)
-            holder = self.durable_sessions.open(session.id, session.rights, session.usage)
-            if len(holder.durables) >= self._limits.max_subscriptions:
-                raise Refused("too-many-subscriptions", f"the session has {len(holder.durables)}")
-            queue, feed = self._add_source(request.kind, request.id, holder, request.destination)
+                self._need_topic(session, pattern)
+            holder = self.durable_sessions.open(session)
+            queue, feed = self._add_source(request.kind, id_, holder, pattern)
             since = self._values.next_number()
-            durable = Durable(
-                request.id, request.destination, request.ack_mode, prefetch, since, queue=queue, feed=feed
-            )
+            durable = Durable(holder, id_, pattern, request.ack_mode, prefetch, since, queue, feed)
         durable.ack_mode = request.ack_mode
         durable.prefetch = prefetch
         if request.eager:
             durable.since = 0  # after a crash the rest of the snapshot is sent too
-        self.durable_sessions.add(holder, durable)
+        self.durable_sessions.add(durable)
         return durable
 
     def _need_topic(self, session: Session, pattern: str) -> None:
         if pattern not in self._topics.topics:
-            self._need(Resource.DESTINATIONS, session, "too-many-destinations", "destinations")
-
-    def _need(self, resource: Resource, session: Session, code: str, what: str) -> None:
-        if not self._account.has_room(resource, session.usage):
-            self._account.exceed(resource, session.usage, session.id)
-            raise Refused(code, f"the broker has no room for more of your {what}")
+            self._account.need(Resource.DESTINATIONS, session.usage, session.id)
 
     def _need_memory(self, session: Session) -> None:
         """Where its memory is used up a principal may still subscribe, to take its messages out; but not so
@@ -454,7 +431,7 @@ class Subscriptions:
         except ValueError as error:
             raise Refused("glob", f"{pattern[:60]} {error}") from error
         if pattern not in self._glob_owners:
-            self._need(Resource.GLOBS, session, "too-many-globs", "globs")
+            self._account.need(Resource.GLOBS, session.usage, session.id)
 
 
 def subscription_cost_bytes(subscription: Subscription) -> int:

@@ -63,9 +63,9 @@ class Transaction:
             cost += action.head.cost_bytes
         return cost
 
-    def add(self, action: Action) -> None:
-        """Hold one more."""
-        self.size_bytes += self.cost_bytes(action)
+    def add(self, action: Action, size_bytes: int) -> None:
+        """Hold one more, with its `cost_bytes`."""
+        self.size_bytes += size_bytes
         self.actions.append(action)
         if isinstance(action, HeldSend):
             self._heads.add(action.head)
@@ -118,11 +118,12 @@ class Transactions:
         if len(others) >= self._limits.max_transactions:
             raise Refused("transaction", f"more than {self._limits.max_transactions} transactions")
         size_bytes = HELD_COST_BYTES + text_cost_bytes(name)
+        # What names cost counts as well: a peer could begin a hundred with names and no actions.
         # One at a time may always begin: its COMMIT says that there is no room.
         if others and not self._has_room(session, size_bytes):
             raise Refused("transaction", "the broker has no room for one more transaction")
         self._open.setdefault(session, {})[name] = Transaction()
-        self._count_bytes(session, size_bytes)
+        self._account.hold(size_bytes, session.usage)
 
     def hold_send(self, session: Session, name: str, send: HeldSend, now: float) -> None:
         """Hold a SEND until the COMMIT of this transaction. If it would be refused now, the transaction
@@ -134,11 +135,9 @@ class Transactions:
         transaction = self._find(session, name)
         if transaction.failure is None:
             verdict = self._sends.judge_held(session, send, now)
-            if verdict is Verdict.ACCEPTED and not self._has_room(session, transaction.cost_bytes(send)):
+            if verdict is Verdict.ACCEPTED and not self._hold(session, transaction, send):
                 verdict = Verdict.FULL
-            if verdict is Verdict.ACCEPTED:
-                self._hold(session, transaction, send)
-            else:
+            if verdict is not Verdict.ACCEPTED:
                 self._fail(session, transaction, Outcome(verdict, send.receipt), send.head.destination, now)
 
     def refuse_send(self, session: Session, name: str, why: Outcome, destination: str, now: float) -> None:
@@ -158,10 +157,8 @@ class Transactions:
             Refused: there is no such transaction, it grows too large, or there is no room for it.
         """
         transaction = self._find(session, name)
-        if transaction.failure is None:
-            if not self._has_room(session, transaction.cost_bytes(settlement)):
-                raise Refused("transaction", "the broker has no room for it")
-            self._hold(session, transaction, settlement)
+        if transaction.failure is None and not self._hold(session, transaction, settlement):
+            raise Refused("transaction", "the broker has no room for it")
 
     def abort(self, session: Session, name: str, now: float) -> None:
         """ABORT: nothing of it happens.
@@ -179,6 +176,7 @@ class Transactions:
         """
         for name in list(self.of(session)):
             self._take(session, name)
+        # No transaction holds on to their messages any more, so each goes back as a whole.
         for subscription in list(session.parted):
             self._subscriptions.part(subscription, now, Ending(lost=lost))
 
@@ -196,6 +194,8 @@ class Transactions:
         if isinstance(judged, Outcome):
             self._let_go(session, transaction.actions, now)
             return judged
+        # From here on nothing can refuse it. In the peer's order: a SEND behind an ACK may go to the consumer
+        # whose credit that ACK has freed.
         messages = iter(judged)
         for action in transaction.actions:
             if isinstance(action, HeldSend):
@@ -211,6 +211,7 @@ class Transactions:
         Returns:
             The numbers of the messages; all of them are still un-ACKed.
         """
+        # One pass over the actions for all subscriptions: there may be many of both.
         numbers: dict[Subscription, set[int]] = {each: set() for each in subscriptions}
         for transaction in self.of(subscriptions[0].session).values():
             for action in transaction.actions:
@@ -230,28 +231,32 @@ class Transactions:
         del theirs[name]
         if not theirs:
             del self._open[session]
-        self._count_bytes(session, -(transaction.size_bytes + HELD_COST_BYTES + text_cost_bytes(name)))
+        self._account.release(transaction.size_bytes + HELD_COST_BYTES + text_cost_bytes(name), session.usage)
         return transaction
 
-    def _hold(self, session: Session, transaction: Transaction, action: Action) -> None:
-        limits = self._limits
+    def _hold(self, session: Session, transaction: Transaction, action: Action) -> bool:
+        """Hold one more action. False, and nothing done: its principal has no memory for it."""
+        limits, size_bytes = self._limits, transaction.cost_bytes(action)
+        if not self._has_room(session, size_bytes):
+            return False
         if len(transaction.actions) >= limits.max_transaction_frames:
             raise Refused("transaction", f"more than {limits.max_transaction_frames} frames in a transaction")
         held_bytes = sum(each.size_bytes for each in self.of(session).values())
-        if held_bytes + transaction.cost_bytes(action) > limits.max_transaction_bytes:
+        if held_bytes + size_bytes > limits.max_transaction_bytes:
             raise Refused("transaction", f"more than {limits.max_transaction_bytes} bytes in transactions")
-        before_bytes = transaction.size_bytes
-        transaction.add(action)
-        self._count_bytes(session, transaction.size_bytes - before_bytes)
+        transaction.add(action, size_bytes)
+        self._account.hold(size_bytes, session.usage)
+        return True
 
     def _fail(
         self, session: Session, transaction: Transaction, why: Outcome, destination: str, now: float
     ) -> None:
         """D.24: what refuses one SEND refuses all, so the others need not be held."""
         self._sends.refuse(why.verdict, session, destination)
+        # Its actions are dropped at once, but it stays open under its name: the COMMIT has to report why.
         before_bytes, actions = transaction.size_bytes, transaction.actions
         transaction.fail(why)
-        self._count_bytes(session, transaction.size_bytes - before_bytes)
+        self._account.release(before_bytes - transaction.size_bytes, session.usage)
         self._let_go(session, actions, now)
 
     def _has_room(self, session: Session, size_bytes: int) -> bool:
@@ -260,15 +265,11 @@ class Transactions:
             self._account.exceed(Resource.MEMORY, session.usage, session.id)
         return has_room
 
-    def _count_bytes(self, session: Session, size_bytes: int) -> None:
-        """Charge what a session's transactions hold. The only place that does."""
-        self._account.hold(size_bytes, session.usage)
-
     def _let_go(self, session: Session, actions: Sequence[Action], now: float) -> None:
         """The transaction with these actions has ended. Messages of ended subscriptions that it did not
         settle are requeued (D.12)."""
         if not session.parted:
-            return
+            return  # nearly always: no subscription ended while a transaction had settled on it
         settlements = (action for action in actions if isinstance(action, HeldSettlement))
         # Settling may have ended some of them.
         theirs = [each.target[0] for each in settlements if each.target and each.target[0] in session.parted]

@@ -181,9 +181,7 @@ class Handlers:
         if type(plan) is Head:
             if plan.transaction is not None:
                 return self._hold_send(frame, plan, now)
-            verdict = self._broker.send(
-                self._session, plan, frame.body, now, exchange=exchange, may_wait=may_wait
-            )
+            verdict = self._broker.send(self._session, plan, frame.body, now, exchange, may_wait)
             if verdict is not _ACCEPTED:
                 if verdict is Verdict.WAIT:
                     return Then.HOLD_BACK
@@ -286,7 +284,8 @@ class Handlers:
             self._confirm(frame)  # it is held until the COMMIT (D.24)
             is_known = False
         else:
-            is_known = target is not None and self._broker.settle(*target, now, nack)
+            # Not `*target`: the interpreter inlines only calls whose arguments it can count.
+            is_known = target is not None and self._broker.settle(target[0], target[1], now, nack)
             if frame.receipt is not None:
                 # D.22: races are normal, an unknown one is no fault.
                 self._confirm(frame, None if is_known else names.IGNORED)

@@ -114,7 +114,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     is_queue = kind.holds_messages
     # What is in the dead-letter queue waits until it is taken (G.dead-letter).
     may_expire = destination != broker.queues.dead_letter
-    policy = broker.policies.lookup(destination)
+    policy = broker.context.policies.lookup(destination)
     is_response = given.get(names.RESPONSE, False)
     named = fields.get(names.REPLY_TO)
     # A reply gets no reply (D.46); the address that it names is for credit (G.credit).
@@ -144,7 +144,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         is_stream=given.get(names.STREAM, False) and not given.get(names.STREAM_END),
         deletes_explicitly="content-length" in fields or frame.exchange is not None,
         check=None if policy is None else policy.check,
-        wishes=_wishes(fields, given, destination, kind, broker.wall_offset, may_expire=may_expire),
+        wishes=_wishes(fields, given, destination, kind, broker.context.wall_offset, may_expire=may_expire),
         priority=given.get(names.PRIORITY, DEFAULT_PRIORITY) if is_queue else DEFAULT_PRIORITY,
         copy_to=None if policy is None else policy.copy_to,
         usage=session.usage,

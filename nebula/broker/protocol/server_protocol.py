@@ -431,7 +431,7 @@ class ServerProtocol:
         if self.is_finished or self.credentials is None:
             return
         self._now = now
-        self._broker.identify(self.session, principal)
+        self.session.identify(principal)
         try:
             self._enter()
         except (RemoteProtocolError, Refused) as error:

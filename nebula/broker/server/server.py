@@ -17,14 +17,16 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 
 from nebula.broker.core.access import AccessPolicy, Grants
+from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
+from nebula.broker.core.context import CoreContext
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable
 from nebula.broker.core.shares import Share
-from nebula.broker.core.storage import Snapshot
 from nebula.broker.operations.administration import Steps
 from nebula.broker.operations.events import EndReason
 from nebula.broker.operations.status import ServerFacts, broker_status
@@ -38,7 +40,7 @@ from nebula.broker.server.open_listeners import OpenListeners
 from nebula.broker.server.runtime import STOPPING, Runtime
 from nebula.broker.store.disk import DiskWatch
 from nebula.broker.store.restoring import restore
-from nebula.broker.store.store import Store
+from nebula.broker.store.store import Snapshot, Store
 from nebula.broker.store.writer import Writer
 from nebula.errors import SettingsError
 from nebula.headers import DEAD_LETTER_QUEUE
@@ -175,20 +177,21 @@ class Server:
     def _make_broker(self, kept: Snapshot | None) -> Broker:
         now = asyncio.get_running_loop().time()
         wall_offset = time.time() - now
-        broker = Broker(
-            self.limits,
-            self._policies,
-            shares=self._shares,
-            # Chance comes in here and nowhere below.
-            incarnation=secrets.token_hex(4) if kept is None else kept.incarnation,
-            first_number=1 if kept is None else kept.first_number,
-            access=self._access,
+        context = CoreContext(
+            limits=self.limits,
+            policies=self._policies,
+            access=self._access or AccessPolicy(),
+            account=Account(self.limits, self._shares),
             journal=None if kept is None else Journal(wall_offset),
+            numbers=count(1 if kept is None else kept.first_number),
             wall_offset=wall_offset,
             last_value_prefixes=self._prefixes,
             key_of=self._key_of,
             dead_letter=self._dead_letter,
+            # Chance comes in here and nowhere below.
+            incarnation=secrets.token_hex(4) if kept is None else kept.incarnation,
         )
+        broker = Broker(context)
         if kept is not None:
             restore(broker, kept, now)
         return broker

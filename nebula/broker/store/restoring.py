@@ -17,7 +17,9 @@ from nebula.broker.core.messages import (
     Message,
 )
 from nebula.broker.core.shares import Usage
-from nebula.broker.core.storage import Snapshot, StoredMessage
+from nebula.broker.core.storage import StoredMessage
+from nebula.broker.core.tables import POSTPONED
+from nebula.broker.store.store import Snapshot
 from nebula.headers import SENDER
 
 
@@ -56,7 +58,7 @@ def _restore_schedule(broker: Broker, journal: Journal, kept: Snapshot) -> None:
     for row in kept.duplicates:
         key = DedupKey(row.destination, row.principal, row.id)
         usage = journal.usage_of(row.principal)
-        broker.routing.duplicates.restore(key, row.until - journal.wall_offset, usage)
+        broker.routing.duplicates.know(key, row.until - journal.wall_offset, usage, is_kept=True)
 
 
 def _restore_queues(broker: Broker, journal: Journal, kept: Snapshot, now: float) -> None:
@@ -71,7 +73,7 @@ def _restore_queues(broker: Broker, journal: Journal, kept: Snapshot, now: float
         if name in queues and due > now:
             queues[name].restore_postponed(postponed.number, name, due)
         else:
-            journal.drop_postponed(name, postponed.number)
+            journal.drop(POSTPONED, name, postponed.number)
 
 
 def _fitting(account: Account, page: list[tuple[Message, int]]) -> list[tuple[Message, int]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
+from nebula.broker.core.storage import PageRequest, StoredMessage
 from nebula.broker.core.tables import Write
 from nebula.broker.store.backup import OnFraction, back_up, check_pages
 from nebula.broker.store.folder import (
@@ -29,6 +29,7 @@ from nebula.broker.store.folder import (
 from nebula.broker.store.sqlite_reads import read_into, read_page
 from nebula.broker.store.sqlite_schema import MIGRATIONS, VERSION
 from nebula.broker.store.sqlite_writes import Batch
+from nebula.broker.store.store import Snapshot
 from nebula.errors import StoreError
 from nebula.private import free_bytes_at
 

@@ -23,7 +23,6 @@ from nebula.broker.core.storage import (
     PAGE_MESSAGES,
     KeptLine,
     PageRequest,
-    Snapshot,
     StoredMessage,
 )
 from nebula.broker.core.tables import (
@@ -34,6 +33,7 @@ from nebula.broker.core.tables import (
     SubscriptionRow,
     may_share,
 )
+from nebula.broker.store.store import Snapshot
 
 __all__ = ["read_into", "read_page"]
 

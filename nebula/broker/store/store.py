@@ -1,12 +1,51 @@
-"""Interface of a store: load, page, apply, close."""
+"""Interface of a store: load, page, apply, close; and the snapshot that a load gives."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
-from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
-from nebula.broker.core.tables import Write
+from nebula.broker.core.storage import KeptLine, PageRequest, StoredMessage
+from nebula.broker.core.tables import DuplicateRow, PostponedRow, SessionRow, SubscriptionRow, Write
+
+# Message numbers of one run: enough for half a year of 300,000 messages a second. The store's 63 bits hold
+# two million runs.
+_RUN_BITS: Final = 42
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Everything that was stored, of each line the first page only.
+
+    Attributes:
+        run: counts the starts of this store, from 0. See `first_number`.
+        incarnation: what every message-id of this store begins with.
+        is_clean: the last run ended by `close`, so that `pending` is complete.
+        lines: by name.
+        delayed: each with when it is due, wall clock; in order of that.
+        postponed: of the lines' messages.
+        duplicates: in order of `until`.
+        values: in order of number.
+        pending: by (session, subscription).
+    """
+
+    run: int
+    incarnation: str
+    is_clean: bool
+    lines: dict[str, KeptLine] = field(default_factory=dict)
+    delayed: list[tuple[StoredMessage, float]] = field(default_factory=list)
+    postponed: list[PostponedRow] = field(default_factory=list)
+    duplicates: list[DuplicateRow] = field(default_factory=list)
+    values: list[StoredMessage] = field(default_factory=list)
+    sessions: list[SessionRow] = field(default_factory=list)
+    subscriptions: list[SubscriptionRow] = field(default_factory=list)
+    pending: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def first_number(self) -> int:
+        """The first message number of this run: above all that earlier runs can have used."""
+        return max(1, self.run << _RUN_BITS)
 
 
 class Store(Protocol):

@@ -16,7 +16,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from nebula.broker.core.storage import Snapshot
 from nebula.broker.core.tables import TABLES, Table
 from nebula.broker.store.backup import OnFraction, back_up
 from nebula.broker.store.columns import key_of
@@ -29,6 +28,7 @@ from nebula.broker.store.folder import (
     store_error,
 )
 from nebula.broker.store.sqlite_schema import MIGRATIONS, VERSION
+from nebula.broker.store.store import Snapshot
 from nebula.errors import StoreError
 from nebula.private import make_private_database
 

@@ -23,10 +23,10 @@ from functools import partial
 from typing import Any
 
 from nebula.broker.core.journal import Journal
-from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
+from nebula.broker.core.storage import PageRequest, StoredMessage
 from nebula.broker.core.tables import Write
 from nebula.broker.store.commits import Commits
-from nebula.broker.store.store import Store
+from nebula.broker.store.store import Snapshot, Store
 from nebula.errors import StoreError
 
 

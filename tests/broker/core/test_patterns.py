@@ -60,7 +60,7 @@ def test_malformed_glob_leaves_nothing_behind() -> None:
         table.add("X/[a", 1)
 
     assert not table.things
-    assert not table.has_globs
+    assert not table.globs
 
 
 def test_new_glob_is_tried_on_a_warm_destination_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_table_is_empty_when_all_globs_have_gone() -> None:
         table.remove(pattern)
 
     assert not table._by_run
-    assert not table.has_globs
+    assert not table.globs
 
 
 @pytest.mark.parametrize("latest", [0, 3])
@@ -220,8 +220,8 @@ def test_index_finds_what_a_naive_matcher_does(
         table.remove(globs[number])
 
     assert [list(table.matching(name)) for name in names] == [naive(present, name) for name in names]
-    assert [sorted(map(id, table._filed(name))) for name in names if table.has_globs] == [
-        sorted(map(id, _candidates(table, name))) for name in names if table.has_globs
+    assert [sorted(map(id, table._filed(name))) for name in names if table.globs] == [
+        sorted(map(id, _candidates(table, name))) for name in names if table.globs
     ]
 
 

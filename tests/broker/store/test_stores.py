@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nebula.broker.assembly import Assembly
-from nebula.broker.core.storage import PageRequest, Snapshot, StoredMessage
+from nebula.broker.core.storage import PageRequest, StoredMessage
 from nebula.broker.core.tables import (
     DELAYED,
     DUPLICATES,
@@ -39,7 +39,7 @@ from nebula.broker.core.tables import PENDING as PENDING_TABLE
 from nebula.broker.settings import BrokerSettings, LimitsSettings
 from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.broker.store.sqlite_reads import read_into
-from nebula.broker.store.store import Store
+from nebula.broker.store.store import Snapshot, Store
 from nebula.broker.store.tools import open_store
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.stored import (

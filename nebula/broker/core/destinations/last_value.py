@@ -24,6 +24,7 @@ from nebula.broker.core.messages import LAST_VALUE_KIND, Content, Head, Message,
 from nebula.broker.core.patterns import PatternTable
 from nebula.broker.core.session import SNAPSHOT_END, AckMode, Ending, Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.tables import VALUES
 from nebula.headers import RESERVED_VALUE_PREFIX
 
 
@@ -179,7 +180,7 @@ class LastValues:
             # A deletion of nothing leaves a row too: its RECEIPT shall not say that it is not durable.
             self._pay_disk(topic, None)
             topic.is_stored = False
-            journal.drop_value(topic.destination)
+            journal.drop(VALUES, topic.destination)
 
     def _pay_disk(self, topic: LastValueTopic, value: Message | None) -> None:
         """Note which value the store has from now on; None: it has none."""
@@ -203,7 +204,7 @@ class LastValues:
         self.account.give_back(Resource.DESTINATIONS, topic.creator)
         if topic.is_stored and self._journal is not None:
             self._pay_disk(topic, None)
-            self._journal.drop_value(topic.destination)
+            self._journal.drop(VALUES, topic.destination)
         if self._key_of is not None:
             key = self._key_of(topic.destination)
             if self._by_key.get(key) == topic.destination:

@@ -30,6 +30,7 @@ from nebula.broker.core.policies import QueueRules, WhenFull
 from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import KeptLine, PageRequest
+from nebula.broker.core.tables import POSTPONED
 
 DeadLetter: TypeAlias = Callable[[Message, str, int, Nack], None]
 """Takes a message that was not consumed: why, how often delivered, and the last NACK."""
@@ -497,7 +498,7 @@ class QueueStore:
         self.out_count -= len(postponed.apart)
         if self.journal is not None:
             for number, (_, line) in postponed.due.items():
-                self.journal.drop_postponed(line, number)
+                self.journal.drop(POSTPONED, line, number)
         return len(postponed.apart)
 
     def purge_some(self, reason: str, most: int) -> bool:
@@ -607,7 +608,7 @@ class QueueStore:
         if not postponed.due:
             self.postponed = None
         if self.journal is not None and self.keeps(message):
-            self.journal.drop_postponed(time[1], message.number)
+            self.journal.drop(POSTPONED, time[1], message.number)
 
     # --- paging ---
 

@@ -159,7 +159,7 @@ class Topics:
         """
         table = self._table
         destination = message.head.destination
-        if not table.has_globs:
+        if not table.globs:
             topic = table.get(destination)
             if topic is None:
                 return _ACCEPTED
