@@ -106,7 +106,6 @@ def _check_disk(broker: Broker) -> None:
             if message.head.is_persistent:
                 paid[message.head.usage] += message.disk_bytes
     for topic in broker.values.topics.values():
-        assert (topic.stored is not None) == topic.is_stored
         if topic.stored is not None:
             paid[topic.stored.head.usage] += topic.stored.disk_bytes
     usages = {*broker.account.usages.all, broker.account.own}
@@ -218,8 +217,8 @@ def _check_queue(queue: Queue) -> None:
     assert queue.store.stored_bytes <= queue.store.rules.max_memory_bytes
     # What was kept is kept, though it takes more room by now or the limits are lower: until it is consumed.
     was_kept = paged or (queue.store.journal is not None and queue.store.rules.when_full is WhenFull.REJECT)
-    assert was_kept or queue.store.stored_bytes <= queue.store.max_bytes
-    assert was_kept or queue.store.depth <= queue.store.max_messages
+    assert was_kept or queue.store.stored_bytes <= queue.store.rules.max_bytes
+    assert was_kept or queue.store.depth <= queue.store.rules.max_messages
     assert set(queue.store.attempts) <= set(numbers), "attempts are remembered of what is gone"
     expiries = [message.expires_at for message in waiting if message.expires_at is not None]
     assert not expiries or (

@@ -110,8 +110,8 @@ def queue_details(queue: Queue, arrivals: Arrivals, now: float) -> QueueDetails:
     """A queue with who consumes."""
     return QueueDetails(
         queue_row(queue, arrivals, now),
-        queue.store.max_messages,
-        queue.store.max_bytes,
+        queue.store.rules.max_messages,
+        queue.store.rules.max_bytes,
         queue.exclusive_subscription is not None,
         queue.auto_delete,
         subscription_rows(queue.subscriptions),

@@ -14,16 +14,17 @@ Invariants, checked after each step of the tests:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from nebula.broker.core.context import CoreContext
-from nebula.broker.core.destinations.snapshots import Snapshots
 from nebula.broker.core.destinations.value_feed import TOPIC_COST_BYTES, LastValueTopic, ValueFeed
 from nebula.broker.core.fixed_limits import SNAPSHOT_DESTINATIONS_AT_ONCE
 from nebula.broker.core.messages import LAST_VALUE_KIND, Content, Head, Message, ValueOwner, Verdict
 from nebula.broker.core.patterns import PatternTable
 from nebula.broker.core.session import SNAPSHOT_END, AckMode, Ending, Nack, Session, Subscription
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.errors import Refused
+from nebula.globs import compile_glob, is_glob
 from nebula.headers import RESERVED_VALUE_PREFIX
 
 
@@ -50,10 +51,8 @@ class LastValues:
         self.forget_reached = self._table.forget_reached
         # Destinations whose values are kept encoded, as several feeds send them.
         self._shared: set[LastValueTopic] = set()
-        self._snapshots = Snapshots(account, self._topics, self._may)
         # Feeds without a subscription that still hold entries. It is memory alone, and is let go in portions.
         self._departed: deque[ValueFeed] = deque()
-        self.owe = self._snapshots.owe
         self.globs = self._table.globs
 
     @property
@@ -120,7 +119,6 @@ class LastValues:
         destination = message.head.destination
         topic = self._topics[destination] = LastValueTopic(destination, message)
         topic.is_live = not deletes
-        topic.is_stored = True
         self._pay_disk(topic, message)
         self._open(topic)
         self.account.hold(message.size_bytes, message.head.usage)
@@ -173,12 +171,10 @@ class LastValues:
             return
         if topic.owner is None and (topic.is_live or is_owed):
             self._pay_disk(topic, topic.value)
-            topic.is_stored = True
             journal.put_value(topic.value)
-        elif topic.is_stored or not topic.is_live:
+        elif topic.stored is not None or not topic.is_live:
             # A deletion of nothing leaves a row too: its RECEIPT shall not say that it is not durable.
             self._pay_disk(topic, None)
-            topic.is_stored = False
             journal.drop_value(topic.destination)
 
     def _pay_disk(self, topic: LastValueTopic, value: Message | None) -> None:
@@ -201,7 +197,7 @@ class LastValues:
         self.account.release(topic.value.size_bytes, topic.value.head.usage)
         self.account.release(TOPIC_COST_BYTES + text_cost_bytes(topic.destination), topic.creator)
         self.account.give_back(Resource.DESTINATIONS, topic.creator)
-        if topic.is_stored and self._journal is not None:
+        if topic.stored is not None and self._journal is not None:
             self._pay_disk(topic, None)
             self._journal.drop_value(topic.destination)
         if self._key_of is not None:
@@ -252,15 +248,51 @@ class LastValues:
         Raises:
             Refused: the broker has no room for the snapshot.
         """
-        self._snapshots.begin(feed, tells_end=tells_end)
-        self._snapshots.walk_on(feed)
+        matches = compile_glob(feed.pattern)
+        feed.begin_walk(
+            self._candidates(feed.pattern),
+            lambda topic: matches(topic.destination) and self._may(feed, topic),
+            tells_end=tells_end,
+        )
+        self.walk_on(feed)
 
     def walk_on(self, feed: ValueFeed) -> bool:
-        """Go on with a snapshot, as `Snapshots.walk_on`, and send it when it is complete."""
-        goes_on = self._snapshots.walk_on(feed)
+        """Go on with a snapshot, and send it when it is complete.
+
+        Returns:
+            Whether there is more to look at: call it again when others had their turn.
+
+        Raises:
+            Refused: the broker has no room for the snapshot.
+        """
+        goes_on = feed.walk_on(SNAPSHOT_DESTINATIONS_AT_ONCE)
+        if self.account.is_overdrawn(feed.owner):
+            self.account.exceed(Resource.MEMORY, feed.owner)
+            raise Refused("memory", "the broker has no room for all that you would be told")
         if not goes_on and feed.subscription is not None:
             self._begin_to_tell(feed, feed.subscription)
         return goes_on
+
+    def owe(self, feed: ValueFeed, destinations: Iterable[str] | None, since: int) -> None:
+        """After a restart: line up what a durable feed has still to send.
+
+        Args:
+            destinations: those, or None where that is not known: then all that changed `since` the
+                message of this number.
+        """
+        if destinations is not None:
+            topics = [self._topics[each] for each in destinations if each in self._topics]
+        else:
+            matches = compile_glob(feed.pattern)
+            candidates = self._candidates(feed.pattern)
+            topics = [each for each in candidates if each.value.number > since and matches(each.destination)]
+        for topic in topics:
+            feed.notify(topic)
+
+    def _candidates(self, pattern: str) -> list[LastValueTopic]:
+        if is_glob(pattern):
+            return list(self._topics.values())
+        return [self._topics[pattern]] if pattern in self._topics else []
 
     def attach(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Feed it from now on, and with what its feed has to tell already."""
@@ -300,7 +332,8 @@ class LastValues:
         feed.subscription = None
         feed.is_held = False
         if feed.is_durable:
-            self._snapshots.finish(feed)
+            while feed.is_walking:  # it is owed all of its snapshot
+                feed.walk_on(SNAPSHOT_DESTINATIONS_AT_ONCE)
             feed.land()
             feed.seen_number = self.next_number()
         else:

@@ -290,7 +290,10 @@ class Queue:
             return False
         self.store.release(messages)
         self.is_stalled = False
-        self.resume(subscription, now)
+        line = self.store.line
+        # Mostly nothing waits and the subscription is in turn, and then there is nothing to resume.
+        if line.front or line.paged is not None or not subscription.in_turn:
+            self.resume(subscription, now)
         return True
 
     def give_back(self, subscription: Subscription, number: int, now: float, nack: Nack = PLAIN_NACK) -> bool:
@@ -316,9 +319,10 @@ class Queue:
         if not subscription.in_turn and subscription.has_credit:
             self._ready.append(subscription)
             subscription.in_turn = True
-        if self.store.line.front:
+        line = self.store.line
+        if line.front:
             self._pump(now)
-        elif self.store.paging.is_deep:
+        elif line.paged is not None:
             self.store.refill()
 
     # --- dispatching ---
@@ -336,7 +340,7 @@ class Queue:
         """Dispatch what waits, as far as credit goes."""
         store = self.store
         line = store.line
-        first_uncommitted = self.first_uncommitted
+        first_uncommitted = self._uncommitted[0][0] if self._uncommitted else None
         while line.front:
             if first_uncommitted is not None and line.front[0].number >= first_uncommitted:
                 break

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Protocol, TypeAlias
 
 from nebula.broker.core.account import Account
@@ -136,8 +137,6 @@ class QueueStore:
     keeps_all: bool = False
     has_levels: InitVar[bool] = False
     payer: Usage | None = None
-    max_messages: int = field(init=False)
-    max_bytes: int = field(init=False)
     line: Line | PriorityLine = field(init=False)
     paging: Paging = field(init=False)
     stored_bytes: int = 0
@@ -150,8 +149,6 @@ class QueueStore:
     _sweep_at: int | None = None
 
     def __post_init__(self, has_levels: bool) -> None:
-        self.max_messages = self.rules.max_messages
-        self.max_bytes = self.rules.max_bytes
         self.line = PriorityLine(self.name) if has_levels or self.rules.has_priorities else Line(self.name)
         self.paging = Paging(self.line.lines, self.rules.window_bytes)
 
@@ -246,7 +243,7 @@ class QueueStore:
 
     def could_hold(self, size_bytes: int) -> bool:
         """Whether there would be room for it if nothing else were held."""
-        return size_bytes <= min(self.max_bytes, self.rules.max_memory_bytes, self.account.max_bytes)
+        return size_bytes <= min(self.rules.max_bytes, self.rules.max_memory_bytes, self.account.max_bytes)
 
     def could_keep(self, message: Message) -> bool:
         """Whether it may be written to the disk, if it is kept there."""
@@ -259,10 +256,7 @@ class QueueStore:
 
     def could_take(self, messages: int, size_bytes: int) -> bool:
         """Whether this many more would find room, or make some."""
-        more_bytes = size_bytes + self.stored_bytes - self.rules.max_memory_bytes
-        over_bytes = size_bytes + self.stored_bytes + self.paging.paged_bytes - self.max_bytes
-        over = messages + self.depth - self.max_messages
-        if over <= 0 and over_bytes <= 0 and more_bytes <= 0:
+        if self._fits(messages, size_bytes):
             return True
         if not self.loses_oldest:
             return False
@@ -271,12 +265,20 @@ class QueueStore:
             return not self.account.is_disk_low
         # Un-ACKed messages stay. Mostly the first one or two that wait are enough.
         for message in self.line.in_memory():
-            over -= 1
-            over_bytes -= message.size_bytes
-            more_bytes -= message.size_bytes
-            if over <= 0 and over_bytes <= 0 and more_bytes <= 0:
+            messages -= 1
+            size_bytes -= message.size_bytes
+            if self._fits(messages, size_bytes):
                 return True
         return False
+
+    def _fits(self, messages: int, size_bytes: int) -> bool:
+        """Whether the queue stays within its own limits with this many more; negative: fewer."""
+        rules, stored_bytes = self.rules, self.stored_bytes + size_bytes
+        return (
+            stored_bytes <= rules.max_memory_bytes
+            and stored_bytes + self.paging.paged_bytes <= rules.max_bytes
+            and self.depth + messages <= rules.max_messages
+        )
 
     def could_accept(self, message: Message, other: Message) -> bool:
         """Whether `message` would find room here when `other` has taken some elsewhere."""
@@ -289,32 +291,30 @@ class QueueStore:
 
     def is_ready_for(self, size_bytes: int, sender: Usage) -> bool:
         """Whether a sender that waits for room may go on: with a margin, so that senders do not flutter."""
-        account, payer = self.account, self.payer or sender
+        account, rules, payer = self.account, self.rules, self.payer or sender
         return (
-            (self.stored_bytes + self.paging.paged_bytes) * 8 < self.max_bytes * 7
-            and self.stored_bytes * 8 < self.rules.max_memory_bytes * 7
-            and self.depth * 8 < self.max_messages * 7
+            (self.stored_bytes + self.paging.paged_bytes) * 8 < rules.max_bytes * 7
+            and self.stored_bytes * 8 < rules.max_memory_bytes * 7
+            and self.depth * 8 < rules.max_messages * 7
             and not account.is_nearly_full(payer)
             # A message may be larger than the margin. What else could go to make room has gone already.
-            and self.stored_bytes + self.paging.paged_bytes + size_bytes <= self.max_bytes
-            and self.stored_bytes + size_bytes <= self.rules.max_memory_bytes
-            and self.depth < self.max_messages
+            and self._fits(1, size_bytes)
             and not account.is_disk_low
             and account.has_room_for(size_bytes, payer)
         )
 
     def _is_full(self, message: Message) -> bool:
+        # `_fits` and `Usage.is_disk_full` written out: every message passes here.
         stored_bytes = self.stored_bytes + message.size_bytes
-        account, payer = self.account, self.payer or message.head.usage
+        account, rules, payer = self.account, self.rules, self.payer or message.head.usage
         return (
-            stored_bytes + self.paging.paged_bytes > self.max_bytes
-            or stored_bytes > self.rules.max_memory_bytes
+            stored_bytes + self.paging.paged_bytes > rules.max_bytes
+            or stored_bytes > rules.max_memory_bytes
             or (
                 account.stored_bytes + message.size_bytes > account.watermark_bytes
                 and not self._has_memory_for(message)
             )
-            or len(self.line) + self.out_count >= self.max_messages
-            # `Usage.is_disk_full` written out, as all that is sent passes here.
+            or len(self.line) + self.out_count >= rules.max_messages
             or (
                 (account.is_disk_low or payer.disk_bytes >= payer.most_disk_bytes)
                 and not self.could_keep(message)
@@ -361,7 +361,8 @@ class QueueStore:
         if not self.loses_oldest:
             return
         while self.line.front and (
-            self.stored_bytes + self.paging.paged_bytes > self.max_bytes or self.depth > self.max_messages
+            self.stored_bytes + self.paging.paged_bytes > self.rules.max_bytes
+            or self.depth > self.rules.max_messages
         ):
             self._lose_oldest(now)
 
@@ -457,11 +458,8 @@ class QueueStore:
 
     def withdraw(self, messages: Collection[Message]) -> None:
         """Forget these, uncounted: they wait in memory, and another holder has them from now on."""
-        gone = {message.number for message in messages}
-        # Of a hundred thousand some hundreds go at a time: the others must not be looked at each time.
-        for message in [each for line in self.line.lines for each in line.take_out(gone)] if gone else []:
+        for message in self.line.take_out(messages):
             self.forget(message)
-        self.line.refresh()
         self.refill()
 
     def clear(self, reason: str) -> int:
@@ -526,23 +524,22 @@ class QueueStore:
                 return 0
             # Found anew as the sweep goes on.
             self._sweep_at, self._next_expiry = 0, None
-        count = 0
-        while count < most:
-            kept, expired = self.line.sweep(self._sweep_at, most - count, lambda each: each.has_expired(now))
-            if not kept and not expired:
-                self._sweep_at = None
-                break
-            count += len(kept) + len(expired)
-            # What is taken from the front meanwhile shifts the others: who is missed waits for the next one.
-            self._sweep_at += len(kept)
-            for message in kept:
+        looked_at = list(islice(self.line.in_memory(), self._sweep_at, self._sweep_at + most))
+        expired = [message for message in looked_at if message.has_expired(now)]
+        for message in self.line.take_out(expired):
+            self.dead_letter(message, "expired", now)
+        for message in looked_at:
+            if not message.has_expired(now):
                 self._note_expiry(message)
-            for message in expired:
-                self.dead_letter(message, "expired", now)
-        if self._sweep_at is None and self._next_expiry is None:
-            self.work.expiring.pop(self, None)
+        # What is taken from the front meanwhile shifts the others: a message that is skipped so waits for the
+        # next sweep.
+        self._sweep_at += len(looked_at) - len(expired)
+        if len(looked_at) < most:
+            self._sweep_at = None
+            if self._next_expiry is None:
+                self.work.expiring.pop(self, None)
         self.refill()
-        return count
+        return len(looked_at)
 
     def _note_expiry(self, message: Message) -> None:
         at = message.expires_at

@@ -35,8 +35,7 @@ class LastValueTopic:
         value: the message that was sent last; of a deletion too, while a feed has to send it.
         is_live: there is a value; otherwise it was deleted.
         owner: the session that an ephemeral value goes with, or None.
-        is_stored: the store has a row of it.
-        stored: the value in that row; its sender pays for it.
+        stored: the value that the store has, whose sender pays for it; None: it has none.
         creator: who sent its first value, and pays for it as a destination.
         first_number: of the message that it began with. A feed that has seen less knows nothing of it.
         users: feeds that have still to send it, or have a message of it in flight.
@@ -48,7 +47,6 @@ class LastValueTopic:
     first_number: int = field(init=False)
     is_live: bool = False
     owner: ValueOwner | None = None
-    is_stored: bool = False
     stored: Message | None = None
     users: int = 0
 
