@@ -9,12 +9,8 @@ from itertools import chain, pairwise
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.destinations.line import Line
 from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
-from nebula.broker.core.destinations.value_feed import (
-    ENTRY_COST_BYTES,
-    TOPIC_COST_BYTES,
-    LastValueTopic,
-    ValueFeed,
-)
+from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES, ValueFeed
+from nebula.broker.core.destinations.value_table import TOPIC_COST_BYTES, LastValueTopic
 from nebula.broker.core.duplicates import ID_COST_BYTES
 from nebula.broker.core.durable import SESSION_COST_BYTES
 from nebula.broker.core.messages import Message
@@ -171,6 +167,7 @@ def _check_values(broker: Broker) -> None:
         assert topic.users == users[topic], f"{destination}: users are miscounted"
         assert topic.is_live or topic.users, f"{destination} is kept for nothing"
         assert topic.owner is None or destination in topic.owner.ephemerals
+    assert set(broker.values.keys.values()) <= set(broker.values.topics), "a key of what is forgotten"
     markers = {feed.marker for feed in _feeds(broker)}
     assert set(users) - markers <= set(broker.values.topics.values()), "a feed knows of what is forgotten"
 
@@ -277,8 +274,8 @@ def _check_turns(queue: Queue) -> None:
 
 
 def _may_go(queue: Queue) -> bool:
-    front, first_uncommitted = queue.store.line.front, queue.first_uncommitted
-    return bool(front) and (first_uncommitted is None or front[0].number < first_uncommitted)
+    front, uncommitted = queue.store.line.front, queue._uncommitted
+    return bool(front) and (not uncommitted or front[0].number < uncommitted[0][0])
 
 
 def _check_who_is_subscribed(broker: Broker, sessions: Collection[Session]) -> None:

@@ -16,7 +16,7 @@ from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.topic import Topic
-from nebula.broker.core.destinations.value_feed import LastValueTopic
+from nebula.broker.core.destinations.value_table import LastValueTopic
 from nebula.broker.core.durable import DurableSession
 from nebula.broker.core.messages import LAST_VALUE_KIND, QUEUE_KIND, TOPIC_KIND, DestinationKind, Message
 from nebula.broker.core.session import Session

@@ -11,7 +11,7 @@ from typing import Final
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.topic import Topic
-from nebula.broker.core.destinations.value_feed import LastValueTopic
+from nebula.broker.core.destinations.value_table import LastValueTopic
 from nebula.broker.core.durable import Durable, DurableSession
 from nebula.broker.core.messages import Message
 from nebula.broker.core.session import Session, Subscription

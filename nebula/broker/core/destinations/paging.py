@@ -82,8 +82,9 @@ class Paging:
         """A page is on its way."""
         return any(line.paged is not None and line.paged.asked is not None for line in self.lines)
 
-    def restore(self, line: Line, kept: KeptLine, messages: Iterable[Message]) -> None:
+    def restore(self, name: str, kept: KeptLine, messages: Iterable[Message]) -> None:
         """Take what an earlier run has left in a line: the first messages in memory, the others on disk."""
+        line = self._line(name)
         front = line.front
         front.extend(messages)
         if kept.count > len(front):

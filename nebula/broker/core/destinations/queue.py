@@ -172,14 +172,6 @@ class Queue:
             del self.store.work.uncommitted[self]
         self._pump(now)
 
-    @property
-    def first_uncommitted(self) -> int | None:
-        """The number from which on messages wait for a commit; None: none does.
-
-        It holds until the commit, even if its message is gone.
-        """
-        return self._uncommitted[0][0] if self._uncommitted else None
-
     def take_page(self, request: PageRequest, page: Sequence[tuple[Message, int]], now: float) -> None:
         """Go on with a page that was asked for."""
         self.store.take_page(request, page, now)
@@ -348,7 +340,7 @@ class Queue:
             if consumer is None:
                 break
             message = line.pop()
-            if store.postponed is not None and store.waits_for_its_time(message, now):
+            if store.postponed is not None and store.puts_apart(store.postponed, message, now):
                 continue
             if message.has_expired(now):
                 store.dead_letter(message, "expired", now)

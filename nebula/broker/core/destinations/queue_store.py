@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
-from heapq import heappop, heappush
 from itertools import islice
 from typing import Protocol, TypeAlias
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.line import Line, PriorityLine
 from nebula.broker.core.destinations.paging import Paging
+from nebula.broker.core.destinations.postponed import Postponed
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.messages import Message
 from nebula.broker.core.policies import QueueRules, WhenFull
@@ -65,43 +65,6 @@ class QueueWork:
     pages: list[PageRequest] = field(default_factory=list)
     postponed: dict[Waiting, None] = field(default_factory=dict)
     uncommitted: dict[Waiting, None] = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Postponed:
-    """Messages of one queue that are not to be delivered again before their time (`redelivery-delay`).
-
-    A postponed message counts against the same limits as an un-ACKed one, its payer is the same, and it is in
-    no line. When it is due it goes back to its place there, before all that came later.
-
-    What an earlier run has postponed begins in its line, or on disk alone, and is put apart when its turn
-    comes
-    before its time: so what is apart was always at the front once, and no page brings it a second time.
-
-    Attributes:
-        apart: the messages, by number.
-        due: of these, and of those that are still in their line: when, and the name of the line.
-    """
-
-    apart: dict[int, Message] = field(default_factory=dict)
-    due: dict[int, tuple[float, str]] = field(default_factory=dict)
-    # What is forgotten stays here until its time.
-    _heap: list[tuple[float, int]] = field(default_factory=list)
-
-    def put_apart(self, message: Message) -> None:
-        """Put a message apart whose time is in `due`."""
-        self.apart[message.number] = message
-        heappush(self._heap, (self.due[message.number][0], message.number))
-
-    def take_due(self, now: float, most: int) -> list[Message]:
-        """Take at most so many that are apart and due, in the order of their times."""
-        taken: list[Message] = []
-        while self._heap and self._heap[0][0] <= now and len(taken) < most:
-            due, number = heappop(self._heap)
-            # It may have been forgotten, and postponed anew.
-            if number in self.apart and self.due[number][0] == due:
-                taken.append(self.apart.pop(number))
-        return taken
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -172,11 +135,6 @@ class QueueStore:
         """It holds nothing."""
         return not (len(self.line) or self.purged or self.out_count)
 
-    @property
-    def may_keep(self) -> bool:
-        """Whether its messages may be on disk."""
-        return self.journal is not None
-
     def keeps(self, message: Message) -> bool:
         """Whether this message is kept on disk."""
         return self.journal is not None and (self.keeps_all or message.head.is_persistent)
@@ -216,8 +174,7 @@ class QueueStore:
             name: of that line.
             messages: the first of them, each with its deliveries that failed.
         """
-        line = next(each for each in self.line.lines if each.name == name)
-        self.paging.restore(line, kept, [message for message, _ in messages])
+        self.paging.restore(name, kept, [message for message, _ in messages])
         self._arrive(messages)
 
     def _arrive(self, messages: Iterable[tuple[Message, int]]) -> None:
@@ -398,8 +355,7 @@ class QueueStore:
         self.stored_bytes -= message.size_bytes
         self.account.release(message.size_bytes, payer)
         self.attempts.pop(message.number, None)
-        if self.postponed is not None:
-            self._forget_time(self.postponed, message)
+        self._forget_time(message.number)
         if self.journal is not None and self.keeps(message):
             self.journal.drop_message(self.line.name_of(message), message, payer)
 
@@ -476,7 +432,15 @@ class QueueStore:
         Returns:
             How many that were.
         """
-        count = len(self.line) + self._begin_to_purge_postponed()
+        count = len(self.line)
+        if self.postponed is not None:
+            apart = self.postponed.apart
+            count += len(apart)
+            self.out_count -= len(apart)
+            self.purged.extend(apart.values())
+            # The times of those that are in their line, in memory or not, end as well.
+            for number in list(self.postponed.due):
+                self._forget_time(number)
         for name, paged in self.paging.forget():
             assert self.journal is not None
             self.account.dropped[reason] += paged.count
@@ -486,17 +450,6 @@ class QueueStore:
             line.front.clear()
         self.line.refresh()
         return count
-
-    def _begin_to_purge_postponed(self) -> int:
-        postponed, self.postponed = self.postponed, None
-        if postponed is None:
-            return 0
-        self.purged.extend(postponed.apart.values())
-        self.out_count -= len(postponed.apart)
-        if self.journal is not None:
-            for number, (_, line) in postponed.due.items():
-                self.journal.drop_postponed(line, number)
-        return len(postponed.apart)
 
     def purge_some(self, reason: str, most: int) -> bool:
         """Drop and count at most `most` of what was taken out. Returns whether some are left."""
@@ -549,62 +502,53 @@ class QueueStore:
 
     def restore_postponed(self, number: int, line: str, due: float) -> None:
         """A message of this line, in memory or on disk, was postponed until then by an earlier run."""
-        self._postponements().due[number] = due, line
+        self.postponed = self.postponed or Postponed()
+        self.postponed.due[number] = due, line
 
     def _postpone(self, message: Message, due: float) -> None:
         """Put a message apart. It still counts as out, though no consumer has it."""
         self.out_count += 1
-        line, postponed = self.line.name_of(message), self._postponements()
+        line = ""
         # A dead letter or a drop has its time too.
         at = due if message.expires_at is None else min(due, message.expires_at)
-        postponed.due[message.number] = at, line
-        postponed.put_apart(message)
         if self.journal is not None and self.keeps(message):
+            line = self.line.name_of(message)
             self.journal.put_postponed(line, message.number, at)
-
-    def _postponements(self) -> Postponed:
-        if self.postponed is None:
-            self.postponed = Postponed()
-        return self.postponed
+        self.postponed = self.postponed or Postponed()
+        self.postponed.put_apart(message, at, line)
 
     def put_back_due(self, now: float, most: int) -> int:
         """Put back what is due, each in its place. Returns how many."""
-        if self.postponed is None:
-            return 0
-        postponed = self.postponed
-        returned = postponed.take_due(now, most)
+        returned = [] if self.postponed is None else self.postponed.take_due(now, most)
         for message in returned:
             self.out_count -= 1
             self._note_expiry(message)
-            self._forget_time(postponed, message)
+            self._forget_time(message.number)
         if returned:
             self.line.put_back(returned)
         return len(returned)
 
-    def waits_for_its_time(self, message: Message, now: float) -> bool:
-        """Whether a message whose turn has come was postponed by an earlier run: then it is put apart."""
-        postponed = self.postponed
-        time = None if postponed is None else postponed.due.get(message.number)
-        if postponed is None or time is None:
-            return False
-        if time[0] <= now:
-            self._forget_time(postponed, message)
+    def puts_apart(self, postponed: Postponed, message: Message, now: float) -> bool:
+        """Put apart a message whose turn has come before its time: an earlier run has postponed it."""
+        if not postponed.is_early(message, now):
+            self._forget_time(message.number)
             return False
         self.out_count += 1
         # It has left its place, and its row may not be paged from now on.
         self.attempts.setdefault(message.number, 0)
-        postponed.put_apart(message)
+        postponed.put_apart(message, *postponed.due[message.number])
         return True
 
-    def _forget_time(self, postponed: Postponed, message: Message) -> None:
-        """It may be delivered at any time, or is gone."""
-        time = postponed.due.pop(message.number, None)
-        if time is None:
+    def _forget_time(self, number: int) -> None:
+        """A message may be delivered at any time, or is gone."""
+        postponed = self.postponed
+        time = None if postponed is None else postponed.due.pop(number, None)
+        if postponed is None or time is None:
             return
         if not postponed.due:
             self.postponed = None
-        if self.journal is not None and self.keeps(message):
-            self.journal.drop_postponed(time[1], message.number)
+        if self.journal is not None and time[1]:
+            self.journal.drop_postponed(time[1], number)
 
     # --- paging ---
 
@@ -657,7 +601,6 @@ class QueueStore:
         if arrived is not None:
             self._arrive(arrived)
             self.paging.settle()
-            self.refill()
         self._trim(now)
         self.refill()
 

@@ -11,8 +11,7 @@ from typing import Final
 
 from nebula.broker.core.access import Rights
 from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.base import View
-from nebula.broker.core.messages import LAST_VALUE_KIND, Message, ValueOwner
+from nebula.broker.core.destinations.value_table import LastValueTopic
 from nebula.broker.core.session import Subscription
 from nebula.broker.core.shares import Usage
 
@@ -20,62 +19,15 @@ from nebula.broker.core.shares import Usage
 # snapshot. Measured: 137 bytes.
 ENTRY_COST_BYTES: Final = 150
 
-# And for a last-value destination, without its name and its value.
-TOPIC_COST_BYTES: Final = 300
-
 _REFERENCE_BYTES: Final = 8
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class LastValueTopic:
-    """One last-value destination.
-
-    Attributes:
-        destination: its name.
-        value: the message that was sent last; of a deletion too, while a feed has to send it.
-        is_live: there is a value; otherwise it was deleted.
-        owner: the session that an ephemeral value goes with, or None.
-        stored: the value that the store has, whose sender pays for it; None: it has none.
-        creator: who sent its first value, and pays for it as a destination.
-        first_number: of the message that it began with. A feed that has seen less knows nothing of it.
-        users: feeds that have still to send it, or have a message of it in flight.
-    """
-
-    destination: str
-    value: Message
-    creator: Usage = field(init=False)
-    first_number: int = field(init=False)
-    is_live: bool = False
-    owner: ValueOwner | None = None
-    stored: Message | None = None
-    users: int = 0
-
-    def __post_init__(self) -> None:
-        self.creator = self.value.head.usage
-        self.first_number = self.value.number
-
-    def view(self) -> View:
-        """What an operator sees of it."""
-        return View(
-            kind=LAST_VALUE_KIND,
-            consumers=None,
-            waiting=self.users,
-            stored_bytes=self.value.size_bytes,
-            value=self.value,
-            is_live=self.is_live,
-            owner=None if self.owner is None else self.owner.id,
-        )
 
 
 class _State(Enum):
     """Where a destination stands with a feed that has anything to do with it."""
 
-    READY = auto()
-    """It changed, and waits in the line."""
-    IN_FLIGHT = auto()
-    """A message of it was sent and not ACKed."""
-    CHANGED = auto()
-    """It is in flight, and has changed since."""
+    READY = auto()  # it changed, and waits in the line
+    IN_FLIGHT = auto()  # a message of it was sent and not ACKed
+    CHANGED = auto()  # it is in flight, and has changed since
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -132,11 +84,6 @@ class ValueFeed:
     def is_walking(self) -> bool:
         """Its snapshot is not complete, and nothing is sent before it is; see `walk_on`."""
         return self._walk is not None
-
-    @property
-    def in_flight_count(self) -> int:
-        """Messages that were sent and not ACKed."""
-        return len(self._in_flight)
 
     @property
     def pending_count(self) -> int:
@@ -244,8 +191,7 @@ class ValueFeed:
             topic, _ = self._states.popitem()
             topic.users -= 1
             self.account.release(ENTRY_COST_BYTES, self.owner)
-            if topic is not self.marker:
-                topics.append(topic)
+            topics.append(topic)
         return topics
 
     def drop_waiting(self) -> list[LastValueTopic]:

@@ -41,12 +41,8 @@ class Queues:
     def __init__(self, context: CoreContext) -> None:
         self.dead_letter = context.dead_letter
         self.work = QueueWork()
+        self._context = context
         self._account = context.account
-        self._limits = context.limits
-        self._policies = context.policies
-        self._next_number = context.numbers.__next__
-        self._journal = context.journal
-        self._wall_offset = context.wall_offset
         self._by_name: dict[str, Queue] = {}
         # Hashes of names, which may be long, with until when; and by whose they were, oldest first.
         self._retired_inboxes: dict[int, float] = {}
@@ -90,14 +86,15 @@ class Queues:
         is_reserved = name.startswith(names.RESERVED_QUEUE_PREFIX)
         is_dead_letter = name == self.dead_letter
         # A queue that others rely on is not removed with its last subscription.
-        is_ours = is_dead_letter or is_reserved or name in self._policies.copies
+        has_copies = name in self._context.policies.copies
+        is_ours = is_dead_letter or is_reserved or has_copies
         auto_delete = auto_delete and not is_ours
         # The two queues in which messages of all principals may end up have bounds of their own.
         payer = self._account.own if name == names.BROKER_QUEUE else None
         if is_dead_letter:
             payer = self._account.dead
         # A crash ends the last subscription, and the queue with it: nothing need be stored.
-        journal = None if auto_delete or is_inbox else self._journal
+        journal = None if auto_delete or is_inbox else self._context.journal
         store = QueueStore(
             name,
             self._account,
@@ -106,7 +103,7 @@ class Queues:
             # All may send to the broker's own service, so what it rejects must push out no dead letter.
             make_dead_letter=None if is_reserved or is_dead_letter else self._take_dead,
             journal=journal,
-            keeps_all=name in self._policies.copies,
+            keeps_all=has_copies,
             # Operators' requests go before what all others may send there.
             has_levels=has_levels or name == names.BROKER_QUEUE,
             # Messages that a peer does not take from its inbox must not use up the shares of their senders.
@@ -124,11 +121,11 @@ class Queues:
     def keeps(self, name: str) -> bool:
         """Whether messages of this queue may be stored."""
         queue = self._by_name.get(name)
-        return queue is None or queue.store.may_keep
+        return queue is None or queue.store.journal is not None
 
     def _rules(self, name: str, *, is_dead_letter: bool) -> QueueRules:
-        policy = self._policies.lookup(name) or DestinationPolicy()
-        limits = self._limits
+        policy = self._context.policies.lookup(name) or DestinationPolicy()
+        limits = self._context.limits
         return QueueRules(
             max_messages=policy.max_messages or limits.max_queue_messages,
             max_bytes=policy.max_bytes or limits.max_queue_bytes,
@@ -159,7 +156,7 @@ class Queues:
                 REJECT that is ended.
             on_left: called when its subscription has ended.
         """
-        limits = self._limits
+        limits = self._context.limits
         # What waits for a connected subscriber is bounded as its outbox is: with more it is too slow.
         most_bytes = limits.max_queue_memory_bytes if is_durable else limits.max_outbox_bytes
         rules = QueueRules(
@@ -170,14 +167,13 @@ class Queues:
             max_deliveries=limits.max_deliveries,
             when_full=when_full,
         )
-        journal = self._journal if is_durable else None
         store = QueueStore(
             name,
             self._account,
             self.work,
             rules,
             make_dead_letter=partial(self._take_dead, was_kept=True) if is_durable else None,
-            journal=journal,
+            journal=self._context.journal if is_durable else None,
             keeps_all=is_durable,
             payer=owner,
         )
@@ -273,30 +269,27 @@ class Queues:
                 self._account.dropped["dead-letter-full"] += 1
                 return
             queue = self.create(self.dead_letter, self._account.own)
+        wall = self._now + self._context.wall_offset
+        about = (
+            (names.DEAD_LETTER_REASON, reason),
+            (names.DEAD_LETTER_FROM, head.destination),
+            (names.DEAD_LETTER_AT, str(round(wall * 1000))),
+            (names.DEAD_LETTER_DELIVERIES, str(deliveries)),
+        )
         dead = Head(
             QUEUE_KIND,
             self.dead_letter,
             head.sender,
-            (*self._about(head.destination, reason, deliveries), *nack.failure, *_kept_headers(message)),
+            (*about, *nack.failure, *_kept_headers(message)),
             is_persistent=head.is_persistent or was_kept,
             is_moved=is_moved,
             usage=head.usage,
         )
-        letter = Message(dead, message.body, self._next_number(), self._now)
+        letter = Message(dead, message.body, next(self._context.numbers), self._now)
         # A crash before the commit leaves it in the queue where it died.
         if queue.send_once(letter, self._now) is not Verdict.ACCEPTED:
             self._account.dropped["dead-letter-full"] += 1
             self.forget_if_idle(queue, self._now)
-
-    def _about(self, source: str, reason: str, deliveries: int) -> Headers:
-        """Headers that say what became of a message (G.dead-letter)."""
-        wall = self._now + self._wall_offset
-        return (
-            (names.DEAD_LETTER_REASON, reason),
-            (names.DEAD_LETTER_FROM, source),
-            (names.DEAD_LETTER_AT, str(round(wall * 1000))),
-            (names.DEAD_LETTER_DELIVERIES, str(deliveries)),
-        )
 
 
 def _kept_headers(message: Message) -> Headers:
