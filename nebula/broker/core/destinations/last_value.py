@@ -173,12 +173,7 @@ class LastValues:
         Raises:
             Refused: the broker has no room for the snapshot.
         """
-        matches = compile_glob(feed.pattern)
-        feed.begin_walk(
-            self._candidates(feed.pattern),
-            lambda topic: matches(topic.destination) and self._may(feed, topic),
-            tells_end=tells_end,
-        )
+        feed.begin_walk(self._candidates(feed.pattern), tells_end=tells_end)
         self.walk_on(feed)
 
     def walk_on(self, feed: ValueFeed) -> bool:
@@ -190,13 +185,20 @@ class LastValues:
         Raises:
             Refused: the broker has no room for the snapshot.
         """
-        goes_on = feed.walk_on(SNAPSHOT_DESTINATIONS_AT_ONCE)
+        goes_on = self._walk_some(feed)
         if self.account.is_overdrawn(feed.owner):
             self.account.exceed(Resource.MEMORY, feed.owner)
             raise Refused("memory", "the broker has no room for all that you would be told")
         if not goes_on and feed.subscription is not None:
             self._begin_to_tell(feed, feed.subscription)
         return goes_on
+
+    def _walk_some(self, feed: ValueFeed) -> bool:
+        matches = compile_glob(feed.pattern)
+        return feed.walk_on(
+            SNAPSHOT_DESTINATIONS_AT_ONCE,
+            lambda topic: matches(topic.destination) and self._may(feed, topic),
+        )
 
     def owe(self, feed: ValueFeed, destinations: Iterable[str] | None, since: int) -> None:
         """After a restart: line up what a durable feed has still to send.
@@ -258,7 +260,7 @@ class LastValues:
         feed.is_held = False
         if feed.is_durable:
             while feed.is_walking:  # it is owed all of its snapshot
-                feed.walk_on(SNAPSHOT_DESTINATIONS_AT_ONCE)
+                self._walk_some(feed)
             feed.land()
             feed.seen_number = self.next_number()
         else:

@@ -134,13 +134,6 @@ class Line:
     def refresh(self) -> None:
         """Something was done to one of `lines`."""
 
-    def forget_paged(self) -> PagedPart | None:
-        """Leave what is on disk alone to itself, for good; what waited behind it moves up."""
-        paged, self.paged = self.paged, None
-        if paged is not None:
-            self.front.extend(paged.behind)
-        return paged
-
 
 class PriorityLine:
     """Ten lines of which the highest that has something comes first. To a queue it is what a `Line` is.

@@ -1,4 +1,4 @@
-"""Postponed messages: given back with a delay, and not delivered again before it is over (`redelivery-delay`).
+"""Postponed messages: not delivered again before the delay that a NACK asked for is over.
 
 A postponed message counts against the same limits as an un-ACKed one, its payer is the same, and it is in no
 line. When it is due it goes back to its place there, before all messages that came later.

@@ -28,6 +28,10 @@ from nebula.broker.core.storage import PageRequest
 # Memory that CPython uses for an empty queue, measured by tests/broker/core/test_costs.py.
 QUEUE_COST_BYTES: Final = 3_200
 
+# Looked up once: members of an enum are found by their class's attributes.
+_ACCEPTED: Final = Verdict.ACCEPTED
+_AUTO: Final = AckMode.AUTO
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Queue:
@@ -108,7 +112,7 @@ class Queue:
         return sum(
             consumer.prefetch - len(consumer.unacked)
             for consumer in self._ready
-            if consumer.ack_mode is not AckMode.AUTO and consumer.has_credit
+            if consumer.ack_mode is not _AUTO and consumer.has_credit
         )
 
     def may_take(self, destination: str) -> bool:
@@ -138,11 +142,11 @@ class Queue:
                 self._pump(now)
         else:
             # With auto nothing is kept, so there is no limit to look at.
-            if consumer.ack_mode is not AckMode.AUTO and not store.admit(message, now):
+            if consumer.ack_mode is not _AUTO and not store.admit(message, now):
                 return Verdict.FULL
             self._dispatch(consumer, message, None, now)
         self.taken_count += 1
-        return Verdict.ACCEPTED
+        return _ACCEPTED
 
     def send_once(self, message: Message, now: float) -> Verdict:
         """Like `send`, but a stored message is delivered only when its batch is committed.
@@ -161,7 +165,7 @@ class Queue:
             batches.append((message.number, journal.batch))
             self.store.work.uncommitted[self] = None
         self.taken_count += 1
-        return Verdict.ACCEPTED
+        return _ACCEPTED
 
     def committed(self, batch: int, now: float) -> None:
         """Dispatch what waited for this batch, which is committed now."""
@@ -350,7 +354,7 @@ class Queue:
                 store.drop([message], "unauthorised")
                 continue
             attempts = store.attempts.get(message.number)
-            if consumer.ack_mode is AckMode.AUTO:
+            if consumer.ack_mode is _AUTO:
                 store.forget(message)
             self._dispatch(consumer, message, attempts, now)
         if store.paging.is_deep:
@@ -364,7 +368,7 @@ class Queue:
         ready = self._ready
         if message.head.reply_to is not None:
             consumer.session.reply_rights.grant(message, now)
-        if consumer.ack_mode is AckMode.AUTO:
+        if consumer.ack_mode is _AUTO:
             # Consumed when sent (STOMP 1.2, "SUBSCRIBE ack Header").
             self.is_stalled = False
             if len(ready) > 1:

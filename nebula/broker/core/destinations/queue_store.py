@@ -17,7 +17,7 @@ Invariants, checked after each step of the tests:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from typing import Protocol, TypeAlias
 
@@ -79,7 +79,6 @@ class QueueStore:
         make_dead_letter: takes what is dead; None: that is dropped.
         journal: gets what is kept on disk; None: nothing is.
         keeps_all: all messages are persistent here, whatever their SENDs said.
-        has_levels: it has priorities, whatever its rules say: messages were kept so.
         payer: who pays for all messages here; None: each sender pays for its own.
 
     Attributes:
@@ -98,7 +97,6 @@ class QueueStore:
     make_dead_letter: DeadLetter | None = None
     journal: Journal | None = None
     keeps_all: bool = False
-    has_levels: InitVar[bool] = False
     payer: Usage | None = None
     line: Line | PriorityLine = field(init=False)
     paging: Paging = field(init=False)
@@ -111,8 +109,8 @@ class QueueStore:
     # How far a sweep for what has expired has come; None: no sweep is under way.
     _sweep_at: int | None = None
 
-    def __post_init__(self, has_levels: bool) -> None:
-        self.line = PriorityLine(self.name) if has_levels or self.rules.has_priorities else Line(self.name)
+    def __post_init__(self) -> None:
+        self.line = PriorityLine(self.name) if self.rules.has_priorities else Line(self.name)
         self.paging = Paging(self.line.lines, self.rules.window_bytes)
 
     @property
@@ -441,14 +439,16 @@ class QueueStore:
             # The times of those that are in their line, in memory or not, end as well.
             for number in list(self.postponed.due):
                 self._forget_time(number)
-        for name, paged in self.paging.forget():
-            assert self.journal is not None
-            self.account.dropped[reason] += paged.count
-            self.journal.drop_messages(name, paged.after, paged.up_to)
         for line in self.line.lines:
-            self.purged.extend(line.front)
+            self.purged.extend(line.in_memory())
             line.front.clear()
+            paged, line.paged = line.paged, None
+            if paged is not None and self.journal is not None:
+                self.account.dropped[reason] += paged.count
+                self.journal.drop_messages(line.name, paged.after, paged.up_to)
         self.line.refresh()
+        self.paging.paged_bytes = 0
+        self.paging.settle()
         return count
 
     def purge_some(self, reason: str, most: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -35,6 +35,7 @@ class Queues:
         context: what all parts of the core share.
 
     Attributes:
+        by_name: all of them; changed here alone.
         work: which queues have something to do, those bound to topics too.
     """
 
@@ -43,23 +44,18 @@ class Queues:
         self.work = QueueWork()
         self._context = context
         self._account = context.account
-        self._by_name: dict[str, Queue] = {}
+        self.by_name: dict[str, Queue] = {}
         # Hashes of names, which may be long, with until when; and by whose they were, oldest first.
         self._retired_inboxes: dict[int, float] = {}
         self._retired_by: dict[str, deque[int]] = {}
-        self.get: Callable[[str], Queue | None] = self._by_name.get
+        self.get: Callable[[str], Queue | None] = self.by_name.get
         self._now = 0.0
         # Takes a message that a queue had.
         self._take_dead = partial(self.make_dead_letter, is_moved=True)
 
-    @property
-    def by_name(self) -> Mapping[str, Queue]:
-        """All of them."""
-        return self._by_name
-
     def ensure(self, name: str, owner: Usage) -> Queue:
         """The queue of this name; if it is new, follow it up as after `create`."""
-        return self._by_name.get(name) or self.create(name, owner)
+        return self.by_name.get(name) or self.create(name, owner)
 
     def create(
         self, name: str, owner: Usage, *, auto_delete: bool = False, has_levels: bool = False
@@ -73,9 +69,7 @@ class Queues:
         """
         self._account.take(Resource.DESTINATIONS, owner)
         self._account.hold(QUEUE_COST_BYTES + text_cost_bytes(name), owner)
-        queue = self._by_name[name] = self.planned(
-            name, owner, auto_delete=auto_delete, has_levels=has_levels
-        )
+        queue = self.by_name[name] = self.planned(name, owner, auto_delete=auto_delete, has_levels=has_levels)
         return queue
 
     def planned(
@@ -99,13 +93,12 @@ class Queues:
             name,
             self._account,
             self.work,
-            self._rules(name, is_dead_letter=is_dead_letter),
+            # Operators' requests go before what all others may send there.
+            self._rules(name, has_levels=has_levels or name == names.BROKER_QUEUE),
             # All may send to the broker's own service, so what it rejects must push out no dead letter.
             make_dead_letter=None if is_reserved or is_dead_letter else self._take_dead,
             journal=journal,
             keeps_all=has_copies,
-            # Operators' requests go before what all others may send there.
-            has_levels=has_levels or name == names.BROKER_QUEUE,
             # Messages that a peer does not take from its inbox must not use up the shares of their senders.
             payer=owner if is_inbox else payer,
         )
@@ -120,10 +113,11 @@ class Queues:
 
     def keeps(self, name: str) -> bool:
         """Whether messages of this queue may be stored."""
-        queue = self._by_name.get(name)
+        queue = self.by_name.get(name)
         return queue is None or queue.store.journal is not None
 
-    def _rules(self, name: str, *, is_dead_letter: bool) -> QueueRules:
+    def _rules(self, name: str, *, has_levels: bool) -> QueueRules:
+        is_dead_letter = name == self.dead_letter
         policy = self._context.policies.lookup(name) or DestinationPolicy()
         limits = self._context.limits
         return QueueRules(
@@ -135,7 +129,7 @@ class Queues:
             max_deliveries=None if is_dead_letter else policy.max_deliveries or limits.max_deliveries,
             when_full=WhenFull.DROP_OLDEST if is_dead_letter else policy.when_full,
             time_to_live=None if is_dead_letter else policy.time_to_live,
-            has_priorities=policy.has_priorities and not is_dead_letter,
+            has_priorities=has_levels or (policy.has_priorities and not is_dead_letter),
         )
 
     def make_bound(
@@ -187,13 +181,13 @@ class Queues:
 
     def is_fresh_inbox(self, name: str, now: float) -> bool:
         """Whether it may be subscribed to as an inbox: it does not exist, and did not within the hour."""
-        return name not in self._by_name and self._retired_inboxes.get(hash(name), now) <= now
+        return name not in self.by_name and self._retired_inboxes.get(hash(name), now) <= now
 
     def forget_if_idle(self, queue: Queue, now: float) -> None:
         """Forget what holds and feeds nothing: the next SEND or SUBSCRIBE makes it again."""
-        if not queue.is_idle or self._by_name.get(queue.name) is not queue:
+        if not queue.is_idle or self.by_name.get(queue.name) is not queue:
             return
-        del self._by_name[queue.name]
+        del self.by_name[queue.name]
         self._account.give_back(Resource.DESTINATIONS, queue.owner)
         self._account.release(QUEUE_COST_BYTES + text_cost_bytes(queue.name), queue.owner)
         if queue.is_inbox:
@@ -229,7 +223,7 @@ class Queues:
 
     def _expire(self, store: QueueStore, now: float, most: int) -> int:
         count = store.expire(now, most)
-        queue = self._by_name.get(store.name)
+        queue = self.by_name.get(store.name)
         if queue is not None and queue.store is store:
             self.forget_if_idle(queue, now)
         return count
@@ -262,7 +256,7 @@ class Queues:
         """
         head = message.head
         self._account.notes.add(MESSAGES_DEAD, reason, principal=head.sender, destination=head.destination)
-        queue = self._by_name.get(self.dead_letter)
+        queue = self.by_name.get(self.dead_letter)
         if queue is None:
             if not self._account.has_room_for(message.size_bytes, self._account.dead):
                 # A flood of them must not make a queue for each.

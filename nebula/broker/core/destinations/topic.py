@@ -10,15 +10,13 @@ Invariants, checked after each step of the tests:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Final
 
 from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.base import View
 from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.messages import TOPIC_KIND, Message, Verdict
+from nebula.broker.core.messages import Message, Verdict
 from nebula.broker.core.notes import SHARE
 from nebula.broker.core.patterns import PatternTable
 from nebula.broker.core.session import Ending, Nack, Subscription
@@ -53,17 +51,6 @@ class Topic:
     def is_idle(self) -> bool:
         """Nothing would be lost if it were forgotten."""
         return not (self.direct or self.queues)
-
-    def view(self) -> View:
-        """What an operator sees of it."""
-        bound = (each for queue in self.queues for each in queue.subscriptions)
-        return View(
-            kind=TOPIC_KIND,
-            consumers=self.consumer_count,
-            waiting=sum(queue.store.depth for queue in self.queues),
-            stored_bytes=sum(queue.store.stored_bytes for queue in self.queues),
-            subscriptions=chain(self.direct, bound),
-        )
 
     def reaches(self, destination: str) -> bool:
         """Whether a subscriber may receive what is sent there."""
@@ -133,6 +120,7 @@ class Topics:
         make_dead_letter: `Queues.make_dead_letter`.
 
     Attributes:
+        topics: by what was subscribed to.
         globs: those that are subscribed to at present.
     """
 
@@ -145,12 +133,8 @@ class Topics:
         self.is_judged = False
         self._table: PatternTable[Topic] = PatternTable(Topic.reaches)
         self.forget_reached = self._table.forget_reached
+        self.topics = self._table.things
         self.globs = self._table.globs
-
-    @property
-    def topics(self) -> Mapping[str, Topic]:
-        """By what was subscribed to."""
-        return self._table.things
 
     def send(self, message: Message, now: float) -> Verdict:
         """To all subscriptions whose pattern matches; one MESSAGE for each subscription (D.33).

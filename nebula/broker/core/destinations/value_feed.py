@@ -68,7 +68,6 @@ class ValueFeed:
     in_line: bool = False
     _walk: Iterator[LastValueTopic] | None = None
     _walk_bytes: int = 0
-    _is_wanted: Callable[[LastValueTopic], object] = bool
     _states: dict[LastValueTopic, _State] = field(default_factory=dict)
     # Those in READY, in the order in which they became so.
     _line: deque[LastValueTopic] = field(default_factory=deque)
@@ -107,32 +106,23 @@ class ValueFeed:
         """All that it has to send if its session resumes, what was in flight first."""
         return [topic for topic in (*self._in_flight.values(), *self._line) if topic is not self.marker]
 
-    def begin_walk(
-        self,
-        topics: Sequence[LastValueTopic],
-        is_wanted: Callable[[LastValueTopic], object],
-        *,
-        tells_end: bool,
-    ) -> None:
-        """Take in what is live and wanted among `topics`: `walk_on` until that is done."""
+    def begin_walk(self, topics: Sequence[LastValueTopic], *, tells_end: bool) -> None:
+        """Begin a snapshot of what is live among `topics`: `walk_on` until it is complete."""
         self._walk = iter(topics)
         self._walk_bytes = _REFERENCE_BYTES * len(topics)
         self.account.hold(self._walk_bytes, self.owner)
-        self._is_wanted = is_wanted
         self.snapshot = set() if tells_end else None
 
-    def walk_on(self, count: int) -> bool:
-        """Look at `count` more; True: there are others left."""
+    def walk_on(self, count: int, is_wanted: Callable[[LastValueTopic], object]) -> bool:
+        """Look at `count` more, and take those that are live and wanted; True: there are others left."""
         assert self._walk is not None
-        snapshot, is_wanted = self.snapshot, self._is_wanted
-        looked_at = 0
-        for topic in islice(self._walk, count):
-            looked_at += 1
+        topics = list(islice(self._walk, count))
+        for topic in topics:
             if topic.is_live and is_wanted(topic):
                 self.notify(topic)
-                if snapshot is not None:
-                    snapshot.add(topic)
-        if looked_at == count:
+                if self.snapshot is not None:
+                    self.snapshot.add(topic)
+        if len(topics) == count:
             return True
         self.end_walk()
         return False
@@ -140,7 +130,6 @@ class ValueFeed:
     def end_walk(self) -> None:
         """What was not looked at is no part of the snapshot. Idempotent."""
         self._walk = None
-        self._is_wanted = bool
         self.account.release(self._walk_bytes, self.owner)
         self._walk_bytes = 0
 

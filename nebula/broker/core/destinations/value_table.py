@@ -9,13 +9,11 @@ Invariants, checked after each step of the tests:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from nebula.broker.core.context import CoreContext
-from nebula.broker.core.destinations.base import View
-from nebula.broker.core.messages import LAST_VALUE_KIND, Message, ValueOwner
+from nebula.broker.core.messages import Message, ValueOwner
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 
 # What CPython takes for a last-value destination, without its name and its value.
@@ -50,49 +48,31 @@ class LastValueTopic:
         self.creator = self.value.head.usage
         self.first_number = self.value.number
 
-    def view(self) -> View:
-        """What an operator sees of it."""
-        return View(
-            kind=LAST_VALUE_KIND,
-            consumers=None,
-            waiting=self.users,
-            stored_bytes=self.value.size_bytes,
-            value=self.value,
-            is_live=self.is_live,
-            owner=None if self.owner is None else self.owner.id,
-        )
-
 
 class ValueTable:
     """All last-value destinations of a broker, by name.
 
     Args:
         context: what all parts of the core share.
+
+    Attributes:
+        topics: by destination. A deleted one stays while a feed has still to send the deletion.
+        keys: the destination that has the value of each key, where destinations share keys.
     """
 
     def __init__(self, context: CoreContext) -> None:
         self._account = context.account
         self._journal = context.journal
         self._key_of = context.key_of
-        self._topics: dict[str, LastValueTopic] = {}
-        self._by_key: dict[str, str] = {}
-
-    @property
-    def topics(self) -> Mapping[str, LastValueTopic]:
-        """By destination. A deleted one stays while a feed has still to send the deletion."""
-        return self._topics
-
-    @property
-    def keys(self) -> Mapping[str, str]:
-        """The destination that has the value of each key, where destinations share keys."""
-        return self._by_key
+        self.topics: dict[str, LastValueTopic] = {}
+        self.keys: dict[str, str] = {}
 
     def claim_key(self, destination: str) -> str | None:
         """D.30: a destination takes its key. Returns the one that had it, whose value is to be deleted."""
         if self._key_of is None:
             return None
         key = self._key_of(destination)
-        former, self._by_key[key] = self._by_key.get(key), destination
+        former, self.keys[key] = self.keys.get(key), destination
         return None if former == destination else former
 
     def replace(
@@ -120,7 +100,7 @@ class ValueTable:
 
     def _add(self, message: Message) -> LastValueTopic:
         destination = message.head.destination
-        topic = self._topics[destination] = LastValueTopic(destination, message)
+        topic = self.topics[destination] = LastValueTopic(destination, message)
         self._account.take(Resource.DESTINATIONS, topic.creator)
         self._account.hold(TOPIC_COST_BYTES + text_cost_bytes(destination), topic.creator)
         return topic
@@ -162,7 +142,7 @@ class ValueTable:
         if topic.is_live or topic.users:
             return
         destination = topic.destination
-        del self._topics[destination]
+        del self.topics[destination]
         self._account.release(topic.value.size_bytes, topic.value.head.usage)
         self._account.release(TOPIC_COST_BYTES + text_cost_bytes(destination), topic.creator)
         self._account.give_back(Resource.DESTINATIONS, topic.creator)
@@ -171,5 +151,5 @@ class ValueTable:
             self._journal.drop_value(destination)
         if self._key_of is not None:
             key = self._key_of(destination)
-            if self._by_key.get(key) == destination:
-                del self._by_key[key]
+            if self.keys.get(key) == destination:
+                del self.keys[key]
