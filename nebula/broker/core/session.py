@@ -32,6 +32,10 @@ class AckMode(Enum):
     INDIVIDUAL = "client-individual"
 
 
+# Looked up once: members of an enum are found by their class's attributes, and each ACK asks for this one.
+_INDIVIDUAL: Final = AckMode.INDIVIDUAL
+
+
 @dataclass(frozen=True, slots=True)
 class Nack:
     """What a NACK asks for (G.retry).
@@ -175,7 +179,7 @@ class Subscription:
 
     def scope(self, numbers: Collection[int]) -> set[int]:
         """The un-ACKed messages that ACKs or NACKs of these numbers cover; see `settle`."""
-        if self.ack_mode is AckMode.INDIVIDUAL:
+        if self.ack_mode is _INDIVIDUAL:
             return {number for number in numbers if number in self.unacked}
         found: list[int] = []
         end = 0
@@ -193,7 +197,7 @@ class Subscription:
         unacked = self.unacked
         if number not in unacked:
             return []
-        if self.ack_mode is AckMode.INDIVIDUAL:
+        if self.ack_mode is _INDIVIDUAL:
             return [unacked.pop(number)]
         # Only as far as the ACK goes: a window may be wide, and each of its messages ACKed alone.
         settled = []

@@ -1,20 +1,34 @@
 """Last-value destinations: one value each, of which a subscriber receives the latest (B.5).
 
-How to think about it. A subscription has a line of destinations that changed, not of messages. When
-a destination's turn comes, its present value is sent. So a slow subscriber costs memory for destinations,
-never for values, and always receives the last one.
-
 Invariants, checked after each step of the tests:
 
 - a feed has at most one message of a destination in flight;
 - nothing waits for a connected feed while its session has credit and reads;
 - a destination without a value is kept only while a feed has to do with it.
+
+**Conflation.** A subscription has a line of destinations that changed, not of messages. When a destination's
+turn comes, its present value is sent. So a slow subscriber costs memory for destinations, never for values,
+and always receives the last one. A destination that changes while it waits keeps its place in the line; one
+that changes while its message is in flight goes to the end of the line at the ACK, so that all destinations
+stay about equally fresh (docs/decisions/0011).
+
+**Fairness.** The feeds of a session with something to send take turns, one value each. All of them share one
+window of un-ACKed values (D.8).
+
+**Snapshots.** An eager subscription first receives all values that are there. There may be very many, so they
+are looked at in portions, and other connections have their turn in between
+(docs/decisions/0015). Nothing is sent before the last portion: a snapshot shows the values as they are at its
+end. The last value of a snapshot is marked. Where that value goes away before its turn, an empty message, the
+marker, takes its place.
+
+`value_table` has the values, `value_feed` what one subscription has still to receive; here they meet.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.value_feed import ValueFeed
@@ -27,6 +41,9 @@ from nebula.broker.core.shares import Resource, Usage
 from nebula.errors import Refused
 from nebula.globs import compile_glob, is_glob
 from nebula.headers import RESERVED_VALUE_PREFIX
+
+# Looked up once: members of an enum are found by their class's attributes.
+_AUTO: Final = AckMode.AUTO
 
 
 class LastValues:
@@ -51,9 +68,10 @@ class LastValues:
         self.restore = self._values.restore
         self._table: PatternTable[list[ValueFeed]] = PatternTable(self._reaches)
         self.forget_reached = self._table.forget_reached
-        # Destinations whose values are kept encoded, as several feeds send them.
+        # Destinations whose values are kept encoded, as several feeds send them. `advance` lets the bytes go.
         self._shared: set[LastValueTopic] = set()
-        # Feeds without a subscription that still hold entries. It is memory alone, and is let go in portions.
+        # Feeds without a subscription that still hold entries. Nothing waits for that memory, so it is
+        # released in portions: an unsubscribe from 100,000 values must not hold up all other connections.
         self._departed: deque[ValueFeed] = deque()
         self.globs = self._table.globs
 
@@ -80,7 +98,7 @@ class LastValues:
         topic = self.topics.get(destination)
         was_ordinary = topic is not None and topic.is_live and topic.owner is None
         topic = self._values.replace(topic, message, owner, deletes=deletes)
-        topic.users += 1  # ours, until all feeds know
+        topic.users += 1  # ours, until all feeds know: none of them may forget it meanwhile
         is_owed, is_judged = False, self._is_judged(destination)
         groups = self._table.reached(destination) if is_judged else self._table.matching(destination)
         if sum(map(len, groups)) > 1:
@@ -88,6 +106,7 @@ class LastValues:
             self._shared.add(topic)
         for feeds in groups:
             for feed in feeds:
+                # A deletion cannot carry the mark of a snapshot's end.
                 if deletes and feed.snapshot is not None:
                     self._strike_silently(feed, topic)
                 if not is_judged or feed.rights.may_receive(destination):
@@ -261,6 +280,7 @@ class LastValues:
         if feed.is_durable:
             while feed.is_walking:  # it is owed all of its snapshot
                 self._walk_some(feed)
+            # What was in flight may not have arrived, so the next connection receives it again.
             feed.land()
             feed.seen_number = self.next_number()
         else:
@@ -320,7 +340,7 @@ class LastValues:
                 feed.notify(topic)
         elif subscription.session.takes_values and feed.is_free_for(topic):
             # As by way of the line, in a third of the time.
-            if subscription.ack_mode is not AckMode.AUTO:
+            if subscription.ack_mode is not _AUTO:
                 feed.send_at_once(topic)
                 self._await_ack(subscription, topic)
             subscription.deliver(topic.value)
@@ -361,7 +381,7 @@ class LastValues:
             return
         message = topic.value
         ends = is_marker or (topic.is_live and self._strike(feed, topic))
-        if subscription.ack_mode is AckMode.AUTO:
+        if subscription.ack_mode is _AUTO:
             feed.let_go(topic)
         else:
             feed.send(topic)

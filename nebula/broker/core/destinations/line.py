@@ -100,7 +100,7 @@ class Line:
         front = self.front
         returned = list(messages)
         if len(returned) == 1 and front and front[0].number < returned[0].number:
-            # Who NACKs his window one by one must not have it merged each time.
+            # A consumer that NACKs its window one by one: merging it each time would be quadratic.
             front.insert(bisect(front, returned[0].number, key=_by_number), returned[0])
             return
         # Others may have come back before them, from another consumer: merge with those.

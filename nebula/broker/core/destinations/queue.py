@@ -8,7 +8,16 @@ Invariants, checked after each step of the tests:
 - nothing waits while a subscription has credit, unless the next page is on its way, or it waits for a commit
   (its own, or that of a message before it).
 
-The queue decides who gets what; its `QueueStore` holds the messages.
+The queue decides which consumer gets which message; its `QueueStore` holds the messages.
+
+**Fairness.** Consumers with credit stand in a line, `_ready`. The first one gets the next message and goes to
+the end, so that consumers with equal credit get equally many. A consumer without credit leaves the line, and
+comes back at its end with the ACK that gives it credit: a slow consumer is passed over, and holds up no
+other. A session that is throttled is found out only when its turn comes, since sessions do not know their
+queues; `resume` brings it back. No delivery looks at all consumers.
+
+**Once.** A message that must not be delivered twice after a crash (`send_once`) waits for the commit of its
+batch, and everything behind it waits too: order is kept.
 """
 
 from __future__ import annotations
@@ -42,8 +51,8 @@ class Queue:
         owner: who created it, and pays for it as a destination.
         auto_delete: goes with its last subscription, whatever it holds (G.auto-delete).
         is_inbox: lives by its exclusive subscription only (D.48).
-        rights: of whom it belongs to, where it is bound to one subscription to topics; it gets what
-            these let it.
+        rights: of the principal that it belongs to, where it is bound to one subscription to topics; it takes
+            only what these permit. None: it is a named queue.
         on_left: called when a subscription has ended, and nothing of it is left here.
 
     Attributes:
@@ -71,8 +80,9 @@ class Queue:
     # subscription is dropped from here when its turn comes, and `resume` brings it back.
     _ready: deque[Subscription] = field(default_factory=deque)
     _time_to_live: float | None = field(init=False)
-    # Batches that messages here wait for, each with the number of the first such message. Two at most:
-    # the one being written and the one being gathered.
+    # Batches that messages here wait for, each with the number of the first such message. Two at most: the
+    # one being written and the one being gathered. A number stays until the commit, even if its message is
+    # gone before.
     _uncommitted: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -141,7 +151,7 @@ class Queue:
                 # It need not wait for the page of a lower level.
                 self._pump(now)
         else:
-            # With auto nothing is kept, so there is no limit to look at.
+            # With `auto` nothing is kept, so there is no limit to look at.
             if consumer.ack_mode is not _AUTO and not store.admit(message, now):
                 return Verdict.FULL
             self._dispatch(consumer, message, None, now)
@@ -293,8 +303,8 @@ class Queue:
         return True
 
     def give_back(self, subscription: Subscription, number: int, now: float, nack: Nack = PLAIN_NACK) -> bool:
-        """Requeue at the front, or postpone, or let them die: by the NACK's word, or because too many
-        deliveries failed."""
+        """Requeue messages at the front, postpone them or make dead letters of them, as the NACK says. After
+        too many failed deliveries they become dead letters in any case."""
         messages = subscription.settle(number)
         if not messages:
             return False

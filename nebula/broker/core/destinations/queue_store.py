@@ -12,6 +12,15 @@ Invariants, checked after each step of the tests:
 - `stored_bytes` is the sum over the messages in memory, wherever they are;
 - each message in memory is charged to one payer: the queue's, or else its sender;
 - the journal has exactly those messages that are kept on disk.
+
+**Room.** A message needs room three times: in the queue's own limits, in its payer's share of the broker's
+memory, and on the disk if it is kept there. `admit` asks for all three at once, before any of the message is
+kept. The `could_` methods ask without a message in hand, for transactions, copies and publishers that wait.
+
+**Expiry in portions.** Messages expire in any order, and a heap of times would cost each message something,
+though few expire. So only the earliest time is known. When it has come, a sweep looks at all that waits, a
+portion at each call, and finds the next earliest time on its way. A message on disk alone is looked at when
+its page comes. Being late is harmless: the queue looks again before it delivers.
 """
 
 from __future__ import annotations
@@ -48,7 +57,7 @@ class Waiting(Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class QueueWork:
-    """Which queues of a broker have something to do, so that the others cost nothing.
+    """Which queues of a broker have something to do, so that the others cost nothing: there may be very many.
 
     The dictionaries are ordered sets.
 
@@ -106,7 +115,7 @@ class QueueStore:
     postponed: Postponed | None = None
     purged: list[Message] = field(default_factory=list)
     _next_expiry: float | None = None
-    # How far a sweep for what has expired has come; None: no sweep is under way.
+    # How many messages a sweep for expired ones has passed; None: no sweep is under way.
     _sweep_at: int | None = None
 
     def __post_init__(self) -> None:
@@ -277,7 +286,7 @@ class QueueStore:
         )
 
     def _make_room(self, message: Message, now: float) -> bool:
-        """Lose what waits longest, where that is the way of this queue, and helps."""
+        """Lose the oldest waiting messages if the queue's policy says so, and if that helps."""
         rules, line = self.rules, self.line
         # What is dead is still held, by another queue.
         freed_bytes = self.stored_bytes if rules.when_full is WhenFull.DROP_OLDEST else 0
@@ -308,10 +317,11 @@ class QueueStore:
         )
 
     def _trim(self, now: float) -> None:
-        """Lose what was kept beyond the limits while it was on disk, where that is the way of this queue.
+        """Lose the oldest messages beyond the limits, if the queue's policy says so: they have come from
+        disk.
 
-        Any other keeps what it has promised: it may take more room in memory than it did on disk, and its
-        limits may be lower than they were.
+        A queue with another policy keeps what it has promised: messages may take more room in memory than
+        they did on disk, and its limits may be lower than they were.
         """
         if not self.loses_oldest:
             return
@@ -461,10 +471,10 @@ class QueueStore:
     # --- time ---
 
     def expire(self, now: float, most: int) -> int:
-        """Let die what has expired and is in memory; what is on disk alone, when it comes from there.
+        """Make dead letters of expired messages in memory; of those on disk alone, when they come from there.
 
-        Costs nothing until the earliest time has come. Then all that waits is looked at, over several calls
-        if it is much.
+        Costs nothing until the earliest time has come. Then it looks at all waiting messages, over several
+        calls if there are many.
 
         Args:
             most: messages to be looked at.
@@ -553,7 +563,8 @@ class QueueStore:
     # --- paging ---
 
     def page_out(self, up_to: int) -> None:
-        """Let go what the store has, beyond the window. Costs nothing until the queue has grown by a part.
+        """Release the memory of messages beyond the window that the store has. Costs nothing until the queue
+        has grown by a part.
 
         Args:
             up_to: the highest number that the store has.

@@ -1,4 +1,17 @@
-"""All queues: how they come and go, inboxes, and the dead-letter queue."""
+"""Queues by name: how they come and go, inboxes, and the dead-letter queue.
+
+**They cost nothing when they are empty.** A queue is made by the first SEND or SUBSCRIBE that names it, and
+forgotten when it has neither messages nor subscriptions. So names can be had by the million, one after the
+other.
+
+**Inboxes** hold the replies to one client. No other client may ever read them, so an inbox lives by one exclusive
+subscription, and after its end its name cannot be taken for an hour (D.48): a reply that is late must not
+reach another client. The broker remembers hashes, as peers choose the names and their lengths.
+
+**Dead letters.** A message that cannot be delivered moves to the dead-letter queue, with headers that say
+why. The dead letter and the end of the message are in one batch, so a crash leaves it in one of the two
+queues and never in both. Dead letters have a payer of their own: their senders may go on.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +58,12 @@ class Queues:
         self._context = context
         self._account = context.account
         self.by_name: dict[str, Queue] = {}
-        # Hashes of names, which may be long, with until when; and by whose they were, oldest first.
+        # When the names of ended inboxes are free again, by hash; and their hashes by owner, oldest first.
         self._retired_inboxes: dict[int, float] = {}
         self._retired_by: dict[str, deque[int]] = {}
         self.get: Callable[[str], Queue | None] = self.by_name.get
         self._now = 0.0
-        # Takes a message that a queue had.
+        # For messages that a queue had: their rows on disk are dropped at the same time.
         self._take_dead = partial(self.make_dead_letter, is_moved=True)
 
     def ensure(self, name: str, owner: Usage) -> Queue:
@@ -125,7 +138,7 @@ class Queues:
             max_bytes=policy.max_bytes or limits.max_queue_bytes,
             max_memory_bytes=limits.max_queue_memory_bytes,
             window_bytes=limits.queue_window_bytes,
-            # What is dead stays until it is taken, or newer ones take its place.
+            # A dead letter stays until an operator takes it, or until newer ones need its place.
             max_deliveries=None if is_dead_letter else policy.max_deliveries or limits.max_deliveries,
             when_full=WhenFull.DROP_OLDEST if is_dead_letter else policy.when_full,
             time_to_live=None if is_dead_letter else policy.time_to_live,
@@ -184,7 +197,7 @@ class Queues:
         return name not in self.by_name and self._retired_inboxes.get(hash(name), now) <= now
 
     def forget_if_idle(self, queue: Queue, now: float) -> None:
-        """Forget what holds and feeds nothing: the next SEND or SUBSCRIBE makes it again."""
+        """Forget a queue that holds and feeds nothing: the next SEND or SUBSCRIBE makes it again."""
         if not queue.is_idle or self.by_name.get(queue.name) is not queue:
             return
         del self.by_name[queue.name]
@@ -229,10 +242,10 @@ class Queues:
         return count
 
     def page_out(self, up_to: int) -> None:
-        """Let large queues go what the store has.
+        """Have large queues release the memory of messages that the store has.
 
         Args:
-            up_to: the highest number that it has.
+            up_to: the highest number that the store has.
         """
         for store in list(self.work.large):
             store.page_out(up_to)

@@ -6,6 +6,13 @@ Invariants, checked after each step of the tests:
   are bounded, or in the queue that is bound to a subscription;
 - each subscription is either fed directly (auto) or through one bound queue;
 - a topic without subscriptions is forgotten.
+
+**Fan-out.** Auto subscriptions, the usual ones, are fed in one loop: the message goes straight into each
+session's outbox, and its encoding is shared (`Message.shared`). Whatever a topic cannot do itself (ACKs,
+redelivery, a bound, a subscriber that is away) a queue can, so each other subscription has a queue of its
+own, and a durable subscription needs no class of its own. The publisher never waits for a subscriber: a
+connected one without room is ended or loses its oldest messages, as it asked for; for a durable one the
+message becomes a dead letter, or is dropped where its principal's share is used up.
 """
 
 from __future__ import annotations
@@ -153,7 +160,8 @@ class Topics:
             if full:
                 self._drop_unroomed(full, message)
             return _ACCEPTED
-        # A glob shows what is reserved only to whom it is meant for, also where no rights are configured.
+        # A subscription to `/topic/*` must not reach reserved topics without a right to them, even where no
+        # rights are configured.
         is_judged = self.is_judged or destination.startswith(RESERVED_TOPIC_PREFIX)
         topics = table.reached(destination) if is_judged else table.matching(destination)
         if len(topics) > 1 or (topics and topics[0].consumer_count > 1):
@@ -198,7 +206,7 @@ class Topics:
         self.topic(subscription.pattern, subscription.session.usage).direct.append(subscription)
         self._table.note_change(subscription.pattern)
 
-    # A direct subscription acknowledges nothing, so that it leaves and settles nothing.
+    # A direct subscription acknowledges nothing, so it leaves nothing and settles nothing.
 
     def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:  # noqa: ARG002
         """Feed it no more."""

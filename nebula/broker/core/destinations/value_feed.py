@@ -1,11 +1,14 @@
-"""Value feed: the changes that one subscription to last values has still to receive."""
+"""Value feed: the changes that one subscription to last values has still to receive.
+
+A feed lines up destinations, and never values. So it is bounded by the number of destinations, however fast
+they change and however slowly its subscriber reads, and whatever it sends is the present value.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from enum import Enum, auto
 from itertools import islice
 from typing import Final
 
@@ -22,21 +25,26 @@ ENTRY_COST_BYTES: Final = 150
 _REFERENCE_BYTES: Final = 8
 
 
-class _State(Enum):
-    """Where a destination stands with a feed that has anything to do with it."""
-
-    READY = auto()  # it changed, and waits in the line
-    IN_FLIGHT = auto()  # a message of it was sent and not ACKed
-    CHANGED = auto()  # it is in flight, and has changed since
+# Where a destination stands with a feed. It moves like this; one that is in no state has nothing to send:
+#
+#     (none) --changes--> READY --sent--> IN_FLIGHT --ACK--> (none)
+#                           ^                 | changes
+#                           +------ACK---- CHANGED
+#
+# Changes in READY and CHANGED need no note: the value is looked up when the turn comes. That is conflation.
+# Plain numbers, since each value that is sent looks at them, and members of an enum are found by their
+# class's attributes.
+_READY: Final = 0  # it changed, and waits in the line
+_IN_FLIGHT: Final = 1  # a message of it was sent and not ACKed
+_CHANGED: Final = 2  # it is in flight, and has changed since
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class ValueFeed:
-    """The changes that one subscription has still to receive (D.9). That of a durable one outlives its
-    connection.
+    """The changes that one subscription has still to receive (D.9).
 
-    Each destination that it has anything to do with counts in the account: many eager globs over many
-    values would be more than all values.
+    The feed of a durable subscription outlives its connection. Each destination in a feed counts in the
+    account: the entries of many eager globs over many values would take more memory than all values.
 
     Args:
         account: what all destinations of a broker hold together.
@@ -49,7 +57,7 @@ class ValueFeed:
         subscription: the one that is fed at present; None while its session is away.
         snapshot: destinations of the snapshot that were not sent yet; None: it has no end to mark.
         marker: stands in the line for the end of a snapshot, where no value is left to mark it.
-        seen_number: what was published up to here its subscription may have had when it went away.
+        seen_number: when its subscription went away, it may have had all messages up to this number.
         is_held: nothing may be sent yet: the RECEIPT of its SUBSCRIBE waits for the store (D.43).
         in_line: it stands among its session's feeds that have something to be sent.
     """
@@ -68,8 +76,8 @@ class ValueFeed:
     in_line: bool = False
     _walk: Iterator[LastValueTopic] | None = None
     _walk_bytes: int = 0
-    _states: dict[LastValueTopic, _State] = field(default_factory=dict)
-    # Those in READY, in the order in which they became so.
+    _states: dict[LastValueTopic, int] = field(default_factory=dict)
+    # Those that are ready, in the order in which they became so.
     _line: deque[LastValueTopic] = field(default_factory=deque)
     # Those in the other two states, by the number of the message that was sent.
     _in_flight: dict[int, LastValueTopic] = field(default_factory=dict)
@@ -109,6 +117,7 @@ class ValueFeed:
     def begin_walk(self, topics: Sequence[LastValueTopic], *, tells_end: bool) -> None:
         """Begin a snapshot of what is live among `topics`: `walk_on` until it is complete."""
         self._walk = iter(topics)
+        # The list is held until the walk ends, and peers decide how many walks there are.
         self._walk_bytes = _REFERENCE_BYTES * len(topics)
         self.account.hold(self._walk_bytes, self.owner)
         self.snapshot = set() if tells_end else None
@@ -141,11 +150,11 @@ class ValueFeed:
         """
         state = self._states.get(topic)
         if state is None:
-            self._take_up(topic, _State.READY)
+            self._take_up(topic, _READY)
             self._line.append(topic)
             return True
-        if state is _State.IN_FLIGHT:
-            self._states[topic] = _State.CHANGED
+        if state == _IN_FLIGHT:
+            self._states[topic] = _CHANGED
         return False
 
     def take(self) -> LastValueTopic:
@@ -154,12 +163,12 @@ class ValueFeed:
 
     def send(self, topic: LastValueTopic) -> None:
         """Its value is on its way, and will be ACKed."""
-        self._states[topic] = _State.IN_FLIGHT
+        self._states[topic] = _IN_FLIGHT
         self._in_flight[topic.value.number] = topic
 
     def send_at_once(self, topic: LastValueTopic) -> None:
         """As `send`, of one that it `is_free_for`."""
-        self._take_up(topic, _State.IN_FLIGHT)
+        self._take_up(topic, _IN_FLIGHT)
         self._in_flight[topic.value.number] = topic
 
     def let_go(self, topic: LastValueTopic) -> None:
@@ -168,7 +177,7 @@ class ValueFeed:
         topic.users -= 1
         self.account.release(ENTRY_COST_BYTES, self.owner)
 
-    def _take_up(self, topic: LastValueTopic, state: _State) -> None:
+    def _take_up(self, topic: LastValueTopic, state: int) -> None:
         self._states[topic] = state
         topic.users += 1
         self.account.hold(ENTRY_COST_BYTES, self.owner)
@@ -194,12 +203,12 @@ class ValueFeed:
     def settle(self, number: int) -> LastValueTopic | None:
         """A message was ACKed; the destination that this feed has let go, if it did not change since."""
         topic = self._in_flight.pop(number)
-        if self._states[topic] is _State.IN_FLIGHT:
+        if self._states[topic] == _IN_FLIGHT:
             self.let_go(topic)
             return topic
         # To the tail: what was notified before it and not sent yet goes first, so that all keys stay
         # about equally fresh (B.5).
-        self._states[topic] = _State.READY
+        self._states[topic] = _READY
         self._line.append(topic)
         return None
 
@@ -211,4 +220,4 @@ class ValueFeed:
         self.marker = None
         self._in_flight.clear()
         self._line = deque(pending)
-        self._states = dict.fromkeys(pending, _State.READY)
+        self._states = dict.fromkeys(pending, _READY)
