@@ -4,9 +4,9 @@
 forgotten when it has neither messages nor subscriptions. So names can be had by the million, one after the
 other.
 
-**Inboxes** hold the replies to one client. No other client may ever read them, so an inbox lives by one exclusive
-subscription, and after its end its name cannot be taken for an hour (D.48): a reply that is late must not
-reach another client. The broker remembers hashes, as peers choose the names and their lengths.
+**Inboxes** hold the replies to one client. No other client may ever read them, so an inbox lives by one
+exclusive subscription, and after its end its name cannot be taken for an hour (D.48): a reply that is late
+must not reach another client. The broker remembers hashes, as peers choose the names and their lengths.
 
 **Dead letters.** A message that cannot be delivered moves to the dead-letter queue, with headers that say
 why. The dead letter and the end of the message are in one batch, so a crash leaves it in one of the two
