@@ -9,12 +9,8 @@ from itertools import chain, pairwise
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.destinations.line import Line
 from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
-from nebula.broker.core.destinations.value_feed import (
-    ENTRY_COST_BYTES,
-    TOPIC_COST_BYTES,
-    LastValueTopic,
-    ValueFeed,
-)
+from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES, ValueFeed
+from nebula.broker.core.destinations.value_table import TOPIC_COST_BYTES, LastValueTopic
 from nebula.broker.core.duplicates import ID_COST_BYTES
 from nebula.broker.core.durable import SESSION_COST_BYTES
 from nebula.broker.core.messages import Message
@@ -106,7 +102,6 @@ def _check_disk(broker: Broker) -> None:
             if message.head.is_persistent:
                 paid[message.head.usage] += message.disk_bytes
     for topic in broker.values.topics.values():
-        assert (topic.stored is not None) == topic.is_stored
         if topic.stored is not None:
             paid[topic.stored.head.usage] += topic.stored.disk_bytes
     usages = {*broker.account.usages.all, broker.account.own}
@@ -172,6 +167,7 @@ def _check_values(broker: Broker) -> None:
         assert topic.users == users[topic], f"{destination}: users are miscounted"
         assert topic.is_live or topic.users, f"{destination} is kept for nothing"
         assert topic.owner is None or destination in topic.owner.ephemerals
+    assert set(broker.values.keys.values()) <= set(broker.values.topics), "a key of what is forgotten"
     markers = {feed.marker for feed in _feeds(broker)}
     assert set(users) - markers <= set(broker.values.topics.values()), "a feed knows of what is forgotten"
 
@@ -218,8 +214,8 @@ def _check_queue(queue: Queue) -> None:
     assert queue.store.stored_bytes <= queue.store.rules.max_memory_bytes
     # What was kept is kept, though it takes more room by now or the limits are lower: until it is consumed.
     was_kept = paged or (queue.store.journal is not None and queue.store.rules.when_full is WhenFull.REJECT)
-    assert was_kept or queue.store.stored_bytes <= queue.store.max_bytes
-    assert was_kept or queue.store.depth <= queue.store.max_messages
+    assert was_kept or queue.store.stored_bytes <= queue.store.rules.max_bytes
+    assert was_kept or queue.store.depth <= queue.store.rules.max_messages
     assert set(queue.store.attempts) <= set(numbers), "attempts are remembered of what is gone"
     expiries = [message.expires_at for message in waiting if message.expires_at is not None]
     assert not expiries or (
@@ -278,8 +274,8 @@ def _check_turns(queue: Queue) -> None:
 
 
 def _may_go(queue: Queue) -> bool:
-    front, first_uncommitted = queue.store.line.front, queue.first_uncommitted
-    return bool(front) and (first_uncommitted is None or front[0].number < first_uncommitted)
+    front, uncommitted = queue.store.line.front, queue._uncommitted
+    return bool(front) and (not uncommitted or front[0].number < uncommitted[0][0])
 
 
 def _check_who_is_subscribed(broker: Broker, sessions: Collection[Session]) -> None:

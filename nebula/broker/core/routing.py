@@ -14,7 +14,7 @@ from nebula.broker.core.context import CoreContext
 from nebula.broker.core.delayed import Delayed
 from nebula.broker.core.destinations.last_value import LastValues
 from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.destinations.registry import Queues
+from nebula.broker.core.destinations.queues import Queues
 from nebula.broker.core.destinations.topic import Topics
 from nebula.broker.core.duplicates import DedupKey, Duplicates
 from nebula.broker.core.fixed_limits import DUE_AT_ONCE

@@ -10,13 +10,13 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, fields
 from heapq import nsmallest
 from itertools import chain, islice
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.topic import Topic
-from nebula.broker.core.destinations.value_feed import LastValueTopic
+from nebula.broker.core.destinations.value_table import LastValueTopic
 from nebula.broker.core.durable import DurableSession
 from nebula.broker.core.messages import LAST_VALUE_KIND, QUEUE_KIND, TOPIC_KIND, DestinationKind, Message
 from nebula.broker.core.session import Session
@@ -35,6 +35,7 @@ from nebula.broker.operations.rows import (
     topic_row,
     unacked_of,
     used_fraction,
+    value_row,
 )
 from nebula.broker.operations.views import (
     ConnectionDetails,
@@ -207,12 +208,18 @@ class Administration:
         Raises:
             Refused: a malformed glob.
         """
-        topics: dict[str, Topic | LastValueTopic] = {}
+        topics: dict[str, Any] = {}
         if kind is None or kind.fans_out:
             topics.update(self._broker.topics.topics)
         if kind is None or kind.holds_value:
             topics.update(self._broker.values.topics)
-        return choose(topics, selection, None, lambda name, topic: topic_row(name, topic, self.arrivals, now))
+
+        def row(name: str, topic: Any) -> TopicRow:
+            if self._broker.kind_of(name).fans_out:
+                return topic_row(name, topic)
+            return value_row(name, topic, self.arrivals, now)
+
+        return choose(topics, selection, None, row)
 
     def sessions(self, selection: Selection, now: float) -> Steps[Listing[SessionRow]]:
         """Sessions with durable subscriptions, connected or not.
@@ -263,10 +270,13 @@ class Administration:
         Raises:
             Refused: no topic or last value has this name.
         """
-        found = self._broker.topics.topics.get(name) or self._broker.values.topics.get(name)
-        if found is None:
+        topic = self._broker.topics.topics.get(name)
+        if topic is not None:
+            return topic_details(name, topic)
+        value = self._broker.values.topics.get(name)
+        if value is None:
             raise Refused("not-found", f"no topic or last value {name[:200]!r} is subscribed to or kept")
-        return topic_details(name, found, self.arrivals, now)
+        return TopicDetails(value_row(name, value, self.arrivals, now), [])
 
     def session(self, name: str, now: float) -> SessionDetails:
         """One session with durable subscriptions.

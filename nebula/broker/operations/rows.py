@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect, bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import chain, islice
 from typing import Final
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.topic import Topic
-from nebula.broker.core.destinations.value_feed import LastValueTopic
+from nebula.broker.core.destinations.value_table import LastValueTopic
 from nebula.broker.core.durable import Durable, DurableSession
-from nebula.broker.core.messages import Message
+from nebula.broker.core.messages import LAST_VALUE_KIND, TOPIC_KIND, Message
 from nebula.broker.core.session import Session, Subscription
 from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.operations.views import (
@@ -110,8 +109,8 @@ def queue_details(queue: Queue, arrivals: Arrivals, now: float) -> QueueDetails:
     """A queue with who consumes."""
     return QueueDetails(
         queue_row(queue, arrivals, now),
-        queue.store.max_messages,
-        queue.store.max_bytes,
+        queue.store.rules.max_messages,
+        queue.store.rules.max_bytes,
         queue.exclusive_subscription is not None,
         queue.auto_delete,
         subscription_rows(queue.subscriptions),
@@ -178,25 +177,33 @@ def delayed_row(due: float, message: Message, now: float) -> DelayedRow:
     )
 
 
-def topic_row(name: str, topic: Topic | LastValueTopic, arrivals: Arrivals, now: float) -> TopicRow:
-    """A topic or a last value as a row."""
-    seen = topic.view()
-    row = TopicRow(name, seen.kind.name, seen.consumers, seen.waiting, seen.stored_bytes)
-    if seen.value is None:
-        return row
-    return replace(
-        row,
-        has_value=seen.is_live,
-        changed_seconds=arrivals.age_of(seen.value.number, now),
-        sender=seen.value.head.sender,
-        owner=seen.owner,
+def topic_row(name: str, topic: Topic) -> TopicRow:
+    """A topic as a row."""
+    waiting = sum(queue.store.depth for queue in topic.queues)
+    stored_bytes = sum(queue.store.stored_bytes for queue in topic.queues)
+    return TopicRow(name, TOPIC_KIND.name, topic.consumer_count, waiting, stored_bytes)
+
+
+def value_row(name: str, topic: LastValueTopic, arrivals: Arrivals, now: float) -> TopicRow:
+    """A last value as a row. Globs may reach it as well, so it is not known how many consumers it has."""
+    return TopicRow(
+        name,
+        LAST_VALUE_KIND.name,
+        None,
+        topic.users,
+        topic.value.size_bytes,
+        has_value=topic.is_live,
+        changed_seconds=arrivals.age_of(topic.value.number, now),
+        sender=topic.value.head.sender,
+        owner=None if topic.owner is None else topic.owner.id,
     )
 
 
-def topic_details(name: str, topic: Topic | LastValueTopic, arrivals: Arrivals, now: float) -> TopicDetails:
-    """A topic with its subscribers, or a last value."""
-    subscriptions = subscription_rows(list(islice(topic.view().subscriptions, MOST_SUBSCRIPTIONS)))
-    return TopicDetails(topic_row(name, topic, arrivals, now), subscriptions)
+def topic_details(name: str, topic: Topic) -> TopicDetails:
+    """A topic with its subscriptions."""
+    bound = (each for queue in topic.queues for each in queue.subscriptions)
+    subscriptions = list(islice(chain(topic.direct, bound), MOST_SUBSCRIPTIONS))
+    return TopicDetails(topic_row(name, topic), subscription_rows(subscriptions))
 
 
 def session_row(session: DurableSession, now: float) -> SessionRow:

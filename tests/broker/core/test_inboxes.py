@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nebula.broker.core.destinations import registry as queues
+from nebula.broker.core.destinations import queues
 from nebula.headers import INBOX_PREFIX
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received

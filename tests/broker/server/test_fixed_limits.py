@@ -189,7 +189,7 @@ def test_only_so_many_passcodes_are_remembered(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_postponed_messages_are_put_back_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nebula.broker.core.destinations.registry.PUT_BACK_AT_ONCE", 10)
+    monkeypatch.setattr("nebula.broker.core.destinations.queues.PUT_BACK_AT_ONCE", 10)
     broker = BrokerHarness()
     bob = broker.connect()
     bob.subscribe("/queue/a", "ack:client-individual")

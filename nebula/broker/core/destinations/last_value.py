@@ -1,31 +1,49 @@
 """Last-value destinations: one value each, of which a subscriber receives the latest (B.5).
 
-How to think about it. A subscription has a line of destinations that changed, not of messages. When
-a destination's turn comes, its present value is sent. So a slow subscriber costs memory for destinations,
-never for values, and always receives the last one.
-
 Invariants, checked after each step of the tests:
 
 - a feed has at most one message of a destination in flight;
 - nothing waits for a connected feed while its session has credit and reads;
 - a destination without a value is kept only while a feed has to do with it.
+
+**Conflation.** A subscription has a line of destinations that changed, not of messages. When a destination's
+turn comes, its present value is sent. So a slow subscriber costs memory for destinations, never for values,
+and always receives the last one. A destination that changes while it waits keeps its place in the line; one
+that changes while its message is in flight goes to the end of the line at the ACK, so that all destinations
+stay about equally fresh (docs/decisions/0011).
+
+**Fairness.** The feeds of a session with something to send take turns, one value each. All of them share one
+window of un-ACKed values (D.8).
+
+**Snapshots.** An eager subscription first receives all values that are there. There may be very many, so they
+are looked at in portions, and other connections have their turn in between
+(docs/decisions/0015). Nothing is sent before the last portion: a snapshot shows the values as they are at its
+end. The last value of a snapshot is marked. Where that value goes away before its turn, an empty message, the
+marker, takes its place.
+
+`value_table` has the values, `value_feed` what one subscription has still to receive; here they meet.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from nebula.broker.core.context import CoreContext
-from nebula.broker.core.destinations.snapshots import Snapshots
-from nebula.broker.core.destinations.value_feed import TOPIC_COST_BYTES, LastValueTopic, ValueFeed
+from nebula.broker.core.destinations.value_feed import ValueFeed
+from nebula.broker.core.destinations.value_table import LastValueTopic, ValueTable
 from nebula.broker.core.fixed_limits import SNAPSHOT_DESTINATIONS_AT_ONCE
 from nebula.broker.core.messages import LAST_VALUE_KIND, Content, Head, Message, ValueOwner, Verdict
 from nebula.broker.core.patterns import PatternTable
 from nebula.broker.core.session import SNAPSHOT_END, AckMode, Ending, Nack, Session, Subscription
-from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
-from nebula.broker.core.tables import VALUES
+from nebula.broker.core.shares import Resource, Usage
+from nebula.errors import Refused
+from nebula.globs import compile_glob, is_glob
 from nebula.headers import RESERVED_VALUE_PREFIX
+
+# Looked up once: members of an enum are found by their class's attributes.
+_AUTO: Final = AckMode.AUTO
 
 
 class LastValues:
@@ -40,35 +58,31 @@ class LastValues:
 
     def __init__(self, context: CoreContext) -> None:
         self.is_judged = False
-        self.account = account = context.account
+        self.account = context.account
         # A number above all that were given, and below all that will be.
         self.next_number: Callable[[], int] = context.numbers.__next__
-        self._journal = context.journal
-        self._key_of = context.key_of
-        self._topics: dict[str, LastValueTopic] = {}
-        self._by_key: dict[str, str] = {}
+        self._values = ValueTable(context)
+        # By destination. A deleted one stays while a feed has still to send the deletion.
+        self.topics = self._values.topics
+        self.keys = self._values.keys
+        self.restore = self._values.restore
         self._table: PatternTable[list[ValueFeed]] = PatternTable(self._reaches)
         self.forget_reached = self._table.forget_reached
-        # Destinations whose values are kept encoded, as several feeds send them.
+        # Destinations whose values are kept encoded, as several feeds send them. `advance` lets the bytes go.
         self._shared: set[LastValueTopic] = set()
-        self._snapshots = Snapshots(account, self._topics, self._may)
-        # Feeds without a subscription that still hold entries. It is memory alone, and is let go in portions.
+        # Feeds without a subscription that still hold entries. Nothing waits for that memory, so it is
+        # released in portions: an unsubscribe from 100,000 values must not hold up all other connections.
         self._departed: deque[ValueFeed] = deque()
-        self.owe = self._snapshots.owe
         self.globs = self._table.globs
-
-    @property
-    def topics(self) -> Mapping[str, LastValueTopic]:
-        """By destination. A deleted one stays while a feed has still to send the deletion."""
-        return self._topics
 
     # --- values ---
 
     def send(self, message: Message, now: float) -> Verdict:  # noqa: ARG002
         """Replace or delete the value of a destination, and let all feeds know (D.29). Always ACCEPTED."""
         head, body = message.head, message.body
-        if self._key_of is not None:
-            self._claim_key(self._key_of(head.destination), head)
+        former = self._values.claim_key(head.destination)
+        if former is not None:
+            self._delete(former, head.sender, head.usage)
         deletes = not body or (head.check is not None and head.check(body) is Content.TOMBSTONE)
         self._replace(message, None if deletes else head.ephemeral_owner, deletes=deletes)
         return Verdict.ACCEPTED
@@ -81,18 +95,10 @@ class LastValues:
             deletes: the message stands for a deletion, and is delivered as such.
         """
         destination = message.head.destination
-        topic = self._topics.get(destination)
-        if topic is None:
-            topic = self._topics[destination] = LastValueTopic(destination, message)
-            self._open(topic)
-        else:
-            self.account.release(topic.value.size_bytes, topic.value.head.usage)
-        was_ordinary = topic.is_live and topic.owner is None
-        self._set_owner(topic, owner)
-        topic.value = message
-        topic.is_live = not deletes
-        self.account.hold(message.size_bytes, message.head.usage)
-        topic.users += 1  # ours, until all feeds know
+        topic = self.topics.get(destination)
+        was_ordinary = topic is not None and topic.is_live and topic.owner is None
+        topic = self._values.replace(topic, message, owner, deletes=deletes)
+        topic.users += 1  # ours, until all feeds know: none of them may forget it meanwhile
         is_owed, is_judged = False, self._is_judged(destination)
         groups = self._table.reached(destination) if is_judged else self._table.matching(destination)
         if sum(map(len, groups)) > 1:
@@ -100,6 +106,7 @@ class LastValues:
             self._shared.add(topic)
         for feeds in groups:
             for feed in feeds:
+                # A deletion cannot carry the mark of a snapshot's end.
                 if deletes and feed.snapshot is not None:
                     self._strike_silently(feed, topic)
                 if not is_judged or feed.rights.may_receive(destination):
@@ -107,31 +114,19 @@ class LastValues:
                 elif feed.subscription is not None:  # there may be the marker to send
                     self._line_up(feed, feed.subscription.session)
                 is_owed = is_owed or (feed.is_durable and feed.knows(topic))
-        self._record(topic, is_owed=is_owed)
+        self._values.record(topic, is_owed=is_owed)
         topic.users -= 1
-        self._forget_if_idle(topic)
+        self._values.forget_if_idle(topic)
 
     def end_ephemerals(self, session: Session) -> None:
         """The session has ended, and the values that go with it do."""
         for destination in list(session.ephemerals):
             self._delete(destination, session.principal, session.usage)
 
-    def restore(self, message: Message, *, deletes: bool) -> None:
-        """Take what was kept by an earlier run, before anything else happens."""
-        destination = message.head.destination
-        topic = self._topics[destination] = LastValueTopic(destination, message)
-        topic.is_live = not deletes
-        topic.is_stored = True
-        self._pay_disk(topic, message)
-        self._open(topic)
-        self.account.hold(message.size_bytes, message.head.usage)
-        if self._key_of is not None and not deletes:
-            self._by_key[self._key_of(destination)] = destination
-
     def sweep(self) -> None:
         """After `restore` and `owe`: forget the deletions that no feed has to send."""
-        for topic in list(self._topics.values()):
-            self._forget_if_idle(topic)
+        for topic in list(self.topics.values()):
+            self._values.forget_if_idle(topic)
 
     def advance(self) -> None:
         """Let time pass: a value stays, what it was encoded to for its first receivers need not."""
@@ -144,71 +139,15 @@ class LastValues:
     def _let_go_some(self, feed: ValueFeed) -> bool:
         """Let go a portion of what a feed without a subscription holds. Whether it holds more."""
         for topic in feed.let_go_some(SNAPSHOT_DESTINATIONS_AT_ONCE):
-            self._forget_if_idle(topic)
+            self._values.forget_if_idle(topic)
         return feed.holds_any
 
-    def _claim_key(self, key: str, head: Head) -> None:
-        """D.30: a value that was kept for another destination of this key is deleted there."""
-        former = self._by_key.get(key)
-        self._by_key[key] = head.destination
-        if former is not None and former != head.destination:
-            self._delete(former, head.sender, head.usage)
-
     def _delete(self, destination: str, sender: str, usage: Usage) -> None:
-        topic = self._topics.get(destination)
+        topic = self.topics.get(destination)
         if topic is not None and topic.is_live:
             head = Head(LAST_VALUE_KIND, destination, sender, (), usage=usage)
             # Not by `send`: its key may be another destination's by now.
             self._replace(Message(head, b"", self.next_number(), 0.0), None, deletes=True)
-
-    def _set_owner(self, topic: LastValueTopic, owner: ValueOwner | None) -> None:
-        if topic.owner is not None:
-            topic.owner.ephemerals.pop(topic.destination, None)
-        topic.owner = owner
-        if owner is not None:
-            owner.ephemerals[topic.destination] = None
-
-    def _record(self, topic: LastValueTopic, *, is_owed: bool) -> None:
-        journal = self._journal
-        if journal is None:
-            return
-        if topic.owner is None and (topic.is_live or is_owed):
-            self._pay_disk(topic, topic.value)
-            topic.is_stored = True
-            journal.put_value(topic.value)
-        elif topic.is_stored or not topic.is_live:
-            # A deletion of nothing leaves a row too: its RECEIPT shall not say that it is not durable.
-            self._pay_disk(topic, None)
-            topic.is_stored = False
-            journal.drop(VALUES, topic.destination)
-
-    def _pay_disk(self, topic: LastValueTopic, value: Message | None) -> None:
-        """Note which value the store has from now on; None: it has none."""
-        former = topic.stored
-        if former is not None:
-            former.head.usage.disk_bytes -= former.disk_bytes
-        if value is not None:
-            value.head.usage.disk_bytes += value.disk_bytes
-        topic.stored = value
-
-    def _open(self, topic: LastValueTopic) -> None:
-        self.account.take(Resource.DESTINATIONS, topic.creator)
-        self.account.hold(TOPIC_COST_BYTES + text_cost_bytes(topic.destination), topic.creator)
-
-    def _forget_if_idle(self, topic: LastValueTopic) -> None:
-        if topic.is_live or topic.users:
-            return
-        del self._topics[topic.destination]
-        self.account.release(topic.value.size_bytes, topic.value.head.usage)
-        self.account.release(TOPIC_COST_BYTES + text_cost_bytes(topic.destination), topic.creator)
-        self.account.give_back(Resource.DESTINATIONS, topic.creator)
-        if topic.is_stored and self._journal is not None:
-            self._pay_disk(topic, None)
-            self._journal.drop(VALUES, topic.destination)
-        if self._key_of is not None:
-            key = self._key_of(topic.destination)
-            if self._by_key.get(key) == topic.destination:
-                del self._by_key[key]
 
     # --- feeds ---
 
@@ -242,7 +181,7 @@ class LastValues:
         dropped = feed.drop_waiting()
         for topic in dropped:
             self._strike_silently(feed, topic)
-            self._forget_if_idle(topic)
+            self._values.forget_if_idle(topic)
         return len(dropped)
 
     def take_snapshot(self, feed: ValueFeed, *, tells_end: bool) -> None:
@@ -253,15 +192,53 @@ class LastValues:
         Raises:
             Refused: the broker has no room for the snapshot.
         """
-        self._snapshots.begin(feed, tells_end=tells_end)
-        self._snapshots.walk_on(feed)
+        feed.begin_walk(self._candidates(feed.pattern), tells_end=tells_end)
+        self.walk_on(feed)
 
     def walk_on(self, feed: ValueFeed) -> bool:
-        """Go on with a snapshot, as `Snapshots.walk_on`, and send it when it is complete."""
-        goes_on = self._snapshots.walk_on(feed)
+        """Go on with a snapshot, and send it when it is complete.
+
+        Returns:
+            Whether there is more to look at: call it again when others had their turn.
+
+        Raises:
+            Refused: the broker has no room for the snapshot.
+        """
+        goes_on = self._walk_some(feed)
+        if self.account.is_overdrawn(feed.owner):
+            self.account.exceed(Resource.MEMORY, feed.owner)
+            raise Refused("memory", "the broker has no room for all that you would be told")
         if not goes_on and feed.subscription is not None:
             self._begin_to_tell(feed, feed.subscription)
         return goes_on
+
+    def _walk_some(self, feed: ValueFeed) -> bool:
+        matches = compile_glob(feed.pattern)
+        return feed.walk_on(
+            SNAPSHOT_DESTINATIONS_AT_ONCE,
+            lambda topic: matches(topic.destination) and self._may(feed, topic),
+        )
+
+    def owe(self, feed: ValueFeed, destinations: Iterable[str] | None, since: int) -> None:
+        """After a restart: line up what a durable feed has still to send.
+
+        Args:
+            destinations: those, or None where that is not known: then all that changed `since` the
+                message of this number.
+        """
+        if destinations is not None:
+            topics = [self.topics[each] for each in destinations if each in self.topics]
+        else:
+            matches = compile_glob(feed.pattern)
+            candidates = self._candidates(feed.pattern)
+            topics = [each for each in candidates if each.value.number > since and matches(each.destination)]
+        for topic in topics:
+            feed.notify(topic)
+
+    def _candidates(self, pattern: str) -> list[LastValueTopic]:
+        if is_glob(pattern):
+            return list(self.topics.values())
+        return [self.topics[pattern]] if pattern in self.topics else []
 
     def attach(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Feed it from now on, and with what its feed has to tell already."""
@@ -293,7 +270,7 @@ class LastValues:
         """Feed it no more. The feed of a durable one remembers what was in flight."""
         feed: ValueFeed = subscription.feed
         session = subscription.session
-        session.value_credit += feed.in_flight_count
+        session.value_credit += len(subscription.unacked)
         subscription.unacked.clear()
         if feed.in_line:
             session.value_feeds.remove(feed)
@@ -301,7 +278,9 @@ class LastValues:
         feed.subscription = None
         feed.is_held = False
         if feed.is_durable:
-            self._snapshots.finish(feed)
+            while feed.is_walking:  # it is owed all of its snapshot
+                self._walk_some(feed)
+            # What was in flight may not have arrived, so the next connection receives it again.
             feed.land()
             feed.seen_number = self.next_number()
         else:
@@ -320,8 +299,8 @@ class LastValues:
         feed: ValueFeed = subscription.feed
         for message in messages:
             topic = feed.settle(message.number)
-            if topic is not None and topic is not feed.marker:
-                self._forget_if_idle(topic)
+            if topic is not None:
+                self._values.forget_if_idle(topic)
         if messages:
             subscription.session.value_credit += len(messages)
             self._line_up(feed, subscription.session)
@@ -337,7 +316,7 @@ class LastValues:
 
     def _reaches(self, feeds: Sequence[ValueFeed], destination: str) -> bool:
         """Whether one of these may receive from a destination, or holds it from when it might."""
-        topic = self._topics.get(destination)
+        topic = self.topics.get(destination)
         for feed in feeds:  # of very many a generator takes three times as long
             if feed.rights.may_receive(destination) or (topic is not None and feed.knows(topic)):
                 return True
@@ -361,7 +340,7 @@ class LastValues:
                 feed.notify(topic)
         elif subscription.session.takes_values and feed.is_free_for(topic):
             # As by way of the line, in a third of the time.
-            if subscription.ack_mode is not AckMode.AUTO:
+            if subscription.ack_mode is not _AUTO:
                 feed.send_at_once(topic)
                 self._await_ack(subscription, topic)
             subscription.deliver(topic.value)
@@ -398,18 +377,17 @@ class LastValues:
         if not is_marker and not self._may(feed, topic):
             feed.let_go(topic)
             self._strike_silently(feed, topic)
-            self._forget_if_idle(topic)
+            self._values.forget_if_idle(topic)
             return
         message = topic.value
         ends = is_marker or (topic.is_live and self._strike(feed, topic))
-        if subscription.ack_mode is AckMode.AUTO:
+        if subscription.ack_mode is _AUTO:
             feed.let_go(topic)
         else:
             feed.send(topic)
             self._await_ack(subscription, topic)
         subscription.deliver(message, SNAPSHOT_END if ends else None)
-        if not is_marker:
-            self._forget_if_idle(topic)
+        self._values.forget_if_idle(topic)
 
     def _await_ack(self, subscription: Subscription, topic: LastValueTopic) -> None:
         subscription.unacked[topic.value.number] = topic.value
@@ -436,4 +414,5 @@ class LastValues:
         head = Head(LAST_VALUE_KIND, feed.pattern, "", ())
         head.headers = (("destination", feed.pattern),)  # it has no sender
         feed.marker = LastValueTopic(feed.pattern, Message(head, b"", self.next_number(), 0.0))
+        feed.marker.is_live = True  # it is in no table, so that nothing is to be forgotten with it
         feed.notify(feed.marker)

@@ -11,7 +11,7 @@ from bisect import bisect, bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 
 from nebula.broker.core.messages import DEFAULT_PRIORITY, PRIORITIES, Message
 from nebula.broker.core.storage import PageRequest
@@ -83,11 +83,6 @@ class Line:
         """All but what is on disk alone."""
         return chain.from_iterable(self.parts)
 
-    @property
-    def memory_count(self) -> int:
-        """How many those are."""
-        return sum(map(len, self.parts))
-
     def name_of(self, message: Message) -> str:  # noqa: ARG002
         """What the store calls the line of this message."""
         return self.name
@@ -105,7 +100,7 @@ class Line:
         front = self.front
         returned = list(messages)
         if len(returned) == 1 and front and front[0].number < returned[0].number:
-            # Who NACKs his window one by one must not have it merged each time.
+            # A consumer that NACKs its window one by one: merging it each time would be quadratic.
             front.insert(bisect(front, returned[0].number, key=_by_number), returned[0])
             return
         # Others may have come back before them, from another consumer: merge with those.
@@ -115,45 +110,16 @@ class Line:
         returned.sort(key=_by_number)
         front.extendleft(reversed(returned))
 
-    def sweep(
-        self, begin: int, most: int, is_unwanted: Callable[[Message], bool]
-    ) -> tuple[list[Message], list[Message]]:
-        """Look at what is in memory from the `begin`th on, and take out what is unwanted of it.
+    def take_out(self, messages: Collection[Message]) -> list[Message]:
+        """Take these out, as far as they wait here in memory. Returns them, in order.
 
-        Returns:
-            What was kept and what was taken out, together `most` at most. Nothing at all: that was the end.
-        """
-        for part in self.parts:
-            if begin < len(part):
-                return self._sweep(part, begin, most, is_unwanted)
-            begin -= len(part)
-        return [], []
-
-    def _sweep(
-        self, part: deque[Message], begin: int, most: int, is_unwanted: Callable[[Message], bool]
-    ) -> tuple[list[Message], list[Message]]:
-        kept: list[Message] = []
-        unwanted: list[Message] = []
-        for message in islice(part, begin, begin + most):
-            (unwanted if is_unwanted(message) else kept).append(message)
-        if unwanted:
-            # Turning a deque costs a nanosecond for each that passes: far less than to make it anew.
-            part.rotate(-begin)
-            for _ in range(len(kept) + len(unwanted)):
-                part.popleft()
-            part.extendleft(reversed(kept))
-            part.rotate(begin)
-            if self.paged is not None:
-                self.paged.removed.update(message.number for message in unwanted)
-        return kept, unwanted
-
-    def take_out(self, numbers: Collection[int]) -> list[Message]:
-        """Take the messages with these numbers out of memory, in order.
-
-        Looks only at what lies between the lowest and the highest of them.
+        Looks only at what lies between the first and the last of them: of a hundred thousand some hundreds
+        go at a time, and the others must not be looked at each time. Turning a deque costs a nanosecond for
+        each message that passes, far less than to make it anew.
         """
         taken: list[Message] = []
-        for part in self.parts:
+        numbers = {message.number for message in messages}
+        for part in self.parts if numbers else ():
             start = bisect_left(part, min(numbers), key=_by_number)
             end = bisect(part, max(numbers), key=_by_number)
             part.rotate(-start)
@@ -167,13 +133,6 @@ class Line:
 
     def refresh(self) -> None:
         """Something was done to one of `lines`."""
-
-    def forget_paged(self) -> PagedPart | None:
-        """Leave what is on disk alone to itself, for good; what waited behind it moves up."""
-        paged, self.paged = self.paged, None
-        if paged is not None:
-            self.front.extend(paged.behind)
-        return paged
 
 
 class PriorityLine:
@@ -224,25 +183,17 @@ class PriorityLine:
 
     def put_back(self, messages: Iterable[Message]) -> None:
         """Put messages back that were taken, each to its place."""
-        levels: dict[int, list[Message]] = {}
-        for message in messages:
-            levels.setdefault(message.head.priority, []).append(message)
-        for level, returned in levels.items():
+        for level, returned in _by_level(messages).items():
             self.lines[level].put_back(returned)
         self.refresh()
 
-    def sweep(
-        self, begin: int, most: int, is_unwanted: Callable[[Message], bool]
-    ) -> tuple[list[Message], list[Message]]:
-        """As `Line.sweep`, over all levels."""
-        for line in self.lines:
-            count = line.memory_count
-            if begin < count:
-                swept = line.sweep(begin, most, is_unwanted)
-                self.refresh()
-                return swept
-            begin -= count
-        return [], []
+    def take_out(self, messages: Iterable[Message]) -> list[Message]:
+        """As `Line.take_out`, level by level."""
+        taken: list[Message] = []
+        for level, wanted in _by_level(messages).items():
+            taken += self.lines[level].take_out(wanted)
+        self.refresh()
+        return taken
 
     def refresh(self) -> None:
         """Something was done to one of `lines`: find the highest that is not empty."""
@@ -269,3 +220,10 @@ def queue_name(line: str) -> str:
 
 def _by_number(message: Message) -> int:
     return message.number
+
+
+def _by_level(messages: Iterable[Message]) -> dict[int, list[Message]]:
+    levels: dict[int, list[Message]] = {}
+    for message in messages:
+        levels.setdefault(message.head.priority, []).append(message)
+    return levels

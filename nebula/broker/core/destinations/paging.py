@@ -82,8 +82,9 @@ class Paging:
         """A page is on its way."""
         return any(line.paged is not None and line.paged.asked is not None for line in self.lines)
 
-    def restore(self, line: Line, kept: KeptLine, messages: Iterable[Message]) -> None:
+    def restore(self, name: str, kept: KeptLine, messages: Iterable[Message]) -> None:
         """Take what an earlier run has left in a line: the first messages in memory, the others on disk."""
+        line = self._line(name)
         front = line.front
         front.extend(messages)
         if kept.count > len(front):
@@ -118,7 +119,7 @@ class Paging:
         stored_bytes -= sum(message.size_bytes for message in gone)
         self.paged_bytes += paged_bytes(len(gone), _body_bytes(gone))
         self._pages_at = stored_bytes + max(window_bytes // 4, stored_bytes // 8)
-        self._find_depth()
+        self.is_deep = self.is_deep or bool(gone)
         return gone
 
     def wanted_pages(self, asker: object, *, is_scarce: bool) -> Iterator[PageRequest]:
@@ -175,18 +176,10 @@ class Paging:
         line.front.extend(sorted((*between, *fresh), key=attrgetter("number")) if between else fresh)
         if last >= paged.up_to:
             size_bytes += paged.size_bytes  # nothing, unless rows have gone from under us
-            line.forget_paged()
+            line.front.extend(paged.behind)
+            line.paged = None
         self.paged_bytes -= size_bytes
         return arrived
-
-    def forget(self) -> Iterator[tuple[str, PagedPart]]:
-        """Forget what is on disk alone, line by line. Returns each part with the name of its line."""
-        for line in self.lines:
-            paged = line.forget_paged()
-            if paged is not None:
-                self.paged_bytes -= paged.size_bytes
-                yield line.name, paged
-        self.settle()
 
     # --- who pays for rows on disk alone ---
 
@@ -203,15 +196,12 @@ class Paging:
 
     def settle(self) -> None:
         """Find out whether the queue is still deep. If not, no row on disk alone is paid for any more."""
-        self._find_depth()
+        self.is_deep = any(line.paged is not None for line in self.lines)
         if not self.is_deep:
             # Something may be left: not all payers of an earlier run's messages are known.
             for payer, size_bytes in self._paged_by.items():
                 payer.disk_bytes -= size_bytes
             self._paged_by.clear()
-
-    def _find_depth(self) -> None:
-        self.is_deep = any(line.paged is not None for line in self.lines)
 
     def _line(self, name: str) -> Line:
         return next(each for each in self.lines if each.name == name)

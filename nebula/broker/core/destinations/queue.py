@@ -8,7 +8,16 @@ Invariants, checked after each step of the tests:
 - nothing waits while a subscription has credit, unless the next page is on its way, or it waits for a commit
   (its own, or that of a message before it).
 
-The queue decides who gets what; its `QueueStore` holds the messages.
+The queue decides which consumer gets which message; its `QueueStore` holds the messages.
+
+**Fairness.** Consumers with credit stand in a line, `_ready`. The first one gets the next message and goes to
+the end, so that consumers with equal credit get equally many. A consumer without credit leaves the line, and
+comes back at its end with the ACK that gives it credit: a slow consumer is passed over, and holds up no
+other. A session that is throttled is found out only when its turn comes, since sessions do not know their
+queues; `resume` brings it back. No delivery looks at all consumers.
+
+**Once.** A message that must not be delivered twice after a crash (`send_once`) waits for the commit of its
+batch, and everything behind it waits too: order is kept.
 """
 
 from __future__ import annotations
@@ -28,6 +37,10 @@ from nebula.broker.core.storage import PageRequest
 # Memory that CPython uses for an empty queue, measured by tests/broker/core/test_costs.py.
 QUEUE_COST_BYTES: Final = 3_200
 
+# Looked up once: members of an enum are found by their class's attributes.
+_ACCEPTED: Final = Verdict.ACCEPTED
+_AUTO: Final = AckMode.AUTO
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Queue:
@@ -38,8 +51,8 @@ class Queue:
         owner: who created it, and pays for it as a destination.
         auto_delete: goes with its last subscription, whatever it holds (G.auto-delete).
         is_inbox: lives by its exclusive subscription only (D.48).
-        rights: of whom it belongs to, where it is bound to one subscription to topics; it gets what
-            these let it.
+        rights: of the principal that it belongs to, where it is bound to one subscription to topics; it takes
+            only what these permit. None: it is a named queue.
         on_left: called when a subscription has ended, and nothing of it is left here.
 
     Attributes:
@@ -67,8 +80,9 @@ class Queue:
     # subscription is dropped from here when its turn comes, and `resume` brings it back.
     _ready: deque[Subscription] = field(default_factory=deque)
     _time_to_live: float | None = field(init=False)
-    # Batches that messages here wait for, each with the number of the first such message. Two at most:
-    # the one being written and the one being gathered.
+    # Batches that messages here wait for, each with the number of the first such message. Two at most: the
+    # one being written and the one being gathered. A number stays until the commit, even if its message is
+    # gone before.
     _uncommitted: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -108,7 +122,7 @@ class Queue:
         return sum(
             consumer.prefetch - len(consumer.unacked)
             for consumer in self._ready
-            if consumer.ack_mode is not AckMode.AUTO and consumer.has_credit
+            if consumer.ack_mode is not _AUTO and consumer.has_credit
         )
 
     def may_take(self, destination: str) -> bool:
@@ -137,12 +151,12 @@ class Queue:
                 # It need not wait for the page of a lower level.
                 self._pump(now)
         else:
-            # With auto nothing is kept, so there is no limit to look at.
-            if consumer.ack_mode is not AckMode.AUTO and not store.admit(message, now):
+            # With `auto` nothing is kept, so there is no limit to look at.
+            if consumer.ack_mode is not _AUTO and not store.admit(message, now):
                 return Verdict.FULL
             self._dispatch(consumer, message, None, now)
         self.taken_count += 1
-        return Verdict.ACCEPTED
+        return _ACCEPTED
 
     def send_once(self, message: Message, now: float) -> Verdict:
         """Like `send`, but a stored message is delivered only when its batch is committed.
@@ -161,7 +175,7 @@ class Queue:
             batches.append((message.number, journal.batch))
             self.store.work.uncommitted[self] = None
         self.taken_count += 1
-        return Verdict.ACCEPTED
+        return _ACCEPTED
 
     def committed(self, batch: int, now: float) -> None:
         """Dispatch what waited for this batch, which is committed now."""
@@ -171,14 +185,6 @@ class Queue:
         if not batches:
             del self.store.work.uncommitted[self]
         self._pump(now)
-
-    @property
-    def first_uncommitted(self) -> int | None:
-        """The number from which on messages wait for a commit; None: none does.
-
-        It holds until the commit, even if its message is gone.
-        """
-        return self._uncommitted[0][0] if self._uncommitted else None
 
     def take_page(self, request: PageRequest, page: Sequence[tuple[Message, int]], now: float) -> None:
         """Go on with a page that was asked for."""
@@ -290,12 +296,15 @@ class Queue:
             return False
         self.store.release(messages)
         self.is_stalled = False
-        self.resume(subscription, now)
+        line = self.store.line
+        # Mostly nothing waits and the subscription is in turn, and then there is nothing to resume.
+        if line.front or line.paged is not None or not subscription.in_turn:
+            self.resume(subscription, now)
         return True
 
     def give_back(self, subscription: Subscription, number: int, now: float, nack: Nack = PLAIN_NACK) -> bool:
-        """Requeue at the front, or postpone, or let them die: by the NACK's word, or because too many
-        deliveries failed."""
+        """Requeue messages at the front, postpone them or make dead letters of them, as the NACK says. After
+        too many failed deliveries they become dead letters in any case."""
         messages = subscription.settle(number)
         if not messages:
             return False
@@ -316,9 +325,10 @@ class Queue:
         if not subscription.in_turn and subscription.has_credit:
             self._ready.append(subscription)
             subscription.in_turn = True
-        if self.store.line.front:
+        line = self.store.line
+        if line.front:
             self._pump(now)
-        elif self.store.paging.is_deep:
+        elif line.paged is not None:
             self.store.refill()
 
     # --- dispatching ---
@@ -336,7 +346,7 @@ class Queue:
         """Dispatch what waits, as far as credit goes."""
         store = self.store
         line = store.line
-        first_uncommitted = self.first_uncommitted
+        first_uncommitted = self._uncommitted[0][0] if self._uncommitted else None
         while line.front:
             if first_uncommitted is not None and line.front[0].number >= first_uncommitted:
                 break
@@ -344,7 +354,7 @@ class Queue:
             if consumer is None:
                 break
             message = line.pop()
-            if store.postponed is not None and store.waits_for_its_time(message, now):
+            if store.postponed is not None and store.puts_apart(store.postponed, message, now):
                 continue
             if message.has_expired(now):
                 store.dead_letter(message, "expired", now)
@@ -354,7 +364,7 @@ class Queue:
                 store.drop([message], "unauthorised")
                 continue
             attempts = store.attempts.get(message.number)
-            if consumer.ack_mode is AckMode.AUTO:
+            if consumer.ack_mode is _AUTO:
                 store.forget(message)
             self._dispatch(consumer, message, attempts, now)
         if store.paging.is_deep:
@@ -368,7 +378,7 @@ class Queue:
         ready = self._ready
         if message.head.reply_to is not None:
             consumer.session.reply_rights.grant(message, now)
-        if consumer.ack_mode is AckMode.AUTO:
+        if consumer.ack_mode is _AUTO:
             # Consumed when sent (STOMP 1.2, "SUBSCRIBE ack Header").
             self.is_stalled = False
             if len(ready) > 1:

@@ -12,18 +12,28 @@ Invariants, checked after each step of the tests:
 - `stored_bytes` is the sum over the messages in memory, wherever they are;
 - each message in memory is charged to one payer: the queue's, or else its sender;
 - the journal has exactly those messages that are kept on disk.
+
+**Room.** A message needs room three times: in the queue's own limits, in its payer's share of the broker's
+memory, and on the disk if it is kept there. `admit` asks for all three at once, before any of the message is
+kept. The `could_` methods ask without a message in hand, for transactions, copies and publishers that wait.
+
+**Expiry in portions.** Messages expire in any order, and a heap of times would cost each message something,
+though few expire. So only the earliest time is known. When it has come, a sweep looks at all that waits, a
+portion at each call, and finds the next earliest time on its way. A message on disk alone is looked at when
+its page comes. Being late is harmless: the queue looks again before it delivers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass, field
-from heapq import heappop, heappush
+from dataclasses import KW_ONLY, dataclass, field
+from itertools import islice
 from typing import Protocol, TypeAlias
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.line import Line, PriorityLine
 from nebula.broker.core.destinations.paging import Paging
+from nebula.broker.core.destinations.postponed import Postponed
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.messages import Message
 from nebula.broker.core.policies import QueueRules, WhenFull
@@ -48,7 +58,7 @@ class Waiting(Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class QueueWork:
-    """Which queues of a broker have something to do, so that the others cost nothing.
+    """Which queues of a broker have something to do, so that the others cost nothing: there may be very many.
 
     The dictionaries are ordered sets.
 
@@ -68,43 +78,6 @@ class QueueWork:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Postponed:
-    """Messages of one queue that are not to be delivered again before their time (`redelivery-delay`).
-
-    A postponed message counts against the same limits as an un-ACKed one, its payer is the same, and it is in
-    no line. When it is due it goes back to its place there, before all that came later.
-
-    What an earlier run has postponed begins in its line, or on disk alone, and is put apart when its turn
-    comes
-    before its time: so what is apart was always at the front once, and no page brings it a second time.
-
-    Attributes:
-        apart: the messages, by number.
-        due: of these, and of those that are still in their line: when, and the name of the line.
-    """
-
-    apart: dict[int, Message] = field(default_factory=dict)
-    due: dict[int, tuple[float, str]] = field(default_factory=dict)
-    # What is forgotten stays here until its time.
-    _heap: list[tuple[float, int]] = field(default_factory=list)
-
-    def put_apart(self, message: Message) -> None:
-        """Put a message apart whose time is in `due`."""
-        self.apart[message.number] = message
-        heappush(self._heap, (self.due[message.number][0], message.number))
-
-    def take_due(self, now: float, most: int) -> list[Message]:
-        """Take at most so many that are apart and due, in the order of their times."""
-        taken: list[Message] = []
-        while self._heap and self._heap[0][0] <= now and len(taken) < most:
-            due, number = heappop(self._heap)
-            # It may have been forgotten, and postponed anew.
-            if number in self.apart and self.due[number][0] == due:
-                taken.append(self.apart.pop(number))
-        return taken
-
-
-@dataclass(slots=True, eq=False, repr=False)
 class QueueStore:
     """What one queue holds.
 
@@ -116,7 +89,6 @@ class QueueStore:
         make_dead_letter: takes what is dead; None: that is dropped.
         journal: gets what is kept on disk; None: nothing is.
         keeps_all: all messages are persistent here, whatever their SENDs said.
-        has_levels: it has priorities, whatever its rules say: messages were kept so.
         payer: who pays for all messages here; None: each sender pays for its own.
 
     Attributes:
@@ -135,10 +107,7 @@ class QueueStore:
     make_dead_letter: DeadLetter | None = None
     journal: Journal | None = None
     keeps_all: bool = False
-    has_levels: InitVar[bool] = False
     payer: Usage | None = None
-    max_messages: int = field(init=False)
-    max_bytes: int = field(init=False)
     line: Line | PriorityLine = field(init=False)
     paging: Paging = field(init=False)
     stored_bytes: int = 0
@@ -147,13 +116,11 @@ class QueueStore:
     postponed: Postponed | None = None
     purged: list[Message] = field(default_factory=list)
     _next_expiry: float | None = None
-    # How far a sweep for what has expired has come; None: no sweep is under way.
+    # How many messages a sweep for expired ones has passed; None: no sweep is under way.
     _sweep_at: int | None = None
 
-    def __post_init__(self, has_levels: bool) -> None:
-        self.max_messages = self.rules.max_messages
-        self.max_bytes = self.rules.max_bytes
-        self.line = PriorityLine(self.name) if has_levels or self.rules.has_priorities else Line(self.name)
+    def __post_init__(self) -> None:
+        self.line = PriorityLine(self.name) if self.rules.has_priorities else Line(self.name)
         self.paging = Paging(self.line.lines, self.rules.window_bytes)
 
     @property
@@ -175,11 +142,6 @@ class QueueStore:
     def is_empty(self) -> bool:
         """It holds nothing."""
         return not (len(self.line) or self.purged or self.out_count)
-
-    @property
-    def may_keep(self) -> bool:
-        """Whether its messages may be on disk."""
-        return self.journal is not None
 
     def keeps(self, message: Message) -> bool:
         """Whether this message is kept on disk."""
@@ -220,8 +182,7 @@ class QueueStore:
             name: of that line.
             messages: the first of them, each with its deliveries that failed.
         """
-        line = next(each for each in self.line.lines if each.name == name)
-        self.paging.restore(line, kept, [message for message, _ in messages])
+        self.paging.restore(name, kept, [message for message, _ in messages])
         self._arrive(messages)
 
     def _arrive(self, messages: Iterable[tuple[Message, int]]) -> None:
@@ -247,7 +208,7 @@ class QueueStore:
 
     def could_hold(self, size_bytes: int) -> bool:
         """Whether there would be room for it if nothing else were held."""
-        return size_bytes <= min(self.max_bytes, self.rules.max_memory_bytes, self.account.max_bytes)
+        return size_bytes <= min(self.rules.max_bytes, self.rules.max_memory_bytes, self.account.max_bytes)
 
     def could_keep(self, message: Message) -> bool:
         """Whether it may be written to the disk, if it is kept there."""
@@ -260,10 +221,7 @@ class QueueStore:
 
     def could_take(self, messages: int, size_bytes: int) -> bool:
         """Whether this many more would find room, or make some."""
-        more_bytes = size_bytes + self.stored_bytes - self.rules.max_memory_bytes
-        over_bytes = size_bytes + self.stored_bytes + self.paging.paged_bytes - self.max_bytes
-        over = messages + self.depth - self.max_messages
-        if over <= 0 and over_bytes <= 0 and more_bytes <= 0:
+        if self._fits(messages, size_bytes):
             return True
         if not self.loses_oldest:
             return False
@@ -272,12 +230,20 @@ class QueueStore:
             return not self.account.is_disk_low
         # Un-ACKed messages stay. Mostly the first one or two that wait are enough.
         for message in self.line.in_memory():
-            over -= 1
-            over_bytes -= message.size_bytes
-            more_bytes -= message.size_bytes
-            if over <= 0 and over_bytes <= 0 and more_bytes <= 0:
+            messages -= 1
+            size_bytes -= message.size_bytes
+            if self._fits(messages, size_bytes):
                 return True
         return False
+
+    def _fits(self, messages: int, size_bytes: int) -> bool:
+        """Whether the queue stays within its own limits with this many more; negative: fewer."""
+        rules, stored_bytes = self.rules, self.stored_bytes + size_bytes
+        return (
+            stored_bytes <= rules.max_memory_bytes
+            and stored_bytes + self.paging.paged_bytes <= rules.max_bytes
+            and self.depth + messages <= rules.max_messages
+        )
 
     def could_accept(self, message: Message, other: Message) -> bool:
         """Whether `message` would find room here when `other` has taken some elsewhere."""
@@ -290,32 +256,30 @@ class QueueStore:
 
     def is_ready_for(self, size_bytes: int, sender: Usage) -> bool:
         """Whether a sender that waits for room may go on: with a margin, so that senders do not flutter."""
-        account, payer = self.account, self.payer or sender
+        account, rules, payer = self.account, self.rules, self.payer or sender
         return (
-            (self.stored_bytes + self.paging.paged_bytes) * 8 < self.max_bytes * 7
-            and self.stored_bytes * 8 < self.rules.max_memory_bytes * 7
-            and self.depth * 8 < self.max_messages * 7
+            (self.stored_bytes + self.paging.paged_bytes) * 8 < rules.max_bytes * 7
+            and self.stored_bytes * 8 < rules.max_memory_bytes * 7
+            and self.depth * 8 < rules.max_messages * 7
             and not account.is_nearly_full(payer)
             # A message may be larger than the margin. What else could go to make room has gone already.
-            and self.stored_bytes + self.paging.paged_bytes + size_bytes <= self.max_bytes
-            and self.stored_bytes + size_bytes <= self.rules.max_memory_bytes
-            and self.depth < self.max_messages
+            and self._fits(1, size_bytes)
             and not account.is_disk_low
             and account.has_room_for(size_bytes, payer)
         )
 
     def _is_full(self, message: Message) -> bool:
+        # `_fits` and `Usage.is_disk_full` written out: every message passes here.
         stored_bytes = self.stored_bytes + message.size_bytes
-        account, payer = self.account, self.payer or message.head.usage
+        account, rules, payer = self.account, self.rules, self.payer or message.head.usage
         return (
-            stored_bytes + self.paging.paged_bytes > self.max_bytes
-            or stored_bytes > self.rules.max_memory_bytes
+            stored_bytes + self.paging.paged_bytes > rules.max_bytes
+            or stored_bytes > rules.max_memory_bytes
             or (
                 account.stored_bytes + message.size_bytes > account.watermark_bytes
                 and not self._has_memory_for(message)
             )
-            or len(self.line) + self.out_count >= self.max_messages
-            # `Usage.is_disk_full` written out, as all that is sent passes here.
+            or len(self.line) + self.out_count >= rules.max_messages
             or (
                 (account.is_disk_low or payer.disk_bytes >= payer.most_disk_bytes)
                 and not self.could_keep(message)
@@ -323,7 +287,7 @@ class QueueStore:
         )
 
     def _make_room(self, message: Message, now: float) -> bool:
-        """Lose what waits longest, where that is the way of this queue, and helps."""
+        """Lose the oldest waiting messages if the queue's policy says so, and if that helps."""
         rules, line = self.rules, self.line
         # What is dead is still held, by another queue.
         freed_bytes = self.stored_bytes if rules.when_full is WhenFull.DROP_OLDEST else 0
@@ -354,15 +318,17 @@ class QueueStore:
         )
 
     def _trim(self, now: float) -> None:
-        """Lose what was kept beyond the limits while it was on disk, where that is the way of this queue.
+        """Lose the oldest messages beyond the limits, if the queue's policy says so: they have come from
+        disk.
 
-        Any other keeps what it has promised: it may take more room in memory than it did on disk, and its
-        limits may be lower than they were.
+        A queue with another policy keeps what it has promised: messages may take more room in memory than
+        they did on disk, and its limits may be lower than they were.
         """
         if not self.loses_oldest:
             return
         while self.line.front and (
-            self.stored_bytes + self.paging.paged_bytes > self.max_bytes or self.depth > self.max_messages
+            self.stored_bytes + self.paging.paged_bytes > self.rules.max_bytes
+            or self.depth > self.rules.max_messages
         ):
             self._lose_oldest(now)
 
@@ -398,8 +364,7 @@ class QueueStore:
         self.stored_bytes -= message.size_bytes
         self.account.release(message.size_bytes, payer)
         self.attempts.pop(message.number, None)
-        if self.postponed is not None:
-            self._forget_time(self.postponed, message)
+        self._forget_time(message.number)
         if self.journal is not None and self.keeps(message):
             self.journal.drop_message(self.line.name_of(message), message, payer)
 
@@ -458,11 +423,8 @@ class QueueStore:
 
     def withdraw(self, messages: Collection[Message]) -> None:
         """Forget these, uncounted: they wait in memory, and another holder has them from now on."""
-        gone = {message.number for message in messages}
-        # Of a hundred thousand some hundreds go at a time: the others must not be looked at each time.
-        for message in [each for line in self.line.lines for each in line.take_out(gone)] if gone else []:
+        for message in self.line.take_out(messages):
             self.forget(message)
-        self.line.refresh()
         self.refill()
 
     def clear(self, reason: str) -> int:
@@ -479,27 +441,26 @@ class QueueStore:
         Returns:
             How many that were.
         """
-        count = len(self.line) + self._begin_to_purge_postponed()
-        for name, paged in self.paging.forget():
-            assert self.journal is not None
-            self.account.dropped[reason] += paged.count
-            self.journal.drop_messages(name, paged.after, paged.up_to)
+        count = len(self.line)
+        if self.postponed is not None:
+            apart = self.postponed.apart
+            count += len(apart)
+            self.out_count -= len(apart)
+            self.purged.extend(apart.values())
+            # The times of those that are in their line, in memory or not, end as well.
+            for number in list(self.postponed.due):
+                self._forget_time(number)
         for line in self.line.lines:
-            self.purged.extend(line.front)
+            self.purged.extend(line.in_memory())
             line.front.clear()
+            paged, line.paged = line.paged, None
+            if paged is not None and self.journal is not None:
+                self.account.dropped[reason] += paged.count
+                self.journal.drop_messages(line.name, paged.after, paged.up_to)
         self.line.refresh()
+        self.paging.paged_bytes = 0
+        self.paging.settle()
         return count
-
-    def _begin_to_purge_postponed(self) -> int:
-        postponed, self.postponed = self.postponed, None
-        if postponed is None:
-            return 0
-        self.purged.extend(postponed.apart.values())
-        self.out_count -= len(postponed.apart)
-        if self.journal is not None:
-            for number, (_, line) in postponed.due.items():
-                self.journal.drop(POSTPONED, line, number)
-        return len(postponed.apart)
 
     def purge_some(self, reason: str, most: int) -> bool:
         """Drop and count at most `most` of what was taken out. Returns whether some are left."""
@@ -511,10 +472,10 @@ class QueueStore:
     # --- time ---
 
     def expire(self, now: float, most: int) -> int:
-        """Let die what has expired and is in memory; what is on disk alone, when it comes from there.
+        """Make dead letters of expired messages in memory; of those on disk alone, when they come from there.
 
-        Costs nothing until the earliest time has come. Then all that waits is looked at, over several calls
-        if it is much.
+        Costs nothing until the earliest time has come. Then it looks at all waiting messages, over several
+        calls if there are many.
 
         Args:
             most: messages to be looked at.
@@ -527,23 +488,22 @@ class QueueStore:
                 return 0
             # Found anew as the sweep goes on.
             self._sweep_at, self._next_expiry = 0, None
-        count = 0
-        while count < most:
-            kept, expired = self.line.sweep(self._sweep_at, most - count, lambda each: each.has_expired(now))
-            if not kept and not expired:
-                self._sweep_at = None
-                break
-            count += len(kept) + len(expired)
-            # What is taken from the front meanwhile shifts the others: who is missed waits for the next one.
-            self._sweep_at += len(kept)
-            for message in kept:
+        looked_at = list(islice(self.line.in_memory(), self._sweep_at, self._sweep_at + most))
+        expired = [message for message in looked_at if message.has_expired(now)]
+        for message in self.line.take_out(expired):
+            self.dead_letter(message, "expired", now)
+        for message in looked_at:
+            if not message.has_expired(now):
                 self._note_expiry(message)
-            for message in expired:
-                self.dead_letter(message, "expired", now)
-        if self._sweep_at is None and self._next_expiry is None:
-            self.work.expiring.pop(self, None)
+        # What is taken from the front meanwhile shifts the others: a message that is skipped so waits for the
+        # next sweep.
+        self._sweep_at += len(looked_at) - len(expired)
+        if len(looked_at) < most:
+            self._sweep_at = None
+            if self._next_expiry is None:
+                self.work.expiring.pop(self, None)
         self.refill()
-        return count
+        return len(looked_at)
 
     def _note_expiry(self, message: Message) -> None:
         at = message.expires_at
@@ -553,67 +513,59 @@ class QueueStore:
 
     def restore_postponed(self, number: int, line: str, due: float) -> None:
         """A message of this line, in memory or on disk, was postponed until then by an earlier run."""
-        self._postponements().due[number] = due, line
+        self.postponed = self.postponed or Postponed()
+        self.postponed.due[number] = due, line
 
     def _postpone(self, message: Message, due: float) -> None:
         """Put a message apart. It still counts as out, though no consumer has it."""
         self.out_count += 1
-        line, postponed = self.line.name_of(message), self._postponements()
+        line = ""
         # A dead letter or a drop has its time too.
         at = due if message.expires_at is None else min(due, message.expires_at)
-        postponed.due[message.number] = at, line
-        postponed.put_apart(message)
         if self.journal is not None and self.keeps(message):
+            line = self.line.name_of(message)
             self.journal.put_postponed(line, message.number, at)
-
-    def _postponements(self) -> Postponed:
-        if self.postponed is None:
-            self.postponed = Postponed()
-        return self.postponed
+        self.postponed = self.postponed or Postponed()
+        self.postponed.put_apart(message, at, line)
 
     def put_back_due(self, now: float, most: int) -> int:
         """Put back what is due, each in its place. Returns how many."""
-        if self.postponed is None:
-            return 0
-        postponed = self.postponed
-        returned = postponed.take_due(now, most)
+        returned = [] if self.postponed is None else self.postponed.take_due(now, most)
         for message in returned:
             self.out_count -= 1
             self._note_expiry(message)
-            self._forget_time(postponed, message)
+            self._forget_time(message.number)
         if returned:
             self.line.put_back(returned)
         return len(returned)
 
-    def waits_for_its_time(self, message: Message, now: float) -> bool:
-        """Whether a message whose turn has come was postponed by an earlier run: then it is put apart."""
-        postponed = self.postponed
-        time = None if postponed is None else postponed.due.get(message.number)
-        if postponed is None or time is None:
-            return False
-        if time[0] <= now:
-            self._forget_time(postponed, message)
+    def puts_apart(self, postponed: Postponed, message: Message, now: float) -> bool:
+        """Put apart a message whose turn has come before its time: an earlier run has postponed it."""
+        if not postponed.is_early(message, now):
+            self._forget_time(message.number)
             return False
         self.out_count += 1
         # It has left its place, and its row may not be paged from now on.
         self.attempts.setdefault(message.number, 0)
-        postponed.put_apart(message)
+        postponed.put_apart(message, *postponed.due[message.number])
         return True
 
-    def _forget_time(self, postponed: Postponed, message: Message) -> None:
-        """It may be delivered at any time, or is gone."""
-        time = postponed.due.pop(message.number, None)
-        if time is None:
+    def _forget_time(self, number: int) -> None:
+        """A message may be delivered at any time, or is gone."""
+        postponed = self.postponed
+        time = None if postponed is None else postponed.due.pop(number, None)
+        if postponed is None or time is None:
             return
         if not postponed.due:
             self.postponed = None
-        if self.journal is not None and self.keeps(message):
-            self.journal.drop(POSTPONED, time[1], message.number)
+        if self.journal is not None and time[1]:
+            self.journal.drop(POSTPONED, time[1], number)
 
     # --- paging ---
 
     def page_out(self, up_to: int) -> None:
-        """Let go what the store has, beyond the window. Costs nothing until the queue has grown by a part.
+        """Release the memory of messages beyond the window that the store has. Costs nothing until the queue
+        has grown by a part.
 
         Args:
             up_to: the highest number that the store has.
@@ -661,7 +613,6 @@ class QueueStore:
         if arrived is not None:
             self._arrive(arrived)
             self.paging.settle()
-            self.refill()
         self._trim(now)
         self.refill()
 

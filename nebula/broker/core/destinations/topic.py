@@ -6,19 +6,24 @@ Invariants, checked after each step of the tests:
   are bounded, or in the queue that is bound to a subscription;
 - each subscription is either fed directly (auto) or through one bound queue;
 - a topic without subscriptions is forgotten.
+
+**Fan-out.** Auto subscriptions, the usual ones, are fed in one loop: the message goes straight into each
+session's outbox, and its encoding is shared (`Message.shared`). Whatever a topic cannot do itself (ACKs,
+redelivery, a bound, a subscriber that is away) a queue can, so each other subscription has a queue of its
+own, and a durable subscription needs no class of its own. The publisher never waits for a subscriber: a
+connected one without room is ended or loses its oldest messages, as it asked for; for a durable one the
+message becomes a dead letter, or is dropped where its principal's share is used up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Final
 
 from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.base import View
 from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.messages import TOPIC_KIND, Message, Verdict
+from nebula.broker.core.messages import Message, Verdict
 from nebula.broker.core.notes import SHARE
 from nebula.broker.core.patterns import PatternTable
 from nebula.broker.core.session import Ending, Nack, Subscription
@@ -53,17 +58,6 @@ class Topic:
     def is_idle(self) -> bool:
         """Nothing would be lost if it were forgotten."""
         return not (self.direct or self.queues)
-
-    def view(self) -> View:
-        """What an operator sees of it."""
-        bound = (each for queue in self.queues for each in queue.subscriptions)
-        return View(
-            kind=TOPIC_KIND,
-            consumers=self.consumer_count,
-            waiting=sum(queue.store.depth for queue in self.queues),
-            stored_bytes=sum(queue.store.stored_bytes for queue in self.queues),
-            subscriptions=chain(self.direct, bound),
-        )
 
     def reaches(self, destination: str) -> bool:
         """Whether a subscriber may receive what is sent there."""
@@ -133,6 +127,7 @@ class Topics:
         make_dead_letter: `Queues.make_dead_letter`.
 
     Attributes:
+        topics: by what was subscribed to.
         globs: those that are subscribed to at present.
     """
 
@@ -145,12 +140,8 @@ class Topics:
         self.is_judged = False
         self._table: PatternTable[Topic] = PatternTable(Topic.reaches)
         self.forget_reached = self._table.forget_reached
+        self.topics = self._table.things
         self.globs = self._table.globs
-
-    @property
-    def topics(self) -> Mapping[str, Topic]:
-        """By what was subscribed to."""
-        return self._table.things
 
     def send(self, message: Message, now: float) -> Verdict:
         """To all subscriptions whose pattern matches; one MESSAGE for each subscription (D.33).
@@ -169,7 +160,8 @@ class Topics:
             if full:
                 self._drop_unroomed(full, message)
             return _ACCEPTED
-        # A glob shows what is reserved only to whom it is meant for, also where no rights are configured.
+        # A subscription to `/topic/*` must not reach reserved topics without a right to them, even where no
+        # rights are configured.
         is_judged = self.is_judged or destination.startswith(RESERVED_TOPIC_PREFIX)
         topics = table.reached(destination) if is_judged else table.matching(destination)
         if len(topics) > 1 or (topics and topics[0].consumer_count > 1):
@@ -214,7 +206,7 @@ class Topics:
         self.topic(subscription.pattern, subscription.session.usage).direct.append(subscription)
         self._table.note_change(subscription.pattern)
 
-    # A direct subscription acknowledges nothing, so that it leaves and settles nothing.
+    # A direct subscription acknowledges nothing, so it leaves nothing and settles nothing.
 
     def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:  # noqa: ARG002
         """Feed it no more."""

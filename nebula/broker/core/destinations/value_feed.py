@@ -1,18 +1,20 @@
-"""Value feed: the changes that one subscription to last values has still to receive."""
+"""Value feed: the changes that one subscription to last values has still to receive.
+
+A feed lines up destinations, and never values. So it is bounded by the number of destinations, however fast
+they change and however slowly its subscriber reads, and whatever it sends is the present value.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from enum import Enum, auto
 from itertools import islice
 from typing import Final
 
 from nebula.broker.core.access import Rights
 from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.base import View
-from nebula.broker.core.messages import LAST_VALUE_KIND, Message, ValueOwner
+from nebula.broker.core.destinations.value_table import LastValueTopic
 from nebula.broker.core.session import Subscription
 from nebula.broker.core.shares import Usage
 
@@ -20,73 +22,29 @@ from nebula.broker.core.shares import Usage
 # snapshot. Measured: 137 bytes.
 ENTRY_COST_BYTES: Final = 150
 
-# And for a last-value destination, without its name and its value.
-TOPIC_COST_BYTES: Final = 300
-
 _REFERENCE_BYTES: Final = 8
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class LastValueTopic:
-    """One last-value destination.
-
-    Attributes:
-        destination: its name.
-        value: the message that was sent last; of a deletion too, while a feed has to send it.
-        is_live: there is a value; otherwise it was deleted.
-        owner: the session that an ephemeral value goes with, or None.
-        is_stored: the store has a row of it.
-        stored: the value in that row; its sender pays for it.
-        creator: who sent its first value, and pays for it as a destination.
-        first_number: of the message that it began with. A feed that has seen less knows nothing of it.
-        users: feeds that have still to send it, or have a message of it in flight.
-    """
-
-    destination: str
-    value: Message
-    creator: Usage = field(init=False)
-    first_number: int = field(init=False)
-    is_live: bool = False
-    owner: ValueOwner | None = None
-    is_stored: bool = False
-    stored: Message | None = None
-    users: int = 0
-
-    def __post_init__(self) -> None:
-        self.creator = self.value.head.usage
-        self.first_number = self.value.number
-
-    def view(self) -> View:
-        """What an operator sees of it."""
-        return View(
-            kind=LAST_VALUE_KIND,
-            consumers=None,
-            waiting=self.users,
-            stored_bytes=self.value.size_bytes,
-            value=self.value,
-            is_live=self.is_live,
-            owner=None if self.owner is None else self.owner.id,
-        )
-
-
-class _State(Enum):
-    """Where a destination stands with a feed that has anything to do with it."""
-
-    READY = auto()
-    """It changed, and waits in the line."""
-    IN_FLIGHT = auto()
-    """A message of it was sent and not ACKed."""
-    CHANGED = auto()
-    """It is in flight, and has changed since."""
+# Where a destination stands with a feed. It moves like this; one that is in no state has nothing to send:
+#
+#     (none) --changes--> READY --sent--> IN_FLIGHT --ACK--> (none)
+#                           ^                 | changes
+#                           +------ACK---- CHANGED
+#
+# Changes in READY and CHANGED need no note: the value is looked up when the turn comes. That is conflation.
+# Plain numbers, since each value that is sent looks at them, and members of an enum are found by their
+# class's attributes.
+_READY: Final = 0  # it changed, and waits in the line
+_IN_FLIGHT: Final = 1  # a message of it was sent and not ACKed
+_CHANGED: Final = 2  # it is in flight, and has changed since
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class ValueFeed:
-    """The changes that one subscription has still to receive (D.9). That of a durable one outlives its
-    connection.
+    """The changes that one subscription has still to receive (D.9).
 
-    Each destination that it has anything to do with counts in the account: many eager globs over many
-    values would be more than all values.
+    The feed of a durable subscription outlives its connection. Each destination in a feed counts in the
+    account: the entries of many eager globs over many values would take more memory than all values.
 
     Args:
         account: what all destinations of a broker hold together.
@@ -99,7 +57,7 @@ class ValueFeed:
         subscription: the one that is fed at present; None while its session is away.
         snapshot: destinations of the snapshot that were not sent yet; None: it has no end to mark.
         marker: stands in the line for the end of a snapshot, where no value is left to mark it.
-        seen_number: what was published up to here its subscription may have had when it went away.
+        seen_number: when its subscription went away, it may have had all messages up to this number.
         is_held: nothing may be sent yet: the RECEIPT of its SUBSCRIBE waits for the store (D.43).
         in_line: it stands among its session's feeds that have something to be sent.
     """
@@ -118,9 +76,8 @@ class ValueFeed:
     in_line: bool = False
     _walk: Iterator[LastValueTopic] | None = None
     _walk_bytes: int = 0
-    _is_wanted: Callable[[LastValueTopic], object] = bool
-    _states: dict[LastValueTopic, _State] = field(default_factory=dict)
-    # Those in READY, in the order in which they became so.
+    _states: dict[LastValueTopic, int] = field(default_factory=dict)
+    # Those that are ready, in the order in which they became so.
     _line: deque[LastValueTopic] = field(default_factory=deque)
     # Those in the other two states, by the number of the message that was sent.
     _in_flight: dict[int, LastValueTopic] = field(default_factory=dict)
@@ -134,11 +91,6 @@ class ValueFeed:
     def is_walking(self) -> bool:
         """Its snapshot is not complete, and nothing is sent before it is; see `walk_on`."""
         return self._walk is not None
-
-    @property
-    def in_flight_count(self) -> int:
-        """Messages that were sent and not ACKed."""
-        return len(self._in_flight)
 
     @property
     def pending_count(self) -> int:
@@ -162,32 +114,24 @@ class ValueFeed:
         """All that it has to send if its session resumes, what was in flight first."""
         return [topic for topic in (*self._in_flight.values(), *self._line) if topic is not self.marker]
 
-    def begin_walk(
-        self,
-        topics: Sequence[LastValueTopic],
-        is_wanted: Callable[[LastValueTopic], object],
-        *,
-        tells_end: bool,
-    ) -> None:
-        """Take in what is live and wanted among `topics`: `walk_on` until that is done."""
+    def begin_walk(self, topics: Sequence[LastValueTopic], *, tells_end: bool) -> None:
+        """Begin a snapshot of what is live among `topics`: `walk_on` until it is complete."""
         self._walk = iter(topics)
+        # The list is held until the walk ends, and peers decide how many walks there are.
         self._walk_bytes = _REFERENCE_BYTES * len(topics)
         self.account.hold(self._walk_bytes, self.owner)
-        self._is_wanted = is_wanted
         self.snapshot = set() if tells_end else None
 
-    def walk_on(self, count: int) -> bool:
-        """Look at `count` more; True: there are others left."""
+    def walk_on(self, count: int, is_wanted: Callable[[LastValueTopic], object]) -> bool:
+        """Look at `count` more, and take those that are live and wanted; True: there are others left."""
         assert self._walk is not None
-        snapshot, is_wanted = self.snapshot, self._is_wanted
-        looked_at = 0
-        for topic in islice(self._walk, count):
-            looked_at += 1
+        topics = list(islice(self._walk, count))
+        for topic in topics:
             if topic.is_live and is_wanted(topic):
                 self.notify(topic)
-                if snapshot is not None:
-                    snapshot.add(topic)
-        if looked_at == count:
+                if self.snapshot is not None:
+                    self.snapshot.add(topic)
+        if len(topics) == count:
             return True
         self.end_walk()
         return False
@@ -195,7 +139,6 @@ class ValueFeed:
     def end_walk(self) -> None:
         """What was not looked at is no part of the snapshot. Idempotent."""
         self._walk = None
-        self._is_wanted = bool
         self.account.release(self._walk_bytes, self.owner)
         self._walk_bytes = 0
 
@@ -207,11 +150,11 @@ class ValueFeed:
         """
         state = self._states.get(topic)
         if state is None:
-            self._take_up(topic, _State.READY)
+            self._take_up(topic, _READY)
             self._line.append(topic)
             return True
-        if state is _State.IN_FLIGHT:
-            self._states[topic] = _State.CHANGED
+        if state == _IN_FLIGHT:
+            self._states[topic] = _CHANGED
         return False
 
     def take(self) -> LastValueTopic:
@@ -220,12 +163,12 @@ class ValueFeed:
 
     def send(self, topic: LastValueTopic) -> None:
         """Its value is on its way, and will be ACKed."""
-        self._states[topic] = _State.IN_FLIGHT
+        self._states[topic] = _IN_FLIGHT
         self._in_flight[topic.value.number] = topic
 
     def send_at_once(self, topic: LastValueTopic) -> None:
         """As `send`, of one that it `is_free_for`."""
-        self._take_up(topic, _State.IN_FLIGHT)
+        self._take_up(topic, _IN_FLIGHT)
         self._in_flight[topic.value.number] = topic
 
     def let_go(self, topic: LastValueTopic) -> None:
@@ -234,7 +177,7 @@ class ValueFeed:
         topic.users -= 1
         self.account.release(ENTRY_COST_BYTES, self.owner)
 
-    def _take_up(self, topic: LastValueTopic, state: _State) -> None:
+    def _take_up(self, topic: LastValueTopic, state: int) -> None:
         self._states[topic] = state
         topic.users += 1
         self.account.hold(ENTRY_COST_BYTES, self.owner)
@@ -246,8 +189,7 @@ class ValueFeed:
             topic, _ = self._states.popitem()
             topic.users -= 1
             self.account.release(ENTRY_COST_BYTES, self.owner)
-            if topic is not self.marker:
-                topics.append(topic)
+            topics.append(topic)
         return topics
 
     def drop_waiting(self) -> list[LastValueTopic]:
@@ -261,12 +203,12 @@ class ValueFeed:
     def settle(self, number: int) -> LastValueTopic | None:
         """A message was ACKed; the destination that this feed has let go, if it did not change since."""
         topic = self._in_flight.pop(number)
-        if self._states[topic] is _State.IN_FLIGHT:
+        if self._states[topic] == _IN_FLIGHT:
             self.let_go(topic)
             return topic
         # To the tail: what was notified before it and not sent yet goes first, so that all keys stay
         # about equally fresh (B.5).
-        self._states[topic] = _State.READY
+        self._states[topic] = _READY
         self._line.append(topic)
         return None
 
@@ -278,4 +220,4 @@ class ValueFeed:
         self.marker = None
         self._in_flight.clear()
         self._line = deque(pending)
-        self._states = dict.fromkeys(pending, _State.READY)
+        self._states = dict.fromkeys(pending, _READY)

@@ -377,7 +377,7 @@ def test_deletion_under_another_letter_deletes_the_value() -> None:
     alice.publish("X/EGM.Q.G1.Status", "")
 
     assert broker.broker.values.topics == {}
-    assert broker.broker.values._by_key == {}
+    assert broker.broker.values.keys == {}
 
 
 def test_send_to_a_glob_is_invalid(broker: BrokerHarness) -> None:

@@ -259,7 +259,7 @@ def test_page_that_was_asked_for_before_a_purge_is_not_taken(disk: MemoryDisk) -
     for _ in range(len(line.front)):
         line.pop()
     (request,) = deep.store.paging.wanted_pages(deep.store, is_scarce=False)
-    line.forget_paged()
+    line.paged = None
 
     assert deep.store.paging.take_page(request, []) is None
 

@@ -1,9 +1,22 @@
-"""All queues: how they come and go, inboxes, and the dead-letter queue."""
+"""Queues by name: how they come and go, inboxes, and the dead-letter queue.
+
+**They cost nothing when they are empty.** A queue is made by the first SEND or SUBSCRIBE that names it, and
+forgotten when it has neither messages nor subscriptions. So names can be had by the million, one after the
+other.
+
+**Inboxes** hold the replies to one client. No other client may ever read them, so an inbox lives by one
+exclusive subscription, and after its end its name cannot be taken for an hour (D.48): a reply that is late
+must not reach another client. The broker remembers hashes, as peers choose the names and their lengths.
+
+**Dead letters.** A message that cannot be delivered moves to the dead-letter queue, with headers that say
+why. The dead letter and the end of the message are in one batch, so a crash leaves it in one of the two
+queues and never in both. Dead letters have a payer of their own: their senders may go on.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -35,35 +48,27 @@ class Queues:
         context: what all parts of the core share.
 
     Attributes:
+        by_name: all of them; changed here alone.
         work: which queues have something to do, those bound to topics too.
     """
 
     def __init__(self, context: CoreContext) -> None:
         self.dead_letter = context.dead_letter
         self.work = QueueWork()
+        self._context = context
         self._account = context.account
-        self._limits = context.limits
-        self._policies = context.policies
-        self._next_number = context.numbers.__next__
-        self._journal = context.journal
-        self._wall_offset = context.wall_offset
-        self._by_name: dict[str, Queue] = {}
-        # Hashes of names, which may be long, with until when; and by whose they were, oldest first.
+        self.by_name: dict[str, Queue] = {}
+        # When the names of ended inboxes are free again, by hash; and their hashes by owner, oldest first.
         self._retired_inboxes: dict[int, float] = {}
         self._retired_by: dict[str, deque[int]] = {}
-        self.get: Callable[[str], Queue | None] = self._by_name.get
+        self.get: Callable[[str], Queue | None] = self.by_name.get
         self._now = 0.0
-        # Takes a message that a queue had.
+        # For messages that a queue had: their rows on disk are dropped at the same time.
         self._take_dead = partial(self.make_dead_letter, is_moved=True)
-
-    @property
-    def by_name(self) -> Mapping[str, Queue]:
-        """All of them."""
-        return self._by_name
 
     def ensure(self, name: str, owner: Usage) -> Queue:
         """The queue of this name; if it is new, follow it up as after `create`."""
-        return self._by_name.get(name) or self.create(name, owner)
+        return self.by_name.get(name) or self.create(name, owner)
 
     def create(
         self, name: str, owner: Usage, *, auto_delete: bool = False, has_levels: bool = False
@@ -77,9 +82,7 @@ class Queues:
         """
         self._account.take(Resource.DESTINATIONS, owner)
         self._account.hold(QUEUE_COST_BYTES + text_cost_bytes(name), owner)
-        queue = self._by_name[name] = self.planned(
-            name, owner, auto_delete=auto_delete, has_levels=has_levels
-        )
+        queue = self.by_name[name] = self.planned(name, owner, auto_delete=auto_delete, has_levels=has_levels)
         return queue
 
     def planned(
@@ -90,25 +93,25 @@ class Queues:
         is_reserved = name.startswith(names.RESERVED_QUEUE_PREFIX)
         is_dead_letter = name == self.dead_letter
         # A queue that others rely on is not removed with its last subscription.
-        is_ours = is_dead_letter or is_reserved or name in self._policies.copies
+        has_copies = name in self._context.policies.copies
+        is_ours = is_dead_letter or is_reserved or has_copies
         auto_delete = auto_delete and not is_ours
         # The two queues in which messages of all principals may end up have bounds of their own.
         payer = self._account.own if name == names.BROKER_QUEUE else None
         if is_dead_letter:
             payer = self._account.dead
         # A crash ends the last subscription, and the queue with it: nothing need be stored.
-        journal = None if auto_delete or is_inbox else self._journal
+        journal = None if auto_delete or is_inbox else self._context.journal
         store = QueueStore(
             name,
             self._account,
             self.work,
-            self._rules(name, is_dead_letter=is_dead_letter),
+            # Operators' requests go before what all others may send there.
+            self._rules(name, has_levels=has_levels or name == names.BROKER_QUEUE),
             # All may send to the broker's own service, so what it rejects must push out no dead letter.
             make_dead_letter=None if is_reserved or is_dead_letter else self._take_dead,
             journal=journal,
-            keeps_all=name in self._policies.copies,
-            # Operators' requests go before what all others may send there.
-            has_levels=has_levels or name == names.BROKER_QUEUE,
+            keeps_all=has_copies,
             # Messages that a peer does not take from its inbox must not use up the shares of their senders.
             payer=owner if is_inbox else payer,
         )
@@ -123,22 +126,23 @@ class Queues:
 
     def keeps(self, name: str) -> bool:
         """Whether messages of this queue may be stored."""
-        queue = self._by_name.get(name)
-        return queue is None or queue.store.may_keep
+        queue = self.by_name.get(name)
+        return queue is None or queue.store.journal is not None
 
-    def _rules(self, name: str, *, is_dead_letter: bool) -> QueueRules:
-        policy = self._policies.lookup(name) or DestinationPolicy()
-        limits = self._limits
+    def _rules(self, name: str, *, has_levels: bool) -> QueueRules:
+        is_dead_letter = name == self.dead_letter
+        policy = self._context.policies.lookup(name) or DestinationPolicy()
+        limits = self._context.limits
         return QueueRules(
             max_messages=policy.max_messages or limits.max_queue_messages,
             max_bytes=policy.max_bytes or limits.max_queue_bytes,
             max_memory_bytes=limits.max_queue_memory_bytes,
             window_bytes=limits.queue_window_bytes,
-            # What is dead stays until it is taken, or newer ones take its place.
+            # A dead letter stays until an operator takes it, or until newer ones need its place.
             max_deliveries=None if is_dead_letter else policy.max_deliveries or limits.max_deliveries,
             when_full=WhenFull.DROP_OLDEST if is_dead_letter else policy.when_full,
             time_to_live=None if is_dead_letter else policy.time_to_live,
-            has_priorities=policy.has_priorities and not is_dead_letter,
+            has_priorities=has_levels or (policy.has_priorities and not is_dead_letter),
         )
 
     def make_bound(
@@ -159,7 +163,7 @@ class Queues:
                 REJECT that is ended.
             on_left: called when its subscription has ended.
         """
-        limits = self._limits
+        limits = self._context.limits
         # What waits for a connected subscriber is bounded as its outbox is: with more it is too slow.
         most_bytes = limits.max_queue_memory_bytes if is_durable else limits.max_outbox_bytes
         rules = QueueRules(
@@ -170,14 +174,13 @@ class Queues:
             max_deliveries=limits.max_deliveries,
             when_full=when_full,
         )
-        journal = self._journal if is_durable else None
         store = QueueStore(
             name,
             self._account,
             self.work,
             rules,
             make_dead_letter=partial(self._take_dead, was_kept=True) if is_durable else None,
-            journal=journal,
+            journal=self._context.journal if is_durable else None,
             keeps_all=is_durable,
             payer=owner,
         )
@@ -191,13 +194,13 @@ class Queues:
 
     def is_fresh_inbox(self, name: str, now: float) -> bool:
         """Whether it may be subscribed to as an inbox: it does not exist, and did not within the hour."""
-        return name not in self._by_name and self._retired_inboxes.get(hash(name), now) <= now
+        return name not in self.by_name and self._retired_inboxes.get(hash(name), now) <= now
 
     def forget_if_idle(self, queue: Queue, now: float) -> None:
-        """Forget what holds and feeds nothing: the next SEND or SUBSCRIBE makes it again."""
-        if not queue.is_idle or self._by_name.get(queue.name) is not queue:
+        """Forget a queue that holds and feeds nothing: the next SEND or SUBSCRIBE makes it again."""
+        if not queue.is_idle or self.by_name.get(queue.name) is not queue:
             return
-        del self._by_name[queue.name]
+        del self.by_name[queue.name]
         self._account.give_back(Resource.DESTINATIONS, queue.owner)
         self._account.release(QUEUE_COST_BYTES + text_cost_bytes(queue.name), queue.owner)
         if queue.is_inbox:
@@ -233,16 +236,16 @@ class Queues:
 
     def _expire(self, store: QueueStore, now: float, most: int) -> int:
         count = store.expire(now, most)
-        queue = self._by_name.get(store.name)
+        queue = self.by_name.get(store.name)
         if queue is not None and queue.store is store:
             self.forget_if_idle(queue, now)
         return count
 
     def page_out(self, up_to: int) -> None:
-        """Let large queues go what the store has.
+        """Have large queues release the memory of messages that the store has.
 
         Args:
-            up_to: the highest number that it has.
+            up_to: the highest number that the store has.
         """
         for store in list(self.work.large):
             store.page_out(up_to)
@@ -266,37 +269,34 @@ class Queues:
         """
         head = message.head
         self._account.notes.add(MESSAGES_DEAD, reason, principal=head.sender, destination=head.destination)
-        queue = self._by_name.get(self.dead_letter)
+        queue = self.by_name.get(self.dead_letter)
         if queue is None:
             if not self._account.has_room_for(message.size_bytes, self._account.dead):
                 # A flood of them must not make a queue for each.
                 self._account.dropped["dead-letter-full"] += 1
                 return
             queue = self.create(self.dead_letter, self._account.own)
+        wall = self._now + self._context.wall_offset
+        about = (
+            (names.DEAD_LETTER_REASON, reason),
+            (names.DEAD_LETTER_FROM, head.destination),
+            (names.DEAD_LETTER_AT, str(round(wall * 1000))),
+            (names.DEAD_LETTER_DELIVERIES, str(deliveries)),
+        )
         dead = Head(
             QUEUE_KIND,
             self.dead_letter,
             head.sender,
-            (*self._about(head.destination, reason, deliveries), *nack.failure, *_kept_headers(message)),
+            (*about, *nack.failure, *_kept_headers(message)),
             is_persistent=head.is_persistent or was_kept,
             is_moved=is_moved,
             usage=head.usage,
         )
-        letter = Message(dead, message.body, self._next_number(), self._now)
+        letter = Message(dead, message.body, next(self._context.numbers), self._now)
         # A crash before the commit leaves it in the queue where it died.
         if queue.send_once(letter, self._now) is not Verdict.ACCEPTED:
             self._account.dropped["dead-letter-full"] += 1
             self.forget_if_idle(queue, self._now)
-
-    def _about(self, source: str, reason: str, deliveries: int) -> Headers:
-        """Headers that say what became of a message (G.dead-letter)."""
-        wall = self._now + self._wall_offset
-        return (
-            (names.DEAD_LETTER_REASON, reason),
-            (names.DEAD_LETTER_FROM, source),
-            (names.DEAD_LETTER_AT, str(round(wall * 1000))),
-            (names.DEAD_LETTER_DELIVERIES, str(deliveries)),
-        )
 
 
 def _kept_headers(message: Message) -> Headers:

@@ -1,0 +1,156 @@
+"""Table of last values by destination: their memory, their rows on disk, their keys and their owners.
+
+Invariants, checked after each step of the tests:
+
+- a destination is kept while it has a value, or while a feed has to do with it (`users`);
+- the sender of a value pays for its memory, and the sender of the value in the store for its disk;
+- of the destinations that share a key, one at most has a value (D.30).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from nebula.broker.core.context import CoreContext
+from nebula.broker.core.messages import Message, ValueOwner
+from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.tables import VALUES
+
+# What CPython takes for a last-value destination, without its name and its value.
+TOPIC_COST_BYTES: Final = 300
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class LastValueTopic:
+    """One last-value destination.
+
+    Attributes:
+        destination: its name.
+        value: the message that was sent last; of a deletion too, while a feed has to send it.
+        is_live: there is a value; otherwise it was deleted.
+        owner: the session that an ephemeral value goes with, or None.
+        stored: the value that the store has, whose sender pays for it; None: it has none.
+        creator: who sent its first value, and pays for it as a destination.
+        first_number: of the message that it began with. A feed that has seen less knows nothing of it.
+        users: feeds that have still to send it, or have a message of it in flight.
+    """
+
+    destination: str
+    value: Message
+    creator: Usage = field(init=False)
+    first_number: int = field(init=False)
+    is_live: bool = False
+    owner: ValueOwner | None = None
+    stored: Message | None = None
+    users: int = 0
+
+    def __post_init__(self) -> None:
+        self.creator = self.value.head.usage
+        self.first_number = self.value.number
+
+
+class ValueTable:
+    """All last-value destinations of a broker, by name.
+
+    Args:
+        context: what all parts of the core share.
+
+    Attributes:
+        topics: by destination. A deleted one stays while a feed has still to send the deletion.
+        keys: the destination that has the value of each key, where destinations share keys.
+    """
+
+    def __init__(self, context: CoreContext) -> None:
+        self._account = context.account
+        self._journal = context.journal
+        self._key_of = context.key_of
+        self.topics: dict[str, LastValueTopic] = {}
+        self.keys: dict[str, str] = {}
+
+    def claim_key(self, destination: str) -> str | None:
+        """D.30: a destination takes its key. Returns the one that had it, whose value is to be deleted."""
+        if self._key_of is None:
+            return None
+        key = self._key_of(destination)
+        former, self.keys[key] = self.keys.get(key), destination
+        return None if former == destination else former
+
+    def replace(
+        self, topic: LastValueTopic | None, message: Message, owner: ValueOwner | None, *, deletes: bool
+    ) -> LastValueTopic:
+        """Make a message the value of its destination, and follow it with `record`.
+
+        Args:
+            topic: the destination, which the caller has looked up; None: it is new.
+            owner: the session that the value goes with; None: it stays.
+            deletes: the message stands for a deletion.
+        """
+        destination, usage = message.head.destination, message.head.usage
+        if topic is None:
+            topic = self._add(message)
+        else:
+            self._account.release(topic.value.size_bytes, topic.value.head.usage)
+        if topic.owner is not None:
+            topic.owner.ephemerals.pop(destination, None)
+        if owner is not None:
+            owner.ephemerals[destination] = None
+        topic.owner, topic.value, topic.is_live = owner, message, not deletes
+        self._account.hold(message.size_bytes, usage)
+        return topic
+
+    def _add(self, message: Message) -> LastValueTopic:
+        destination = message.head.destination
+        topic = self.topics[destination] = LastValueTopic(destination, message)
+        self._account.take(Resource.DESTINATIONS, topic.creator)
+        self._account.hold(TOPIC_COST_BYTES + text_cost_bytes(destination), topic.creator)
+        return topic
+
+    def restore(self, message: Message, *, deletes: bool) -> None:
+        """Take what was kept by an earlier run, before anything else happens."""
+        topic = self.replace(None, message, None, deletes=deletes)
+        self._note_stored(topic, message)
+        if not deletes:
+            self.claim_key(topic.destination)
+
+    def record(self, topic: LastValueTopic, *, is_owed: bool) -> None:
+        """Have the store keep the present value, or drop its row.
+
+        Args:
+            is_owed: a durable subscription has still to receive it. So a deletion is kept as well: otherwise
+                the subscription would not hear of it after a restart.
+        """
+        if self._journal is None:
+            return
+        if topic.owner is None and (topic.is_live or is_owed):
+            self._note_stored(topic, topic.value)
+            self._journal.put_value(topic.value)
+        elif topic.stored is not None or not topic.is_live:
+            # A deletion of nothing leaves a row too: its RECEIPT shall not say that it is not durable.
+            self._note_stored(topic, None)
+            self._journal.drop(VALUES, topic.destination)
+
+    def _note_stored(self, topic: LastValueTopic, value: Message | None) -> None:
+        """Charge for the value that the store has from now on; None: it has none."""
+        former, topic.stored = topic.stored, value
+        if former is not None:
+            former.head.usage.disk_bytes -= former.disk_bytes
+        if value is not None:
+            value.head.usage.disk_bytes += value.disk_bytes
+
+    def forget_if_idle(self, topic: LastValueTopic) -> None:
+        """Forget a destination without a value that no feed has to do with."""
+        if topic.is_live or topic.users:
+            return
+        destination = topic.destination
+        del self.topics[destination]
+        self._account.release(topic.value.size_bytes, topic.value.head.usage)
+        self._account.release(TOPIC_COST_BYTES + text_cost_bytes(destination), topic.creator)
+        self._account.give_back(Resource.DESTINATIONS, topic.creator)
+        if topic.stored is not None and self._journal is not None:
+            self._note_stored(topic, None)
+            self._journal.drop(VALUES, destination)
+        if self._key_of is not None:
+            key = self._key_of(destination)
+            if self.keys.get(key) == destination:
+                del self.keys[key]
