@@ -127,6 +127,7 @@ class Server:
             self.posts,
             self.reads,
             self.lifetimes,
+            lambda: self.runtime.events,
         )
         self._runtime: Runtime | None = None
 
