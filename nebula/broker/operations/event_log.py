@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nebula.broker.core.account import Account
+from nebula.broker.core.fixed_limits import MAX_LINES_OF_ONE_EVENT, MAX_LOGGED_CHARACTERS
 from nebula.broker.core.messages import Verdict
 from nebula.broker.core.notes import MESSAGES_DROPPED, Note
 from nebula.broker.operations.events import ENDS, EndReason, Level
@@ -20,13 +21,7 @@ from nebula.logs import get_logger
 
 _log = get_logger("nebula.broker")
 
-# This many of one kind in a second are logged whole; the others are counted. Ten thousand connects a second
-# would take longer to log than to serve.
 _INTERVAL_SECONDS = 1.0
-_MOST_OF_ONE = 5
-
-# A name that a peer has chosen may be as long as a header line.
-_MOST_CHARACTERS = 200
 
 _QUOTE: Final = re.compile("[\"']")
 
@@ -154,16 +149,16 @@ class EventLog:
         self._tell_unheard()
         self._tell_notes()
         for (event, reason, is_ordinary), count in self._told.items():
-            if count > _MOST_OF_ONE:
+            if count > MAX_LINES_OF_ONE_EVENT:
                 tell = _log.debug if is_ordinary else _log.warning
                 facts = {"reason": reason} if reason else {}
-                tell("further events", what=event, count=count - _MOST_OF_ONE, **facts)
+                tell("further events", what=event, count=count - MAX_LINES_OF_ONE_EVENT, **facts)
         self._told.clear()
 
     def _has_room_for(self, event: str, reason: str = "", *, is_ordinary: bool = False) -> bool:
         key = (event, reason, is_ordinary)
         self._told[key] += 1
-        return self._told[key] <= _MOST_OF_ONE
+        return self._told[key] <= MAX_LINES_OF_ONE_EVENT
 
     def _tell_refusals(self) -> None:
         """What the peers themselves were not told (D.5)."""
@@ -232,8 +227,8 @@ def unquoted(reason: str) -> str:
 
 def _cut(facts: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: f"{value[:_MOST_CHARACTERS]}…"
-        if isinstance(value, str) and len(value) > _MOST_CHARACTERS
+        name: f"{value[:MAX_LOGGED_CHARACTERS]}…"
+        if isinstance(value, str) and len(value) > MAX_LOGGED_CHARACTERS
         else value
         for name, value in facts.items()
     }

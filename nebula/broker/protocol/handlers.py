@@ -17,6 +17,7 @@ from typing import Final
 from nebula import headers as names
 from nebula.broker.core.account import Refusal
 from nebula.broker.core.broker import Broker
+from nebula.broker.core.fixed_limits import LONG_FRAME_ACTIONS
 from nebula.broker.core.messages import Head, Verdict
 from nebula.broker.core.send import HeldSend, Outcome
 from nebula.broker.core.session import Session, Subscription
@@ -41,9 +42,6 @@ from nebula.stomp.dialects import V1_2, Dialect
 from nebula.stomp.frames import Frame, Headers
 
 _ACCEPTED: Final = Verdict.ACCEPTED  # looked up once
-
-# A frame with more work than this is followed by a rest.
-_MUCH: Final = 100
 
 
 class Then(Enum):
@@ -289,7 +287,7 @@ class Handlers:
                 # D.22: races are normal, an unknown one is no fault.
                 self._confirm(frame, None if is_known else names.IGNORED)
         # Looked at first: nearly all sessions have few.
-        is_much = len(self._session.subscriptions) > _MUCH and self._searches_much(subscription)
+        is_much = len(self._session.subscriptions) > LONG_FRAME_ACTIONS and self._searches_much(subscription)
         return Then.REST if is_much else None
 
     def nack(self, frame: Frame, now: float) -> Then | None:
@@ -309,7 +307,7 @@ class Handlers:
     def _searches_much(self, subscription_id: str | None) -> bool:
         """Whether an ACK or NACK that names this subscription has `_target` search through many."""
         names_one = subscription_id is not None and self.dialect.needs_subscription_id
-        return not names_one and len(self._session.subscriptions) > _MUCH
+        return not names_one and len(self._session.subscriptions) > LONG_FRAME_ACTIONS
 
     def _target(
         self, frame: Frame, subscription_id: str | None, message_id: str
@@ -379,7 +377,7 @@ class Handlers:
         self._need_transactions(frame)
         name = frame.headers["transaction"]
         transaction = self._broker.transactions.of(self._session).get(name)
-        is_large = transaction is not None and len(transaction.actions) > _MUCH
+        is_large = transaction is not None and len(transaction.actions) > LONG_FRAME_ACTIONS
         is_much = is_large or self._is_much_to_part()
         outcome = self._broker.transactions.commit(self._session, name, now)
         self._receipts.hold_back(self._session)
@@ -397,7 +395,7 @@ class Handlers:
 
     def _has_much_open(self) -> bool:
         transactions = self._broker.transactions.of(self._session)
-        return sum(len(transaction.actions) for transaction in transactions.values()) > _MUCH
+        return sum(len(transaction.actions) for transaction in transactions.values()) > LONG_FRAME_ACTIONS
 
     def _need_transactions(self, frame: Frame) -> None:
         if not self._session.profile.has_transactions:
@@ -413,4 +411,6 @@ class Handlers:
 
 def _holds_much(subscription: Subscription) -> bool:
     feed = subscription.feed
-    return len(subscription.unacked) > _MUCH or (feed is not None and feed.pending_count > _MUCH)
+    return len(subscription.unacked) > LONG_FRAME_ACTIONS or (
+        feed is not None and feed.pending_count > LONG_FRAME_ACTIONS
+    )

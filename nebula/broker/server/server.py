@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 
 from nebula.broker.core.access import AccessPolicy, Grants
 from nebula.broker.core.broker import Broker
+from nebula.broker.core.fixed_limits import STOP_SECONDS
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable
@@ -48,9 +49,6 @@ from nebula.version import __version__
 __all__ = ["Listener", "Server"]
 
 _log = get_logger("nebula.broker")
-
-# How long clients may take to close after the ERROR that ends them.
-_STOP_SECONDS = 0.5
 
 # The store has at least this long to write the last batch: enough for a busy disk, not for one that hangs.
 _STORE_SECONDS = 2.0
@@ -252,7 +250,7 @@ class Server:
             connection.rest_for_good()
         await _until(lambda: runtime.is_drained, seconds)
         runtime.end_all(STOPPING, EndReason.SHUTDOWN)
-        await _until(lambda: not (runtime.connections or self._open_listeners.have_handshakes), _STOP_SECONDS)
+        await _until(lambda: not (runtime.connections or self._open_listeners.have_handshakes), STOP_SECONDS)
         for connection in list(runtime.connections):
             connection.abort()
         runtime.events.flush()
