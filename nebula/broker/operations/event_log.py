@@ -156,6 +156,8 @@ class EventLog:
         self._told.clear()
 
     def _has_room_for(self, event: str, reason: str = "", *, is_ordinary: bool = False) -> bool:
+        # The reason belongs to the key: a flood of strangers that are refused must not hide one
+        # client that is ended as too slow.
         key = (event, reason, is_ordinary)
         self._told[key] += 1
         return self._told[key] <= MAX_LINES_OF_ONE_EVENT

@@ -115,12 +115,15 @@ class Authenticator:
             verifications_per_second, at_once=HASHES_AT_ONCE, longest_wait=MAX_PASSCODE_WAIT_SECONDS
         )
         self._users: Mapping[str, str] = {}
+        # A hash for logins that do not exist: they take as long as wrong passcodes, so the time tells nothing.
         self._dummy = ""
         self._keys: tuple[jwt.PyJWK, ...] = ()
+        # Fingerprints of the keys, by which a reload finds the tokens of keys that are gone.
         self._prints: frozenset[str] = frozenset()
         # Verified logins with their hashes, by a digest that needs the secret.
         self._good: OrderedDict[bytes, tuple[str, str]] = OrderedDict()
         self._secret = secrets.token_bytes(32)
+        # Checks that wait or are under way, so that equal questions share one.
         self._checks: dict[_Question, _Check] = {}
         self._log = PacedLog("nebula.broker")
         self.reload()
@@ -218,6 +221,7 @@ class Authenticator:
             check.task.add_done_callback(lambda _: self._forget(key, check))
         check.asking += 1
         try:
+            # Shielded: one of several that ask may go away, and the others still want the result.
             return await asyncio.shield(check.task)
         finally:
             check.asking -= 1

@@ -313,6 +313,8 @@ class Connection(asyncio.Protocol):
             self._waits_for_store = False
             protocol.resume(now)
             self.read_on()
+        # The outbox is the only buffer that may grow: its size is counted, and ends the session when it is
+        # too large. At the end the ERROR is written all the same, behind what the transport holds.
         if self._is_blocked and not protocol.is_finished:
             return
         if not self._is_closing:
@@ -480,6 +482,7 @@ class Connection(asyncio.Protocol):
     def _settle(self) -> None:
         """Nothing more comes from the peer: take back what it holds."""
         now = self._runtime.time()
+        # Before `receive_eof`, which finishes the protocol.
         self._is_lost = self._is_lost or not self._protocol.is_finished
         try:
             self._protocol.receive_eof(now)

@@ -29,6 +29,8 @@ class EndStory:
         Args:
             detail: more about it, for the log. Nothing that the peer has sent.
         """
+        # One thing leads to another: a session that is too slow gets an ERROR, does not read it, and is lost.
+        # The first reason is the cause.
         if self._reason is None:
             self._reason, self._detail = reason, detail
 

@@ -102,6 +102,7 @@ class OpenListeners:
         for server in self._servers:
             server.close()
         self._servers.clear()
+        # Their sockets stay open, for probes.
         for http in self._http_listeners:
             http.is_stopping = True
         self._end_handshakes()
@@ -139,6 +140,7 @@ class OpenListeners:
         except OSError:  # it is gone
             peer.close()
             return
+        # One object from the handshake to the end, so that the connection is counted once.
         guest = make()
         is_closed = self._is_closed if admission is self._admission else self._is_ended
         refusal = "the broker is shutting down" if is_closed else admission.enter(guest, host)
@@ -167,6 +169,7 @@ class OpenListeners:
                     ssl_handshake_timeout=self._limits.connect_timeout,
                     ssl_shutdown_timeout=TLS_LINGER_SECONDS,
                 )
+                # The guest may have been refused in its `connection_made`, which closes the transport.
                 is_made = not transport.is_closing()
         finally:
             if not is_made:
@@ -206,6 +209,7 @@ class _Arrival(asyncio.Protocol):
         """Take the socket before anything is read, and drop the transport."""
         found = transport.get_extra_info("socket")
         try:
+            # A duplicate of the descriptor: the transport closes its own one when it is aborted.
             peer = socket.fromfd(found.fileno(), found.family, found.type)
         except OSError:  # the process may have used up its file descriptors
             return

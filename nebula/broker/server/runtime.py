@@ -199,6 +199,7 @@ class Runtime:
     @property
     def traffic(self) -> Traffic:
         """The counters of all connections since the start."""
+        # Counters must not fall when a connection ends, so those of the departed are kept as one sum.
         total = Traffic()
         for each in (self._departed, *(connection.traffic for connection in self.connections)):
             total.add(each)

@@ -246,6 +246,7 @@ class Server:
         until = runtime.time() + seconds
         self.close_listeners()
         runtime.is_stopping = True
+        # Rest first, end later: nothing new is accepted while RECEIPTs for the rest are on their way.
         for connection in runtime.connections:
             connection.rest_for_good()
         await _until(lambda: runtime.is_drained, seconds)
@@ -259,6 +260,7 @@ class Server:
             if self._writer is not None:
                 self.broker.durable_sessions.close()
                 assert self.broker.journal is not None
+                # The disk has what the peers have left of the time.
                 left = max(until - runtime.time(), _STORE_SECONDS)
                 await self._writer.close(self.broker.journal.take()[1], left)
         finally:

@@ -206,6 +206,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
 
     def _read_frames(self) -> tuple[list[Frame], int]:
         """The next frames, and the bytes that they and the beginning of the next one have on the wire."""
+        # The codec has no way to stop in the middle of what it was given, so it is given little at a time.
         frames: list[Frame] = []
         wire_bytes = 0
         while self._unread and len(frames) < WEBSOCKET_FRAMES_AT_ONCE:
@@ -232,6 +233,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The peer has gone without a Close, or after it."""
+        # What was received before the end counts, even where its turn had not come yet.
         while self._unread and not self._is_over:
             self._is_paused = False
             self._receive()
@@ -273,6 +275,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
                     self._sends_text = self._receives_text
             elif frame.opcode is not Opcode.CONT:
                 continue
+            # A character may be split between two fragments, so one decoder goes through all of them.
             if self._receives_text:
                 self._text_decoder.decode(frame.data, frame.fin)
             pieces.append(frame.data)
