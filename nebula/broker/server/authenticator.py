@@ -115,7 +115,7 @@ class Authenticator:
             verifications_per_second, at_once=HASHES_AT_ONCE, longest_wait=MAX_PASSCODE_WAIT_SECONDS
         )
         self._users: Mapping[str, str] = {}
-        # A hash for logins that do not exist: they take as long as wrong passcodes, so the time tells nothing.
+        # A hash for unknown logins: they take as long as wrong passcodes, so the time tells nothing.
         self._dummy = ""
         self._keys: tuple[jwt.PyJWK, ...] = ()
         # Fingerprints of the keys, by which a reload finds the tokens of keys that are gone.
