@@ -301,7 +301,11 @@ def test_more_new_globs_are_matched_anew(
     tried: list[str] = []
 
     def watched(pattern: str) -> Callable[[str], bool]:
-        return lambda text: tried.append(pattern) or bool(compile_glob(pattern)(text))  # type: ignore[func-returns-value]
+        def matches(text: str) -> bool:
+            tried.append(pattern)
+            return bool(compile_glob(pattern)(text))
+
+        return matches
 
     monkeypatch.setattr(patterns, "compile_glob", watched)
     table: PatternTable[int] = PatternTable()
