@@ -24,8 +24,9 @@ MAX_GLOB_STARS: Final = 32
 GLOB_CHARACTERS: Final = frozenset("*?[]")
 
 
-# A compiled pattern costs some 2 to 20 KB, and any subscriber may name new ones.
-_MAX_COMPILED: Final = 1024
+# Globs: that are kept compiled; one costs some 2 to 20 KB, and any subscriber may name new ones.
+# At it: the one that was used longest ago is compiled anew.
+MAX_COMPILED_GLOBS: Final = 1024
 
 _STAR = "[^/]*?"
 _FOLDERS = "(?:[^/]*+/)*?"
@@ -71,7 +72,7 @@ def compile_glob(pattern: str) -> Matcher:
     return _compile(pattern)
 
 
-@lru_cache(maxsize=_MAX_COMPILED)
+@lru_cache(maxsize=MAX_COMPILED_GLOBS)
 def _compile(pattern: str) -> Matcher:
     if not is_glob(pattern):
         return pattern.__eq__

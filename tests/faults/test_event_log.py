@@ -15,8 +15,9 @@ from nebula.broker.core.account import Account, Refusal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.notes import MESSAGES_DEAD
 from nebula.broker.core.policies import DestinationPolicy, WhenFull
-from nebula.broker.operations.events import ConnectionEnd, EndReason, EventLog
-from nebula.broker.server import end_story
+from nebula.broker.operations.event_log import ConnectionEnd, EventLog
+from nebula.broker.operations.events import COUNTED, ENDINGS, ENDS, EVENTS, EndReason
+from nebula.broker.server.identity import Proof
 from tests.broker.script import octets
 from tests.cli.programs import running
 from tests.faults.served import Served, Wire, serve, wait_until
@@ -171,16 +172,69 @@ def test_each_ending_of_the_core_has_a_reason() -> None:
         ending.partition(":")[0] for text in texts for ending in re.findall(r"\.end\(\s*\"([^\"]+)\"", text)
     }
 
-    assert endings <= end_story.CORE_ENDINGS.keys()
+    assert endings <= ENDINGS.keys()
     assert {"too slow", "session taken over"} <= endings
 
 
-def test_reasons_of_ends_are_documented() -> None:
-    page = (Path(__file__).parent.parent.parent / "docs/reference/running.md").read_text()
-    section = page.partition("### The end of a connection")[2].partition("\n#")[0]
-    table = re.findall(r"^\| `([a-z ]+)` \|", section, re.MULTILINE)
+def test_proof_that_can_expire_has_an_ending() -> None:
+    told = {f"your {proof} has expired" for proof in (Proof.CERTIFICATE, Proof.TOKEN)}
 
-    assert table == [reason.value for reason in EndReason]
+    assert told <= ENDINGS.keys()
+
+
+def test_each_reason_of_an_end_has_a_level_and_a_meaning() -> None:
+    assert ENDS.keys() == set(EndReason)
+
+
+def names_in_the_code() -> tuple[set[str], set[str]]:
+    """The names of events that the broker's code logs, and of those that it only counts."""
+    room = Path(nebula.broker.__file__).parent
+    text = "\n".join(file.read_text() for file in room.rglob("*.py") if file.name != "events.py")
+    levels = "debug|info|warning|error|exception|critical"
+    calls = rf"(?:log|events|events\(\))\.(?:{levels})|(?<!\w)tell"
+    logged = set(re.findall(rf"(?:{calls})\(\s*\"([^\"]+)\"", text))
+    noted = set(re.findall(r"^[A-Z_]+ = \"([^\"]+)\"", (room / "core/notes.py").read_text(), re.MULTILINE))
+    return logged | (noted - {"share"}), set(re.findall(r"events\.count\(\"([^\"]+)\"\)", text))
+
+
+def test_each_event_of_the_code_is_declared_and_the_other_way_around() -> None:
+    logged, counted = names_in_the_code()
+
+    assert logged == {event.name for event in EVENTS if event.levels}
+    assert counted <= set(COUNTED)
+    assert {event.name for event in EVENTS} == logged | counted
+
+
+PAGE = Path(nebula.broker.__file__).parents[2] / "docs/reference/running.md"
+
+
+def tables() -> tuple[str, str]:
+    """The tables of events and of reasons of docs/reference/running.md."""
+    events = "".join(
+        f"| `{event.name}` | {', '.join(event.levels)} | {event.fields} | {event.when} |\n"
+        for event in EVENTS
+        if event.levels
+    )
+    reasons = "".join(f"| `{reason}` | {end.level} | {end.when} |\n" for reason, end in ENDS.items())
+    return (
+        f"| event | level | fields | when |\n| --- | --- | --- | --- |\n{events}",
+        f"| reason | level | when |\n| --- | --- | --- |\n{reasons}",
+    )
+
+
+def with_tables(page: str) -> str:
+    """The page with its two tables as they are declared."""
+    for table in tables():
+        head = re.escape(table.partition("\n")[0])
+        (old,) = re.findall(rf"^{head}\n(?:\|.*\n)+", page, re.MULTILINE)
+        page = page.replace(old, table)
+    return page
+
+
+def test_page_lists_all_events_and_reasons() -> None:
+    page = PAGE.read_text()
+
+    assert page == with_tables(page), "run: python -m tests.faults.test_event_log"
 
 
 def test_session_that_expires(broker: Served, lines: list[Line]) -> None:
@@ -347,3 +401,7 @@ def test_log_holds_no_body_and_no_passcode_whatever_comes(tmp_path: Path) -> Non
 
     assert len([json.loads(each) for each in logged.splitlines()]) > 10
     assert "Sesame" not in logged
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text()))

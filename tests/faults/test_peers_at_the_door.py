@@ -259,6 +259,18 @@ def test_silent_handshake_has_one_place_and_gives_it_back(tls_listener: Listener
         wait_until(lambda: broker.ask(lambda: len(broker.server.runtime.admission)) == 1)
 
 
+def test_peer_that_is_refused_before_its_handshake_is_counted(tls_listener: Listener) -> None:
+    limits = Limits(max_connections_per_address=1)
+    with serve(limits, listeners=[Listener("127.0.0.1", 0), tls_listener]) as broker:
+        port = port_of(broker, 1)
+        alice = TlsWire(port)
+        alice.connect("1.2")
+        assert alice.is_in_order()
+
+        assert Wire(port).next() is None
+        assert broker.ask(lambda: broker.server.runtime.events.counts["connection refused"]) == 1
+
+
 def test_silent_handshakes_for_websockets_leave_room_for_others(tls_listener: Listener) -> None:
     listeners = [Listener("127.0.0.1", 0), replace(tls_listener, http=True)]
     limits = Limits(max_http_requests=4, connect_timeout=60)

@@ -10,7 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 # The aim is 7,000. Lower it whenever the code has become smaller; to raise it, say why.
-LIMIT = 7_492
+# Raised by nine: bounds of the server (HTTP, WebSocket, log) joined the table of fixed limits in the core.
+LIMIT = 7_501
 
 _NO_CODE = {
     tokenize.COMMENT,

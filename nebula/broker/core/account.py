@@ -9,14 +9,12 @@ from functools import partial
 from typing import Final, NoReturn
 
 from nebula.broker.core.access import BROKERS_OWN, Rights
+from nebula.broker.core.fixed_limits import MAX_KEPT_REFUSALS
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import Head, Message
 from nebula.broker.core.notes import MESSAGES_DROPPED, SHARE_EXCEEDED, Notes
 from nebula.broker.core.shares import Pool, Resource, Share, Usage, Usages, room
 from nebula.errors import Refused
-
-# Refusals kept between two writes of the operator's log; the rest are only counted.
-_MAX_REFUSALS: Final = 4
 
 _OWN_RIGHTS: Final = Rights(BROKERS_OWN, None, frozenset())
 _DEAD_RIGHTS: Final = Rights(f"{BROKERS_OWN}.dead-letters", None, frozenset())
@@ -98,7 +96,7 @@ class Account:
 
     def refuse(self, refusal: Refusal) -> None:
         """Keep a refusal for the log, or only count it if there are too many."""
-        if len(self._refusals) < _MAX_REFUSALS:
+        if len(self._refusals) < MAX_KEPT_REFUSALS:
             self._refusals.append(refusal)
         else:
             self._uncounted += 1
@@ -115,7 +113,7 @@ class Account:
         Returns:
             False if too many are kept already: call it again for the sender's next one.
         """
-        if len(self._unheard) >= _MAX_REFUSALS:
+        if len(self._unheard) >= MAX_KEPT_REFUSALS:
             return False
         self._unheard.append(refusal)
         return True

@@ -48,6 +48,11 @@ REFUSAL_REST_SECONDS: Final = 0.005
 # At it: the connection is read again.
 MAX_REFUSAL_REST_SECONDS: Final = 0.2
 
+# Seconds: from the ERROR that ends all connections when the broker stops, until those that are left are cut
+# off: a supervisor waits for the broker meanwhile.
+# At it: the connection is cut off.
+STOP_SECONDS: Final = 0.5
+
 # --- turns ---
 
 # Bytes: in one read: the peer has more to send, and uvloop would read 8 MB before it looks at another one.
@@ -95,6 +100,11 @@ SLICES_AT_ONCE: Final = 8
 # At it: the clock is looked at.
 FRAMES_BETWEEN_LOOKS: Final = 8
 
+# Messages, subscriptions or actions: that one frame concerns before it counts as much work: some hundred
+# microseconds.
+# At it: the connection lines up after that frame.
+LONG_FRAME_ACTIONS: Final = 100
+
 # Bytes: from here on a body is handed on without a copy: below, copying is cheaper than one more write.
 # At it: no copy, and large writes take turns.
 LARGE_BODY_BYTES: Final = 64 * 1024
@@ -126,9 +136,40 @@ WEBSOCKET_FRAMES_AT_ONCE: Final = 400
 # At it: close code 1009.
 WEBSOCKET_OPENING_BYTES: Final = 256 * 1024
 
+# Bytes: given to the codec at once, so that a turn can end after `WEBSOCKET_FRAMES_AT_ONCE`: a read of 256 kB
+# may hold a hundred times as many.
+# At it: the rest stays unparsed.
+WEBSOCKET_PORTION_BYTES: Final = 4 * 1024
+
+# Types: of an Accept header; browsers name fewer than ten.
+# At it: the others are not considered.
+MAX_ACCEPTED_TYPES: Final = 20
+
 # Seconds: `/metrics` walks over all destinations, once in this time however many ask.
 # At it: the same page again.
 METRICS_SECONDS: Final = 1.0
+
+# --- frames, and what is said about them ---
+
+# Digits: of a number in a header: a double still has all of them, and no time or count needs more.
+# At it: the header is invalid.
+MAX_NUMBER_DIGITS: Final = 15
+
+# Characters: of an ERROR's `message` header; the body has the whole text.
+# At it: the header is cut.
+MAX_ERROR_MESSAGE_CHARACTERS: Final = 200
+
+# Characters: of a name in the log that a peer has chosen; it may be as long as a header line.
+# At it: it is cut.
+MAX_LOGGED_CHARACTERS: Final = 200
+
+# Lines: of one event in a second. Ten thousand connects a second would take longer to log than to serve.
+# At it: the others are counted in one line.
+MAX_LINES_OF_ONE_EVENT: Final = 5
+
+# Refusals: kept between two looks of the operator's log, a second apart.
+# At it: they are counted in one line.
+MAX_KEPT_REFUSALS: Final = 4
 
 # --- authentication ---
 
@@ -161,6 +202,18 @@ MAX_KNOWN_MATCHES: Final = 4_000_000
 # Characters: of a remembered name: senders choose them.
 # At it: the name is matched each time.
 MAX_KNOWN_CHARACTERS: Final = 256
+
+# Globs: added or removed since a destination was last matched, that are tried on it one by one.
+# At it: the destination is matched anew.
+MAX_LATEST_GLOBS: Final = 64
+
+# Bytes: of the latest headers of a connection that later messages may share: more than a parser remembers.
+# At it: the oldest are shared no more.
+MAX_KNOWN_HEAD_BYTES: Final = 64 * 1024
+
+# Characters: of such headers: no parser remembers longer ones, so they are new with each SEND.
+# At it: they are not shared.
+MAX_KNOWN_HEAD_CHARACTERS: Final = 1024
 
 # Answers: about rights of one principal; some MB.
 # At it: they are worked out anew.

@@ -15,17 +15,11 @@ of them is gone (`Account.hold_head`).
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
 
 from nebula.broker.core.account import Account
+from nebula.broker.core.fixed_limits import MAX_KNOWN_HEAD_BYTES, MAX_KNOWN_HEAD_CHARACTERS
 from nebula.broker.core.messages import Head
 from nebula.broker.core.shares import Usage
-
-# Of the latest heads of a connection, what may still be shared: more than a parser remembers.
-_MOST_BYTES: Final = 64 * 1024
-
-# A longer head is new with each SEND, as no parser remembers it.
-_MOST_CHARACTERS: Final = 1024
 
 
 class KnownHeads:
@@ -46,11 +40,11 @@ class KnownHeads:
 
     def add(self, head: Head) -> None:
         """A head is new. It can be shared until many others have come, or until `clear`."""
-        if head.text_characters > _MOST_CHARACTERS:
+        if head.text_characters > MAX_KNOWN_HEAD_CHARACTERS:
             return
         self._heads.append(head)
         self._size_bytes += head.own_bytes
-        while self._size_bytes > _MOST_BYTES:
+        while self._size_bytes > MAX_KNOWN_HEAD_BYTES:
             self._close(self._heads.popleft())
 
     def clear(self) -> None:

@@ -19,7 +19,12 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final, Generic, TypeVar
 
-from nebula.broker.core.fixed_limits import MAX_KNOWN_CHARACTERS, MAX_KNOWN_DESTINATIONS, MAX_KNOWN_MATCHES
+from nebula.broker.core.fixed_limits import (
+    MAX_KNOWN_CHARACTERS,
+    MAX_KNOWN_DESTINATIONS,
+    MAX_KNOWN_MATCHES,
+    MAX_LATEST_GLOBS,
+)
 from nebula.globs import compile_glob, is_glob, plain_runs
 
 T = TypeVar("T")
@@ -29,10 +34,6 @@ _by_number: Final = attrgetter("number")
 # Only the last characters of a run are used: names mostly differ at the end. Each length in use costs a
 # lookup for each character of a destination.
 _MAX_RUN_CHARACTERS: Final = 8
-
-# Up to this many new globs are tried one by one on a cached destination, and up to this many changes of who
-# can receive are looked at one by one.
-_MAX_LATEST = 64
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -83,13 +84,13 @@ class PatternTable(Generic[T]):
     def __init__(self, reaches: Callable[[T, str], bool] | None = None) -> None:
         self._reaches = reaches
         self._changes = 0
-        self._changed: deque[_Glob[T]] = deque(maxlen=_MAX_LATEST)
+        self._changed: deque[_Glob[T]] = deque(maxlen=MAX_LATEST_GLOBS)
         self._things: dict[str, T] = {}
         # In the order of insertion.
         self._globs: dict[str, _Glob[T]] = {}
         # A live view, looked at for each message to a topic: made once.
         self.globs: Collection[str] = self._globs.keys()
-        self._latest: deque[_Glob[T]] = deque(maxlen=_MAX_LATEST)
+        self._latest: deque[_Glob[T]] = deque(maxlen=MAX_LATEST_GLOBS)
         # By the length of the run, then by the run.
         self._by_run: dict[int, dict[str, dict[int, _Glob[T]]]] = {}
         self._version = 0
@@ -174,7 +175,7 @@ class PatternTable(Generic[T]):
     def forget_reached(self) -> None:
         """Everything may reach others than before."""
         # More than is looked at one by one.
-        self._changes += _MAX_LATEST + 1
+        self._changes += MAX_LATEST_GLOBS + 1
 
     def _reach_anew(self, destination: str, match: _Match[T] | None) -> _Match[T]:
         assert self._reaches is not None

@@ -1,41 +1,180 @@
-"""The operator's log of what peers cause: rate-limited events with facts.
+"""Declared events: every line of the broker's log, every counted event, every end of a connection.
 
-The end of a connection is one event with the whole story, `ConnectionEnd`. A flood of one event makes few
-lines, so peers cannot fill a disk. Facts never hold a body, a passcode or a key; names and ids that a peer
-has chosen are cut.
+The log, the metrics (`nebula_events_total`, `nebula_connections_ended_total`) and the tables of
+docs/reference/running.md are all made from this one declaration. An event that is missing here is a line that
+no operator can look up and a count that ends up under `other`, so a test compares the names here with those
+in the code, in both directions.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Final
+from enum import StrEnum, auto
+from typing import Final
 
-from nebula.broker.core.account import Account
-from nebula.broker.core.messages import Verdict
-from nebula.broker.core.notes import MESSAGES_DROPPED, Note
-from nebula.logs import get_logger
 
-_log = get_logger("nebula.broker")
+class Level(StrEnum):
+    """Levels of the log, in rising order."""
 
-# This many of one kind in a second are logged whole; the others are counted. Ten thousand connects a second
-# would take longer to log than to serve.
-_INTERVAL_SECONDS = 1.0
-_MOST_OF_ONE = 5
+    DEBUG = auto()
+    INFO = auto()
+    WARNING = auto()
+    ERROR = auto()
+    CRITICAL = auto()
 
-# A name that a peer has chosen may be as long as a header line.
-_MOST_CHARACTERS = 200
 
-_QUOTE: Final = re.compile("[\"']")
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One kind of event.
 
-# These verdicts are refusals too, and logged as such.
-_TOLD_ELSEWHERE: Final = frozenset({Verdict.INVALID.value, Verdict.UNAUTHORISED.value})
+    Attributes:
+        name: a short fact in the past tense.
+        when: it happens, in Markdown.
+        levels: of its lines. Empty: it has no line of its own, and is part of `connection closed`.
+        fields: of its lines, in Markdown.
+        is_counted: it is a series of `nebula_events_total`, whether or not it is logged.
+    """
+
+    name: str
+    when: str
+    levels: tuple[Level, ...] = ()
+    fields: str = ""
+    is_counted: bool = False
+
+
+_INFO: Final = (Level.INFO,)
+_WARNING: Final = (Level.WARNING,)
+_ERROR: Final = (Level.ERROR,)
+
+EVENTS: Final = (
+    # --- connections ---
+    Event(
+        "session opened",
+        "a client has connected",
+        (Level.DEBUG,),
+        "principal, session, address, version",
+        is_counted=True,
+    ),
+    Event("session closed", "a client that had connected is gone", is_counted=True),
+    Event(
+        "connection closed",
+        "the transport of a connection is closed",
+        (Level.DEBUG, Level.INFO, Level.WARNING),
+        "[all fields below](#the-end-of-a-connection)",
+    ),
+    Event(
+        "connection refused",
+        "too many connections; closed before the TLS handshake",
+        _WARNING,
+        "address, reason",
+        is_counted=True,
+    ),
+    Event("peer refused", "a certificate that is denied or has expired", is_counted=True),
+    Event("peer ended", "the broker ended a connection for a reason outside its frames", is_counted=True),
+    Event(
+        "login refused",
+        "an HTTP request whose sender did not prove who it is",
+        _INFO,
+        "address",
+        is_counted=True,
+    ),
+    Event("passcode refused", "an unknown login, or a wrong passcode", _INFO, "login, is_known"),
+    Event("passcode not checked", "too many passcodes wait for their check", _WARNING, "login, reason"),
+    Event("token refused", "a token that is not valid", (Level.INFO, Level.WARNING), "reason, sub"),
+    Event("origin refused", "a web page of this origin may not connect", _INFO, "origin, host"),
+    Event(
+        "connection failed",
+        "a bug in the broker; it ends only that connection",
+        _ERROR,
+        "principal, session, exception",
+        is_counted=True,
+    ),
+    # --- HTTP ---
+    Event("response cut off", "a response that its reader left unread", _WARNING, "reason"),
+    Event("reader cut off", "a reader of a stream that reads nothing", _INFO, "reason"),
+    Event("page failed", "a bug in a page; the request gets status 500", _ERROR, "exception"),
+    Event("post failed", "a bug in the handler of a request; it gets status 500", _ERROR, "exception"),
+    Event("stream failed", "a bug in a stream of replies; it ends with an error", _ERROR, "exception"),
+    # --- messages ---
+    Event(
+        "request refused",
+        "missing rights, or a body that its destination does not accept",
+        _WARNING,
+        "principal, session, what, destination, verdict",
+    ),
+    Event("further requests refused", "more of them in the same second", _WARNING, "count"),
+    Event(
+        "send rejected without receipt",
+        "once per connection and reason: the sender asked for no RECEIPT, so it does not learn that its"
+        " messages are rejected. The reason is a [verdict](headers.md#verdicts)",
+        _WARNING,
+        "principal, session, destination, reason",
+    ),
+    Event(
+        "messages dropped",
+        "expired, full, no consumer, duplicate, ...",
+        _WARNING,
+        "reason, count; principal, session, destination of the first",
+    ),
+    Event(
+        "messages dead-lettered",
+        "messages became dead letters",
+        _WARNING,
+        "reason, count; principal, destination of the first",
+    ),
+    Event(
+        "publishers paused",
+        "a queue or the broker's memory is full, and senders are not read until there is room",
+        _WARNING,
+        "reason, count; principal, session, destination of the first",
+    ),
+    Event(
+        "share exceeded",
+        "a principal has used up its share of the resource that is the reason",
+        _WARNING,
+        "reason, count; principal, session of the first",
+    ),
+    Event(
+        "sessions expired",
+        "sessions ended, with their durable subscriptions",
+        _WARNING,
+        "reason, count; principal, session of the first",
+    ),
+    # --- the broker itself ---
+    Event("messages kept", "the broker starts with a store", _INFO, "folder"),
+    Event("messages kept in memory only", "the broker starts without a store", _INFO),
+    Event(
+        "disk nearly full",
+        "persistent messages are refused from now on (`min_free_disk_bytes`)",
+        _ERROR,
+        "free_bytes, min_free_disk_bytes",
+    ),
+    Event("disk has room again", "persistent messages are accepted again", _WARNING, "free_bytes"),
+    Event("store failed", "the broker ends with status 1", (Level.CRITICAL,), "error"),
+    Event(
+        "certificate has expired",
+        "a certificate of a listener or of a CA, at a start or reload",
+        _WARNING,
+        "file, on",
+    ),
+    Event("certificate is not valid yet", "likewise", _WARNING, "file, until"),
+    Event("service manager not told", "systemd's socket cannot be written", _WARNING, "states, error"),
+    Event(
+        "further events",
+        "more of one kind in the same second than are logged",
+        (Level.DEBUG, Level.WARNING),
+        "what, count, reason",
+    ),
+)
+"""All events of the broker's log, by room."""
+
+COUNTED: Final = tuple(event.name for event in EVENTS if event.is_counted)
+"""Events with a series of their own in the metrics."""
 
 
 class EndReason(StrEnum):
-    """Why a connection was closed, as the log says it. docs/reference/running.md explains each."""
+    """Why a connection was closed, as the log says it. `ENDS` has the level and meaning of each."""
 
     DISCONNECTED = "disconnected"
     LOST = "lost"
@@ -55,218 +194,67 @@ class EndReason(StrEnum):
     BUG = "internal error"
 
 
-# Clients come and go. An ERROR may point to a bug in a client; the other reasons may need an operator.
-_ORDINARY: Final = frozenset({EndReason.DISCONNECTED, EndReason.LOST})
-_NO_TROUBLE: Final = frozenset(
-    {
-        EndReason.PROTOCOL_ERROR,
-        EndReason.TIMED_OUT,
-        EndReason.EVICTED,
-        EndReason.SHUTDOWN,
-        EndReason.STORE_FAILED,
-    }
-)
-
-
 @dataclass(frozen=True, slots=True)
-class ConnectionEnd:
-    """The whole story of a connection that was closed.
+class End:
+    """What the log and the page say of one `EndReason`.
 
     Attributes:
-        reason: why.
-        detail: more about that, or empty. Nothing that the peer has sent.
-        principal: who the peer was.
-        session: its id.
-        address: of the peer, host and port, or `in process`.
-        listener: the URL at which it arrived, or `in process`.
-        version: of STOMP; None: it has not connected.
-        duration_seconds: since it was accepted.
-        read_frames, sent_frames: frames from and to the peer. Those read do not count heart-beats.
-        read_bytes, written_bytes: bytes from and to the peer; with TLS, of what is inside.
-        unsent_bytes: what the broker dropped because it ended the connection.
+        level: of the line. Strangers that never connected are told at debug level instead of info.
+        when: a connection ends for it, in Markdown.
     """
 
-    reason: EndReason
-    detail: str
-    principal: str
-    session: str
-    address: str
-    listener: str
-    version: str | None
-    duration_seconds: float
-    read_frames: int
-    sent_frames: int
-    read_bytes: int
-    written_bytes: int
-    unsent_bytes: int
+    level: Level
+    when: str
 
 
-class EventLog:
-    """The log of events, at a pace that a disk and a reader can keep up with.
+# Clients come and go: debug. An ERROR may point to a bug in a client: info. The others may need an operator.
+ENDS: Final[Mapping[EndReason, End]] = {
+    EndReason.DISCONNECTED: End(Level.DEBUG, "the client sent DISCONNECT"),
+    EndReason.LOST: End(Level.DEBUG, "the client or the network closed the connection without one"),
+    EndReason.PROTOCOL_ERROR: End(
+        Level.INFO, "a frame that the protocol or a limit does not allow; detail is the ERROR"
+    ),
+    EndReason.TIMED_OUT: End(Level.INFO, "no heart-beat, no CONNECT, or no end of a frame in time"),
+    EndReason.NOT_ADMITTED: End(
+        Level.WARNING, "a certificate or a login that was not accepted, or is no longer valid after a reload"
+    ),
+    EndReason.TOO_MANY: End(Level.WARNING, "`max_connections` or `max_connections_per_address`"),
+    EndReason.EVICTED: End(Level.INFO, "it made room for a new connection before it had authenticated"),
+    EndReason.EXPIRED: End(
+        Level.WARNING,
+        "its [certificate or token has expired](../how-to/certificates.md#when-connections-end)",
+    ),
+    EndReason.TOO_OLD: End(Level.WARNING, "`max_connection_seconds`"),
+    EndReason.TAKEN_OVER: End(Level.WARNING, "another connection has the same client-id"),
+    EndReason.TOO_SLOW: End(
+        Level.WARNING, "it reads more slowly than messages arrive for it (`max_outbox_bytes`)"
+    ),
+    EndReason.NO_ROOM: End(
+        Level.WARNING, "the in-flight bytes of all connections have reached `max_transit_bytes`"
+    ),
+    EndReason.OPERATOR: End(Level.WARNING, "an operator has ended it or its session"),
+    EndReason.SHUTDOWN: End(Level.INFO, "the broker stops"),
+    EndReason.STORE_FAILED: End(Level.INFO, "the store cannot store messages, and the broker ends"),
+    EndReason.BUG: End(Level.WARNING, "a bug in the broker; the event `connection failed` has the traceback"),
+}
 
-    Args:
-        account: where the core notes what happened.
+NO_ROOM: Final = "the broker has no room for what is on its way to and from you"
+NOT_ADMITTED: Final = "not admitted"
+TOO_OLD: Final = "the connection has reached its greatest age"
 
-    Attributes:
-        counts: how often each event happened that is logged at once, logged or not.
-    """
+ENDINGS: Final[Mapping[str, EndReason]] = {
+    "an operator has ended the connection": EndReason.OPERATOR,
+    "an operator has ended the session": EndReason.OPERATOR,
+    "session taken over": EndReason.TAKEN_OVER,
+    "too slow": EndReason.TOO_SLOW,
+    NO_ROOM: EndReason.NO_ROOM,
+    NOT_ADMITTED: EndReason.NOT_ADMITTED,
+    TOO_OLD: EndReason.TOO_OLD,
+    "your certificate has expired": EndReason.EXPIRED,
+    "your token has expired": EndReason.EXPIRED,
+}
+"""What a peer is told when the broker ends its connection for a reason outside its frames, up to a colon.
 
-    def __init__(self, account: Account) -> None:
-        self._account = account
-        self.counts: Counter[str] = Counter()
-        # By event, detail (of a closed set) and whether it is ordinary.
-        self._told: Counter[tuple[str, str, bool]] = Counter()
-        self._dropped: Counter[str] = Counter()
-        self._next_look = 0.0
-
-    def debug(self, event: str, **facts: object) -> None:
-        """A frequent event, such as a client that connects or disconnects."""
-        self.counts[event] += 1
-        if self._has_room_for(event, is_ordinary=True):
-            _log.debug(event, **_cut(facts))
-
-    def info(self, event: str, **facts: object) -> None:
-        """Something harmless."""
-        self.counts[event] += 1
-        if self._has_room_for(event):
-            _log.info(event, **_cut(facts))
-
-    def warning(self, event: str, **facts: object) -> None:
-        """Something that an operator may have to look after."""
-        self.counts[event] += 1
-        if self._has_room_for(event):
-            _log.warning(event, **_cut(facts))
-
-    def exception(self, event: str, **facts: object) -> None:
-        """A bug in the broker, with the traceback of the current exception."""
-        self.counts[event] += 1
-        if self._has_room_for(event):
-            _log.exception(event, **_cut(facts))
-
-    def count(self, event: str) -> None:
-        """Count an event that is part of the story of a connection's end, and has no line of its own."""
-        self.counts[event] += 1
-
-    def connection_closed(self, end: ConnectionEnd, *, is_open: bool) -> None:
-        """The end of a connection. The lines of each reason are limited by themselves.
-
-        Args:
-            is_open: it had connected; strangers that did not are ordinary.
-        """
-        is_ordinary = end.reason in _ORDINARY or (end.reason in _NO_TROUBLE and not is_open)
-        if not self._has_room_for("connection closed", end.reason, is_ordinary=is_ordinary):
-            return
-        quiet = _log.info if end.reason in _NO_TROUBLE else _log.warning
-        tell = _log.debug if is_ordinary else quiet
-        facts: dict[str, Any] = {
-            "reason": end.reason.value,
-            "detail": end.detail,
-            "principal": end.principal,
-            "session": end.session,
-            "address": end.address,
-            "listener": end.listener,
-            "version": end.version,
-            "duration_seconds": round(end.duration_seconds, 3),
-            "read_frames": end.read_frames,
-            "sent_frames": end.sent_frames,
-            "read_bytes": end.read_bytes,
-            "written_bytes": end.written_bytes,
-            "unsent_bytes": end.unsent_bytes,
-        }
-        tell("connection closed", **_cut(facts))
-
-    def advance(self, now: float) -> None:
-        """Once a second, tell what was noted and counted since. Call it more often than that."""
-        if now >= self._next_look:
-            self._next_look = now + _INTERVAL_SECONDS
-            self.flush()
-
-    def flush(self) -> None:
-        """Tell it now: there will be no later."""
-        self._tell_refusals()
-        self._tell_unheard()
-        self._tell_notes()
-        for (event, reason, is_ordinary), count in self._told.items():
-            if count > _MOST_OF_ONE:
-                tell = _log.debug if is_ordinary else _log.warning
-                facts = {"reason": reason} if reason else {}
-                tell("further events", what=event, count=count - _MOST_OF_ONE, **facts)
-        self._told.clear()
-
-    def _has_room_for(self, event: str, reason: str = "", *, is_ordinary: bool = False) -> bool:
-        key = (event, reason, is_ordinary)
-        self._told[key] += 1
-        return self._told[key] <= _MOST_OF_ONE
-
-    def _tell_refusals(self) -> None:
-        """What the peers themselves were not told (D.5)."""
-        refusals, uncounted = self._account.take_refusals()
-        for refusal in refusals:
-            _log.warning(
-                "request refused",
-                **_cut(
-                    {
-                        "principal": refusal.principal,
-                        "session": refusal.session,
-                        "what": refusal.what,
-                        "destination": refusal.destination,
-                        "verdict": refusal.verdict,
-                    }
-                ),
-            )
-        if uncounted:
-            _log.warning("further requests refused", count=uncounted)
-
-    def _tell_unheard(self) -> None:
-        """Log rejected SENDs without a receipt, whose senders do not know of it."""
-        for refusal in self._account.take_unheard():
-            _log.warning(
-                "send rejected without receipt",
-                **_cut(
-                    {
-                        "principal": refusal.principal,
-                        "session": refusal.session,
-                        "destination": refusal.destination,
-                        "reason": refusal.verdict,
-                    }
-                ),
-            )
-
-    def _tell_notes(self) -> None:
-        notes = self._account.notes.take()
-        # The counters know of all that was dropped, the notes of one of each kind.
-        dropped = self._account.dropped - self._dropped
-        self._dropped = self._account.dropped.copy()
-        for reason, count in dropped.items():
-            if reason not in _TOLD_ELSEWHERE:
-                note = notes.pop((MESSAGES_DROPPED, reason), None) or Note(0, "", "", "")
-                note.count = count
-                _tell(MESSAGES_DROPPED, reason, note)
-        for (what, reason), note in notes.items():
-            if what != MESSAGES_DROPPED:
-                _tell(what, reason, note)
-
-
-def _tell(what: str, reason: str, note: Note) -> None:
-    known = {
-        "principal": note.principal,
-        "session": note.session,
-        "destination": note.destination,
-    }
-    facts = {name: value for name, value in known.items() if value}
-    _log.warning(what, reason=reason, count=note.count, **_cut(facts))
-
-
-def unquoted(reason: str) -> str:
-    """The text of an error without what it quotes of the peer: a piece of a body, or a passcode."""
-    before, quote, _ = _QUOTE.sub("'", reason, count=1).partition("'")
-    return f"{before}…" if quote else before
-
-
-def _cut(facts: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: f"{value[:_MOST_CHARACTERS]}…"
-        if isinstance(value, str) and len(value) > _MOST_CHARACTERS
-        else value
-        for name, value in facts.items()
-    }
+These are the series of `nebula_connections_ended_total`. A refused peer learns no more than `NOT_ADMITTED`:
+the log has the reason.
+"""

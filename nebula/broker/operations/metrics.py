@@ -20,6 +20,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from nebula.broker.operations.events import COUNTED, ENDINGS
 from nebula.broker.operations.views import BrokerStatus, KindTotals, PoolStatus, StoreStatus
 from nebula.broker.store.commits import BOUNDS, Commits
 from nebula.shown import shown_field
@@ -43,26 +44,6 @@ REASONS: Final = (
     "rejected-unauthorised",
     "share",
     "unauthorised",
-)
-
-
-# What happens to connections.
-EVENTS: Final = (
-    "connection failed",
-    "connection refused",
-    "login refused",
-    "peer ended",
-    "peer refused",
-    "session closed",
-    "session opened",
-)
-
-# Why the broker ends connections, as they are told.
-ENDS: Final = (
-    "an operator has ended the connection",
-    "session taken over",
-    "the broker has no room for what is on its way to and from you",
-    "too slow",
 )
 
 
@@ -170,8 +151,14 @@ def _about(view: type, field: str) -> str:
 def _by_names(status: BrokerStatus) -> Iterator[Metric]:
     for name, about, label, known, counts in (
         ("nebula_messages_dropped", "Messages that were not delivered.", "reason", REASONS, status.dropped),
-        ("nebula_events", "What happened to connections, as logged.", "event", EVENTS, status.events),
-        ("nebula_connections_ended", "Connections that the broker ended.", "reason", ENDS, status.ended),
+        ("nebula_events", "What happened to connections, as logged.", "event", COUNTED, status.events),
+        (
+            "nebula_connections_ended",
+            "Connections that the broker ended.",
+            "reason",
+            tuple(ENDINGS),
+            status.ended,
+        ),
     ):
         yield _by_name(name, about, label, known, counts)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from nebula import headers
-from nebula.broker.core.fixed_limits import LARGE_BODY_BYTES
+from nebula.broker.core.fixed_limits import LARGE_BODY_BYTES, MAX_ERROR_MESSAGE_CHARACTERS
 from nebula.broker.core.messages import Message, Verdict
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.receipts import Receipt
@@ -33,10 +33,6 @@ Label = tuple[bytes, bytes]
 and the second number in `ack` (empty where there is no `ack`)."""
 
 
-# What an ERROR's `message` may hold of a text that its body has whole.
-_MAX_MESSAGE_CHARACTERS = 200
-
-
 def to_client(frame: Frame, dialect: Dialect) -> bytes:
     """The bytes of one of our frames, with the line end after each of them.
 
@@ -48,7 +44,7 @@ def to_client(frame: Frame, dialect: Dialect) -> bytes:
 
 def error_frame(message: str, receipt: str | None, dialect: Dialect) -> bytes:
     """An ERROR about the frame that asked for `receipt`, if it did (A.11.5)."""
-    fields = {"message": message[:_MAX_MESSAGE_CHARACTERS], "content-type": "text/plain"}
+    fields = {"message": message[:MAX_ERROR_MESSAGE_CHARACTERS], "content-type": "text/plain"}
     if receipt is not None:
         fields = {"receipt-id": receipt, **fields}
     return to_client(Frame("ERROR", fields, message.encode()), dialect)

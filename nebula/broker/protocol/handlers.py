@@ -18,6 +18,7 @@ from nebula import headers as names
 from nebula.broker.core.account import Refusal
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.destinations.value_feed import ValueFeed
+from nebula.broker.core.fixed_limits import LONG_FRAME_ACTIONS
 from nebula.broker.core.messages import Head, Verdict
 from nebula.broker.core.send import HeldSend, Outcome
 from nebula.broker.core.session import Nack, Session, Subscription
@@ -42,9 +43,6 @@ from nebula.stomp.dialects import V1_2, Dialect
 from nebula.stomp.frames import Frame, Headers
 
 _ACCEPTED: Final = Verdict.ACCEPTED  # looked up once
-
-# A frame with more work than this is followed by a rest.
-_MUCH: Final = 100
 
 
 class Then(Enum):
@@ -293,7 +291,7 @@ class Handlers:
             # What comes back finds its place among all that waits, and goes out again at once.
             return Then.REST
         # Looked at first: nearly all sessions have few.
-        is_much = len(self._session.subscriptions) > _MUCH and self._searches_much(subscription)
+        is_much = len(self._session.subscriptions) > LONG_FRAME_ACTIONS and self._searches_much(subscription)
         return Then.REST if is_much else None
 
     def nack(self, frame: Frame, now: float) -> Then | None:
@@ -364,7 +362,7 @@ class Handlers:
         transactions, name = self._transactions(), frame.headers["transaction"]
         transaction = transactions.of(self._session).get(name)
         # Looked at before the COMMIT, which leaves nothing to count.
-        is_large = transaction is not None and len(transaction.actions) > _MUCH
+        is_large = transaction is not None and len(transaction.actions) > LONG_FRAME_ACTIONS
         is_much = is_large or self._is_much_to_part()
         outcome = transactions.commit(self._session, name, now)
         self._receipts.hold_back(self._session)
@@ -382,7 +380,7 @@ class Handlers:
 
     def _has_much_open(self) -> bool:
         transactions = self._broker.transactions.of(self._session)
-        return sum(len(transaction.actions) for transaction in transactions.values()) > _MUCH
+        return sum(len(transaction.actions) for transaction in transactions.values()) > LONG_FRAME_ACTIONS
 
     def _transactions(self) -> Transactions:
         """All transactions; a fault where the profile has none."""
@@ -400,4 +398,6 @@ class Handlers:
 
 def _holds_much(subscription: Subscription) -> bool:
     feed = subscription.feed
-    return len(subscription.unacked) > _MUCH or (feed is not None and feed.pending_count > _MUCH)
+    return len(subscription.unacked) > LONG_FRAME_ACTIONS or (
+        feed is not None and feed.pending_count > LONG_FRAME_ACTIONS
+    )

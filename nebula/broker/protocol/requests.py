@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from nebula import headers as names
 from nebula.broker.core.broker import Broker
+from nebula.broker.core.fixed_limits import MAX_NUMBER_DIGITS
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import (
     DEFAULT_PRIORITY,
@@ -45,7 +46,6 @@ _FLAGS: Final = {"true": True, "false": False, "": False, None: False}
 _ACK_MODES: Final = {mode.value: mode for mode in AckMode}
 _PRIORITIES: Final = frozenset(map(str, range(PRIORITIES)))
 _WISHES: Final = frozenset({names.EXPIRES, names.DELAY, names.DELIVER_AT, names.DEDUP_ID})
-_MOST_DIGITS: Final = 15
 
 # What a NACK may say of why, for the dead letter; what is longer is cut to these numbers of characters.
 _FAILURE: Final = {
@@ -360,4 +360,4 @@ def read_flag(frame: Frame, name: str, profile: Profile) -> bool:
 
 def _number(text: str) -> int | None:
     # `int` would take signs, spaces and underscores too.
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_NUMBER_DIGITS else None

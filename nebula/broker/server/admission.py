@@ -41,6 +41,8 @@ class Admission:
         self._most = most
         self._most_of_one = most_of_one
         self._evict = evict
+        # None: the guest does not count for any address, because it is in this process or its principal has a
+        # share of its own.
         self._places: dict[object, str | None] = {}
         self._counts: Counter[str] = Counter()
         # Guests that have not authenticated, by address, oldest first.
@@ -64,6 +66,8 @@ class Admission:
         if guest in self._places:
             return None
         place = None if address is None else place_of(address)
+        # First the address, then the house: a guest of a full address makes room among its own, and does not
+        # end one of another address.
         if place is not None and self._counts[place] >= self._most_of_one and not self._make_room_at(place):
             return f"more than {self._most_of_one} connections from your address"
         if len(self._places) >= self._most and not self._make_room():
@@ -71,6 +75,7 @@ class Admission:
         if place is not None:
             self._counts[place] += 1
         self._places[guest] = place
+        # A guest of this process needs no proof of its identity.
         if place is not None and self._evict is not None:
             self._unknown.setdefault(place, {})[guest] = None
         return None
@@ -104,6 +109,7 @@ class Admission:
     def _make_room(self) -> bool:
         """End a guest that is leaving, or else the oldest unauthenticated one of the address with the most of
         them; False: no guest can be ended."""
+        # A guest that is leaving loses least: its ERROR may remain unread.
         if self._lingering:
             return self._end(next(iter(self._lingering)))
         return bool(self._unknown) and self._make_room_at(
@@ -120,6 +126,7 @@ class Admission:
     def _end(self, guest: object) -> bool:
         if self._evict is None:
             return False
+        # Counted out first: closing takes a moment, and the new guest needs the room now.
         self.leave(guest)
         self._evict(guest)
         return True
@@ -134,6 +141,7 @@ class Admission:
 
     def _count_out(self, place: str) -> None:
         self._counts[place] -= 1
+        # Strangers come from any number of addresses; those that are gone must take no memory.
         if not self._counts[place]:
             del self._counts[place]
 

@@ -48,6 +48,7 @@ from pydantic import Field
 from nebula.broker.core.access import ANONYMOUS
 from nebula.broker.core.fixed_limits import (
     HASHES_AT_ONCE,
+    MAX_LOGGED_CHARACTERS,
     MAX_PASSCODE_WAIT_SECONDS,
     MAX_REMEMBERED_PASSCODES,
     TOKEN_LEEWAY_SECONDS,
@@ -57,9 +58,6 @@ from nebula.broker.server.rate_limit import RateLimiter, TooManyWaiting
 from nebula.errors import SettingsError
 from nebula.logs import PacedLog
 from nebula.settings import Settings, load
-
-# Of a login or subject in the log: strangers choose them.
-_MOST_CHARACTERS = 200
 
 # Later than any token needs to expire: the claim may be any number.
 _END_OF_TIME = 1 << 53
@@ -117,12 +115,15 @@ class Authenticator:
             verifications_per_second, at_once=HASHES_AT_ONCE, longest_wait=MAX_PASSCODE_WAIT_SECONDS
         )
         self._users: Mapping[str, str] = {}
+        # A hash for unknown logins: they take as long as wrong passcodes, so the time tells nothing.
         self._dummy = ""
         self._keys: tuple[jwt.PyJWK, ...] = ()
+        # Fingerprints of the keys, by which a reload finds the tokens of keys that are gone.
         self._prints: frozenset[str] = frozenset()
         # Verified logins with their hashes, by a digest that needs the secret.
         self._good: OrderedDict[bytes, tuple[str, str]] = OrderedDict()
         self._secret = secrets.token_bytes(32)
+        # Checks that wait or are under way, so that equal questions share one.
         self._checks: dict[_Question, _Check] = {}
         self._log = PacedLog("nebula.broker")
         self.reload()
@@ -220,6 +221,7 @@ class Authenticator:
             check.task.add_done_callback(lambda _: self._forget(key, check))
         check.asking += 1
         try:
+            # Shielded: one of several that ask may go away, and the others still want the result.
             return await asyncio.shield(check.task)
         finally:
             check.asking -= 1
@@ -238,10 +240,14 @@ class Authenticator:
                 check.has_begun = True
                 is_good = await asyncio.to_thread(_is_hash_of, stored, passcode)
         except TooManyWaiting:
-            self._log.warning("passcode not checked", login=login[:_MOST_CHARACTERS], reason="too many wait")
+            self._log.warning(
+                "passcode not checked", login=login[:MAX_LOGGED_CHARACTERS], reason="too many wait"
+            )
             return False
         if not is_good or expected is None:
-            self._log.info("passcode refused", login=login[:_MOST_CHARACTERS], is_known=expected is not None)
+            self._log.info(
+                "passcode refused", login=login[:MAX_LOGGED_CHARACTERS], is_known=expected is not None
+            )
         return is_good
 
     def _digest(self, login: str, passcode: str) -> bytes:
@@ -275,7 +281,9 @@ class Authenticator:
             return None
         principal = str(claims["sub"])
         if fault := _fault_of(principal):
-            self._log.warning("token refused", reason=f"its sub {fault}", sub=principal[:_MOST_CHARACTERS])
+            self._log.warning(
+                "token refused", reason=f"its sub {fault}", sub=principal[:MAX_LOGGED_CHARACTERS]
+            )
             return None
         expires_at = min(int(claims["exp"]), _END_OF_TIME) + TOKEN_LEEWAY_SECONDS
         return Identity(principal, Proof.TOKEN, expires_at, _print_of(key))

@@ -83,6 +83,7 @@ class BodyWriter:
         while self._written_bytes < len(self._data):
             begin, self._written_bytes = self._written_bytes, self._written_bytes + HTTP_PORTION_BYTES
             self._transport.write(self._data[begin : self._written_bytes])
+            # `pause` has been called by the transport while it took the portion: the reader is behind.
             if self.is_blocked:
                 self._on_wait()
                 async with asyncio.timeout(self._seconds):

@@ -21,13 +21,12 @@ from nebula.broker.core.fixed_limits import (
     MAX_REFUSAL_REST_SECONDS,
     REFUSAL_REST_SECONDS,
 )
-from nebula.broker.operations.events import EndReason
+from nebula.broker.operations.events import ENDINGS, NO_ROOM, NOT_ADMITTED, EndReason
 from nebula.broker.operations.traffic import Traffic
 from nebula.broker.operations.views import ConnectionFacts
 from nebula.broker.protocol.server_protocol import ServerProtocol
-from nebula.broker.server.end_story import CORE_ENDINGS, NO_ROOM, EndStory, expiry_reason
+from nebula.broker.server.end_story import EndStory
 from nebula.broker.server.identity import Identity
-from nebula.broker.server.lifetimes import NOT_ADMITTED
 from nebula.broker.server.listener import Listener
 from nebula.broker.server.login import Login
 from nebula.broker.server.peer import IN_PROCESS, Peer
@@ -307,13 +306,15 @@ class Connection(asyncio.Protocol):
         protocol = self._protocol
         session = protocol.session
         if session.ending is not None and not protocol.is_finished:
-            self._note_ended_by_broker(CORE_ENDINGS[session.ending.partition(":")[0]], session.ending)
+            self._note_ended_by_broker(session.ending)
             session.take_outbox()  # otherwise it would be copied for a peer that does not read
             protocol.fail(session.ending, now)
         if self._waits_for_store and not session.is_ahead_of_store:
             self._waits_for_store = False
             protocol.resume(now)
             self.read_on()
+        # The outbox is the only buffer that may grow: its size is counted, and ends the session when it is
+        # too large. At the end the ERROR is written all the same, behind what the transport holds.
         if self._is_blocked and not protocol.is_finished:
             return
         if not self._is_closing:
@@ -400,7 +401,7 @@ class Connection(asyncio.Protocol):
         """End it, because its identity is no longer valid or its maximum age is reached."""
         if self._is_closing:
             return
-        self._note_ended_by_broker(expiry_reason(reason), reason)
+        self._note_ended_by_broker(reason)
         self.end(reason)
 
     def give_way(self) -> None:
@@ -434,10 +435,12 @@ class Connection(asyncio.Protocol):
         self._end.note(EndReason.BUG)
         self._protocol.fail("internal error", self._runtime.time())
 
-    def _note_ended_by_broker(self, reason: EndReason, message: str) -> None:
-        self._runtime.note_ended(message)
+    def _note_ended_by_broker(self, message: str) -> None:
+        # Behind a colon there is more about it, which would make a series of its own for each text.
+        ending = message.partition(":")[0]
+        self._runtime.note_ended(ending)
         self._runtime.events.count("peer ended")
-        self._end.note(reason, message)
+        self._end.note(ENDINGS[ending], message)
         self._end.unsent_bytes = self.outbox_bytes
 
     # --- end: closing the transport ---
@@ -479,6 +482,7 @@ class Connection(asyncio.Protocol):
     def _settle(self) -> None:
         """Nothing more comes from the peer: take back what it holds."""
         now = self._runtime.time()
+        # Before `receive_eof`, which finishes the protocol.
         self._is_lost = self._is_lost or not self._protocol.is_finished
         try:
             self._protocol.receive_eof(now)

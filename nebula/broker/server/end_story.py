@@ -6,23 +6,9 @@ broker, the peer breaks a rule. Often one leads to the next, so the first reason
 
 from __future__ import annotations
 
-from typing import Final
-
-from nebula.broker.operations.events import ConnectionEnd, EndReason, unquoted
-from nebula.broker.server.lifetimes import NOT_ADMITTED, TOO_OLD
+from nebula.broker.operations.event_log import ConnectionEnd, unquoted
+from nebula.broker.operations.events import EndReason
 from nebula.broker.server.peer import Peer
-
-NO_ROOM: Final = "the broker has no room for what is on its way to and from you"
-"""What a peer is told whose connection is ended because all in-flight bytes together are above their cap."""
-
-CORE_ENDINGS: Final = {
-    "an operator has ended the connection": EndReason.OPERATOR,
-    "an operator has ended the session": EndReason.OPERATOR,
-    "session taken over": EndReason.TAKEN_OVER,
-    "too slow": EndReason.TOO_SLOW,
-    NO_ROOM: EndReason.NO_ROOM,
-}
-"""The reason for each message with which the core ends a session, up to its colon."""
 
 
 class EndStory:
@@ -43,6 +29,8 @@ class EndStory:
         Args:
             detail: more about it, for the log. Nothing that the peer has sent.
         """
+        # One thing leads to another: a session that is too slow gets an ERROR, does not read it, and is lost.
+        # The first reason is the cause.
         if self._reason is None:
             self._reason, self._detail = reason, detail
 
@@ -71,10 +59,3 @@ class EndStory:
             traffic.written_bytes,
             self.unsent_bytes,
         )
-
-
-def expiry_reason(message: str) -> EndReason:
-    """The reason for a message of `Lifetimes`."""
-    if message == NOT_ADMITTED:
-        return EndReason.NOT_ADMITTED
-    return EndReason.TOO_OLD if message == TOO_OLD else EndReason.EXPIRED

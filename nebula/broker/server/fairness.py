@@ -81,10 +81,13 @@ class FairScheduler(Generic[_C]):
         self._lines: OrderedDict[str, deque[_C]] = OrderedDict()
         self._waiting = 0
         self._reads_on_soon = False
+        # Connections with large outboxes, in the order in which they are flushed. While there is one, none of
+        # the lines is read (rule 3).
         self._unwritten: deque[_C] = deque()
         # The connection that was read last (its id: a reference would keep it alive), and when it changed.
         self._reader = 0
         self._changed_at = float("-inf")
+        # When the turn of the connection that is read now is over, by `time.perf_counter`.
         self._over_at = 0.0
         # The same by principal.
         self._payer = ""
@@ -100,6 +103,7 @@ class FairScheduler(Generic[_C]):
             self._reader, self._changed_at = id(connection), now
             if connection.payer != self._payer:
                 self._payer, self._payer_changed_at = connection.payer, now
+        # Alone: the reader has not changed for a while, so no other one waits.
         if now - self._changed_at >= AT_WORK_SECONDS:
             return None
         self._over_at = time.perf_counter() + SHORT_TURN_SECONDS
@@ -134,8 +138,10 @@ class FairScheduler(Generic[_C]):
         Args:
             written_bytes: what was written in this turn to connections with large outboxes.
         """
+        # While others wait to be written, this one lines up behind them.
         if written_bytes < LONG_WRITES_BYTES and not self._unwritten:
             return False
+        # One callback for all of them: it goes on until none is left.
         if not self._unwritten:
             self._loop.call_soon(self._write_on)
         self._unwritten.append(connection)
@@ -160,6 +166,7 @@ class FairScheduler(Generic[_C]):
         self._read_on_soon()
 
     def _take_next(self) -> _C:
+        # Round robin: the principal in front gives its next connection, and goes to the end.
         payer, line = self._lines.popitem(last=False)
         connection = line.popleft()
         self._waiting -= 1

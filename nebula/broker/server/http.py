@@ -58,6 +58,7 @@ class HttpListener:
         reads: handlers of GET requests that need the sender's identity, likewise.
         listener: has the rules for authentication, and the host names that are served.
         lifetimes: ends a request in progress when its sender is no longer valid.
+        note_refused_login: called with the address of a sender who did not prove who it is.
 
     Attributes:
         admission: counts connections that are not upgraded and wait for no call; over TLS from before their
@@ -78,6 +79,7 @@ class HttpListener:
         reads: Mapping[str, Post] | None = None,
         listener: Listener = _NO_RULES,
         lifetimes: Lifetimes | None = None,
+        note_refused_login: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.make_connection = make_connection
         self.limits = limits or Limits()
@@ -89,6 +91,7 @@ class HttpListener:
         self.max_posted_bytes = min(self.limits.max_http_body_bytes, self.limits.max_body_bytes)
         self.posted_bytes = 0
         self._posted_by: Counter[str] = Counter()
+        self.note_refused_login = note_refused_login
         self.log = PacedLog("nebula.broker")
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self.is_stopping = False

@@ -252,7 +252,7 @@ class HttpConnection(asyncio.Protocol):
             identity = await identify(self._transport, listener.listener, authorization, wall)
             if identity is None:
                 host, port = self._transport.get_extra_info("peername")[:2]
-                listener.log.info("login refused", address=f"{host}:{port}")
+                listener.note_refused_login(f"{host}:{port}")
                 self._respond(NOT_ADMITTED)
                 return
             if identity.is_proved:

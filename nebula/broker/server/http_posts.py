@@ -19,14 +19,13 @@ from typing import Final, Protocol, TypeAlias
 
 import h11
 
+from nebula.broker.core.fixed_limits import MAX_ACCEPTED_TYPES
 from nebula.broker.server.identity import Identity
 from nebula.broker.server.listener import Listener, host_name
 from nebula.broker.server.peer import Peer
 from nebula.errors import Refused
 
 JSON_TYPE: Final = "application/json"
-
-_MOST_TYPES: Final = 20
 
 # RFC 9110, 11.6.1: both are taken.
 _CHALLENGE: Final = (("www-authenticate", 'Basic realm="nebula", charset="UTF-8", Bearer'),)
@@ -238,7 +237,10 @@ def preferences(accept: str) -> list[str]:
     Lower case, without parameters. What is not wanted (`q=0`) or has a weight that cannot be read is left
     out, and so is what follows the twentieth.
     """
-    named = [part.strip().lower().partition(";") for part in accept.split(",", _MOST_TYPES)[:_MOST_TYPES]]
+    named = [
+        part.strip().lower().partition(";")
+        for part in accept.split(",", MAX_ACCEPTED_TYPES)[:MAX_ACCEPTED_TYPES]
+    ]
     weighed = [(_weight_of(words), name.strip()) for name, _, words in named]
     return [name for weight, name in sorted(weighed, key=lambda each: -each[0]) if weight > 0 and name]
 

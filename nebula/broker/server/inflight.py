@@ -121,8 +121,10 @@ class InFlightBytes(Generic[_L]):
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
+        # Of the last exact sum: how large the plain one was then, and when the next exact one may be made.
         self._looked_at_bytes = 0
         self._not_before = 0.0
+        # Since the last look, for `grows_too_fast`.
         self._added_bytes = 0
         self._touched: set[_L] = set()
         self.touch: Callable[[_L], None] = self._touched.add
@@ -147,6 +149,7 @@ class InFlightBytes(Generic[_L]):
         self._added_bytes = 0
         sizes = {each: each.peer.most_in_flight_bytes for each in self._touched}
         self.bytes = sum(sizes.values())
+        # What is empty now is looked at again when it is touched.
         self._touched.difference_update([each for each, size in sizes.items() if not size])
         if self.bytes <= self._max_bytes:
             return []
@@ -159,6 +162,7 @@ class InFlightBytes(Generic[_L]):
         return self._choose(loads)
 
     def _choose(self, loads: list[tuple[_L, Load]]) -> list[_L]:
+        # How many connections refer to each shared body; it falls as they are chosen.
         users: Counter[int] = Counter()
         sizes: dict[int, int] = {}
         for _, load in loads:
@@ -182,6 +186,8 @@ class InFlightBytes(Generic[_L]):
             heaviest.append((-sum(size for size, _ in held), payer))
         heapify(heaviest)
         ended: list[_L] = []
+        # A heap of principals, heaviest first: with ten thousand connections a search for each would take
+        # seconds, just when the broker has no time.
         while heaviest and total > self._max_bytes * 3 // 4:
             negative, payer = heappop(heaviest)
             size, place = by_payer[payer].pop()
@@ -191,6 +197,7 @@ class InFlightBytes(Generic[_L]):
             ended.append(connection)
             total -= load.own_bytes
             for key, shared_bytes in load.shared.items():
+                # A shared body is freed by the last connection that refers to it, not before.
                 users[key] -= 1
                 if not users[key]:
                     total -= shared_bytes

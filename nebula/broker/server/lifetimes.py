@@ -13,13 +13,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, Protocol
 
+from nebula.broker.operations.events import NOT_ADMITTED, TOO_OLD
 from nebula.broker.server.identity import Identity
 from nebula.broker.server.listener import Listener
-
-NOT_ADMITTED: Final = "not admitted"
-"""What a refused peer is told. The log has the reason."""
-
-TOO_OLD: Final = "the connection has reached its greatest age"
 
 # Connections that began together, as after a restart, must not all come back together.
 _SPREAD: Final = 0.1

@@ -66,6 +66,8 @@ class LingeringClose:
         if self._is_over:
             return
         while self._has_more and not (self._is_blocked or self._transport.is_closing()):
+            # In portions, so that the time limit is for each of them: a slow reader that goes on
+            # reading is not cut off, however long all of it takes.
             begin, self._written_bytes = self._written_bytes, self._written_bytes + HTTP_PORTION_BYTES
             self._transport.write(self._data[begin : self._written_bytes])
         if self._timer is not None:
@@ -90,6 +92,7 @@ def close_lingering(transport: asyncio.Transport) -> asyncio.TimerHandle:
         with contextlib.suppress(OSError):
             transport.write_eof()
     else:
+        # TLS has no half close in asyncio: `close` sends what is left, and then waits for the peer's own end.
         transport.close()
         seconds = TLS_LINGER_SECONDS
     return asyncio.get_running_loop().call_later(seconds, transport.abort)

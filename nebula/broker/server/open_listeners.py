@@ -16,6 +16,7 @@ from typing import TypeAlias, cast
 
 from nebula.broker.core.fixed_limits import TLS_LINGER_SECONDS
 from nebula.broker.core.limits import Limits
+from nebula.broker.operations.event_log import EventLog
 from nebula.broker.server.admission import Admission
 from nebula.broker.server.connection import Connection
 from nebula.broker.server.http import HttpListener
@@ -23,7 +24,6 @@ from nebula.broker.server.http_connection import HttpConnection
 from nebula.broker.server.http_posts import Page, Post
 from nebula.broker.server.lifetimes import Lifetimes
 from nebula.broker.server.listener import Listener
-from nebula.logs import PacedLog
 
 _Maker: TypeAlias = Callable[[], asyncio.Protocol]
 
@@ -39,6 +39,7 @@ class OpenListeners:
         posts: handlers of POST requests of listeners with `calls`, by the beginning of the path.
         reads: handlers of GET requests that need the sender's identity, likewise.
         lifetimes: ends requests whose sender is no longer valid.
+        events: returns the log of events, once a listener is open.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class OpenListeners:
         posts: dict[str, Post],
         reads: dict[str, Post],
         lifetimes: Lifetimes,
+        events: Callable[[], EventLog],
     ) -> None:
         self._make_connection = make_connection
         self._admission = admission
@@ -57,7 +59,7 @@ class OpenListeners:
         self._pages = pages
         self._posts, self._reads = posts, reads
         self._lifetimes = lifetimes
-        self._log = PacedLog("nebula.broker")
+        self._events = events
         self._servers: list[asyncio.Server] = []
         self._http_servers: list[asyncio.Server] = []
         self._http_listeners: list[HttpListener] = []
@@ -100,6 +102,7 @@ class OpenListeners:
         for server in self._servers:
             server.close()
         self._servers.clear()
+        # Their sockets stay open, for probes.
         for http in self._http_listeners:
             http.is_stopping = True
         self._end_handshakes()
@@ -137,11 +140,13 @@ class OpenListeners:
         except OSError:  # it is gone
             peer.close()
             return
+        # One object from the handshake to the end, so that the connection is counted once.
         guest = make()
         is_closed = self._is_closed if admission is self._admission else self._is_ended
         refusal = "the broker is shutting down" if is_closed else admission.enter(guest, host)
         if refusal is not None:
-            self._log.warning("connection refused", address=f"{host}:{port}", reason=refusal)
+            # Counted here, because it never becomes a connection that could tell its end.
+            self._events().warning("connection refused", address=f"{host}:{port}", reason=refusal)
             peer.close()
             return
         handshake = asyncio.get_running_loop().create_task(self._shake_hands(peer, guest, context, admission))
@@ -152,8 +157,7 @@ class OpenListeners:
         self, peer: socket.socket, guest: asyncio.Protocol, context: ssl.SSLContext, admission: Admission
     ) -> None:
         """Do the handshake of an admitted guest. If it fails, the guest leaves; otherwise its connection
-        makes
-        it leave later."""
+        makes it leave later."""
         is_made = False
         # A failed handshake of a stranger is not worth a log event.
         try:
@@ -165,6 +169,7 @@ class OpenListeners:
                     ssl_handshake_timeout=self._limits.connect_timeout,
                     ssl_shutdown_timeout=TLS_LINGER_SECONDS,
                 )
+                # The guest may have been refused in its `connection_made`, which closes the transport.
                 is_made = not transport.is_closing()
         finally:
             if not is_made:
@@ -183,6 +188,7 @@ class OpenListeners:
                 reads=self._reads if listener.calls else None,
                 listener=listener,
                 lifetimes=self._lifetimes,
+                note_refused_login=lambda address: self._events().info("login refused", address=address),
             )
             make = partial(HttpConnection, http)
             admission = http.admission
@@ -203,6 +209,7 @@ class _Arrival(asyncio.Protocol):
         """Take the socket before anything is read, and drop the transport."""
         found = transport.get_extra_info("socket")
         try:
+            # A duplicate of the descriptor: the transport closes its own one when it is aborted.
             peer = socket.fromfd(found.fileno(), found.family, found.type)
         except OSError:  # the process may have used up its file descriptors
             return

@@ -103,6 +103,7 @@ class Peer:
 
     def remember(self, pieces: Sequence[bytes]) -> None:
         """Remember what the transport could not write at once. Nothing more is handed to it until it has."""
+        # An encoded outbox alternates: bytes of this peer, then a large body that others may share.
         self._large = pieces[1::2]
         self._own_unwritten_bytes = sum(map(len, pieces[::2]))
 
@@ -137,6 +138,7 @@ class Peer:
         """The exact numbers, with shared bytes apart."""
         own_bytes = self.unwritten_bytes
         if self._large:
+            # What is written first is not known, so the smaller of both: shared bodies are counted apart.
             own_bytes = min(own_bytes, self._own_unwritten_bytes)
         return load_of(own_bytes + self._held_bytes, self._large, self.protocol.session.outbox)
 

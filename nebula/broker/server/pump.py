@@ -72,6 +72,7 @@ class Pump:
             return
         self._is_working = True
         flushed_bytes = 0
+        # What is done here may make other sessions dirty, so ask again until nothing is left.
         take_work = self._broker.take_work
         try:
             work = take_work(now)
@@ -114,6 +115,7 @@ class Pump:
 
     def page_read(self, request: PageRequest, rows: Sequence[StoredMessage], now: float) -> None:
         """The store has read a page."""
+        # Ask for the next page before this one is handled: the disk reads while the messages are sent.
         following = self._broker.page_after(request, rows)
         if following is not None:
             self._read_page(following)

@@ -38,6 +38,7 @@ class RateLimiter:
         self._interval = 1.0 / per_second
         self._room = max(1, round(per_second * longest_wait))
         self._at_once = at_once
+        # When the next turn may begin. Turns are spaced evenly, which leaves the cores free in between.
         self._next = 0.0
         # By place, in the order of their turns; no line is empty.
         self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
@@ -78,6 +79,7 @@ class RateLimiter:
         # One more of the same place, or of one that has as many, has the worse claim.
         if len(self._lines[longest]) <= len(self._lines.get(place, ())) + 1:
             raise TooManyWaiting
+        # The last of a line has waited least.
         last = self._lines[longest][-1]
         self._leave(longest, last)
         last.set_exception(TooManyWaiting())
@@ -102,7 +104,9 @@ class RateLimiter:
         turn = line.popleft()
         if line:
             self._lines[place] = line  # behind the other places
+        # From now on and not from the last turn: what was not used up is not saved for a burst.
         self._next = asyncio.get_running_loop().time() + self._interval
+        # A waiter that was cancelled at this moment has no turn; the next one has it.
         if not turn.done():
             self._at_once -= 1
             turn.set_result(None)

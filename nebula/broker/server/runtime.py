@@ -18,7 +18,8 @@ from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.storage import PageRequest, StoredMessage
 from nebula.broker.operations.administration import Administration, Steps
-from nebula.broker.operations.events import EndReason, EventLog
+from nebula.broker.operations.event_log import EventLog
+from nebula.broker.operations.events import EndReason
 from nebula.broker.operations.traffic import Traffic
 from nebula.broker.server.admission import Admission
 from nebula.broker.server.fairness import FairScheduler, Scheduled
@@ -164,9 +165,9 @@ class Runtime:
         self._departed.add(connection.traffic)
         self.admission.leave(connection)
 
-    def note_ended(self, reason: str) -> None:
-        """A connection is ended for a reason that lies outside its frames."""
-        self.ended[reason.partition(":")[0]] += 1
+    def note_ended(self, ending: str) -> None:
+        """A connection is ended for a reason that lies outside its frames: one of `ENDINGS`."""
+        self.ended[ending] += 1
 
     def note_blocked(self, unwritten_bytes: int) -> None:
         """A connection does not keep up, with this much at once in flight: all together may be too much."""
@@ -198,6 +199,7 @@ class Runtime:
     @property
     def traffic(self) -> Traffic:
         """The counters of all connections since the start."""
+        # Counters must not fall when a connection ends, so those of the departed are kept as one sum.
         total = Traffic()
         for each in (self._departed, *(connection.traffic for connection in self.connections)):
             total.add(each)

@@ -23,6 +23,7 @@ from nebula.broker.core.access import AccessPolicy, Grants
 from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.context import CoreContext
+from nebula.broker.core.fixed_limits import STOP_SECONDS
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable
@@ -50,9 +51,6 @@ from nebula.version import __version__
 __all__ = ["Listener", "Server"]
 
 _log = get_logger("nebula.broker")
-
-# How long clients may take to close after the ERROR that ends them.
-_STOP_SECONDS = 0.5
 
 # The store has at least this long to write the last batch: enough for a busy disk, not for one that hangs.
 _STORE_SECONDS = 2.0
@@ -129,6 +127,7 @@ class Server:
             self.posts,
             self.reads,
             self.lifetimes,
+            lambda: self.runtime.events,
         )
         self._runtime: Runtime | None = None
 
@@ -250,11 +249,12 @@ class Server:
         until = runtime.time() + seconds
         self.close_listeners()
         runtime.is_stopping = True
+        # Rest first, end later: nothing new is accepted while RECEIPTs for the rest are on their way.
         for connection in runtime.connections:
             connection.rest_for_good()
         await _until(lambda: runtime.is_drained, seconds)
         runtime.end_all(STOPPING, EndReason.SHUTDOWN)
-        await _until(lambda: not (runtime.connections or self._open_listeners.have_handshakes), _STOP_SECONDS)
+        await _until(lambda: not (runtime.connections or self._open_listeners.have_handshakes), STOP_SECONDS)
         for connection in list(runtime.connections):
             connection.abort()
         runtime.events.flush()
@@ -263,6 +263,7 @@ class Server:
             if self._writer is not None:
                 self.broker.durable_sessions.close()
                 assert self.broker.journal is not None
+                # The disk has what the peers have left of the time.
                 left = max(until - runtime.time(), _STORE_SECONDS)
                 await self._writer.close(self.broker.journal.take()[1], left)
         finally:

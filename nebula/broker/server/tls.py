@@ -84,6 +84,7 @@ class ServerTls:
         Raises:
             SettingsError: a file cannot be used; everything stays as it was.
         """
+        # Both are read before either counts: a reload changes everything or nothing.
         actual = _actual_context(self._settings)
         denied = _read_denied(self._settings.deny)
         self.context.actual = actual

@@ -37,7 +37,11 @@ from websockets.protocol import SEND_EOF, State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from nebula.broker.core.fixed_limits import WEBSOCKET_FRAMES_AT_ONCE, WEBSOCKET_OPENING_BYTES
+from nebula.broker.core.fixed_limits import (
+    WEBSOCKET_FRAMES_AT_ONCE,
+    WEBSOCKET_OPENING_BYTES,
+    WEBSOCKET_PORTION_BYTES,
+)
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.connection import Connection
 from nebula.broker.server.linger import close_lingering
@@ -50,9 +54,6 @@ _SUBPROTOCOLS = [Subprotocol(f"v{version.replace('.', '')}.stomp") for version i
 # anywhere.
 _MESSAGE_BYTES = 1024 * 1024
 
-
-# Given to the codec at once, so that a turn can end after `WEBSOCKET_FRAMES_AT_ONCE`.
-_PORTION_BYTES = 4 * 1024
 
 # For what h11 takes for a request and `websockets` does not.
 _UNREADABLE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -179,8 +180,8 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle the messages that are complete now; reply to pings and Close."""
-        for begin in range(0, len(data), _PORTION_BYTES):
-            self._unread.append(data[begin : begin + _PORTION_BYTES])
+        for begin in range(0, len(data), WEBSOCKET_PORTION_BYTES):
+            self._unread.append(data[begin : begin + WEBSOCKET_PORTION_BYTES])
         self._receive()
 
     def _receive(self) -> None:
@@ -205,6 +206,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
 
     def _read_frames(self) -> tuple[list[Frame], int]:
         """The next frames, and the bytes that they and the beginning of the next one have on the wire."""
+        # The codec has no way to stop in the middle of what it was given, so it is given little at a time.
         frames: list[Frame] = []
         wire_bytes = 0
         while self._unread and len(frames) < WEBSOCKET_FRAMES_AT_ONCE:
@@ -231,6 +233,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The peer has gone without a Close, or after it."""
+        # What was received before the end counts, even where its turn had not come yet.
         while self._unread and not self._is_over:
             self._is_paused = False
             self._receive()
@@ -272,6 +275,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
                     self._sends_text = self._receives_text
             elif frame.opcode is not Opcode.CONT:
                 continue
+            # A character may be split between two fragments, so one decoder goes through all of them.
             if self._receives_text:
                 self._text_decoder.decode(frame.data, frame.fin)
             pieces.append(frame.data)

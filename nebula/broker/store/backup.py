@@ -65,9 +65,11 @@ def back_up(
         target /= STORE_FILE
     try:
         with ExitStack() as held:
+            # A folder is a place where a broker may start: none may run there, or start, during the copy.
             if target.name == STORE_FILE:
                 held.enter_context(keep_others_out(target.parent))
             _check_free(target)
+            # A crash leaves a `.part` behind, and never half a copy under the name of a whole one.
             part = _new_part(target)
             held.callback(_remove, part)
             _copy(source, part, on_fraction, connect)
@@ -158,12 +160,14 @@ def _new_part(target: Path) -> Path:
 
 
 def _name(part: Path, target: Path) -> None:
+    # The content is on disk before its name is: after a power cut the name must not lead to an empty file.
     opened = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(opened)
     finally:
         os.close(opened)
     part.replace(target)
+    # The new name is an entry of the folder, and safe when the folder is.
     sync_folder(target.parent)
 
 

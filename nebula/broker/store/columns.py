@@ -45,6 +45,7 @@ class Column(NamedTuple):
 @cache
 def columns_of(table: Table) -> tuple[Column, ...]:
     """All columns in order, those of the key first."""
+    # From the annotations of the row class, in their order: SQL, reads and exports cannot disagree about it.
     return tuple(_column(*each) for each in get_type_hints(table.row).items())
 
 

@@ -69,6 +69,7 @@ def _restore_queues(broker: Broker, journal: Journal, kept: Snapshot, now: float
         page = broker.messages_of(name, line.first)
         queues[name].store.restore(line, name, _fitting(broker.account, page))
     for postponed in kept.postponed:
+        # Rows have times of the wall clock, and the core the clock of the loop, which begins anew.
         due, name = postponed.due - journal.wall_offset, postponed.line
         if name in queues and due > now:
             queues[name].restore_postponed(postponed.number, name, due)
@@ -79,6 +80,7 @@ def _restore_queues(broker: Broker, journal: Journal, kept: Snapshot, now: float
 def _fitting(account: Account, page: list[tuple[Message, int]]) -> list[tuple[Message, int]]:
     """The messages of a line's first page that may be in memory: up to half of it for all lines together, and
     one of each line as long as there is room at all. The others stay on disk until it is their turn."""
+    # The other half is for what arrives before the consumers have come back.
     room_bytes = account.max_bytes // 2 - account.stored_bytes
     taken: list[tuple[Message, int]] = []
     for message, attempts in page:

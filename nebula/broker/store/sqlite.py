@@ -187,6 +187,7 @@ class SqliteStore:
             self._opened = self._open()
             self._prepare(self._opened)
             self._pages = self._open()
+            # Nothing that reads pages can change the store, whatever bug it has.
             self._pages.execute("PRAGMA query_only = 1")
             snapshot = self._begin_run()
             undo.pop_all()
@@ -255,6 +256,8 @@ class SqliteStore:
         db = self._opened
         assert db is not None, "a store is loaded first, and closed last"
         try:
+            # IMMEDIATE takes the lock for writing now. A transaction that begins as a reader may find at
+            # its first write that it cannot have the lock.
             db.execute("BEGIN IMMEDIATE")
             yield db
             db.execute("COMMIT")

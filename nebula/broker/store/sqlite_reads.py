@@ -26,13 +26,25 @@ from nebula.broker.core.storage import (
     StoredMessage,
 )
 from nebula.broker.core.tables import (
+    BODIES,
+    DELAYED,
+    DUPLICATES,
+    MESSAGES,
+    PENDING,
+    POSTPONED,
+    SESSIONS,
+    SHARED_MESSAGES,
+    SUBSCRIPTIONS,
+    VALUES,
     DuplicateRow,
     Headers,
     PostponedRow,
     SessionRow,
     SubscriptionRow,
+    Table,
     may_share,
 )
+from nebula.broker.store.columns import columns_of
 from nebula.broker.store.store import Snapshot
 
 __all__ = ["read_into", "read_page"]
@@ -52,17 +64,12 @@ SELECT line, COUNT(*), SUM(LENGTH(body)), MIN(number), MAX(number), COUNT(body)
 FROM shared_messages LEFT JOIN bodies USING (number) GROUP BY line
 """
 
-_SHALLOW: Final = """
-SELECT * FROM messages WHERE line NOT IN (SELECT value FROM JSON_EACH(?)) ORDER BY line, number
-"""
-_SHALLOW_SHARED: Final = """
-SELECT * FROM shared_messages WHERE line NOT IN (SELECT value FROM JSON_EACH(?)) ORDER BY line, number
-"""
+# Of lines that are not in a list.
+_SHALLOW: Final = "WHERE line NOT IN (SELECT value FROM JSON_EACH(?))"
+_BY_LINE: Final = f"{_SHALLOW} ORDER BY line, number"
+
 # Each once, however many lines it is in.
-_SHALLOW_BODIES: Final = """
-SELECT * FROM bodies WHERE number IN
-    (SELECT number FROM shared_messages WHERE line NOT IN (SELECT value FROM JSON_EACH(?)))
-"""
+_OF_SHALLOW: Final = f"WHERE number IN (SELECT number FROM {SHARED_MESSAGES.name} {_SHALLOW})"  # noqa: S608 - our names
 
 # The rows of a page, in order of number: as many as may be in it.
 _ROWS: Final = """
@@ -161,21 +168,30 @@ def read_into(
         sqlite3.Error, ValueError, TypeError: the file is broken.
     """
     _read_lines(snapshot, db, on_line, most_bytes)
-    # The order of columns is that of the declarations, which is that of the rows' own fields.
-    delayed = db.execute("SELECT * FROM delayed ORDER BY deliver_at, number")
-    for number, destination, deliver_at, *content in delayed:
+    # In the order of the columns in the row classes, whatever the order in the file is.
+    for number, destination, deliver_at, *content in _rows(db, DELAYED, "ORDER BY deliver_at, number"):
         snapshot.delayed.append((_message(number, destination, *content), deliver_at))
-    snapshot.postponed = [PostponedRow(*row) for row in db.execute("SELECT * FROM postponed")]
-    snapshot.duplicates = [
-        DuplicateRow(*row) for row in db.execute("SELECT * FROM duplicates ORDER BY until")
-    ]
-    for destination, number, *content in db.execute("SELECT * FROM last_values"):
+    snapshot.postponed = [PostponedRow(*row) for row in _rows(db, POSTPONED)]
+    snapshot.duplicates = [DuplicateRow(*row) for row in _rows(db, DUPLICATES, "ORDER BY until")]
+    for destination, number, *content in _rows(db, VALUES, "ORDER BY number"):
         snapshot.values.append(_message(number, destination, *content))
-    snapshot.values.sort(key=attrgetter("number"))
-    snapshot.sessions = [SessionRow(*row) for row in db.execute("SELECT * FROM sessions")]
-    snapshot.subscriptions = [SubscriptionRow(*row) for row in db.execute("SELECT * FROM subscriptions")]
-    for session, subscription, destinations in db.execute("SELECT * FROM pending"):
+    snapshot.sessions = [SessionRow(*row) for row in _rows(db, SESSIONS)]
+    snapshot.subscriptions = [SubscriptionRow(*row) for row in _rows(db, SUBSCRIPTIONS)]
+    for session, subscription, destinations in _rows(db, PENDING):
         snapshot.pending[session, subscription] = tuple(json.loads(destinations))
+
+
+def _rows(
+    db: sqlite3.Connection, table: Table, rest: str = "", bound: tuple[str, ...] = ()
+) -> sqlite3.Cursor:
+    """Rows of a table, all columns in their declared order.
+
+    Args:
+        rest: of the statement: conditions and order.
+        bound: its parameters.
+    """
+    columns = ", ".join(column.name for column in columns_of(table))
+    return db.execute(f"SELECT {columns} FROM {table.name} {rest}", bound)  # noqa: S608 - our names
 
 
 def _read_lines(
@@ -211,12 +227,12 @@ def _first_pages(
     left_bytes -= sum(extent.body_bytes for line, extent in extents.items() if line not in deep)
     # The shallow ones together: a statement for each of a hundred thousand took as long as all else.
     but_deep = (json.dumps(list(deep)),)
-    bodies = {number: columns for number, *columns in db.execute(_SHALLOW_BODIES, but_deep)}
+    bodies = {number: columns for number, *columns in _rows(db, BODIES, _OF_SHALLOW, but_deep)}
     shared = {
         line: [_shared_message(number, attempts, *bodies[number]) for _, number, attempts in group]
-        for line, group in groupby(db.execute(_SHALLOW_SHARED, but_deep), itemgetter(0))
+        for line, group in groupby(_rows(db, SHARED_MESSAGES, _BY_LINE, but_deep), itemgetter(0))
     }
-    for line, group in groupby(db.execute(_SHALLOW, but_deep), itemgetter(0)):
+    for line, group in groupby(_rows(db, MESSAGES, _BY_LINE, but_deep), itemgetter(0)):
         page = [_message(*row) for _, *row in group]
         if line in shared:
             page = sorted((*page, *shared.pop(line)), key=attrgetter("number"))

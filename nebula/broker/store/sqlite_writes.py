@@ -72,6 +72,7 @@ class Batch:
 
     def write(self, db: sqlite3.Connection) -> None:
         """Write it all, inside a transaction."""
+        # First: a range is of rows of earlier batches, and must not delete what this one puts.
         for table, *extent in self._ranges:
             statement = f"DELETE FROM {table.name} WHERE line = ? AND number > ? AND number <= ?"  # noqa: S608 - our names
             db.execute(statement, extent)
@@ -130,6 +131,8 @@ def _execute_many(
     """
     begin = 0
     while begin < len(rows):
+        # The largest power of two that is left: SQLite compiles a statement for each number of rows, and
+        # Python keeps few of them compiled.
         count = min(_MAX_ROWS, 1 << (len(rows) - begin).bit_length() - 1)
         part = rows[begin : begin + count]
         db.execute(statement(count), (*first, *chain.from_iterable(part)))

@@ -60,6 +60,7 @@ class Writer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._page_thread = ThreadPoolExecutor(1, thread_name_prefix="store-pages")
         self.commits = Commits()
+        # Whose changes are written when the batch under way is done.
         self._journal: Journal | None = None
         self._writing: asyncio.Future[None] | None = None
         self._reading: set[asyncio.Future[list[StoredMessage]]] = set()
@@ -81,11 +82,13 @@ class Writer:
     def write(self, journal: Journal) -> None:
         """Write the journal's changes, even if it has none, now or when the batch under way is done."""
         self._journal = journal
+        # Group commit: what comes while a batch is under way stays in the journal, and makes the next one.
         if self._writing is not None or self.has_failed or self._is_closed:
             return
         batch, writes = journal.take()
         loop = asyncio.get_running_loop()
         self._writing = loop.run_in_executor(self._thread, self._store.apply, writes)
+        # A callback and no task: only `_on_done` waits for the batch.
         self._writing.add_done_callback(partial(self._on_done, batch, len(writes), loop.time()))
 
     def read(self, request: PageRequest, on_page: Callable[[PageRequest, list[StoredMessage]], None]) -> None:
@@ -124,6 +127,7 @@ class Writer:
             raise StoreStuck(f"the disk has not taken the last batch within {seconds:.1f} s") from None
 
     async def _close(self, last: Sequence[Write]) -> None:
+        # Pages that wait are not read any more. The one that is being read is waited for below.
         self._page_thread.shutdown(wait=False, cancel_futures=True)
         # The store must not close while a page is being read.
         under_way: list[asyncio.Future[Any]] = [*self._reading]
@@ -133,6 +137,7 @@ class Writer:
             await asyncio.wait(under_way)
         loop = asyncio.get_running_loop()
         try:
+            # After a failure nothing is written: the last batch may rely on one that is lost.
             if last and not self.has_failed:
                 await loop.run_in_executor(self._thread, self._store.apply, last)
         except Exception:
@@ -154,6 +159,7 @@ class Writer:
             return
         self.commits.note(rows, asyncio.get_running_loop().time() - begun)
         self._on_committed(batch)
+        # What was gathered during this commit, unless `_on_committed` has had it written already.
         if self._journal is not None and not self._journal.is_empty:
             self.write(self._journal)
 
@@ -173,6 +179,7 @@ class Writer:
             on_page(request, reading.result())
 
     def _fail(self, error: BaseException) -> None:
+        # Only the first failure: a batch and a page may fail for the same reason.
         if not self.has_failed:
             self.has_failed = True
             self._on_failed(error if isinstance(error, Exception) else RuntimeError(str(error)))

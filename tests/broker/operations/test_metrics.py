@@ -20,7 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from nebula.broker.assembly import Assembly
 from nebula.broker.core.shares import Resource
 from nebula.broker.operations.administration import Steps
-from nebula.broker.operations.metrics import EVENTS, REASONS, BrokerCollector
+from nebula.broker.operations.events import COUNTED, ENDINGS
+from nebula.broker.operations.metrics import REASONS, BrokerCollector
 from nebula.broker.operations.views import BrokerStatus, KindTotals, PoolStatus, StoreStatus
 from nebula.broker.server import pages
 from nebula.broker.server.http_posts import Asked
@@ -28,7 +29,7 @@ from nebula.broker.server.pages import Shared, Token
 from nebula.broker.settings import load_broker_settings
 from nebula.broker.store.commits import BOUNDS, Commits
 from nebula.errors import SettingsError
-from tests.faults.served import Served
+from tests.faults.served import Served, Wire
 
 DEADLINE = 10.0
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
@@ -416,6 +417,33 @@ def test_connection_that_the_broker_has_ended_is_counted_by_why(broker: Observed
     assert metrics["nebula_events_total{event=peer ended}"] == 1
 
 
+def test_each_way_in_which_the_broker_ends_a_connection_has_a_series(broker: Observed) -> None:
+    metrics = broker.metrics()
+
+    for ending in ENDINGS:
+        assert f"nebula_connections_ended_total{{reason={ending}}}" in metrics
+
+
+def test_connection_of_a_durable_session_that_an_operator_ends_is_counted(broker: Observed) -> None:
+    wire = Wire(broker.served.port)
+    wire.send(b"CONNECT\naccept-version:1.2\nhost:h\nclient-id:mine\n\n\0")
+    assert wire.next() is not None
+    wire.say("SUBSCRIBE id:s; destination:/topic/t; durable:true")
+    assert wire.is_in_order()
+    server = broker.assembly.server
+
+    def end() -> None:
+        server.runtime.administration.end_durable_session("mine", server.runtime.time())
+        server.runtime.pump.work(server.runtime.time())
+
+    broker.served.ask(end)
+    wire.rest()
+
+    metrics = broker.metrics()
+    assert metrics["nebula_connections_ended_total{reason=an operator has ended the session}"] == 1
+    assert metrics["nebula_connections_ended_total{reason=other}"] == 0
+
+
 def test_commits_are_counted_by_how_long_they_took() -> None:
     commits = Commits()
     for rows, seconds in ((10, BOUNDS[0]), (5, BOUNDS[0] * 1.01), (1, BOUNDS[-1] + 1), (1, 0.0)):
@@ -512,17 +540,22 @@ Where the system provides them, there are also `process_resident_memory_bytes`, 
 | --- | --- | --- | --- |
 """
 
-KINDS = """
+KINDS = (
+    """
 `kind` is `queue`, `topic` or `last-value`. The messages of a topic are those that wait for durable
 subscriptions and for subscriptions in a client mode.
 
 `event` is what happened to a connection: `session opened`, `session closed`, `connection refused` (too many
 connections), `peer refused` (because of its certificate), `login refused`, `peer ended` (by the broker) and
 `connection failed` (a bug in the broker). In the log, all but the first are part of
-[`connection closed`](running.md#the-end-of-a-connection). The `reason` of `nebula_connections_ended_total` is
-the text of the ERROR: `too slow`, `session taken over`, `an operator has ended the connection`, no room for
-in-flight bytes, [an identity that is no longer valid](../how-to/certificates.md#when-connections-end), or the
-maximum age of a connection.
+[`connection closed`](running.md#the-end-of-a-connection). Connections that are refused before their TLS
+handshake, and HTTP requests whose login is refused, count too, and have
+[an event of their own](running.md#log). The `reason` of `nebula_connections_ended_total` is the text of the
+ERROR:
+
+"""
+    + "\n".join(f"- `{ending}`" for ending in ENDINGS)
+    + """
 
 ## Reasons
 
@@ -531,6 +564,7 @@ The reasons of `nebula_messages_dropped_total`. A message that becomes a dead le
 | reason | |
 | --- | --- |
 """
+)
 
 MEANINGS = {
     "dead-letter-full": "a dead letter found no room",
@@ -587,7 +621,7 @@ def test_page_says_what_is_shown() -> None:
 
 def test_each_reason_and_event_has_its_meaning() -> None:
     assert set(MEANINGS) == {*REASONS, "other"}
-    assert [each for each in EVENTS if f"`{each}`" not in " ".join(KINDS.split())] == []
+    assert [each for each in COUNTED if f"`{each}`" not in " ".join(KINDS.split())] == []
 
 
 def test_broker_shows_what_the_page_lists_and_its_process(broker: Observed) -> None:

@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from nebula.broker.core import fixed_limits as core_limits
-from nebula.broker.core.fixed_limits import HTTP_PORTION_BYTES, SLICE_BYTES
+from nebula.broker.core import patterns
+from nebula.broker.core.account import Account, Refusal
+from nebula.broker.core.fixed_limits import (
+    HTTP_PORTION_BYTES,
+    MAX_ACCEPTED_TYPES,
+    MAX_ERROR_MESSAGE_CHARACTERS,
+    MAX_KEPT_REFUSALS,
+    MAX_KNOWN_HEAD_CHARACTERS,
+    MAX_NUMBER_DIGITS,
+    SLICE_BYTES,
+)
+from nebula.broker.core.known_heads import KnownHeads
+from nebula.broker.core.limits import Limits
+from nebula.broker.core.patterns import PatternTable
+from nebula.broker.protocol.encoding import error_frame
 from nebula.broker.server import authenticator as authenticating
 from nebula.broker.server import connection
+from nebula.broker.server import server as serving
 from nebula.broker.server.authenticator import Authenticator
+from nebula.broker.server.http_posts import preferences
 from nebula.broker.server.linger import LingeringClose
+from nebula.globs import MAX_COMPILED_GLOBS, compile_glob
+from nebula.stomp.dialects import V1_2
 from tests.broker.harness import BrokerHarness
 from tests.broker.server.slow_reader import Socket
 from tests.faults.served import serve, wait_until
@@ -102,6 +123,25 @@ TESTS = {
     "test_name_of_an_inbox_is_not_given_out_again_for_an_hour",
     "MAX_RETIRED_INBOXES": "tests/broker/core/test_inboxes.py::"
     "test_names_of_inboxes_that_are_gone_push_out_those_of_whoever_has_most",
+    "STOP_SECONDS": "tests/broker/server/test_fixed_limits.py::"
+    "test_peer_that_does_not_close_is_cut_off_at_a_stop",
+    "LONG_FRAME_ACTIONS": "tests/faults/test_peers_take_turns.py::"
+    "test_one_frame_that_is_much_work_is_followed_by_a_rest",
+    "WEBSOCKET_PORTION_BYTES": "tests/broker/server/test_websocket_transport.py::"
+    "test_very_many_frames_of_one_read_take_several_turns_and_arrive_in_order",
+    "MAX_ACCEPTED_TYPES": "tests/broker/server/test_fixed_limits.py::"
+    "test_media_types_behind_the_most_are_ignored",
+    "MAX_NUMBER_DIGITS": "tests/broker/server/test_fixed_limits.py::test_number_has_few_digits",
+    "MAX_ERROR_MESSAGE_CHARACTERS": "tests/broker/server/test_fixed_limits.py::"
+    "test_message_header_of_an_error_is_cut_and_its_body_is_whole",
+    "MAX_LOGGED_CHARACTERS": "tests/faults/test_event_log.py::test_name_of_a_peers_own_choice_is_cut",
+    "MAX_LINES_OF_ONE_EVENT": "tests/faults/test_event_log.py::test_flood_of_one_reason_hides_no_other",
+    "MAX_KEPT_REFUSALS": "tests/broker/server/test_fixed_limits.py::test_few_refusals_are_kept_for_the_log",
+    "MAX_LATEST_GLOBS": "tests/broker/server/test_fixed_limits.py::test_more_new_globs_are_matched_anew",
+    "MAX_KNOWN_HEAD_BYTES": "tests/broker/core/test_shared_heads.py::"
+    "test_messages_whose_first_is_gone_count_for_their_headers",
+    "MAX_KNOWN_HEAD_CHARACTERS": "tests/broker/server/test_fixed_limits.py::test_long_head_is_not_known",
+    "MAX_COMPILED_GLOBS": "tests/broker/server/test_fixed_limits.py::test_few_globs_are_kept_compiled",
     "MAX_OWN_REQUEST_BYTES": "tests/broker/core/test_own_requests.py::test_large_requests_of_one_are_few",
 }
 """The test of each limit."""
@@ -205,3 +245,106 @@ def test_postponed_messages_are_put_back_in_portions(monkeypatch: pytest.MonkeyP
 
     assert first == 10
     assert len(bob.bodies()) == 40
+
+
+def test_peer_that_does_not_close_is_cut_off_at_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "LINGER_SECONDS", 3600.0)
+    monkeypatch.setattr(serving, "STOP_SECONDS", 0.01)
+    peer = Sink()
+    with serve() as broker:
+        broker.ask(lambda: attach(broker, peer))
+        broker.stop()
+
+        assert peer.is_aborted
+
+
+def test_media_types_behind_the_most_are_ignored() -> None:
+    types = [f"text/t{number}" for number in range(MAX_ACCEPTED_TYPES + 1)]
+
+    assert preferences(",".join(types[:-1])) == types[:-1]
+    assert preferences(",".join(types)) == types[:-1]
+
+
+@pytest.mark.parametrize(("digits", "is_valid"), [(MAX_NUMBER_DIGITS, True), (MAX_NUMBER_DIGITS + 1, False)])
+def test_number_has_few_digits(digits: int, *, is_valid: bool) -> None:
+    alice = BrokerHarness().connect()
+    number = "7".zfill(digits)
+    alice.say(f"SUBSCRIBE id:s; destination:/queue/a; ack:client; prefetch-count:{number}; receipt:r")
+
+    assert [frame[0] for frame in alice.received()] == ["RECEIPT" if is_valid else "ERROR"]
+
+
+def test_message_header_of_an_error_is_cut_and_its_body_is_whole() -> None:
+    text = "x" * (MAX_ERROR_MESSAGE_CHARACTERS + 1)
+    head, _, body = error_frame(text, None, V1_2).decode().partition("\n\n")
+
+    assert f"message:{text[:-1]}" in head.splitlines()
+    assert body.startswith(text)
+
+
+def test_few_refusals_are_kept_for_the_log() -> None:
+    account = Account(Limits())
+    refusal = Refusal("alice", "s", "SEND", "/queue/a", "rejected-unauthorised")
+    for _ in range(MAX_KEPT_REFUSALS + 3):
+        account.refuse(refusal)
+
+    assert account.take_refusals() == ([refusal] * MAX_KEPT_REFUSALS, 3)
+    assert [account.note_unheard(refusal) for _ in range(MAX_KEPT_REFUSALS + 1)][-2:] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("count", "is_anew"), [(core_limits.MAX_LATEST_GLOBS, False), (core_limits.MAX_LATEST_GLOBS + 1, True)]
+)
+def test_more_new_globs_are_matched_anew(
+    monkeypatch: pytest.MonkeyPatch, count: int, *, is_anew: bool
+) -> None:
+    tried: list[str] = []
+
+    def watched(pattern: str) -> Callable[[str], bool]:
+        def matches(text: str) -> bool:
+            tried.append(pattern)
+            return bool(compile_glob(pattern)(text))
+
+        return matches
+
+    monkeypatch.setattr(patterns, "compile_glob", watched)
+    table: PatternTable[int] = PatternTable()
+    table.add("X/a*", 0)
+    assert table.matching("X/a") == [0]
+    tried.clear()
+
+    for number in range(count):
+        table.add(f"X/?{number}", number)
+
+    assert table.matching("X/a") == [0]
+    # Anew means by the index of their texts, which rules most of them out.
+    assert (len(tried) < count) is is_anew
+
+
+@pytest.mark.parametrize(
+    ("characters", "is_known"), [(MAX_KNOWN_HEAD_CHARACTERS, True), (MAX_KNOWN_HEAD_CHARACTERS + 1, False)]
+)
+def test_long_head_is_not_known(characters: int, *, is_known: bool) -> None:
+    closed: list[int] = []
+
+    def close() -> bool:
+        closed.append(characters)
+        return False
+
+    head: Any = SimpleNamespace(text_characters=characters, own_bytes=1, copy=None, close=close)
+    account = Account(Limits())
+    heads = KnownHeads(account, account.own)
+    heads.add(head)
+    heads.clear()
+
+    assert closed == ([characters] if is_known else [])
+
+
+def test_few_globs_are_kept_compiled() -> None:
+    first = compile_glob("kept/0*")
+    assert compile_glob("kept/0*") is first
+
+    for number in range(MAX_COMPILED_GLOBS):
+        compile_glob(f"others/{number}*")
+
+    assert compile_glob("kept/0*") is not first

@@ -21,7 +21,7 @@ from nebula.broker.operations.certificates import make_authority
 from nebula.broker.server import linger as parting
 from nebula.broker.server.authenticator import Authenticator, users_line
 from nebula.broker.server.http_posts import Post, Posted, Response, credentials_of, is_json, is_ours
-from nebula.broker.server.listener import Listener
+from nebula.broker.server.server import Listener, Server
 from tests.broker.browser import HEAD, TIMEOUT, Browser, HttpServed, serve_http
 
 on_each_loop = pytest.mark.parametrize("run_loop", [uvloop.run, asyncio.run], ids=["uvloop", "asyncio"])
@@ -431,3 +431,24 @@ def test_host_is_ours_by_address_or_by_a_name_that_is_listed(host: str, is_so: b
 )
 def test_content_type_is_json(content_type: str, is_so: bool) -> None:
     assert is_json(content_type) == is_so
+
+
+@pytest.mark.timeout(20)
+def test_refused_login_of_a_request_is_counted() -> None:
+    async def ask() -> tuple[bytes, int]:
+        listener = Listener("127.0.0.1", 0, http=True, calls=True, authenticator=Authenticator())
+        server = Server([listener])
+        server.posts["/echo/"] = echo
+        await server.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(server.urls[0].rpartition(":")[2]))
+        head = b"POST /echo/ HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        writer.write(head + b"Content-Length: 1\r\n\r\n1")
+        status = await reader.readline()
+        writer.close()
+        await server.stop()
+        return status, server.runtime.events.counts["login refused"]
+
+    status, count = asyncio.run(ask())
+
+    assert b" 401 " in status
+    assert count == 1

@@ -19,10 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from nebula.broker.assembly import Assembly
 from nebula.broker.operations.certificates import make_authority
+from nebula.broker.operations.events import NOT_ADMITTED, TOO_OLD
 from nebula.broker.server.authenticator import Authenticator
 from nebula.broker.server.http_posts import Posted, Response
 from nebula.broker.server.identity import ANONYMOUS_IDENTITY, Identity, Proof
-from nebula.broker.server.lifetimes import NOT_ADMITTED, TOO_OLD, Lifetimes
+from nebula.broker.server.lifetimes import Lifetimes
 from nebula.broker.server.listener import Listener
 from nebula.broker.server.tls import ServerTls, TlsFiles
 from nebula.broker.settings import load_broker_settings

@@ -41,6 +41,7 @@ from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.broker.store.sqlite_reads import read_into
 from nebula.broker.store.store import Snapshot, Store
 from nebula.broker.store.tools import open_store
+from tests.broker.log_store import LogStore
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.broker.stored import (
     PENDING,
@@ -61,16 +62,21 @@ from tests.broker.stored import (
 )
 
 
-@pytest.fixture(params=["sqlite", "memory"])
+@pytest.fixture(params=["sqlite", "memory", "log"])
 def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewStore]:
     """Makes stores over the same rows, as a broker does that is started again; closes them after the test."""
     disk = MemoryDisk()
     made: list[Store] = []
 
+    makers: dict[str, NewStore] = {
+        "sqlite": lambda: SqliteStore(tmp_path / "data"),
+        "memory": lambda: MemoryStore(disk),
+        "log": lambda: LogStore(tmp_path / "log"),
+    }
+
     def make() -> Store:
-        store = SqliteStore(tmp_path / "data") if request.param == "sqlite" else MemoryStore(disk)
-        made.append(store)
-        return store
+        made.append(makers[request.param]())
+        return made[-1]
 
     yield make
     for store in made:
@@ -600,3 +606,20 @@ def test_load_keeps_to_half_of_the_brokers_memory_whatever_lines_begin_with(
         count
     ] * many
     store.close()
+
+
+def test_batch_that_a_crash_cuts_short_has_no_effect(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    store = LogStore(file)
+    store.load()
+    store.apply([put_message("/queue/a", message(1))])
+    before_bytes = file.stat().st_size
+    store.apply([put_message("/queue/a", message(2)), put_message("/queue/b", message(3))])
+    log = file.read_bytes()
+    store.close()
+
+    for cut in range(before_bytes, len(log)):
+        file.write_bytes(log[:cut])
+        after = LogStore(file)
+        assert lines(after.load()) == {"/queue/a": [message(1)]}
+        after.close()

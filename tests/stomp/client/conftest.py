@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from nebula.stomp.client.addresses import Address
 
+from nebula.stomp.client.addresses import Address
 from nebula.stomp.client.link import Link
 from nebula.stomp.client.network_links import AnyioLink, connect_link
 from tests.stomp.client.links import Connect
