@@ -41,8 +41,9 @@ from nebula.headers import (
 from nebula.rpc.client.shared_replies import SharedReplies
 from nebula.rpc.streams.reading import Incoming
 from nebula.rpc.wire.avro_bodies import AvroBody
-from nebula.rpc.wire.brokers import brand_of, whole_milliseconds
+from nebula.rpc.wire.brokers import brand_of
 from nebula.rpc.wire.cancel import cancel_topic
+from nebula.rpc.wire.deadlines import whole_milliseconds
 from nebula.rpc.wire.envelope import AVRO_TYPE, JSON_TYPE, dump_json
 from nebula.stomp.client import AckMode, Message, Receipt, StompClient
 from nebula.waiter import Waiter, new_waiter, waiter_maker

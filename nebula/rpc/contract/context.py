@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from time import monotonic
@@ -13,6 +14,20 @@ from typing_extensions import TypeVar
 from nebula import headers as names
 from nebula.rpc.wire.digits import whole_number
 from nebula.rpc.wire.envelope import Envelope
+
+HANDLED_HEADERS: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("nebula_handled", default=None)
+"""The headers of the request that is being handled, or the trace of the job that runs; None outside of both.
+
+Set for each handler and inherited by its tasks and threads, like `AMBIENT` of `nebula.rpc.wire.deadlines`.
+`Responder.client` hands on the trace that is in it.
+"""
+
+HANDLED_PRINCIPAL: Final[ContextVar[str | None]] = ContextVar("nebula_asked_by", default=None)
+"""The principal of the request that is being handled, or of the job that runs; None outside of both.
+
+None, too, where the broker does not vouch for it: what a header claims is never in it. Set and inherited as
+`HANDLED_HEADERS`. `Responder.client` names it as the principal it calls on behalf of.
+"""
 
 S_co = TypeVar("S_co", default=object, covariant=True)
 

@@ -14,7 +14,8 @@ import anyio
 from nebula import headers as names
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.registration import WHO
-from nebula.rpc.wire.brokers import Brand, brand_of, instance_queue, whole_milliseconds
+from nebula.rpc.wire.brokers import Brand, brand_of, instance_queue
+from nebula.rpc.wire.deadlines import whole_milliseconds
 from nebula.rpc.wire.envelope import JSON_TYPE, dump_json, encode, parse
 from nebula.stomp.client import StompClient
 from nebula.stomp.client.messages import Message

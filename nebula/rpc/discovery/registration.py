@@ -15,6 +15,7 @@ from nebula.logs import get_logger
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.wire.brokers import LONGEST_HEADER, Brand
 from nebula.rpc.wire.envelope import JSON_TYPE, Envelope, ascii_json, encode, parse
+from nebula.rpc.wire.reply_headers import reply_headers
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.client.messages import Message
 
@@ -120,7 +121,7 @@ class Registration:
         if _wanted(asked) not in (None, told.service) or not self._may_reply(destination, reply_id):
             return
         body = encode(JSON_TYPE, f"{WHO}response", ascii_json(self._now(told).to_json()))
-        reply = {"content-type": JSON_TYPE, names.RESPONSE: "true", names.IN_REPLY_TO: reply_id}
+        reply = reply_headers(JSON_TYPE, reply_id)
         with suppress(NebulaError):
             self._client.post(destination, body, reply)
 

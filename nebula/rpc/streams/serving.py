@@ -19,6 +19,7 @@ from nebula.rpc.streams.credit import MOST_BYTES, MOST_ITEMS, Outflow
 from nebula.rpc.streams.sending import Letters, PostWithReceipt, ServedStream
 from nebula.rpc.wire.digits import whole_number
 from nebula.rpc.wire.envelope import content_type_of, media_of
+from nebula.rpc.wire.reply_headers import part_headers
 from nebula.stomp.client.messages import Message
 
 if TYPE_CHECKING:
@@ -118,13 +119,7 @@ class ServedStreams:
         if key in self._running:
             raise VerbError("bad-request", f"a stream {request.reply_id[:40]!r} is running already")
         content_type = media_of(content_type_of(request.headers)).reply_type
-        headers = {
-            "content-type": content_type,
-            names.RESPONSE: "true",
-            names.STREAM: "true",
-            names.REPLY_TO: self._credit_to,
-            names.IN_REPLY_TO: request.reply_id,
-        }
+        headers = part_headers(content_type, request.reply_id, self._credit_to)
         flow = Outflow(_first_credit(request), verb.signature.dump, idle=self._idle, now=monotonic())
         letters = Letters(self._post, request.reply_to, headers, verb.response, self._max_part_bytes)
         stream = ServedStream(verb.name, flow, letters)
