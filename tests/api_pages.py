@@ -47,7 +47,7 @@ NAMES: Final[dict[str, dict[str, Sequence[str]]]] = {
     "nebula.record": {"nebula.record": ()},
     "nebula.spark.reading": {"nebula.spark.reading": ()},
     "nebula.stomp": {
-        "nebula.stomp.client": ("StompClient", "Receipt", "Listener", "Subscription", "Transaction"),
+        "nebula.stomp.client": ("StompClient", "Receipt", "PushSubscription", "Subscription", "Transaction"),
         "nebula.stomp.client.messages": ("SubscribeOptions",),
         "nebula.stomp.client.link": ("Link", "Receiver"),
         "nebula.stomp.codec": ("FrameParser", "serialize"),

@@ -209,7 +209,7 @@ class Calls:
     def call_queue(
         self, queue: str, verb: str, parameters: Any = None, *, timeout: float | None = None
     ) -> Any:
-        """`call` by name, to the listener of a queue: an instance's own, for one."""
+        """`call` by name, to the service that reads a queue: an instance's own, for one."""
         return self._loop.do(partial(self._client.call_queue, queue, verb, parameters, timeout=timeout))
 
     @overload

@@ -281,7 +281,7 @@ class Client(TypedCalls):
     async def call_queue(
         self, queue: str, verb: str, parameters: Any = None, *, timeout: float | None = None
     ) -> Any:
-        """`call` by name, to the listener of a queue, such as an instance's own.
+        """`call` by name, to the service that reads a queue, such as an instance's own.
 
         For the verbs of jobs and of the broker, which may all run twice: it is sent again when the connection
         is lost.

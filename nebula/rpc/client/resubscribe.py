@@ -59,20 +59,20 @@ class LastingSubscription(Subscription):
         if options.get("timeout") is None:
             # No task waits that could give up.
             options["timeout"] = timeout
-        before = self.listener
-        listener = await self._listen(self._destination, options)
-        if self.listener is before and not before.is_closed:
-            self._listener = listener
+        before = self.push
+        made = await self._listen(self._destination, options)
+        if self.push is before and not before.is_closed:
+            self._push = made
         else:
             # Left or paused while the answer was awaited; or lost again behind the answer, and then it is for
             # the next connection to make it.
-            listener.close()
+            made.close()
 
     def lose(self) -> None:
         """Its connection has ended."""
-        if not self.listener.is_closed:
+        if not self.push.is_closed:
             is_kept = self.is_durable or self._destination.startswith("/queue/")
-            self.detach(drops=is_kept and self.listener.ack_mode is not AckMode.AUTO)
+            self.detach(drops=is_kept and self.push.ack_mode is not AckMode.AUTO)
 
     def fail(self, error: NebulaError) -> None:
         """There will be no more: who takes messages gets the error."""
@@ -160,7 +160,7 @@ class Subscriptions:
         async with anyio.create_task_group() as tasks:
             for one in self._open:
                 # Paused or removed meanwhile: it is to stay so.
-                if not one.listener.is_closed:
+                if not one.push.is_closed:
                     tasks.start_soon(self._begin_again, one, stomp, name="subscribing again")
 
     async def _begin_again(self, one: LastingSubscription, stomp: StompClient) -> None:
@@ -169,9 +169,7 @@ class Subscriptions:
         except (ConnectionLost, ServerError):
             return  # with the next connection
         except NebulaError as error:
-            _log.warning(
-                "subscription not made again", destination=one.listener.destination, reason=str(error)
-            )
+            _log.warning("subscription not made again", destination=one.push.destination, reason=str(error))
             one.fail(error)
 
     def lose(self) -> None:

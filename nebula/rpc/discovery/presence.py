@@ -116,7 +116,7 @@ class _Told(Presence):
     async def open(self, seconds: float) -> AsyncGenerator[None]:
         all_came: Waiter[None] = new_waiter()
         # Not by a subscription, where messages wait unread until the link is read no more.
-        listener = await self._stomp.listen(
+        subscription = await self._stomp.listen(
             self._pattern,
             self._on_message,
             on_snapshot=lambda: all_came.set(None),
@@ -131,7 +131,7 @@ class _Told(Presence):
             self._news.clear()
             yield
         finally:
-            listener.close()
+            subscription.close()
 
     async def changes(self) -> AsyncGenerator[Change]:
         while True:
@@ -193,12 +193,12 @@ class _Asked(Presence):
     @asynccontextmanager
     async def open(self, seconds: float) -> AsyncGenerator[None]:
         options = dict(self._brand.inbox_headers)
-        listener = await self._stomp.listen(self._inbox, self._on_reply, headers=options, timeout=seconds)
+        subscription = await self._stomp.listen(self._inbox, self._on_reply, headers=options, timeout=seconds)
         try:
             await self._ask()
             yield
         finally:
-            listener.close()
+            subscription.close()
 
     async def changes(self) -> AsyncGenerator[Change]:
         while True:

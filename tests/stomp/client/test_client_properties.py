@@ -15,7 +15,7 @@ from nebula.errors import ConnectionLost, NebulaError, ServerError
 from nebula.stomp.addresses import Address
 from nebula.stomp.client.connection import ClientConnection
 from nebula.stomp.client.link import Receiver
-from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt
+from nebula.stomp.client.messages import AckMode, Message, PushSubscription, Receipt
 from nebula.stomp.client.websocket_link import WebSocketLink
 from nebula.stomp.client_protocol import ClientProtocol
 from nebula.stomp.client_states import State
@@ -107,12 +107,12 @@ class DeafLink:
         self.is_closed = True
 
 
-def at_once(coroutine: Coroutine[Any, Any, Listener]) -> Listener:
+def at_once(coroutine: Coroutine[Any, Any, PushSubscription]) -> PushSubscription:
     """What a coroutine returns that never waits."""
     try:
         coroutine.send(None)
     except StopIteration as done:
-        return cast("Listener", done.value)
+        return cast("PushSubscription", done.value)
     raise AssertionError
 
 
