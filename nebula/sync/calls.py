@@ -5,12 +5,10 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
+from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from nebula.rpc.client.client import Client as AsyncClient
-from nebula.rpc.contract.calls import Unfitting
-from nebula.rpc.contract.context import AnyRequest
-from nebula.rpc.contract.job_context import Job
+from nebula.rpc.contract.calls import AsyncWithJob, AsyncWithRequest, Unfitting, WithJob, WithRequest
 from nebula.rpc.contract.options import CallOptions, Options
 from nebula.rpc.contract.start_options import StartOptions
 from nebula.rpc.discovery import ScatterResult
@@ -50,17 +48,9 @@ class Calls:
     @overload
     def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
-    def call(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T: ...
+    def call(self, function: AsyncWithRequest[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
-    def call(
-        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
+    def call(self, function: WithRequest[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     # For messages alone, see `Unfitting`.
     @overload
     def call(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> object: ...
@@ -100,11 +90,7 @@ class Calls:
     ) -> Generator[T]: ...
     @overload
     def stream(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], AsyncIterable[T] | Iterable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, function: WithRequest[P, AsyncIterable[T] | Iterable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Generator[T]: ...
     # For messages alone, see `Unfitting`.
     @overload
@@ -161,15 +147,11 @@ class Calls:
     ) -> ScatterResult[T]: ...
     @overload
     def call_all(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, function: AsyncWithRequest[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> ScatterResult[T]: ...
     @overload
     def call_all(
-        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
+        self, function: WithRequest[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> ScatterResult[T]: ...
     # For messages alone, see `Unfitting`.
     @overload
@@ -215,9 +197,7 @@ class Calls:
     @overload
     def send(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
     @overload
-    def send(
-        self, function: Callable[Concatenate[AnyRequest, P], Any], /, *args: P.args, **kwargs: P.kwargs
-    ) -> None: ...
+    def send(self, function: WithRequest[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
     # For messages alone, see `Unfitting`.
     @overload
     def send(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> None: ...
@@ -238,13 +218,9 @@ class Calls:
     @overload
     def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
     @overload
-    def start(
-        self, function: Callable[Concatenate[Job, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> JobHandle[T]: ...
+    def start(self, function: AsyncWithJob[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
     @overload
-    def start(
-        self, function: Callable[Concatenate[Job, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> JobHandle[T]: ...
+    def start(self, function: WithJob[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
     # For messages alone, see `Unfitting`.
     @overload
     def start(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> JobHandle[object]: ...

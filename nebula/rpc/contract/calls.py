@@ -14,11 +14,27 @@ from nebula.rpc.contract.options import CallOptions
 from nebula.rpc.contract.signature import Signature, job_signature
 from nebula.rpc.contract.verbs import TARGET, Target, promises_of, verb_name_of
 
-__all__ = ["ArgumentsGiven", "TypedCalls", "Unfitting", "resolve"]
+__all__ = [
+    "ArgumentsGiven", "AsyncWithJob", "AsyncWithRequest", "TypedCalls", "Unfitting", "WithJob", "WithRequest",
+    "resolve",
+]  # fmt: skip
 
 P = ParamSpec("P")
 Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
+
+
+AsyncWithRequest: TypeAlias = Callable[Concatenate[AnyRequest, P], Awaitable[T]]
+"""An async function that takes its request first, which callers leave out."""
+
+WithRequest: TypeAlias = Callable[Concatenate[AnyRequest, P], T]
+"""A plain one."""
+
+AsyncWithJob: TypeAlias = Callable[Concatenate[Job, P], Awaitable[T]]
+"""An async function that takes its job first, which callers leave out."""
+
+WithJob: TypeAlias = Callable[Concatenate[Job, P], T]
+"""A plain one."""
 
 
 class ArgumentsGiven:
@@ -43,17 +59,9 @@ class TypedCalls:
     @overload
     async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
-    async def call(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T: ...
+    async def call(self, function: AsyncWithRequest[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
-    async def call(
-        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
+    async def call(self, function: WithRequest[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     # For messages alone, see `Unfitting`.
     @overload
     async def call(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> object: ...
