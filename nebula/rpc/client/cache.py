@@ -14,6 +14,19 @@ The store may fail or be slow: a call gives it half of its time and goes on with
 kept.
 """
 
+# The life of a question, with its races:
+#
+#     miss -> flight begins -> store asked -> service asked -> followers released -> stored -> flight ends
+#
+# - Followers are released before the reply is stored: they need the reply, not the store.
+# - The flight stays in the table until the reply is stored. A question that comes in between joins the
+#   flight that has ended and has its reply at once; without this it would miss the store and ask again.
+# - `invalidate` first takes matching flights out of the table, so that the next caller asks anew, marks
+#   them stale, so that their replies are not stored, waits for those that are being stored already, and
+#   only then drops the prefix. In any other order a reply from before could be stored after the drop.
+# - A leader whose time is over raises for itself alone. Followers with more time find no flight in the
+#   table, and the first of them becomes the leader.
+
 from __future__ import annotations
 
 import json

@@ -1,5 +1,16 @@
 """Partition of a cache: the broker and the principal that a reply was for, as one text."""
 
+# Two callers may share a reply only if the service would have given both the same one. A service decides by
+# the principal that the broker vouches for, so the partition is made of what the broker knows the client
+# by: the address, the virtual host, the login, the subject of a token and the certificate.
+#
+# - Passcodes stay out. They prove an identity and are not part of it, and a store that others can read
+#   should hold nothing that is derived from them.
+# - The subject of a token is read without checking its signature. The partition keeps honest clients apart;
+#   it is no lock: a program that can open the store can read all of it.
+# - Loopback addresses and brokers in memory are made distinct by host name and process, because `127.0.0.1`
+#   is another broker on each machine, while a store may be shared by all of them.
+
 from __future__ import annotations
 
 import base64

@@ -8,6 +8,17 @@ Invariant: `inbox` is None exactly while there is no connection and another one 
 no other, it is the lost inbox, which fails each request at once.
 """
 
+# Layers of a client's connection, from what lasts to what does not:
+#
+#     Client and its views     options; share one `Connection`
+#     Connection               lasts as long as the client: waits for the next inbox, keeps subscriptions
+#     Connections              one task: attempt, session, attempt, ...                       `reconnect`
+#     StompClient              one session: CONNECT to DISCONNECT                             `stomp.client`
+#     Inbox                    replies of one session, since a broker deletes it with the session
+#
+# A call takes `connection.inbox` and asks it, without a lock and without a check whether it still works: if
+# the session ends in between, the lost inbox raises the loss itself (`Inbox.lose`).
+
 from __future__ import annotations
 
 import math

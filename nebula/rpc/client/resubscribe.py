@@ -1,4 +1,26 @@
-"""Subscriptions that outlive their connection: each new one begins with making them again."""
+"""Subscriptions that outlive their connection: the client makes them again on each new one."""
+
+# What a subscriber sees when the connection is lost and another one takes its place:
+#
+#     destination          ack mode     messages that wait here       messages sent meanwhile
+#     queue, durable       client       dropped, as they come again   the broker keeps them
+#     queue, durable       auto         handed out: the broker        the broker keeps them
+#                                       forgot them when it sent them
+#     topic                any          handed out                    lost
+#     last value           any          handed out                    lost; `eager` begins with the newest
+#
+# The loop of the reader never ends meanwhile: it waits on the subscription, not on the connection. That
+# needs a stand-in, a `PushSubscription` that is not closed and that no connection knows
+# (`Subscription.detach`). Messages of the old connection find theirs closed, so their ACK does nothing,
+# instead of naming a message of the new connection, which has ids of its own.
+#
+# Races, each with its check:
+#
+# - The connection is lost between the RECEIPT of the first SUBSCRIBE and the moment when the subscription
+#   is in the table: `_begun` looks whether the connection is still the current one, and begins again
+#   otherwise.
+# - The reader leaves or pauses while SUBSCRIBE is under way on the new connection: `begin_again` compares
+#   the stand-in, and closes what it got.
 
 from __future__ import annotations
 

@@ -1,4 +1,21 @@
-"""Presence of service instances, as a client follows it: the present ones, and changes."""
+"""Presence of service instances as a client follows it: the instances that are there, and changes."""
+
+# Following changes is conflated, as last values are: a reader that is slow skips intermediate states and
+# always reaches the newest one. Three tables do it (`_Told`):
+#
+#     there     what the broker last said: the truth for `instances`
+#     known     what the reader of `changes` was told last
+#     news      destinations where the two may differ, each once, in the order of their first change
+#
+# A message only updates `there` and marks its destination; `_next` compares with `known` when the reader
+# asks. So memory is bounded by the number of instances, whatever the rate of changes and however slow the
+# reader. One thing must not be conflated away: an instance that went and came back has lost the requests
+# that it had begun. `news` therefore remembers that it went, and the reader is told of both.
+#
+# `_Asked` has no such tables: it asks anew every two seconds and compares two lists.
+#
+# Nothing in a record is believed that could redirect calls: an instance may name as its queue only the one
+# that belongs to its own name (`_checked`).
 
 from __future__ import annotations
 

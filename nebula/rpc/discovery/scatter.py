@@ -1,5 +1,15 @@
 """Scatter: one request to all instances of a service, and the reply of each."""
 
+# For how long is an instance waited for? Not simply until the deadline: with one dead instance each
+# `call_all` would take all of its time. And not simply until it leaves: an instance that stops leaves the
+# list first, and then finishes what it has begun. So:
+#
+# 1. An instance that replies, or whose queue refuses the request, is done.
+# 2. When presence says that it has left, its queue is looked at (`_see_it_die`): a SEND with
+#    `require-consumers` is accepted while the instance still reads there, and refused once it is gone. The
+#    body is "boo", which every service skips (C.4).
+# 3. On brokers without such verdicts, and for instances that hang, the deadline decides.
+
 from __future__ import annotations
 
 from collections import deque

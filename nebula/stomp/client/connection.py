@@ -5,6 +5,20 @@ returns; only methods that wait for a reply are coroutines. When the connection 
 reason.
 """
 
+# Flow control, and the deadlock that it must avoid. Messages wait in subscriptions until a task takes them,
+# so beyond `max_buffered_bytes` the link is not read, TCP's window closes, and the server waits. But a task
+# that waits for a RECEIPT may be the very task that takes the messages, and the RECEIPT is behind them in
+# the same byte stream: with the link paused both would wait for ever. So while a receipt or reply is
+# awaited the bound is four times as large. Reading resumes at half of the bound, not at the first byte
+# below it: otherwise each message that is taken would pause and resume the link.
+#
+# While the link is paused the server's beats are not read either, and its silence proves nothing: the
+# heartbeat is paused with it.
+#
+# The end of a connection happens once, in `end`. Everything that waits is in one of three tables:
+# `_waiters` (tasks; each gets an exception of its own, since one that is raised twice collects both
+# tracebacks), `_receipts` and `_awaited` (callbacks, which are dropped: `on_lost` tells their owners).
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
