@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from nebula.rpc.client.client import Client as AsyncClient
-from nebula.rpc.contract.calls import AsyncWithJob, AsyncWithRequest, Unfitting, WithJob, WithRequest
-from nebula.rpc.contract.options import CallOptions, Options
+from nebula.rpc.contract.call_options import CallOptions, Options
 from nebula.rpc.contract.start_options import StartOptions
+from nebula.rpc.contract.typed_calls import AsyncWithJob, AsyncWithRequest, Unfitting, WithJob, WithRequest
 from nebula.rpc.discovery import ScatterResult
 from nebula.rpc.streams.reading import Stream
 from nebula.sync.jobs import JobHandle

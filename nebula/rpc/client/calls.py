@@ -27,7 +27,7 @@ from nebula.headers import IDEMPOTENCY_KEY
 from nebula.rpc.client.breaker import Circuits
 from nebula.rpc.client.connection import Connection
 from nebula.rpc.client.retry import PLAIN, CallRules, persist
-from nebula.rpc.contract.options import CallOptions
+from nebula.rpc.contract.call_options import CallOptions
 from nebula.rpc.discovery.suggestions import Suggestions
 from nebula.rpc.errors import declared_error
 from nebula.rpc.middleware.chain import Call, CallKind, MakeCall, call_chain

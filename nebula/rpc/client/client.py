@@ -3,11 +3,11 @@
 `Client` holds what differs by view (timeout, service, options). Methods that take a function or names have
 their types and contracts in `signatures`. The work is done by parts that all views of a client share:
 
-    calls      one call: deadline, retries, breaker, cache, middleware; over `connection` and its `inbox`
-    jobs       starting jobs
-    streams    opening streams
-    messages   messages without a reply, subscriptions, last values
-    presence   instances of services, and calls to all of them
+    calls         one call: deadline, retries, breaker, cache, middleware; over `connection` and its `inbox`
+    start_job     starting jobs
+    open_stream   opening streams
+    messages      messages without a reply, subscriptions, last values
+    presence      instances of services, and calls to all of them
 """
 
 from __future__ import annotations
@@ -35,19 +35,18 @@ from nebula.rpc.client.breaker import Breaker
 from nebula.rpc.client.cache import Cache
 from nebula.rpc.client.cache_partition import cache_partition_of
 from nebula.rpc.client.calls import Calls
+from nebula.rpc.client.client_options import ClientOptions
 from nebula.rpc.client.connection import Connection
-from nebula.rpc.client.jobs import start_job
 from nebula.rpc.client.messages import Messages
-from nebula.rpc.client.options import ClientOptions
+from nebula.rpc.client.open_stream import new_stream
 from nebula.rpc.client.presence import call_instances, present_instances, watch_instances
 from nebula.rpc.client.reconnect import ConnectionState, OnState, urls_of
 from nebula.rpc.client.retry import PLAIN, CallRules
 from nebula.rpc.client.signatures import TypedClient
-from nebula.rpc.client.streams import new_stream
+from nebula.rpc.client.start_job import start_job
 from nebula.rpc.client.typed_messages import Values
 from nebula.rpc.client.values import LastValue
-from nebula.rpc.contract.calls import resolve
-from nebula.rpc.contract.options import (
+from nebula.rpc.contract.call_options import (
     OPTIONS,
     CallOptions,
     Options,
@@ -58,6 +57,7 @@ from nebula.rpc.contract.options import (
 )
 from nebula.rpc.contract.retry import Retry
 from nebula.rpc.contract.start_options import StartOptions
+from nebula.rpc.contract.typed_calls import resolve
 from nebula.rpc.contract.verbs import Target
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.presence import Presence

@@ -30,8 +30,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from nebula.errors import CallTimeout, ConnectionLost, LocalProtocolError, NebulaError, fresh
+from nebula.rpc.client.client_options import ClientOptions
 from nebula.rpc.client.inbox import Inbox
-from nebula.rpc.client.options import ClientOptions
 from nebula.rpc.client.reconnect import Connections, ConnectionState
 from nebula.rpc.client.resubscribe import Subscriptions
 from nebula.rpc.client.retry import ClientClosed

@@ -184,13 +184,7 @@ class Inbox:
             raise fresh(self._loss)
         if seconds == -inf and not is_stored:
             await anyio.lowlevel.checkpoint_if_cancelled()  # a scope that is over sends nothing
-        headers = {} if is_stored else self._headers_of_call(body, seconds)
-        if extra is not None:
-            headers.update(extra)
-        if self.is_nebula:
-            # Other brokers do not know it, and their receipts have no verdict.
-            headers[RECEIPT_ON_REJECTION] = "true"
-        headers[REPLY_TO] = self._reply_to
+        headers = self._headers(None if is_stored else body, seconds, extra)
         number = f"{self._id_prefix}{next(self._numbers)}"
         headers[REPLY_ID] = number  # last: the broker reads apart what differs from request to request
         call = _Call()
@@ -224,16 +218,31 @@ class Inbox:
             if self._shared is not None:
                 self._rest()
 
-    def _headers_of_call(self, body: bytes, seconds: float) -> dict[str, str]:
-        """Headers of a request that expires with its call. Not `persistent`: no call outlives the broker."""
-        # `whole_milliseconds`, and one function call less for usual times.
-        milliseconds = int(seconds * 1000) if 1 <= seconds <= 86400 else whole_milliseconds(seconds)
-        headers = {TIMEOUT: str(milliseconds)}
-        if self._more_expiry is not None:
-            headers.update(self._more_expiry(milliseconds))
-        headers["content-type"] = AVRO_TYPE if type(body) is AvroBody else JSON_TYPE
+    def _headers(self, body: bytes | None, seconds: float, extra: Mapping[str, str] | None) -> dict[str, str]:
+        """The headers of a request, but its id.
+
+        Args:
+            body: of a request that expires with its call; None: it is stored, and `extra` has the headers
+                for that. A call is never `persistent`: it does not outlive the broker.
+            seconds: to wait for the reply.
+            extra: more headers, which replace those of a call.
+        """
+        headers: dict[str, str] = {}
+        if body is not None:
+            # `whole_milliseconds`, and one function call less for usual times.
+            milliseconds = int(seconds * 1000) if 1 <= seconds <= 86400 else whole_milliseconds(seconds)
+            headers[TIMEOUT] = str(milliseconds)
+            if self._more_expiry is not None:
+                headers.update(self._more_expiry(milliseconds))
+            headers["content-type"] = AVRO_TYPE if type(body) is AvroBody else JSON_TYPE
+            if self.is_nebula:
+                headers[REQUIRE_CONSUMERS] = "true"
+        if extra is not None:
+            headers.update(extra)
         if self.is_nebula:
-            headers[REQUIRE_CONSUMERS] = "true"
+            # Other brokers do not know it, and their receipts have no verdict.
+            headers[RECEIPT_ON_REJECTION] = "true"
+        headers[REPLY_TO] = self._reply_to
         return headers
 
     def begin_stream(self, stream: Incoming, body: bytes, headers: dict[str, str]) -> None:

@@ -3,22 +3,21 @@
 The work is done by `Client`. A method takes a function, and is typed by its signature; or names.
 """
 
-# Why there are so many overloads
-# -------------------------------
+# Why there are so many overloads -------------------------------
 #
 # A call by function is typed by that function: `client.start(report, month=1)` is checked like
-# `report(month=1)`, and gives a `JobHandle` of its result. Two things stand between the two, and each doubles
-# the overloads of a function:
+# `report(month=1)`, and gives a `JobHandle` of its result. Two things stand between the two, and each
+# doubles the overloads of a function:
 #
-# - The function may be async or plain, and the result is the same for the caller. A union
-#   (`Callable[P, Awaitable[T] | T]`) would say so in one overload, but mypy infers `Never` for T with it.
+# - The function may be async or plain, and the result is the same for the caller. A union (`Callable[P,
+#   Awaitable[T] | T]`) would say so in one overload, but mypy infers `Never` for T with it.
 # - It may take a `Request` (or a `Job`) first, which the caller leaves out. With a union of both forms
 #   pyright takes the first that fits the function, without a look at the arguments.
 #
 # What the methods return differs in the class around T (`Scatter[T]`, `Stream[T]`, `JobHandle[T]`), and
 # Python has no variable for such a class. So the four are repeated for each method, under short names from
-# `nebula.rpc.contract.calls`. tests/typing proves both ways that they work: right calls have the right type,
-# and wrong ones are rejected, by two type checkers.
+# `nebula.rpc.contract.typed_calls`. tests/typing proves both ways that they work: right calls have the
+# right type, and wrong ones are rejected, by two type checkers.
 
 from __future__ import annotations
 
@@ -26,7 +25,8 @@ from abc import abstractmethod
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
-from nebula.rpc.contract.calls import (
+from nebula.rpc.contract.start_options import StartOptions
+from nebula.rpc.contract.typed_calls import (
     AsyncWithJob,
     AsyncWithRequest,
     TypedCalls,
@@ -34,7 +34,6 @@ from nebula.rpc.contract.calls import (
     WithJob,
     WithRequest,
 )
-from nebula.rpc.contract.start_options import StartOptions
 from nebula.rpc.discovery.scatter import Scatter
 from nebula.rpc.jobs.handle import JobHandle
 from nebula.rpc.streams.reading import DEFAULT_CREDIT, Stream

@@ -35,9 +35,9 @@ from typing_extensions import deprecated
 
 from nebula.errors import AvroError
 from nebula.nearest import did_you_mean
+from nebula.rpc.contract.call_options import as_option
 from nebula.rpc.contract.hints import hints_of, is_any_of, name_of, plain_type
 from nebula.rpc.contract.injection import Plan, dependency_of
-from nebula.rpc.contract.options import as_option
 from nebula.rpc.contract.results import BadResult, ResultContract
 from nebula.rpc.contract.yielding import items_of, stands_for_stream
 from nebula.rpc.errors import UnexpectedReply, VerbError

@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import Any, Concatenate, Never, ParamSpec, TypeAlias, TypeVar, TypeVarTuple, Unpack, overload
 
 from nebula.destinations import queue_named
+from nebula.rpc.contract.call_options import CallOptions
 from nebula.rpc.contract.context import AnyRequest, Request
 from nebula.rpc.contract.job_context import Job
-from nebula.rpc.contract.options import CallOptions
 from nebula.rpc.contract.signature import Signature, job_signature
 from nebula.rpc.contract.verbs import TARGET, Target, promises_of, verb_name_of
 
