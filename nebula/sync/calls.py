@@ -1,5 +1,9 @@
 """Calls without `await`, by a handler's own function or by names."""
 
+# The overloads repeat those of `nebula.rpc.client.signatures` with other results: T instead of an awaitable
+# of T, `ScatterResult[T]` instead of `Scatter[T]`, a generator instead of a stream. Python's types cannot
+# say "the same signature without await", so tests/typing checks both clients with the same calls.
+
 from __future__ import annotations
 
 import copy

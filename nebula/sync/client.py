@@ -1,5 +1,8 @@
 """Connection and messages of the client without `await`."""
 
+# Callbacks (`on_state`, `middleware`) run on the loop's thread, and all work of the client is done there: a
+# callback that called the client would wait for itself.
+
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence

@@ -11,6 +11,16 @@ attempts.
 How long a call may take: `nebula.rpc.wire.deadlines`.
 """
 
+# Two ways through `ask`. The short one is taken by nearly all calls, so it is written without partials,
+# closures or context managers: deadline, inbox, reply. The long one (`_ask_hard`) is a chain of closures,
+# each of which gets the seconds that are left from the one around it. Which one is taken is decided by two
+# identity checks (`rules is PLAIN`, `_is_plain`): `Client.with_options()` without options keeps the very
+# object `PLAIN`.
+#
+# The name of a service that does not exist is a frequent mistake, and the broker only says that no consumer
+# is there. `explain` looks up the services once the call has failed, and adds the nearest name to the
+# error; in the time of the call, which may be over.
+
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,5 +1,15 @@
 """`Request`: the context of one request, for handlers, providers and middleware."""
 
+# A request knows why it ends, not only that it does. Its handler sees a cancellation in both cases, but the
+# service counts and logs them apart. The first reason wins (`end`), because both can come in the same turn
+# of the loop.
+#
+# The attributes of one request are slots, not a dict, and what all requests share is one object
+# (`Surroundings`): a request is made for each message.
+#
+# `attempts_before` trusts counts of brokers only as far as they go: Nebula and RabbitMQ's quorum queues
+# count deliveries, other queues have a flag. From a flag it is at least one.
+
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,5 +1,9 @@
 """Declarations of remote services: their verbs, for callers that do not have the code."""
 
+# Defaults live in the service. If a stub repeated them and sent them, a service that changed a default would
+# still get the old one from each caller that was built before. So a stub's default is `OMITTED`, which is not
+# sent, and a model among the parameters is a `Partial`: it sends only fields that were set.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable

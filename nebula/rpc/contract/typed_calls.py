@@ -1,5 +1,9 @@
 """Typed calls: the overloads that type checkers see, and the service that a function's call goes to."""
 
+# `resolve` is on the way of each call by function. What it needs of a function (signature, JSON form) is
+# worked out at the first call and kept by function, in a bounded cache: functions made in a loop
+# must not stay for ever. A verb and a job of one function are kept apart, as a job's parameters differ.
+
 from __future__ import annotations
 
 from abc import abstractmethod

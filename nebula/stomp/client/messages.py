@@ -4,6 +4,15 @@ A message knows its subscription: an ACK goes through it, because only the subsc
 still open. An ACK after UNSUBSCRIBE would end the connection with an ERROR.
 """
 
+# A subscription in push form is the only form that the connection knows: one function call for each
+# message, in the server's order. `Subscription` (pull) is a function that appends to a deque and wakes a
+# task. The queues of RPC are read in push form, since a task that waits for each message would
+# double the switches between tasks.
+#
+# The end of a snapshot is marked on its last value (`snapshot:end`), or by an empty message if the last
+# value went meanwhile (G.snapshot). `SnapshotFilter` takes the place of the function until then and puts it
+# back itself, so that messages after the snapshot cost nothing extra.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

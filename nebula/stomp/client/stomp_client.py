@@ -1,5 +1,20 @@
 """A client for any STOMP broker, on asyncio and trio."""
 
+# One object for one connection: it connects once and is not used again. Reconnecting would have to invent
+# what happened to messages in between; that needs knowledge of calls and subscriptions, which
+# `nebula.rpc.client` has.
+#
+#     entering   link opens -> CONNECT -> CONNECTED            within `connect_timeout`
+#     inside     one task sends beats and watches the peer's; everything else runs in the link's callbacks
+#     leaving    DISCONNECT -> RECEIPT -> link closed          STOMP 1.2, "Connection Lingering"
+#
+# A cancelled scope has no time for the graceful end, so `__aexit__` looks at the deadline of the scope
+# first. The task group is left by hand: `async with` would wrap an exception of the user's block in a
+# group.
+#
+# Three ways to send, by what the caller learns: `send` waits (for room in the link, or for the RECEIPT),
+# `post` returns at once, `post_with_receipt` returns at once and calls back.
+
 from __future__ import annotations
 
 import math
