@@ -85,7 +85,7 @@ class Calls:
         **options: Unpack[CallOptions],
     ) -> Any: ...
     def call(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # mypy: of no `*Ts`
-        """Ask a service and wait for its answer: by name, or by function with its arguments."""
+        """Ask a service and wait for its reply: by name, or by function with its arguments."""
         return self._loop.do(partial(self._client.call, target, *args, **kwargs))
 
     @overload
@@ -212,7 +212,7 @@ class Calls:
         self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
     ) -> None: ...
     def send(self, target: Any, /, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]  # mypy: of no `*Ts`
-        """Put a request into a service's queue, and ask for no answer."""
+        """Put a request into a service's queue, and ask for no reply."""
         self._loop.do(partial(self._client.send, target, *args, **kwargs))
 
     @overload

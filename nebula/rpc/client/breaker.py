@@ -81,7 +81,7 @@ class Circuits:
     ) -> None:
         self._breaker = breaker
         self._now = now
-        # Only of targets that failed since they last answered; in the order of their last failures.
+        # Only of targets that failed since their last reply; in the order of their last failures.
         self._circuits: dict[str, _Circuit] = {}
 
     @contextmanager

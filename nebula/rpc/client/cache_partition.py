@@ -30,7 +30,7 @@ __all__ = ["cache_partition_of"]
 
 
 def cache_partition_of(urls: Sequence[str | None], tls: TlsOptions | None) -> str:
-    """A text that is the same for clients of the same addresses who are the same to the broker there.
+    """A text that is equal for clients that have the same addresses, and the same identity there.
 
     It tells brokers apart by their addresses, and an address of this machine from the same one on another.
     It says nothing of passcodes.
@@ -62,7 +62,7 @@ def _is_here(host: str) -> bool:
 
 
 def _identity(address: Address) -> tuple[str, str]:
-    """The login, and whom a token names: that is who we are to the broker, whatever the login."""
+    """The login and the subject of a token, which is the identity at the broker, whatever the login."""
     try:
         claims = json.loads(base64.urlsafe_b64decode((address.passcode or "").split(".")[1] + "=="))
         return address.login or "", str(claims["sub"])

@@ -8,7 +8,7 @@
 #
 # One attempt runs in `_try`: it makes a client for the next address, enters it (TCP, TLS, CONNECT), and
 # then enters `live`, which opens the inbox. CONNECTED is reported only after `restore` has made the
-# subscriptions again: whoever hears it may publish and expect the subscribers of this client to get the
+# subscriptions again: code that hears it may publish and expect the subscribers of this client to get the
 # message.
 #
 # Two bounds keep a thousand clients from attacking a broker that restarts:

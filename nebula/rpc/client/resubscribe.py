@@ -73,7 +73,7 @@ class LastingSubscription(Subscription):
         """SUBSCRIBE on a new connection; `lose` was called.
 
         Raises:
-            Refused: the broker does not let us, or did not answer in time.
+            Refused: the broker does not let us, or did not reply in time.
             ConnectionLost, ServerError: the connection has ended, too.
         """
         self.attach(stomp.connection)
@@ -86,7 +86,7 @@ class LastingSubscription(Subscription):
         if self.push is before and not before.is_closed:
             self._push = made
         else:
-            # Left or paused while the answer was awaited; or lost again behind the answer, and then it is for
+            # Left or paused while the reply was awaited; or lost again behind the reply, and then it is for
             # the next connection to make it.
             made.close()
 
@@ -97,7 +97,7 @@ class LastingSubscription(Subscription):
             self.detach(drops=is_kept and self.push.ack_mode is not AckMode.AUTO)
 
     def fail(self, error: NebulaError) -> None:
-        """There will be no more: who takes messages gets the error."""
+        """There will be no more messages: tasks that wait for one get the error."""
         self._failure = error
         for waiter in self._waiters:
             waiter.fail(fresh(error))
@@ -124,7 +124,7 @@ class Subscriptions:
     Args:
         connected: waits for a connection, for a number of seconds.
         is_alive: whether a connection is the one that there is.
-        timeout: seconds to wait for each answer at a reconnect.
+        timeout: seconds to wait for each reply at a reconnect.
     """
 
     def __init__(

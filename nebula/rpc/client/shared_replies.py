@@ -22,7 +22,7 @@ _PREFETCH = "1000"
 
 
 class SharedReplies:
-    """Reads a shared queue while answers are awaited.
+    """Reads a shared queue while replies are awaited.
 
     What is ours is acked, what is not goes back after a moment. Where the broker gives back at
     UNSUBSCRIBE, that is how: it does not count as a failed delivery, as a NACK would, and the queue can be
@@ -62,7 +62,7 @@ class SharedReplies:
         if self._brand.requeues_on_unsubscribe:
             while True:
                 await self._read_for_a_while()
-        # Left alone, the queue would leave its strangers' answers with this connection: read it all the time.
+        # Left alone, the queue would leave the replies for others with this connection: read it all the time.
         await self._listen()
         while True:
             await self._until(lambda: bool(self._strangers))

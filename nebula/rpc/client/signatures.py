@@ -3,7 +3,8 @@
 The work is done by `Client`. A method takes a function, and is typed by its signature; or names.
 """
 
-# Why there are so many overloads -------------------------------
+# Why four overloads for each method
+# ----------------------------------
 #
 # A call by function is typed by that function: `client.start(report, month=1)` is checked like
 # `report(month=1)`, and gives a `JobHandle` of its result. Two things stand between the two, and each

@@ -43,7 +43,7 @@ class CallOptions(TypedDict, total=False):
             `Rejected` for want of room, `ConnectionLost` and `ServerError`. Any other call only after errors
             which say that nothing was begun: `NoResponder`, `Rejected` for want of room, `busy`.
         idempotency_key: a text of the caller's, the same on each attempt. A Nebula service runs the request
-            once, and answers later attempts with the first reply.
+            once, and replies to later attempts with the first reply.
         wait_for_responder: seconds of the call's time to wait for a service to listen, instead of raising
             `NoResponder` at once. Other brokers do not say that no service listens; they keep the request.
         errors: classes of `VerbError`, each with its `code`: an `error` reply with that code is raised as

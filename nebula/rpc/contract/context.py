@@ -89,7 +89,7 @@ class Request(Generic[S_co]):
         description: a text for people, or None.
         headers: of the MESSAGE. Shared with other requests: read only.
         destination: the queue that it came by.
-        principal: who sent it, as the broker vouches for it; None where the broker does not say.
+        principal: its sender, as the broker vouches for it; None where the broker does not say.
         deadline: when its caller stops waiting, on `time.monotonic`'s clock, or None.
     """
 

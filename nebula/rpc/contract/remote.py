@@ -65,7 +65,7 @@ class Remote:
             function: given when used without parentheses.
             name: the verb, by default the function's name.
             queue: where it is asked for, by default the service's own.
-            errors: classes that a call raises where the service answers with their code.
+            errors: classes that a call raises where the service replies with their code.
             idempotent: asking twice has the effect of asking once, so that a call may be sent again.
         """
         options = VerbOptions(name, queue=queue, errors=tuple(errors), idempotent=idempotent)

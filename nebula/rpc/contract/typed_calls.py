@@ -138,11 +138,11 @@ class TypedCalls:
 def resolve(
     function: Callable[..., Any], service: str | None, *, as_job: bool = False
 ) -> tuple[Target, Signature]:
-    """Find out whom to ask for a function, and how its arguments and result travel.
+    """Find out which service to ask for a function, and how its arguments and result travel.
 
     Args:
         function: a verb or a job.
-        service: whom to ask instead; None: the service that declared it.
+        service: to be asked instead; None: the service that declared it.
         as_job: the caller wants to start it; else to call it.
 
     Raises:

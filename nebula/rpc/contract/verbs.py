@@ -121,7 +121,7 @@ def named_by(given: Any, decorator: str) -> tuple[Callable[..., Any] | None, str
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom to ask for a declared function: left on it by `Responder.verb` and `Responder.job`."""
+    """The service of a declared function: left on it by `Responder.verb` and `Responder.job`."""
 
     service: str
     destination: str
@@ -388,7 +388,7 @@ def verb_name_of(function: Callable[..., Any]) -> str:
 
 
 def set_target(function: Callable[..., Any], target: Target) -> None:
-    """Remember on a function whom to ask for it.
+    """Remember on a function which service to ask for it.
 
     Raises:
         TypeError: it belongs to another service.

@@ -24,13 +24,13 @@ __all__ = ["WHO", "Registration"]
 _log = get_logger(__name__)
 
 WHO: Final = "neb.who"
-"""The verb by which instances are asked who they are, on `/topic/nebula.services`."""
+"""The verb by which instances are asked to describe themselves, on `/topic/nebula.services`."""
 
 # A load that changes with each request is told no more often.
 _RENEW_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 5.0
 
-# Without `neb-response`: answers need a right to answer, and this is sent by the service's own rights.
+# Without `neb-response`: replies need a right to reply, and this is sent by the service's own rights.
 _HEADERS: Final[Mapping[str, str]] = {"content-type": JSON_TYPE, names.EPHEMERAL: "true"}
 
 
@@ -97,7 +97,7 @@ class Registration:
                     self._client.post(now.destination, now.to_json(), _HEADERS)
 
     def leave(self) -> None:
-        """Be known no longer. Idempotent; what was begun is still answered."""
+        """Be known no longer. Idempotent; requests that were begun still get their reply."""
         if self._left.is_set():
             return
         self._left.set()

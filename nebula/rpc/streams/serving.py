@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from nebula.rpc.contract.signature import Arguments, Signature
 
 _Key: TypeAlias = tuple[str | None, str]
-"""Whose stream it is, and its id."""
+"""The principal of the reader, and the id of the stream."""
 
 # A reader's number has no more digits: a peer may write what it likes.
 _MOST_DIGITS: Final = 9
 
-# How often it is looked who is silent, in the time after which he is given up; and how often at least, in
-# seconds, so that our own signs of life come in time.
+# How often readers are checked within the time after which a silent one is given up; and how often at least,
+# in seconds, so that our own signs of life are sent in time.
 _LOOKS: Final = 6
 _LOOKS_EVERY: Final = 5.0
 
@@ -138,7 +138,7 @@ class ServedStreams:
                 del self._running[key]
 
     async def collect(self, verb: StreamVerb, arguments: Arguments, request: Request) -> bytes:
-        """All that the handler yields, as a JSON array, for a caller who takes one reply.
+        """All that the handler yields, as a JSON array, for a caller that takes one reply.
 
         Raises:
             VerbError: `streaming-only`: it is too much for that.

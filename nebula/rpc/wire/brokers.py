@@ -82,7 +82,7 @@ class Brand:
         return self.has_last_values
 
     def may_reply_to(self, destination: str) -> bool:
-        """Whether an answer may be sent there."""
+        """Whether a reply may be sent there."""
         return self.destinations is None or self.destinations.fullmatch(destination) is not None
 
     def service_of(self, destination: str) -> str | None:
