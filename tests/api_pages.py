@@ -29,7 +29,7 @@ NAMES: Final[dict[str, dict[str, Sequence[str]]]] = {
         "nebula.rpc.middleware.logs": ("log_calls", "log_requests"),
         "nebula.rpc.middleware.metrics": ("MeasureCalls", "MeasureRequests"),
         "nebula.rpc.middleware.tracing": ("trace_calls", "trace_job", "trace_requests"),
-        "nebula.rpc.contract.options": ("CallOptions",),
+        "nebula.rpc.contract.call_options": ("CallOptions",),
         "nebula.rpc.contract.start_options": ("StartOptions",),
         "nebula.rpc.jobs": ("JobLimits", "JobOutput", "LogLine"),
         "nebula.rpc.jobs.verb": ("JobVerb",),
@@ -47,7 +47,7 @@ NAMES: Final[dict[str, dict[str, Sequence[str]]]] = {
     "nebula.record": {"nebula.record": ()},
     "nebula.spark.reading": {"nebula.spark.reading": ()},
     "nebula.stomp": {
-        "nebula.stomp.client": ("StompClient", "Receipt", "Listener", "Subscription", "Transaction"),
+        "nebula.stomp.client": ("StompClient", "Receipt", "PushSubscription", "Subscription", "Transaction"),
         "nebula.stomp.client.messages": ("SubscribeOptions",),
         "nebula.stomp.client.link": ("Link", "Receiver"),
         "nebula.stomp.codec": ("FrameParser", "serialize"),

@@ -28,7 +28,7 @@ from nebula.host.http_streams import Form, HttpStream, form_of
 from nebula.host.pipe import AppEnd, join
 from nebula.logs import get_logger
 from nebula.rpc.client.client import Client
-from nebula.rpc.client.streams import new_stream
+from nebula.rpc.client.open_stream import new_stream
 from nebula.rpc.problems import problem_of
 from nebula.rpc.streams.reading import Stream
 from nebula.rpc.wire.envelope import ascii_json, dump_json, encode

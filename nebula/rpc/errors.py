@@ -1,5 +1,19 @@
 """Errors of RPC: the table of codes of an `error` reply, and the exception classes behind them."""
 
+# An error crosses the wire once, and is translated once on each side:
+#
+#     handler raises                  reply                           caller gets
+#     VerbError(code, ...)            code, message, retryable        RemoteError, or the declared class
+#     error of a service it called    upstream-...                    RemoteError
+#     anything else                   internal, without its text      RemoteError
+#
+# A bug never reaches a peer as text: it could hold values. The codes are one table, because the service,
+# the client, the HTTP gateway (`problems`) and the reference page must agree on them; a verb's own codes
+# are checked against it when the verb is declared.
+#
+# `is_from_reply` marks an error that another service sent. If the handler lets it pass, its own caller must
+# not take it for an error of this service: it becomes `upstream-error`, unless the verb declares its class.
+
 from __future__ import annotations
 
 import re

@@ -1,18 +1,20 @@
 """Calls without `await`, by a handler's own function or by names."""
 
+# The overloads repeat those of `nebula.rpc.client.signatures` with other results: T instead of an awaitable
+# of T, `ScatterResult[T]` instead of `Scatter[T]`, a generator instead of a stream. Python's types cannot
+# say "the same signature without await", so tests/typing checks both clients with the same calls.
+
 from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
+from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from nebula.rpc.client.client import Client as AsyncClient
-from nebula.rpc.contract.calls import Unfitting
-from nebula.rpc.contract.context import AnyRequest
-from nebula.rpc.contract.job_context import Job
-from nebula.rpc.contract.options import CallOptions, Options
+from nebula.rpc.contract.call_options import CallOptions, Options
 from nebula.rpc.contract.start_options import StartOptions
+from nebula.rpc.contract.typed_calls import AsyncWithJob, AsyncWithRequest, Unfitting, WithJob, WithRequest
 from nebula.rpc.discovery import ScatterResult
 from nebula.rpc.streams.reading import Stream
 from nebula.sync.jobs import JobHandle
@@ -50,17 +52,9 @@ class Calls:
     @overload
     def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
-    def call(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T: ...
+    def call(self, function: AsyncWithRequest[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
-    def call(
-        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
+    def call(self, function: WithRequest[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     # For messages alone, see `Unfitting`.
     @overload
     def call(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> object: ...
@@ -91,7 +85,7 @@ class Calls:
         **options: Unpack[CallOptions],
     ) -> Any: ...
     def call(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # mypy: of no `*Ts`
-        """Ask a service and wait for its answer: by name, or by function with its arguments."""
+        """Ask a service and wait for its reply: by name, or by function with its arguments."""
         return self._loop.do(partial(self._client.call, target, *args, **kwargs))
 
     @overload
@@ -100,11 +94,7 @@ class Calls:
     ) -> Generator[T]: ...
     @overload
     def stream(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], AsyncIterable[T] | Iterable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, function: WithRequest[P, AsyncIterable[T] | Iterable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Generator[T]: ...
     # For messages alone, see `Unfitting`.
     @overload
@@ -161,15 +151,11 @@ class Calls:
     ) -> ScatterResult[T]: ...
     @overload
     def call_all(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, function: AsyncWithRequest[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> ScatterResult[T]: ...
     @overload
     def call_all(
-        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
+        self, function: WithRequest[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> ScatterResult[T]: ...
     # For messages alone, see `Unfitting`.
     @overload
@@ -209,15 +195,13 @@ class Calls:
     def call_queue(
         self, queue: str, verb: str, parameters: Any = None, *, timeout: float | None = None
     ) -> Any:
-        """`call` by name, to the listener of a queue: an instance's own, for one."""
+        """`call` by name, to the service that reads a queue: an instance's own, for one."""
         return self._loop.do(partial(self._client.call_queue, queue, verb, parameters, timeout=timeout))
 
     @overload
     def send(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
     @overload
-    def send(
-        self, function: Callable[Concatenate[AnyRequest, P], Any], /, *args: P.args, **kwargs: P.kwargs
-    ) -> None: ...
+    def send(self, function: WithRequest[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
     # For messages alone, see `Unfitting`.
     @overload
     def send(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> None: ...
@@ -228,7 +212,7 @@ class Calls:
         self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
     ) -> None: ...
     def send(self, target: Any, /, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]  # mypy: of no `*Ts`
-        """Put a request into a service's queue, and ask for no answer."""
+        """Put a request into a service's queue, and ask for no reply."""
         self._loop.do(partial(self._client.send, target, *args, **kwargs))
 
     @overload
@@ -238,13 +222,9 @@ class Calls:
     @overload
     def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
     @overload
-    def start(
-        self, function: Callable[Concatenate[Job, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> JobHandle[T]: ...
+    def start(self, function: AsyncWithJob[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
     @overload
-    def start(
-        self, function: Callable[Concatenate[Job, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> JobHandle[T]: ...
+    def start(self, function: WithJob[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
     # For messages alone, see `Unfitting`.
     @overload
     def start(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> JobHandle[object]: ...

@@ -1,5 +1,8 @@
 """Connection and messages of the client without `await`."""
 
+# Callbacks (`on_state`, `middleware`) run on the loop's thread, and all work of the client is done there: a
+# callback that called the client would wait for itself.
+
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
@@ -34,7 +37,7 @@ T = TypeVar("T")
 
 
 class Client(Calls):
-    """Calls verbs of services, over a connection that comes back. See `nebula.rpc.client.client.Client`.
+    """Calls verbs of services, over a connection that reconnects. See `nebula.rpc.client.client.Client`.
 
     A context manager: entering it connects, leaving it disconnects. It may be used from several threads.
 
@@ -42,8 +45,8 @@ class Client(Calls):
         url: of the broker, or of several that share their queues.
         timeout: seconds that a call waits unless it says otherwise.
         client_id: names the session that durable subscriptions belong to.
-        reply_to: a queue that answers shall come to, shared with other requesters.
-        tls: for `stomps://` and `wss://`: whom to trust, and our own certificate.
+        reply_to: a queue for replies, shared with other requesters.
+        tls: for `stomps://` and `wss://`: trusted CAs, and our own certificate.
         connect_timeout: seconds that one attempt to connect may take.
         wait: entering waits for a broker for as long as it takes.
         reconnect: by default. Else every later call fails, too, when the connection has ended.
@@ -52,7 +55,7 @@ class Client(Calls):
         retry: of all calls that do not say otherwise.
         breaker: leaves services alone for a while that fail again and again; by default none.
         middleware: around each call, on the client's own loop; see `CallMiddleware`.
-        cache: answers that are kept, for this client alone; by default each call asks.
+        cache: keeps replies, for this client alone; by default each call asks.
     """
 
     def __init__(
@@ -100,7 +103,7 @@ class Client(Calls):
 
     @property
     def state(self) -> ConnectionState:
-        """How the connection is now."""
+        """The state of the connection."""
         return self._client.state
 
     def job(self, job: str) -> JobHandle[Any]:
@@ -115,7 +118,7 @@ class Client(Calls):
     def watch_services(
         self, service: str | None = None, *, timeout: float | None = None
     ) -> Generator[Presence]:
-        """Know who is there during a block, from its begin on."""
+        """Follow which instances are there during a block, from its beginning."""
         with self._loop.entered(self._client.watch_services(service, timeout=timeout)) as presence:
             yield Presence(presence, self._loop)
 

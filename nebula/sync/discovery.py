@@ -20,7 +20,7 @@ class Presence:
 
     @property
     def instances(self) -> list[Instance]:
-        """Who is there as far as is known, by service and name."""
+        """The instances that are there as far as is known, by service and name."""
         # On the loop, where they change.
         return self._loop.make(lambda: self._presence.instances)
 

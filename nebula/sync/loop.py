@@ -1,4 +1,14 @@
-"""An event loop on its own thread, and calls into it from other threads."""
+"""An event loop on a thread of its own, and calls into it from other threads."""
+
+# One thread with one event loop for each client, from entering to leaving it. Calls come from any thread
+# and wait there. Each crossing costs two switches of threads, as much as a hundred items, so what comes in
+# numbers crosses in batches (`Calls._streamed`).
+#
+# Objects that look at the clock or the scopes around them when they are made (streams, subscriptions) are
+# made on the loop's thread (`make`), because a scope belongs to a task of that loop.
+#
+# Generators are closed on the loop as well. A plain `for` that is left by `break` closes the outer
+# generator here, and its `finally` closes the inner one there.
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from nebula.destinations import queue_named
-from nebula.rpc.contract.calls import resolve
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.results import BadResult
 from nebula.rpc.contract.signature import Arguments, Signature
+from nebula.rpc.contract.typed_calls import resolve
 from nebula.rpc.contract.verbs import Target, Verb, VerbOptions, target_of
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.verb import JobVerb

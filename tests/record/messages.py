@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 
 from nebula.avro import Schema
-from nebula.stomp.client import AckMode, Listener, Message
+from nebula.stomp.client import AckMode, Message, PushSubscription
 
 QUEUE = "/queue/readings"
 
@@ -44,7 +44,7 @@ def message(
     **headers: str,
 ) -> Message:
     """A MESSAGE that came by a subscription to `destination`."""
-    listener = Listener(None, "1", destination, AckMode.CLIENT, lambda _: None)  # type: ignore[arg-type]
+    listener = PushSubscription(None, "1", destination, AckMode.CLIENT, lambda _: None)  # type: ignore[arg-type]
     delivery = {"subscription": "1", "message-id": message_id, "ack": f"1 {message_id}"}
     return Message({**delivery, "destination": sent_to or destination, **headers}, body, listener)
 

@@ -1,5 +1,16 @@
 """Circuit breaker: a destination that fails again and again is not called for a while."""
 
+#     closed -- `failures` in a row --> open -- `seconds` pass --> half-open -- probe succeeds --> closed
+#                                        ^                             |
+#                                        +-------- probe fails --------+
+#
+# A closed circuit that has not failed has no entry in the table at all, so a healthy target costs one dict
+# lookup. A probe that says nothing of the target (its caller was cancelled) gives its place to the next
+# call: otherwise the circuit would stay half-open for ever.
+#
+# The breaker stands inside the retries: it counts attempts, and a retry against an open circuit fails at
+# once.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
@@ -70,7 +81,7 @@ class Circuits:
     ) -> None:
         self._breaker = breaker
         self._now = now
-        # Only of targets that failed since they last answered; in the order of their last failures.
+        # Only of targets that failed since their last reply; in the order of their last failures.
         self._circuits: dict[str, _Circuit] = {}
 
     @contextmanager

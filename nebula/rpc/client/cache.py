@@ -5,14 +5,27 @@ last the partition: the broker and the principal. A reply to one principal is ne
 the cache is `shared`. As the partition comes last, `invalidate` can forget a prefix for all partitions at
 once.
 
-One flight per question. While a question is being asked, all others who ask the same wait for that reply,
-so an entry that expires under load costs one call and not a thousand. An error ends the flight for all; a
-timeout only for the caller whose time it was. `invalidate` marks flights stale: their reply is returned,
-but not kept.
+One flight per question. While a question is being asked, all others with the same question wait for that
+reply, so an entry that expires under load costs one call and not a thousand. An error ends the flight for
+all; a timeout only for the caller whose time it was. `invalidate` marks flights stale: their reply is
+returned, but not kept.
 
 The store may fail or be slow: a call gives it half of its time and goes on without it. Only `success` is
 kept.
 """
+
+# The life of a question, with its races:
+#
+#     miss -> flight begins -> store asked -> service asked -> followers released -> stored -> flight ends
+#
+# - Followers are released before the reply is stored: they need the reply, not the store.
+# - The flight stays in the table until the reply is stored. A question that comes in between joins the
+#   flight that has ended and has its reply at once; without this it would miss the store and ask again.
+# - `invalidate` first takes matching flights out of the table, so that the next caller asks anew, marks
+#   them stale, so that their replies are not stored, waits for those that are being stored already, and
+#   only then drops the prefix. In any other order a reply from before could be stored after the drop.
+# - A leader whose time is over raises for itself alone. Followers with more time find no flight in the
+#   table, and the first of them becomes the leader.
 
 from __future__ import annotations
 
@@ -45,7 +58,7 @@ Ask: TypeAlias = Callable[[float], Awaitable[Reply]]
 
 
 class KeptReply(NamedTuple):
-    """An answer from the cache."""
+    """A reply from the cache."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -74,10 +87,10 @@ class CacheStore(Protocol):
 
 
 class MemoryCache:
-    """Keeps answers in this process; beyond `max_bytes` those go first that were not asked for the longest.
+    """Keeps replies in this process; beyond `max_bytes` it drops the least recently used ones.
 
     Args:
-        max_bytes: of keys and answers together. A single one that is larger is not kept.
+        max_bytes: of keys and replies together. A single one that is larger is not kept.
     """
 
     def __init__(self, *, max_bytes: int = 64 * 1024 * 1024) -> None:
@@ -107,11 +120,11 @@ class MemoryCache:
 
 
 class _Flight:
-    """One question that is being asked, and those who wait for its answer."""
+    """One question that is being asked, and the callers that wait for its reply."""
 
     def __init__(self) -> None:
         self.has_ended = anyio.Event()
-        # The answer is being kept; set when it is, or will not be.
+        # The reply is being kept; set when it is, or will not be.
         self.is_kept: anyio.Event | None = None
         self.reply: Reply | None = None
         self.error: NebulaError | None = None
@@ -119,17 +132,17 @@ class _Flight:
 
 
 class Cache:
-    """Answers of verbs for clients: `Client(cache=Cache({"prices.quote": 60.0}))`.
+    """Replies of verbs, kept for clients: `Client(cache=Cache({"prices.quote": 60.0}))`.
 
     A question is a target, a verb and parameters, whatever their order in an object. While it is being asked
-    for the first time, all who ask the same wait for that one answer (and an error is an error for all of
-    them; but a call with more time than the first one asks again). Errors are not kept.
+    for the first time, all callers with the same question wait for that one reply (and an error is an error
+    for all of them; but a call with more time than the first one asks again). Errors are not kept.
 
-    Several clients of one loop may share it, and any number its store. An answer is for those who ask the
+    Several clients of one loop may share it, and any number its store. A reply is for callers that ask the
     same broker as the same principal: for the same addresses with the same logins, tokens and certificates.
 
     Args:
-        verbs: seconds to keep answers, by `SERVICE.VERB`; all other verbs are asked each time, unless a call
+        verbs: seconds to keep replies, by `SERVICE.VERB`; all other verbs are asked each time, unless a call
             says `cache=SECONDS`.
         store: where they are kept, by default a `MemoryCache`. A call waits for it for half of its time at
             most.
@@ -171,7 +184,7 @@ class Cache:
         keep: float | bool = True,
         timeout: float,
     ) -> Reply:
-        """Answer a request from what is kept, or by asking. What clients call.
+        """Reply to a request from what is kept, or by asking. Called by clients.
 
         Args:
             destination: where the request would go.
@@ -191,7 +204,7 @@ class Cache:
         seconds = self._seconds.get((destination, verb)) if keep is True else _checked(keep, verb)
         if seconds is None:
             return await ask(timeout)
-        # Behind the question: who forgets an answer does so for all who asked.
+        # The partition comes last, so that `invalidate` reaches the replies of all principals by a prefix.
         key = _json([destination, verb, *question, "" if self._is_shared else partition])
         if key in self._flights:
             until = monotonic() + timeout
@@ -221,14 +234,14 @@ class Cache:
         flight = self._flights[key] = _Flight()
         until = monotonic() + timeout
         try:
-            # The rest is for the service, where the store does not answer.
+            # The rest is for the service, if the store does not reply.
             flight.reply = await self._get(key, timeout / 2)
             if flight.reply is not None:
                 self.hits += 1
                 return flight.reply
             self.misses += 1
             flight.reply = await ask(until - monotonic())
-            flight.has_ended.set()  # those who wait need not wait for the store
+            flight.has_ended.set()  # followers need not wait for the store
             # It was forgotten meanwhile: the next call must ask again.
             if not flight.is_stale:
                 flight.is_kept = anyio.Event()
@@ -249,7 +262,7 @@ class Cache:
     async def invalidate(self, service: str, verb: str | None = None, parameters: Any = _NOT_GIVEN) -> None:
         """Forget the replies of all callers, and do not keep what is being asked now with this cache.
 
-        When it returns no answer from before is kept; but for those that another process is asking for with a
+        When it returns, no reply from before is kept; but for those that another process is asking for with a
         cache of its own, and the same store.
 
         Args:

@@ -1,5 +1,16 @@
 """Partition of a cache: the broker and the principal that a reply was for, as one text."""
 
+# Two callers may share a reply only if the service would have given both the same one. A service decides by
+# the principal that the broker vouches for, so the partition is made of what the broker knows the client
+# by: the address, the virtual host, the login, the subject of a token and the certificate.
+#
+# - Passcodes stay out. They prove an identity and are not part of it, and a store that others can read
+#   should hold nothing that is derived from them.
+# - The subject of a token is read without checking its signature. The partition keeps honest clients apart;
+#   it is no lock: a program that can open the store can read all of it.
+# - Loopback addresses and brokers in memory are made distinct by host name and process, because `127.0.0.1`
+#   is another broker on each machine, while a store may be shared by all of them.
+
 from __future__ import annotations
 
 import base64
@@ -19,7 +30,7 @@ __all__ = ["cache_partition_of"]
 
 
 def cache_partition_of(urls: Sequence[str | None], tls: TlsOptions | None) -> str:
-    """A text that is the same for clients of the same addresses who are the same to the broker there.
+    """A text that is equal for clients that have the same addresses, and the same identity there.
 
     It tells brokers apart by their addresses, and an address of this machine from the same one on another.
     It says nothing of passcodes.
@@ -51,7 +62,7 @@ def _is_here(host: str) -> bool:
 
 
 def _identity(address: Address) -> tuple[str, str]:
-    """The login, and whom a token names: that is who we are to the broker, whatever the login."""
+    """The login and the subject of a token, which is the identity at the broker, whatever the login."""
     try:
         claims = json.loads(base64.urlsafe_b64decode((address.passcode or "").split(".")[1] + "=="))
         return address.login or "", str(claims["sub"])

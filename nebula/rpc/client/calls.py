@@ -8,16 +8,21 @@ coroutine here, one in the inbox. Everything else wraps that way, from the outsi
 So middleware sees one call however often it is tried, a cached reply costs no attempt, and the breaker counts
 attempts.
 
-Deadlines. A call takes a number of seconds, never a time of day: the clocks of machines differ.
-`Calls.seconds` is the one rule: the call's own timeout, else the anyio scopes around it, else the client's
-default; and within a handler never more than the handler's own caller still waits (`AMBIENT` of
-`nebula.rpc.wire.deadlines`). The request carries the time in `neb-timeout`, so the service stops when the
-caller does. Retries, the wait for a connection and a slow cache all spend the same seconds.
+How long a call may take: `nebula.rpc.wire.deadlines`.
 """
+
+# Two ways through `ask`. The short one is taken by nearly all calls, so it is written without partials,
+# closures or context managers: deadline, inbox, reply. The long one (`_ask_hard`) is a chain of closures,
+# each of which gets the seconds that are left from the one around it. Which one is taken is decided by two
+# identity checks (`rules is PLAIN`, `_is_plain`): `Client.with_options()` without options keeps the very
+# object `PLAIN`.
+#
+# The name of a service that does not exist is a frequent mistake, and the broker only says that no consumer
+# is there. `explain` looks up the services once the call has failed, and adds the nearest name to the
+# error; in the time of the call, which may be over.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -27,16 +32,16 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-from nebula.errors import CallTimeout, NebulaError, Rejected, RemoteError
+from nebula.errors import NebulaError, Rejected, RemoteError
 from nebula.headers import IDEMPOTENCY_KEY
 from nebula.rpc.client.breaker import Circuits
 from nebula.rpc.client.connection import Connection
 from nebula.rpc.client.retry import PLAIN, CallRules, persist
-from nebula.rpc.contract.options import CallOptions
+from nebula.rpc.contract.call_options import CallOptions
 from nebula.rpc.discovery.suggestions import Suggestions
 from nebula.rpc.errors import declared_error
 from nebula.rpc.middleware.chain import Call, CallKind, MakeCall, call_chain
-from nebula.rpc.wire.deadlines import AMBIENT
+from nebula.rpc.wire.deadlines import Deadlines
 from nebula.rpc.wire.replies import read_value, unless_error
 from nebula.stomp.client import Message
 
@@ -56,12 +61,16 @@ class Calls:
 
     Attributes:
         connection: of the client.
+        deadlines: how long calls and streams may take.
+        seconds: how long a call may take from now on, see `Deadlines.seconds`.
     """
 
     def __init__(self, connection: Connection) -> None:
         options = connection.options
         self.connection = connection
-        self._timeout = options.timeout
+        self.deadlines = Deadlines(options.timeout, anyio.current_effective_deadline, anyio.current_time)
+        # Kept as a bound method: each call asks, and this spares it a lookup.
+        self.seconds = self.deadlines.seconds
         self._chain = call_chain(options.middleware) if options.middleware else None
         self._cache, self._partition = options.cache, options.cache_partition
         self._circuits = None if options.breaker is None else Circuits(options.breaker)
@@ -77,33 +86,6 @@ class Calls:
         if self._cache is None and not isinstance(kept := options.get("cache", True), bool):
             raise ValueError(f"cache={kept!r}: the client has no cache; give it one, Client(cache=…)")
         return replace(rules, **options)
-
-    def seconds(self, timeout: float | None) -> float:
-        """How long a call may take from now on, see "Deadlines" above.
-
-        Args:
-            timeout: of the call itself, in seconds; None if it has none.
-
-        Raises:
-            CallTimeout: the request that is being handled has run out of time.
-        """
-        ambient = AMBIENT.get()
-        if timeout is None:
-            # With a timeout, a scope that ends earlier cancels the call by itself, and looking for the scope
-            # costs more than sending.
-            deadline = anyio.current_effective_deadline()
-            if deadline != math.inf:
-                timeout = deadline - anyio.current_time()
-            elif ambient is None:
-                return self._timeout
-            else:
-                timeout = math.inf
-        if ambient is None:
-            return timeout
-        left = ambient - monotonic()
-        if left <= 0:
-            raise CallTimeout("the time of the request that this call is for is over")
-        return min(timeout, left)
 
     # --- requests with a reply ---
 

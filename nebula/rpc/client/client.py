@@ -1,26 +1,25 @@
 """The client: one class for everything that is called, started, streamed, sent and received.
 
-`Client` holds what differs by view (timeout, service, options) and the signatures with their contracts. The
-work is done by the parts that it has, which all views share:
+`Client` holds what differs by view (timeout, service, options). Methods that take a function or names have
+their types and contracts in `signatures`. The work is done by parts that all views of a client share:
 
-    calls      one call: deadline, retries, breaker, cache, middleware; over `connection` and its `inbox`
-    jobs       starting jobs
-    streams    opening streams
-    messages   messages without a reply, subscriptions, last values
-    presence   instances of services, and calls to all of them
+    calls         one call: deadline, retries, breaker, cache, middleware; over `connection` and its `inbox`
+    start_job     starting jobs
+    open_stream   opening streams
+    messages      messages without a reply, subscriptions, last values
+    presence      instances of services, and calls to all of them
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
     Any,
-    Concatenate,
     Final,
     ParamSpec,
     Self,
@@ -36,20 +35,18 @@ from nebula.rpc.client.breaker import Breaker
 from nebula.rpc.client.cache import Cache
 from nebula.rpc.client.cache_partition import cache_partition_of
 from nebula.rpc.client.calls import Calls
+from nebula.rpc.client.client_options import ClientOptions
 from nebula.rpc.client.connection import Connection
-from nebula.rpc.client.jobs import start_job
 from nebula.rpc.client.messages import Messages
-from nebula.rpc.client.options import ClientOptions
+from nebula.rpc.client.open_stream import new_stream
 from nebula.rpc.client.presence import call_instances, present_instances, watch_instances
 from nebula.rpc.client.reconnect import ConnectionState, OnState, urls_of
 from nebula.rpc.client.retry import PLAIN, CallRules
-from nebula.rpc.client.streams import new_stream
+from nebula.rpc.client.signatures import TypedClient
+from nebula.rpc.client.start_job import start_job
 from nebula.rpc.client.typed_messages import Values
 from nebula.rpc.client.values import LastValue
-from nebula.rpc.contract.calls import TypedCalls, Unfitting, resolve
-from nebula.rpc.contract.context import AnyRequest
-from nebula.rpc.contract.job_context import Job
-from nebula.rpc.contract.options import (
+from nebula.rpc.contract.call_options import (
     OPTIONS,
     CallOptions,
     Options,
@@ -60,6 +57,7 @@ from nebula.rpc.contract.options import (
 )
 from nebula.rpc.contract.retry import Retry
 from nebula.rpc.contract.start_options import StartOptions
+from nebula.rpc.contract.typed_calls import resolve
 from nebula.rpc.contract.verbs import Target
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.presence import Presence
@@ -92,7 +90,7 @@ _STREAM: Final = frozenset({"timeout", "result", "credit"})
 _SEND: Final = frozenset({"expires_in"})
 
 
-class Client(TypedCalls):
+class Client(TypedClient):
     """Calls verbs of services, over a connection that reconnects.
 
     An async context manager: entering it connects and opens the inbox, leaving it disconnects. Any number
@@ -247,7 +245,7 @@ class Client(TypedCalls):
         view._service = name
         return view
 
-    # --- calls; `call` itself is typed and documented in `TypedCalls` ---
+    # --- calls; the methods that one calls are typed and documented in `TypedClient` ---
 
     async def _called(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(target, str):
@@ -281,7 +279,7 @@ class Client(TypedCalls):
     async def call_queue(
         self, queue: str, verb: str, parameters: Any = None, *, timeout: float | None = None
     ) -> Any:
-        """`call` by name, to the listener of a queue, such as an instance's own.
+        """`call` by name, to the service that reads a queue, such as an instance's own.
 
         For the verbs of jobs and of the broker, which may all run twice: it is sent again when the connection
         is lost.
@@ -290,70 +288,7 @@ class Client(TypedCalls):
         rules, body = replace(self._rules, is_idempotent=True), request_body(verb, parameters)
         return await self._calls.ask(verb, queue_named(queue), body, seconds, rules, None)
 
-    @overload
-    def call_all(
-        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Scatter[T]: ...
-    @overload
-    def call_all(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Scatter[T]: ...
-    @overload
-    def call_all(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Scatter[T]: ...
-    @overload
-    def call_all(
-        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Scatter[T]: ...
-    # For messages of type checkers, see `Unfitting`.
-    @overload
-    def call_all(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> Scatter[object]: ...
-    @overload
-    def call_all(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> Scatter[Any]: ...
-    @overload
-    def call_all(
-        self,
-        service: str,
-        verb: str,
-        /,
-        parameters: Any = None,
-        *,
-        result: type[T],
-        timeout: float | None = None,
-    ) -> Scatter[T]: ...
-    @overload
-    def call_all(
-        self,
-        service: str,
-        verb: str,
-        /,
-        parameters: Any = None,
-        *,
-        result: Any = ...,
-        timeout: float | None = None,
-    ) -> Scatter[Any]: ...
-    def call_all(self, target: Any, /, *args: Any, **kwargs: Any) -> Scatter[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
-        """Ask every instance of a service that is there.
-
-        Await it for a `ScatterResult`, or enter it for the replies as they come, see `Scatter`. An instance
-        that replies `error` has replied; one that dies, or is too slow, is `missing`.
-
-        Args:
-            target: a function that a service declared, followed by its arguments; or the name of a service,
-                followed by:
-            verb: its name.
-            parameters: as for `call`.
-            result: the type to read each reply as; by default JSON's.
-            timeout: seconds that all of it may take, by default as for `call`.
-
-        Raises:
-            Refused: the broker does not show the instances to this client.
-            ConnectionLost, ServerError: the connection ended first, or there was none in time.
-            TypeError: the arguments do not fit the function, or no service declared it.
-        """
+    def _called_all(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scatter[Any]:
         if isinstance(target, str):
             require_named("call_all", target, args, kwargs, _CALL_ALL)
             return self._call_all_named(target, *args, **kwargs)
@@ -382,70 +317,7 @@ class Client(TypedCalls):
 
     # --- streams ---
 
-    @overload
-    def stream(
-        self, function: Callable[P, AsyncIterable[T] | Iterable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Stream[T]: ...
-    @overload
-    def stream(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], AsyncIterable[T] | Iterable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Stream[T]: ...
-    # For messages of type checkers, see `Unfitting`.
-    @overload
-    def stream(
-        self, function: Callable[[Unpack[Ts]], AsyncIterable[object] | Iterable[object]], /, *args: *Ts
-    ) -> Stream[object]: ...
-    @overload
-    def stream(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> Stream[Any]: ...
-    @overload
-    def stream(
-        self,
-        service: str,
-        verb: str,
-        /,
-        parameters: Any = None,
-        *,
-        result: type[T],
-        timeout: float | None = None,
-        credit: int = DEFAULT_CREDIT,
-    ) -> Stream[T]: ...
-    @overload
-    def stream(
-        self,
-        service: str,
-        verb: str,
-        /,
-        parameters: Any = None,
-        *,
-        result: Any = ...,
-        timeout: float | None = None,
-        credit: int = DEFAULT_CREDIT,
-    ) -> Stream[Any]: ...
-    def stream(self, target: Any, /, *args: Any, **kwargs: Any) -> Stream[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
-        """Ask a service for what a verb yields: `async for item in client.stream(ticks, "ABC")`.
-
-        See `Stream` for how it is read and left. It has no deadline unless one is given here, by
-        `with_options`, by the anyio scopes around this call, or by the request whose handler makes it. But
-        the service has to send something every 30 s, be it a sign of life. A stream is not asked for again
-        when its connection is lost: it may be half read.
-
-        Args:
-            target: a function that a service declared, which yields, followed by its arguments; or the name
-                of a service (or a destination), followed by:
-            verb: its name.
-            parameters: as for `call`.
-            result: the type to read each item as; by default JSON's.
-            timeout: seconds for all of the stream.
-            credit: items that may be under way or unread, from 1: bounds the stream's memory.
-
-        Raises:
-            TypeError: the arguments do not fit the function, or no service declared it.
-            ValueError: credit is below 1.
-        """
+    def _streamed(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Stream[Any]:
         if isinstance(target, str):
             require_named("stream", target, args, kwargs, _STREAM)
             return self._stream_named(target, *args, **kwargs)
@@ -476,60 +348,7 @@ class Client(TypedCalls):
 
     # --- jobs ---
 
-    @overload
-    async def start(
-        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> JobHandle[T]: ...
-    @overload
-    async def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[T]: ...
-    @overload
-    async def start(
-        self, function: Callable[Concatenate[Job, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> JobHandle[T]: ...
-    @overload
-    async def start(
-        self, function: Callable[Concatenate[Job, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> JobHandle[T]: ...
-    # For messages of type checkers, see `Unfitting`.
-    @overload
-    async def start(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> JobHandle[object]: ...
-    @overload
-    async def start(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
-    @overload
-    async def start(
-        self,
-        service: str,
-        verb: str,
-        /,
-        parameters: Any = None,
-        *,
-        timeout: float | None = None,
-        **options: Unpack[StartOptions],
-    ) -> JobHandle[Any]: ...
-    async def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
-        """Have a service begin a job. Returns once the job is accepted, long before it is done.
-
-        The request is stored: if the service is away, the job begins when it returns. If no reply comes in
-        time a handle is returned all the same, as the client makes the id; its `status` tells whether the
-        service knows the job by then.
-
-        Args:
-            target: a function that a service declared with `job`, followed by its arguments; or the name of
-                a service, followed by verb and parameters, see `call`.
-            timeout: seconds to wait for the early reply; it does not limit the job.
-            **options: of the job, see `StartOptions`; by default, and always for a function, those of
-                `with_options`.
-
-        Returns:
-            The handle; of a function's job it has the type of what the function returns.
-
-        Raises:
-            RemoteError: the service refused: `bad-parameters`, `busy`, …; there is no job.
-            Rejected: the broker refused; there is no job.
-            UnexpectedReply: the verb is not a job.
-            ConnectionLost, ServerError: the connection ended again and again, or there was none in time;
-                there may be a job.
-        """
+    async def _started(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobHandle[Any]:
         if isinstance(target, str):
             require_named("start", target, args, kwargs, _START)
             return await self._start_named(target, *args, **kwargs)
@@ -577,37 +396,7 @@ class Client(TypedCalls):
 
     # --- messages ---
 
-    @overload
-    async def send(self, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
-    @overload
-    async def send(
-        self, function: Callable[Concatenate[AnyRequest, P], Any], /, *args: P.args, **kwargs: P.kwargs
-    ) -> None: ...
-    # For messages of type checkers, see `Unfitting`.
-    @overload
-    async def send(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> None: ...
-    @overload
-    async def send(self, function: Unfitting, /, *args: Any, **kwargs: Any) -> None: ...
-    @overload
-    async def send(
-        self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
-    ) -> None: ...
-    async def send(self, target: Any, /, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]  # mypy: of no `*Ts`
-        """Put a request into a service's queue without waiting for a reply (D.50).
-
-        When this returns the broker has it, also if no service listens yet: it runs once a service comes, at
-        least once.
-
-        Args:
-            target: as for `call`, with its arguments, or followed by verb and parameters.
-            expires_in: seconds after which it is dropped; by default never. For a function it is an option
-                of `with_options`.
-
-        Raises:
-            Rejected: the broker refused it; it had no effect.
-            CallTimeout: the broker did not confirm it in time; it may have it.
-            ConnectionLost, ServerError: the connection ended first; the broker may have it.
-        """
+    async def _sent(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if isinstance(target, str):
             require_named("send", target, args, kwargs, _SEND)
             await self._send_named(target, *args, **kwargs)

@@ -8,6 +8,17 @@ Invariant: `inbox` is None exactly while there is no connection and another one 
 no other, it is the lost inbox, which fails each request at once.
 """
 
+# Layers of a client's connection, from what lasts to what does not:
+#
+#     Client and its views     options; share one `Connection`
+#     Connection               lasts as long as the client: waits for the next inbox, keeps subscriptions
+#     Connections              one task: attempt, session, attempt, ...                       `reconnect`
+#     StompClient              one session: CONNECT to DISCONNECT                             `stomp.client`
+#     Inbox                    replies of one session, since a broker deletes it with the session
+#
+# A call takes `connection.inbox` and asks it, without a lock and without a check whether it still works: if
+# the session ends in between, the lost inbox raises the loss itself (`Inbox.lose`).
+
 from __future__ import annotations
 
 import math
@@ -19,8 +30,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from nebula.errors import CallTimeout, ConnectionLost, LocalProtocolError, NebulaError, fresh
+from nebula.rpc.client.client_options import ClientOptions
 from nebula.rpc.client.inbox import Inbox
-from nebula.rpc.client.options import ClientOptions
 from nebula.rpc.client.reconnect import Connections, ConnectionState
 from nebula.rpc.client.resubscribe import Subscriptions
 from nebula.rpc.client.retry import ClientClosed

@@ -16,7 +16,7 @@ from nebula.rpc.client.retry import CallRules
 from nebula.rpc.client.typed_messages import Schemas, avro_body, subscribed
 from nebula.rpc.client.values import LastValue, read_values
 from nebula.rpc.middleware.chain import Call
-from nebula.rpc.wire.brokers import whole_milliseconds
+from nebula.rpc.wire.deadlines import whole_milliseconds
 from nebula.rpc.wire.envelope import JSON_TYPE, encode_free, request_body
 from nebula.rpc.wire.replies import reader_of
 from nebula.stomp.client.messages import SubscribeOptions

@@ -1,4 +1,29 @@
-"""Reconnecting: one connection after another, over a list of addresses, until told to leave."""
+"""Reconnecting: one connection after another, over a list of addresses, until the client is left."""
+
+# The states, as `on_state` reports them:
+#
+#     CONNECTING -> CONNECTED -> LOST -> CONNECTING -> ...        until `leave`, then CLOSED
+#         |                        ^
+#         +-- attempt failed ------+
+#
+# One attempt runs in `_try`: it makes a client for the next address, enters it (TCP, TLS, CONNECT), and
+# then enters `live`, which opens the inbox. CONNECTED is reported only after `restore` has made the
+# subscriptions again: code that hears it may publish and expect the subscribers of this client to get the
+# message.
+#
+# Two bounds keep a thousand clients from attacking a broker that restarts:
+#
+# - The delay after each round of addresses grows, and is drawn at random, so that clients that lost the
+#   broker in the same moment do not return in the same moment.
+# - The delay is reset by a connection that lasted as long as the longest delay, not by any connection. A
+#   broker that accepts a session and ends it at once would otherwise be called without pause.
+#
+# The first connection differs: without `wait` the client tries each address once and raises, because a
+# wrong address is the usual reason. After one success the addresses are known to be right, and it tries for
+# ever.
+#
+# `leave` has to be graceful (DISCONNECT with a receipt) while there is a session, and immediate while there
+# is none. So an attempt is ended by its cancel scope, and a session by an event.
 
 from __future__ import annotations
 

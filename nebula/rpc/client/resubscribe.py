@@ -1,4 +1,26 @@
-"""Subscriptions that outlive their connection: each new one begins with making them again."""
+"""Subscriptions that outlive their connection: the client makes them again on each new one."""
+
+# What a subscriber sees when the connection is lost and another one takes its place:
+#
+#     destination          ack mode     messages that wait here       messages sent meanwhile
+#     queue, durable       client       dropped, as they come again   the broker keeps them
+#     queue, durable       auto         handed out: the broker        the broker keeps them
+#                                       forgot them when it sent them
+#     topic                any          handed out                    lost
+#     last value           any          handed out                    lost; `eager` begins with the newest
+#
+# The loop of the reader never ends meanwhile: it waits on the subscription, not on the connection. That
+# needs a stand-in, a `PushSubscription` that is not closed and that no connection knows
+# (`Subscription.detach`). Messages of the old connection find theirs closed, so their ACK does nothing,
+# instead of naming a message of the new connection, which has ids of its own.
+#
+# Races, each with its check:
+#
+# - The connection is lost between the RECEIPT of the first SUBSCRIBE and the moment when the subscription
+#   is in the table: `_begun` looks whether the connection is still the current one, and begins again
+#   otherwise.
+# - The reader leaves or pauses while SUBSCRIBE is under way on the new connection: `begin_again` compares
+#   the stand-in, and closes what it got.
 
 from __future__ import annotations
 
@@ -51,7 +73,7 @@ class LastingSubscription(Subscription):
         """SUBSCRIBE on a new connection; `lose` was called.
 
         Raises:
-            Refused: the broker does not let us, or did not answer in time.
+            Refused: the broker does not let us, or did not reply in time.
             ConnectionLost, ServerError: the connection has ended, too.
         """
         self.attach(stomp.connection)
@@ -59,23 +81,23 @@ class LastingSubscription(Subscription):
         if options.get("timeout") is None:
             # No task waits that could give up.
             options["timeout"] = timeout
-        before = self.listener
-        listener = await self._listen(self._destination, options)
-        if self.listener is before and not before.is_closed:
-            self._listener = listener
+        before = self.push
+        made = await self._listen(self._destination, options)
+        if self.push is before and not before.is_closed:
+            self._push = made
         else:
-            # Left or paused while the answer was awaited; or lost again behind the answer, and then it is for
+            # Left or paused while the reply was awaited; or lost again behind the reply, and then it is for
             # the next connection to make it.
-            listener.close()
+            made.close()
 
     def lose(self) -> None:
         """Its connection has ended."""
-        if not self.listener.is_closed:
+        if not self.push.is_closed:
             is_kept = self.is_durable or self._destination.startswith("/queue/")
-            self.detach(drops=is_kept and self.listener.ack_mode is not AckMode.AUTO)
+            self.detach(drops=is_kept and self.push.ack_mode is not AckMode.AUTO)
 
     def fail(self, error: NebulaError) -> None:
-        """There will be no more: who takes messages gets the error."""
+        """There will be no more messages: tasks that wait for one get the error."""
         self._failure = error
         for waiter in self._waiters:
             waiter.fail(fresh(error))
@@ -102,7 +124,7 @@ class Subscriptions:
     Args:
         connected: waits for a connection, for a number of seconds.
         is_alive: whether a connection is the one that there is.
-        timeout: seconds to wait for each answer at a reconnect.
+        timeout: seconds to wait for each reply at a reconnect.
     """
 
     def __init__(
@@ -160,7 +182,7 @@ class Subscriptions:
         async with anyio.create_task_group() as tasks:
             for one in self._open:
                 # Paused or removed meanwhile: it is to stay so.
-                if not one.listener.is_closed:
+                if not one.push.is_closed:
                     tasks.start_soon(self._begin_again, one, stomp, name="subscribing again")
 
     async def _begin_again(self, one: LastingSubscription, stomp: StompClient) -> None:
@@ -169,9 +191,7 @@ class Subscriptions:
         except (ConnectionLost, ServerError):
             return  # with the next connection
         except NebulaError as error:
-            _log.warning(
-                "subscription not made again", destination=one.listener.destination, reason=str(error)
-            )
+            _log.warning("subscription not made again", destination=one.push.destination, reason=str(error))
             one.fail(error)
 
     def lose(self) -> None:

@@ -4,6 +4,22 @@ A call may run twice if its verb is idempotent or it has an idempotency key. Oth
 after failures that prove that nothing began. All attempts and delays share the call's time.
 """
 
+# When is it safe to send a request again? A lost reply and a lost request look the same to the caller. So
+# there are three classes of failure:
+#
+#     proves that nothing began       NoResponder, rejected-full, `busy`          any call with a `retry`
+#     says nothing                    ConnectionLost, ServerError, other          calls that may run twice:
+#                                     retryable errors of a service               idempotent, or with a key
+#     final                           CallTimeout, other errors and verdicts      never
+#
+# A timeout is final because all attempts share the call's seconds: when it comes there is no time left.
+#
+# Two kinds of attempts need no `retry=` of the user. After a loss a call that may run twice is sent again,
+# a few times. And with `wait_for_responder` the client looks for a service that is about to start; a look
+# is not an attempt, since the broker gave the request to no service.
+#
+# Delays have a random part (`Retry.delay`): callers that failed together should not return together.
+
 from __future__ import annotations
 
 import random

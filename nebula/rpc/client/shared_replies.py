@@ -9,7 +9,7 @@ import anyio
 
 from nebula.rpc.wire.brokers import brand_of
 from nebula.rpc.wire.envelope import BOO
-from nebula.stomp.client import AckMode, Listener, Message, StompClient
+from nebula.stomp.client import AckMode, Message, PushSubscription, StompClient
 from nebula.waiter import Waiter, new_waiter
 
 # Another client's reply is held this long at most, so that its owner loses a tenth of a second, not more.
@@ -22,7 +22,7 @@ _PREFETCH = "1000"
 
 
 class SharedReplies:
-    """Reads a shared queue while answers are awaited.
+    """Reads a shared queue while replies are awaited.
 
     What is ours is acked, what is not goes back after a moment. Where the broker gives back at
     UNSUBSCRIBE, that is how: it does not count as a failed delivery, as a NACK would, and the queue can be
@@ -62,7 +62,7 @@ class SharedReplies:
         if self._brand.requeues_on_unsubscribe:
             while True:
                 await self._read_for_a_while()
-        # Left alone, the queue would leave its strangers' answers with this connection: read it all the time.
+        # Left alone, the queue would leave the replies for others with this connection: read it all the time.
         await self._listen()
         while True:
             await self._until(lambda: bool(self._strangers))
@@ -73,15 +73,15 @@ class SharedReplies:
 
     async def _read_for_a_while(self) -> None:
         await self._until(lambda: self._is_wanted)
-        listener = await self._listen()
+        subscription = await self._listen()
         await self._until(lambda: not self._is_wanted or bool(self._strangers))
         if self._is_wanted:
             await anyio.sleep(random.uniform(*_HELD_SECONDS))  # noqa: S311
-        listener.close()
+        subscription.close()
         self._strangers.clear()
         await anyio.sleep(random.uniform(*_AWAY_SECONDS))  # noqa: S311
 
-    async def _listen(self) -> Listener:
+    async def _listen(self) -> PushSubscription:
         headers = {self._brand.prefetch_count: _PREFETCH}
         return await self._client.listen(
             self._destination, self._on_message, ack=AckMode.CLIENT_INDIVIDUAL, headers=headers

@@ -1,5 +1,13 @@
 """Messages that are no calls, read as values: Avro in envelopes, or JSON."""
 
+# A message that cannot be read must not end the loop over a subscription: one publisher with a bug would
+# stop every reader. So the error is kept with the message, and raised where its value is used. Only an
+# error that is not about this message (the broker could not be asked for a schema) ends the loop.
+#
+# Schemas are named by fingerprint and never change, so they are kept for as long as the client. The
+# fingerprint of what the broker sends is computed again: a wrong schema would decode wrong values without
+# an error.
+
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable

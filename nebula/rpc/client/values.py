@@ -1,5 +1,13 @@
 """Typed access to one last value: reading, following and setting it."""
 
+# Following one value is conflated by a trick of flow control, not by a buffer: the subscription acks each
+# message when the next one is asked for (`client-individual`). While one is un-acked the broker holds back
+# what comes after it, and replaces it by newer values. So a slow loop skips intermediate values, and
+# neither side keeps more than one.
+#
+# After a reconnect an eager subscription sends the present value again. It is compared with the body that
+# was given last (`_known`), so that the loop sees a change only where there is one.
+
 from __future__ import annotations
 
 import math

@@ -1,8 +1,19 @@
 """`Request`: the context of one request, for handlers, providers and middleware."""
 
+# A request knows why it ends, not only that it does. Its handler sees a cancellation in both cases, but the
+# service counts and logs them apart. The first reason wins (`end`), because both can come in the same turn
+# of the loop.
+#
+# The attributes of one request are slots, not a dict, and what all requests share is one object
+# (`Surroundings`): a request is made for each message.
+#
+# `attempts_before` trusts counts of brokers only as far as they go: Nebula and RabbitMQ's quorum queues
+# count deliveries, other queues have a flag. From a flag it is at least one.
+
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from time import monotonic
@@ -13,6 +24,20 @@ from typing_extensions import TypeVar
 from nebula import headers as names
 from nebula.rpc.wire.digits import whole_number
 from nebula.rpc.wire.envelope import Envelope
+
+HANDLED_HEADERS: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("nebula_handled", default=None)
+"""The headers of the request that is being handled, or the trace of the job that runs; None outside of both.
+
+Set for each handler and inherited by its tasks and threads, like `AMBIENT` of `nebula.rpc.wire.deadlines`.
+`Responder.client` hands on the trace that is in it.
+"""
+
+HANDLED_PRINCIPAL: Final[ContextVar[str | None]] = ContextVar("nebula_asked_by", default=None)
+"""The principal of the request that is being handled, or of the job that runs; None outside of both.
+
+None, too, where the broker does not vouch for it: what a header claims is never in it. Set and inherited as
+`HANDLED_HEADERS`. `Responder.client` names it as the principal it calls on behalf of.
+"""
 
 S_co = TypeVar("S_co", default=object, covariant=True)
 
@@ -64,7 +89,7 @@ class Request(Generic[S_co]):
         description: a text for people, or None.
         headers: of the MESSAGE. Shared with other requests: read only.
         destination: the queue that it came by.
-        principal: who sent it, as the broker vouches for it; None where the broker does not say.
+        principal: its sender, as the broker vouches for it; None where the broker does not say.
         deadline: when its caller stops waiting, on `time.monotonic`'s clock, or None.
     """
 

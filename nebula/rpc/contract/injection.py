@@ -1,5 +1,10 @@
 """`Depends`: declared dependencies of a handler, and the order in which their providers are called."""
 
+# Providers form a graph: a provider may depend on others. `Plan` sorts it once, when the handler is
+# declared, in the order in which the search leaves a node (depth first), so each provider comes after those
+# that it needs. Each runs once for a request, even if several parameters need it, and generators are closed
+# in the reverse order.
+
 from __future__ import annotations
 
 import inspect

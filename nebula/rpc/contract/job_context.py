@@ -1,5 +1,15 @@
 """`Job`: the context of a job for its own code, and the notice that it must end."""
 
+# The code of a job runs in a thread of the service or in another process, with Spark or without. It sees
+# this interface only, so a job that needs no Spark can be tested in a thread.
+#
+# Cancellation is cooperative: no thread can be stopped from outside. Each report (`step`, `progress`) is a
+# point where the job may end, by an exception that `except Exception` does not catch; loops without reports
+# call `raise_if_cancelled`.
+#
+# Output is written to another name and renamed when the job is done. A reader of `path` finds the whole
+# file or none, whether the job failed, was cancelled, or died with its process.
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod

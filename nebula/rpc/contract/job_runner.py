@@ -1,5 +1,9 @@
 """`JobRunner`: the interface between the job service and what runs the code of jobs, threads or engines."""
 
+# The service decides when a job runs, the runner how. Everything that crosses this line is a plain value or
+# a report with the job's id and the number of its attempt: an engine that was given up as lost may still
+# report, and by the number such a report is recognized as one of an attempt that no longer counts.
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,5 +1,9 @@
 """Declarations of remote services: their verbs, for callers that do not have the code."""
 
+# Defaults live in the service. If a stub repeated them and sent them, a service that changed a default would
+# still get the old one from each caller that was built before. So a stub's default is `OMITTED`, which is not
+# sent, and a model among the parameters is a `Partial`: it sends only fields that were set.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -61,7 +65,7 @@ class Remote:
             function: given when used without parentheses.
             name: the verb, by default the function's name.
             queue: where it is asked for, by default the service's own.
-            errors: classes that a call raises where the service answers with their code.
+            errors: classes that a call raises where the service replies with their code.
             idempotent: asking twice has the effect of asking once, so that a call may be sent again.
         """
         options = VerbOptions(name, queue=queue, errors=tuple(errors), idempotent=idempotent)

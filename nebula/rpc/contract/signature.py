@@ -1,5 +1,20 @@
 """`Signature`: the contract of a handler, its parameters and result with their JSON Schema."""
 
+# The contract is built once, at declaration, and everything that can be wrong with it is refused there: a
+# service that starts has no handler that fails at its first request. What a request pays for is one call of a
+# compiled pydantic validator (`_read`), and for the reply one of its serializer.
+#
+# Three shapes of parameters, and the one ambiguity between them:
+#
+#     {"symbol": "ABC"}     an object is keywords          def quote(symbol)
+#     ["ABC", 2]            an array is positions          def quote(symbol, qty)
+#     "ABC"                 anything else is the one argument
+#
+# A function whose only parameter is itself an object (a model) or an array (a list) takes the value whole;
+# otherwise `[1, 2]` for `def total(values: list[int])` would be two arguments. `_takes_object` and
+# `_takes_array` are decided from the annotation, never from the value, so that a contract has one form and
+# callers (`pack`) can know it without asking.
+
 from __future__ import annotations
 
 import inspect
@@ -20,9 +35,9 @@ from typing_extensions import deprecated
 
 from nebula.errors import AvroError
 from nebula.nearest import did_you_mean
+from nebula.rpc.contract.call_options import as_option
 from nebula.rpc.contract.hints import hints_of, is_any_of, name_of, plain_type
 from nebula.rpc.contract.injection import Plan, dependency_of
-from nebula.rpc.contract.options import as_option
 from nebula.rpc.contract.results import BadResult, ResultContract
 from nebula.rpc.contract.yielding import items_of, stands_for_stream
 from nebula.rpc.errors import UnexpectedReply, VerbError

@@ -9,7 +9,8 @@ from typing import TypedDict
 from nebula import headers as names
 from nebula.destinations import destination_named
 from nebula.nearest import did_you_mean
-from nebula.rpc.wire.brokers import Brand, whole_milliseconds
+from nebula.rpc.wire.brokers import Brand
+from nebula.rpc.wire.deadlines import whole_milliseconds
 
 
 class StartOptions(TypedDict, total=False):

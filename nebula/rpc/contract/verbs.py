@@ -1,5 +1,16 @@
 """`Verb`: a function that handles requests, its options, and the registry of verbs by name."""
 
+# A decorator returns the function itself, not a wrapper: `await quote("ABC")` in a test is a plain call,
+# without a broker. What the decorator knows is left on the function under two attributes. `TARGET` says
+# where the function is served, so that `client.call(quote, ...)` needs no names; options of a
+# bare `@verb` wait there until a `Responder` includes the function.
+#
+# Names of verbs are values in text bodies, which have one line for each field (C.5). So a name is one line
+# without spaces around it; nothing else is forbidden, as services of another make have verbs, too.
+#
+# Reserved names belong to the verbs that every service has. They can be extended by a prefix (`job.`,
+# `neb.`) without taking a name from users.
+
 from __future__ import annotations
 
 import inspect
@@ -110,7 +121,7 @@ def named_by(given: Any, decorator: str) -> tuple[Callable[..., Any] | None, str
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom to ask for a declared function: left on it by `Responder.verb` and `Responder.job`."""
+    """The service of a declared function: left on it by `Responder.verb` and `Responder.job`."""
 
     service: str
     destination: str
@@ -377,7 +388,7 @@ def verb_name_of(function: Callable[..., Any]) -> str:
 
 
 def set_target(function: Callable[..., Any], target: Target) -> None:
-    """Remember on a function whom to ask for it.
+    """Remember on a function which service to ask for it.
 
     Raises:
         TypeError: it belongs to another service.

@@ -38,7 +38,7 @@ class Instance:
         name: of the instance; unique among those of the service.
         queue: where this instance alone is asked; None if the broker does not let it listen there.
         queues: where the service is asked.
-        verbs: what it answers to, sorted.
+        verbs: that it handles, sorted.
         schemas: a hash of the contracts of all its verbs: two instances with the same one are alike.
         version: of the service, as its `Responder` was told.
         busy: requests that are being handled.

@@ -1,4 +1,21 @@
-"""Presence of service instances, as a client follows it: the present ones, and changes."""
+"""Presence of service instances as a client follows it: the instances that are there, and changes."""
+
+# Following changes is conflated, as last values are: a reader that is slow skips intermediate states and
+# always reaches the newest one. Three tables do it (`_Told`):
+#
+#     there     what the broker last said: the truth for `instances`
+#     known     what the reader of `changes` was told last
+#     news      destinations where the two may differ, each once, in the order of their first change
+#
+# A message only updates `there` and marks its destination; `_next` compares with `known` when the reader
+# asks. So memory is bounded by the number of instances, whatever the rate of changes and however slow the
+# reader. One thing must not be conflated away: an instance that went and came back has lost the requests
+# that it had begun. `news` therefore remembers that it went, and the reader hears both.
+#
+# `_Asked` has no such tables: it asks anew every two seconds and compares two lists.
+#
+# Nothing in a record is believed that could redirect calls: an instance may name as its queue only the one
+# that belongs to its own name (`_checked`).
 
 from __future__ import annotations
 
@@ -14,7 +31,8 @@ import anyio
 from nebula import headers as names
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.discovery.registration import WHO
-from nebula.rpc.wire.brokers import Brand, brand_of, instance_queue, whole_milliseconds
+from nebula.rpc.wire.brokers import Brand, brand_of, instance_queue
+from nebula.rpc.wire.deadlines import whole_milliseconds
 from nebula.rpc.wire.envelope import JSON_TYPE, dump_json, encode, parse
 from nebula.stomp.client import StompClient
 from nebula.stomp.client.messages import Message
@@ -47,16 +65,16 @@ class Presence(Protocol):
 
     @property
     def instances(self) -> list[Instance]:
-        """Who is there as far as is known, by service and name. Where instances have to be asked who they
-        are, `changes` does that.
+        """The instances that are there as far as is known, by service and name. On brokers without last
+        values only `changes` asks anew.
         """
         ...
 
     def changes(self) -> AsyncGenerator[Change]:
         """Instances that come, go, or have another load, for ever.
 
-        What happens to one instance between two looks is one change: its last load, or its going; who went
-        and came back has gone, and is there.
+        What happens to one instance between two looks is one change: its last load, or its end. An
+        instance that left and came back gives two: it is gone, and it is there.
 
         Raises:
             ConnectionLost, ServerError: the connection ended.
@@ -66,7 +84,7 @@ class Presence(Protocol):
 
 @asynccontextmanager
 async def watching(stomp: StompClient, service: str | None, seconds: float) -> AsyncGenerator[Presence]:
-    """Know who is there during the block. It begins with those that are there at first.
+    """Follow the instances that are there during the block. It begins with those that are there at first.
 
     Args:
         stomp: connected.
@@ -89,13 +107,13 @@ async def watching(stomp: StompClient, service: str | None, seconds: float) -> A
 
 
 async def present(stomp: StompClient, service: str | None, seconds: float) -> list[Instance]:
-    """Who is there now. Arguments and errors as for `watching`."""
+    """The instances that are there now. Arguments and errors as for `watching`."""
     async with watching(stomp, service, seconds) as presence:
         return presence.instances
 
 
 class _Told(Presence):
-    """By last values: each instance has one. Nothing is kept but who is there, and whom the reader knows."""
+    """By last values: each instance has one."""
 
     def __init__(self, stomp: StompClient, brand: Brand, service: str | None) -> None:
         self._stomp, self._brand = stomp, brand
@@ -115,7 +133,7 @@ class _Told(Presence):
     async def open(self, seconds: float) -> AsyncGenerator[None]:
         all_came: Waiter[None] = new_waiter()
         # Not by a subscription, where messages wait unread until the link is read no more.
-        listener = await self._stomp.listen(
+        subscription = await self._stomp.listen(
             self._pattern,
             self._on_message,
             on_snapshot=lambda: all_came.set(None),
@@ -130,7 +148,7 @@ class _Told(Presence):
             self._news.clear()
             yield
         finally:
-            listener.close()
+            subscription.close()
 
     async def changes(self) -> AsyncGenerator[Change]:
         while True:
@@ -176,7 +194,7 @@ class _Told(Presence):
 
 
 class _Asked(Presence):
-    """By asking: those that answer in time are there."""
+    """By asking: instances that reply in time are there."""
 
     def __init__(self, stomp: StompClient, brand: Brand, service: str | None, seconds: float) -> None:
         self._stomp, self._brand, self._service, self._seconds = stomp, brand, service, seconds
@@ -192,12 +210,12 @@ class _Asked(Presence):
     @asynccontextmanager
     async def open(self, seconds: float) -> AsyncGenerator[None]:
         options = dict(self._brand.inbox_headers)
-        listener = await self._stomp.listen(self._inbox, self._on_reply, headers=options, timeout=seconds)
+        subscription = await self._stomp.listen(self._inbox, self._on_reply, headers=options, timeout=seconds)
         try:
             await self._ask()
             yield
         finally:
-            listener.close()
+            subscription.close()
 
     async def changes(self) -> AsyncGenerator[Change]:
         while True:
@@ -214,8 +232,8 @@ class _Asked(Presence):
         """Ask all, and wait as long as a reply may take: how many will come is not known."""
         never: Waiter[None] = new_waiter()
         number = uuid4().hex
-        answers: dict[str, Instance] = {}
-        self._questions[number] = answers
+        replies: dict[str, Instance] = {}
+        self._questions[number] = replies
         headers = self._brand.expiry(whole_milliseconds(self._seconds))
         headers |= {
             "content-type": JSON_TYPE,
@@ -229,16 +247,16 @@ class _Asked(Presence):
                 await self._stomp.connection.wait(never)
         finally:
             del self._questions[number]
-        self._there = answers
+        self._there = replies
 
     def _on_reply(self, message: Message) -> None:
-        answers = self._questions.get(message.headers.get(names.IN_REPLY_TO, ""))
-        if answers is None:
+        replies = self._questions.get(message.headers.get(names.IN_REPLY_TO, ""))
+        if replies is None:
             return  # too late
         reply = parse(message.headers, message.body)
         instance = _checked(Instance.from_value(reply.parameters), self._brand)
         if instance is not None and self._service in (None, instance.service):
-            answers[instance.destination] = instance
+            replies[instance.destination] = instance
 
 
 def _checked(instance: Instance | None, brand: Brand) -> Instance | None:

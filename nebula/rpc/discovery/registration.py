@@ -15,6 +15,7 @@ from nebula.logs import get_logger
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.wire.brokers import LONGEST_HEADER, Brand
 from nebula.rpc.wire.envelope import JSON_TYPE, Envelope, ascii_json, encode, parse
+from nebula.rpc.wire.reply_headers import reply_headers
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.client.messages import Message
 
@@ -23,13 +24,13 @@ __all__ = ["WHO", "Registration"]
 _log = get_logger(__name__)
 
 WHO: Final = "neb.who"
-"""The verb by which instances are asked who they are, on `/topic/nebula.services`."""
+"""The verb by which instances are asked to describe themselves, on `/topic/nebula.services`."""
 
 # A load that changes with each request is told no more often.
 _RENEW_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 5.0
 
-# Without `neb-response`: answers need a right to answer, and this is sent by the service's own rights.
+# Without `neb-response`: replies need a right to reply, and this is sent by the service's own rights.
 _HEADERS: Final[Mapping[str, str]] = {"content-type": JSON_TYPE, names.EPHEMERAL: "true"}
 
 
@@ -96,7 +97,7 @@ class Registration:
                     self._client.post(now.destination, now.to_json(), _HEADERS)
 
     def leave(self) -> None:
-        """Be known no longer. Idempotent; what was begun is still answered."""
+        """Be known no longer. Idempotent; requests that were begun still get their reply."""
         if self._left.is_set():
             return
         self._left.set()
@@ -120,7 +121,7 @@ class Registration:
         if _wanted(asked) not in (None, told.service) or not self._may_reply(destination, reply_id):
             return
         body = encode(JSON_TYPE, f"{WHO}response", ascii_json(self._now(told).to_json()))
-        reply = {"content-type": JSON_TYPE, names.RESPONSE: "true", names.IN_REPLY_TO: reply_id}
+        reply = reply_headers(JSON_TYPE, reply_id)
         with suppress(NebulaError):
             self._client.post(destination, body, reply)
 

@@ -1,5 +1,15 @@
 """Scatter: one request to all instances of a service, and the reply of each."""
 
+# For how long is an instance waited for? Not simply until the deadline: with one dead instance each
+# `call_all` would take all of its time. And not simply until it leaves: an instance that stops leaves the
+# list first, and then finishes what it has begun. So:
+#
+# 1. An instance that replies, or whose queue refuses the request, is done.
+# 2. When presence says that it has left, its queue is looked at (`_see_it_die`): a SEND with
+#    `require-consumers` is accepted while the instance still reads there, and refused once it is gone. The
+#    body is "boo", which every service skips (C.4).
+# 3. On brokers without such verdicts, and for instances that hang, the deadline decides.
+
 from __future__ import annotations
 
 from collections import deque
@@ -45,12 +55,12 @@ class Ask(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class InstanceReply(Generic[T]):
-    """What one instance answered.
+    """The reply of one instance.
 
     Attributes:
-        instance: who.
+        instance: that replied.
         seconds: that it took.
-        error: it answered `error` (`RemoteError`, or the `VerbError` that was declared for its code), or
+        error: it replied `error` (`RemoteError`, or the `VerbError` that was declared for its code), or
             with something else than asked for (`UnexpectedReply`); None: with a value.
     """
 
@@ -64,7 +74,7 @@ class InstanceReply(Generic[T]):
         """The verb's value.
 
         Raises:
-            RemoteError, VerbError, UnexpectedReply: `error`, if it answered so.
+            RemoteError, VerbError, UnexpectedReply: `error`, if it replied so.
         """
         if self.error is not None:
             raise self.error
@@ -73,11 +83,11 @@ class InstanceReply(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ScatterResult(Generic[T]):
-    """What all instances answered, when none is waited for any longer.
+    """The replies of all instances, when none is waited for any longer.
 
     Attributes:
         answers: in the order in which they came.
-        missing: the instances that were there and did not answer.
+        missing: the instances that were there and did not reply.
     """
 
     answers: list[InstanceReply[T]] = field(default_factory=list)
@@ -85,7 +95,7 @@ class ScatterResult(Generic[T]):
 
     @property
     def values(self) -> dict[str, T]:
-        """The values by the name of their instance, of those that answered with one."""
+        """The values by the name of their instance, of those that replied with one."""
         return {one.instance.name: one.value for one in self.answers if one.error is None}
 
 
@@ -93,15 +103,15 @@ class Scatter(Generic[T]):
     """A request to all instances of a service: `client.call_all(…)`.
 
     Awaited, it gives a `ScatterResult` once no instance is waited for. As an async context manager it
-    gives the answers as they come; leaving it early forgets the others:
+    gives the replies as they come; leaving it early forgets the others:
 
         async with client.call_all("prices", "reload") as answers:
             async for answer in answers:
                 print(answer.instance.name, answer.value)
         print(answers.missing)
 
-    Asked are the instances that are there when it begins; without any there is no answer. An instance is
-    waited for until it has answered or died, or the time is over: then it is `missing`, as it is where its
+    Asked are the instances that are there when it begins; without any there is no reply. An instance is
+    waited for until it has replied or died, or the time is over: then it is `missing`, as it is where its
     queue is full, or its circuit open. Whatever else goes wrong ends all of it.
 
     Args:
@@ -111,7 +121,7 @@ class Scatter(Generic[T]):
         seconds: that all of it may take.
 
     Attributes:
-        missing: the instances that will not answer, as far as is known; complete after the last answer.
+        missing: the instances that will not reply, as far as is known; complete after the last reply.
     """
 
     def __init__(
@@ -171,7 +181,7 @@ class Scatter(Generic[T]):
         ends = anyio.current_time() + self._seconds
         stomp = await self._connected(self._seconds)
         left = max(0.0, ends - anyio.current_time())
-        # Where instances have to be asked who they are, half of the time is left for the question itself.
+        # Where instances have to be asked, half of the time is left for the question itself.
         async with watching(stomp, self._service, left / 2) as presence:
             async with anyio.create_task_group() as tasks:
                 for instance in presence.instances:
@@ -215,18 +225,18 @@ class Scatter(Generic[T]):
         self._moved.set()
 
     async def _watch(self, stomp: StompClient, presence: Presence, tasks: TaskGroup) -> None:
-        """End the waiting for instances that went without an answer."""
-        with suppress(ConnectionLost, ServerError):  # those who ask hear of it
+        """End the waiting for instances that left without a reply."""
+        with suppress(ConnectionLost, ServerError):  # the calls in flight raise it
             async for change in presence.changes():
                 waiting = self._waiting.get(change.instance.destination)
                 if change.is_gone and waiting is not None:
                     tasks.start_soon(self._see_it_die, stomp, waiting, name="a leaving instance")
 
     async def _see_it_die(self, stomp: StompClient, waiting: _Waiting) -> None:
-        """Wait until an instance that left has answered, or lost its queue and with it all it has begun."""
-        # Only where the broker tells who listens.
+        """Wait until an instance that left has replied, or lost its queue and with it all it has begun."""
+        # Only where the broker says whether a consumer is there.
         while stomp.is_nebula and self._waiting.get(waiting.instance.destination) is waiting:
-            # It asks the broker, and nothing of the instance, which has to answer what it has begun.
+            # It asks the broker, and nothing of the instance, which has to finish what it has begun.
             headers = {"content-type": TEXT_TYPE, names.REQUIRE_CONSUMERS: "true"}
             try:
                 await stomp.send(waiting.queue, BOO, headers, receipt=True)

@@ -17,7 +17,7 @@ import anyio
 from anyio import CancelScope
 
 from nebula import headers as names
-from nebula.rpc.contract.context import Ending, Request, attempts_before
+from nebula.rpc.contract.context import HANDLED_HEADERS, HANDLED_PRINCIPAL, Ending, Request, attempts_before
 from nebula.rpc.contract.injection import Plan
 from nebula.rpc.contract.signature import Arguments
 from nebula.rpc.contract.verbs import Endpoint
@@ -29,7 +29,7 @@ from nebula.rpc.service.reply_sender import ReplySender, is_meant_for_caller, va
 from nebula.rpc.service.statistics import Tally
 from nebula.rpc.service.worker_pool import Worker
 from nebula.rpc.streams.serving import ServedStreams, wants_stream
-from nebula.rpc.wire.deadlines import AMBIENT, ASKED_BY, HANDLED
+from nebula.rpc.wire.deadlines import AMBIENT
 from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.threads import call_in_thread
 
@@ -73,8 +73,8 @@ class HandlerRunner(Generic[S, F]):
         tally.requests += 1
         # For the calls of middleware and handler. The worker's own context: the next request sets it anew.
         AMBIENT.set(request.deadline)
-        HANDLED.set(request.headers)
-        ASKED_BY.set(request.principal)
+        HANDLED_HEADERS.set(request.headers)
+        HANDLED_PRINCIPAL.set(request.principal)
         started = monotonic()
         try:
             if self._chain is None:

@@ -38,7 +38,7 @@ from nebula.rpc.service.worker_pool import Worker, WorkerPool, give_back
 from nebula.rpc.wire.brokers import Brand, brand_of, no_last_values
 from nebula.rpc.wire.envelope import Envelope, content_type_of, media_of, text_of
 from nebula.rpc.wire.reply_body import ReplyBody
-from nebula.stomp.client import AckMode, Listener, Message, StompClient
+from nebula.stomp.client import AckMode, Message, PushSubscription, StompClient
 
 __all__ = ["WATCHERS", "MessageConsumer", "MessageConsumers"]
 
@@ -200,7 +200,7 @@ class MessageConsumer:
         self._acks_early = subscriber.options.ack == "early"
         self._runner = HandlerRunner(self._work, self._log_failure, subscriber.options.middleware)
         self._trusts_sender = False
-        self._listener: Listener | None = None
+        self._subscription: PushSubscription | None = None
         self.pool = WorkerPool(self._handle, subscriber.options.concurrency)
         self.tally = Tally()
         self.unreadable = 0
@@ -212,7 +212,7 @@ class MessageConsumer:
         self._trusts_sender = client.is_nebula
         if one.kind is DestinationKind.LAST_VALUE and not brand.has_last_values:
             raise no_last_values(one.destination, client.server)
-        self._listener = await client.listen(
+        self._subscription = await client.listen(
             one.destination,
             self.pool.put,
             ack=AckMode.CLIENT_INDIVIDUAL,
@@ -225,15 +225,15 @@ class MessageConsumer:
     def stop(self, *, may_drain: bool) -> None:
         """Begin nothing more, see `MessageConsumers.stop`."""
         may_drain = may_drain and self._is_queue
-        if may_drain and self._listener is not None:
-            self._listener.drain()
+        if may_drain and self._subscription is not None:
+            self._subscription.drain()
         self.pool.close(give_back if may_drain else None)
 
     def lose(self) -> None:
         """The connection is over, see `MessageConsumers.lose`."""
         self._tried.clear()
-        if self._listener is not None:
-            self._listener.is_closed = True
+        if self._subscription is not None:
+            self._subscription.is_closed = True
 
     def _credit(self, brand: Brand) -> dict[str, str]:
         # The broker bounds last values by itself: one message of each at a time. Else enough for each worker

@@ -16,6 +16,7 @@ from nebula.rpc.wire.avro_bodies import AvroValue
 from nebula.rpc.wire.brokers import LONGEST_HEADER, NEBULA, Brand
 from nebula.rpc.wire.envelope import content_type_of, encode, media_of
 from nebula.rpc.wire.reply_body import SEE_LOG, ReplyBody, failure, success
+from nebula.rpc.wire.reply_headers import reply_headers
 from nebula.rpc.wire.upstream import upstream_error
 
 __all__ = [
@@ -59,7 +60,7 @@ class ReplySender:
         """
         if reply is None or request.headers.get(names.NO_REPLY) == "true":
             return
-        destination, reply_id = request.reply_to, request.reply_id
+        destination, reply_id = request.reply_to, request.headers.get(names.REPLY_ID)
         if not self.may_reply_to(destination, reply_id):
             _log.warning(
                 "reply dropped, its destination cannot be sent to", destination=destination[:_MAX_LOGGED]
@@ -71,12 +72,7 @@ class ReplySender:
             _log.warning("reply too large", verb=reply.verb, bytes=len(body))
             reply = failure(VerbError("result-too-large", f"the answer has {len(body)} bytes"))
             body = encode(content_type, reply.verb, reply.parameters, reply.description)
-        # D.46: with this mark no Nebula service replies to the reply, wherever it ends up.
-        headers = {"content-type": content_type, names.RESPONSE: "true"}
-        if reply_id is not None:
-            headers[names.IN_REPLY_TO] = reply_id
-        if reply.code is not None:
-            headers[names.ERROR_CODE] = reply.code
+        headers = reply_headers(content_type, reply_id, reply.code)
         expiry = self._brand.reply_expiry
         if expiry is not None and (remaining := request.remaining) is not None:
             headers |= expiry(remaining)

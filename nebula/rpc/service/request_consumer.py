@@ -19,7 +19,7 @@ from nebula.rpc.service.request_handler import RequestHandler
 from nebula.rpc.service.worker_pool import GiveBack, WorkerPool, give_back
 from nebula.rpc.wire.cancel import cancel_topics
 from nebula.rpc.wire.envelope import BOO
-from nebula.stomp.client import AckMode, Listener, Message, StompClient
+from nebula.stomp.client import AckMode, Message, PushSubscription, StompClient
 
 __all__ = ["RequestConsumer"]
 
@@ -69,7 +69,7 @@ class RequestConsumer:
         self._handler = handler
         self._max_waiting = max_waiting or 0
         self._has_jobs = has_jobs
-        self._listeners: list[Listener] = []
+        self._subscriptions: list[PushSubscription] = []
         self.is_reachable = True
         self.pools = {
             one: WorkerPool(handler.handle, concurrency, max_waiting=max_waiting, refuse=handler.refuse)
@@ -115,14 +115,14 @@ class RequestConsumer:
         self, client: StompClient, destination: str, headers: dict[str, str], seconds: float
     ) -> None:
         is_own = destination == self._own
-        listener = await client.listen(
+        subscription = await client.listen(
             destination,
             self._put_own if is_own else self.pools[destination].put,
             ack=AckMode.CLIENT_INDIVIDUAL,
             headers=headers,
             timeout=seconds,
         )
-        self._listeners.append(listener)
+        self._subscriptions.append(subscription)
 
     def _put_own(self, message: Message) -> None:
         # Credit never waits for a worker: all of them may be waiting for credit. Nor does "boo", which is
@@ -161,10 +161,10 @@ class RequestConsumer:
                 to ask again.
         """
         if may_drain:
-            for listener in self._listeners:
+            for subscription in self._subscriptions:
                 # Credit for what is being handled comes by our own queue.
-                if listener.destination != self._own:
-                    listener.drain()
+                if subscription.destination != self._own:
+                    subscription.drain()
         for destination, pool in self.pools.items():
             pool.close(self._give_back(may_drain=may_drain, is_own=destination == self._own))
         self._handler.limits.empty()
@@ -193,9 +193,9 @@ class RequestConsumer:
 
     def lose(self) -> None:
         """Forget what came by the connection: it comes again. The next one has no right to reply to it."""
-        for listener in self._listeners:
-            listener.is_closed = True
-        self._listeners.clear()
+        for subscription in self._subscriptions:
+            subscription.is_closed = True
+        self._subscriptions.clear()
         for pool in self.pools.values():
             pool.lose()
         self._handler.lose()

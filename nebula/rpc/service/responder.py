@@ -15,9 +15,9 @@ from nebula.destinations import queue_named
 from nebula.errors import LocalProtocolError
 from nebula.rpc.client.client import Client
 from nebula.rpc.client.reconnect import Connections, urls_of
-from nebula.rpc.contract.calls import TypedCalls
 from nebula.rpc.contract.context import Surroundings
 from nebula.rpc.contract.retry import Retry
+from nebula.rpc.contract.typed_calls import TypedCalls
 from nebula.rpc.contract.verbs import (
     Endpoint,
     Target,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from time import monotonic
 from typing import Any, Final
 
 import anyio
@@ -12,8 +11,9 @@ import anyio
 from nebula.errors import ConnectionLost, LocalProtocolError
 from nebula.headers import ON_BEHALF_OF, TRACEPARENT, TRACESTATE
 from nebula.rpc.client.client import Client
+from nebula.rpc.contract.context import HANDLED_HEADERS, HANDLED_PRINCIPAL
 from nebula.rpc.middleware.chain import Call, CallingMiddleware, CallMiddleware, MakeCall
-from nebula.rpc.wire.deadlines import AMBIENT, ASKED_BY, HANDLED
+from nebula.rpc.wire.deadlines import handler_seconds
 
 __all__ = ["SharedClient", "call_middleware"]
 
@@ -47,8 +47,8 @@ class SharedClient:
             raise LocalProtocolError("the service has ended, and its client with it")
         if self._client is None:
             self._is_wanted.set()
-            ambient = AMBIENT.get()
-            with anyio.move_on_after(_CONNECT_SECONDS if ambient is None else ambient - monotonic()):
+            left = handler_seconds()
+            with anyio.move_on_after(_CONNECT_SECONDS if left is None else left):
                 await self._is_open.wait()
         if self._client is None:
             raise ConnectionLost("no connection to the broker in time")
@@ -82,7 +82,7 @@ def call_middleware(middleware: Sequence[object]) -> list[CallMiddleware]:
 
 async def _carry_trace(call: Call, call_next: MakeCall) -> Any:
     """Hand on the trace of what is being handled, unless another middleware has a span of its own."""
-    handled = HANDLED.get()
+    handled = HANDLED_HEADERS.get()
     if handled is not None and TRACEPARENT in handled and TRACEPARENT not in call.headers:
         call.headers |= {name: handled[name] for name in (TRACEPARENT, TRACESTATE) if name in handled}
     return await call_next(call)
@@ -92,6 +92,6 @@ async def _carry_principal(call: Call, call_next: MakeCall) -> Any:
     """Add the claim on whose behalf a call is made: the principal that the broker vouched for."""
     # Of this request alone: middleware may have copied another one's headers.
     call.headers.pop(ON_BEHALF_OF, None)
-    if principal := ASKED_BY.get():
+    if principal := HANDLED_PRINCIPAL.get():
         call.headers[ON_BEHALF_OF] = principal
     return await call_next(call)

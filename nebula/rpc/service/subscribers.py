@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from time import monotonic
 from typing import Any, Final, Literal, TypeVar
 
 from nebula.destinations import destination_named
@@ -19,7 +18,7 @@ from nebula.rpc.contract.yielding import is_stream
 from nebula.rpc.errors import VerbError
 from nebula.rpc.middleware.chain import Middleware
 from nebula.rpc.wire.brokers import is_last_value
-from nebula.rpc.wire.deadlines import AMBIENT
+from nebula.rpc.wire.deadlines import handler_seconds
 from nebula.rpc.wire.envelope import JSON_TYPE, encode_free
 from nebula.stomp.client import StompClient
 
@@ -294,8 +293,8 @@ class HasSubscribers(ABC):
             raise LocalProtocolError(f"service {self.name!r} is not connected: it publishes while it runs")
         destination = destination_named(destination)
         fields = {"content-type": content_type, PERSISTENT: "true", **(headers or {})}
-        ambient = AMBIENT.get()
-        seconds = _PUBLISH_SECONDS if ambient is None else min(_PUBLISH_SECONDS, ambient - monotonic())
+        left = handler_seconds()
+        seconds = _PUBLISH_SECONDS if left is None else min(_PUBLISH_SECONDS, left)
         try:
             await client.send(
                 destination, encode_free(content_type, body), fields, receipt=True, timeout=max(seconds, 0)

@@ -57,7 +57,7 @@ GiveBack: TypeAlias = Callable[[Message, float], object]
 
 
 def give_back(message: Message, _arrived: float) -> None:
-    """Let another instance have a message. After `Listener.drain` this counts as no failed delivery."""
+    """Give a message to another instance. After `PushSubscription.drain` it counts as no failed delivery."""
     # Without a connection it goes back by itself.
     with suppress(ConnectionLost):
         message.nack()

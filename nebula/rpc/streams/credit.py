@@ -18,6 +18,34 @@ reader could not slow the handler. Credit closes that loop:
 Invariants: for the sender, items sent <= credit given; for the reader, items under way + unread <= window.
 """
 
+# A stream with a window of 4, so that credit is given back 2 at a time:
+#
+#     reader                                   sender
+#       | request, neb-credit:4                  |
+#       |--------------------------------------->|   credit 4
+#       |        items 0 1 2, neb-stream-seq:0   |
+#       |<---------------------------------------|   credit 1
+#       | (the caller takes 0 and 1)             |
+#       | neb-credit:2                           |
+#       |--------------------------------------->|   credit 3
+#       |           items 3 4 5, seq 3           |
+#       |<---------------------------------------|   credit 0: the handler is not asked for item 6
+#       | neb-credit:0   (alive, but slow)       |
+#       |--------------------------------------->|   its silence begins anew
+#       |        ...                             |
+#       |     items 6, seq 6, neb-stream-end     |
+#       |<---------------------------------------|
+#
+# Half of the window is the compromise between two costs. Credit for each item would double the messages;
+# credit for all of it at once would leave the sender idle for a round trip after each window.
+#
+# A single counter is not enough for the sender. Credit is in items, because the reader knows its work by
+# items; but 256 items of a megabyte would fill the broker. So `room` is 0 while a megabyte is unconfirmed,
+# and the size of a batch is learned from the last one.
+#
+# The reader checks everything, because a service of another make may send anything: a number that goes back
+# (the request was handled again, by another instance), a gap, more than was asked for.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence

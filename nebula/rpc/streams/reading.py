@@ -1,5 +1,16 @@
 """Reading a stream: the caller's side, in flight and as an iterator (G.stream)."""
 
+# Two halves, and why. `Incoming` belongs to the loop: the inbox hands it messages, and it talks back
+# (credit, signs of life, cancel). `Stream` belongs to the reader. When a reader breaks out of `async for`
+# only the garbage collector tells us, so none of our tables may hold a `Stream`: the inbox and the `Stream`
+# hold `Incoming`, and `Stream.__del__` ends it.
+#
+# Deadlines: one number, `Incoming.deadline`, tells the inbox's sweep when to look next. It is the earliest
+# of three: the end of the stream, the service's silence of 30 s, and our own sign of life after 10 s.
+#
+# Credit goes to an address that arrives in a header, with our own rights. A forged one could make us send
+# to any queue that we may write to, so only the queue of an instance is believed (`Brand.service_of`).
+
 from __future__ import annotations
 
 import math
@@ -305,7 +316,7 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
         message = await incoming.next()
         headers = message.headers
         if headers.get(names.STREAM) != "true":
-            # An error is raised here; and a service that knows nothing of streams answers with all of it.
+            # An error is raised here; and a service that knows nothing of streams replies with all of it.
             items = read_value(message, None)
             self._is_over = True
         else:

@@ -19,19 +19,20 @@ from nebula.rpc.streams.credit import MOST_BYTES, MOST_ITEMS, Outflow
 from nebula.rpc.streams.sending import Letters, PostWithReceipt, ServedStream
 from nebula.rpc.wire.digits import whole_number
 from nebula.rpc.wire.envelope import content_type_of, media_of
+from nebula.rpc.wire.reply_headers import part_headers
 from nebula.stomp.client.messages import Message
 
 if TYPE_CHECKING:
     from nebula.rpc.contract.signature import Arguments, Signature
 
 _Key: TypeAlias = tuple[str | None, str]
-"""Whose stream it is, and its id."""
+"""The principal of the reader, and the id of the stream."""
 
 # A reader's number has no more digits: a peer may write what it likes.
 _MOST_DIGITS: Final = 9
 
-# How often it is looked who is silent, in the time after which he is given up; and how often at least, in
-# seconds, so that our own signs of life come in time.
+# How often readers are checked within the time after which a silent one is given up; and how often at least,
+# in seconds, so that our own signs of life are sent in time.
 _LOOKS: Final = 6
 _LOOKS_EVERY: Final = 5.0
 
@@ -118,13 +119,7 @@ class ServedStreams:
         if key in self._running:
             raise VerbError("bad-request", f"a stream {request.reply_id[:40]!r} is running already")
         content_type = media_of(content_type_of(request.headers)).reply_type
-        headers = {
-            "content-type": content_type,
-            names.RESPONSE: "true",
-            names.STREAM: "true",
-            names.REPLY_TO: self._credit_to,
-            names.IN_REPLY_TO: request.reply_id,
-        }
+        headers = part_headers(content_type, request.reply_id, self._credit_to)
         flow = Outflow(_first_credit(request), verb.signature.dump, idle=self._idle, now=monotonic())
         letters = Letters(self._post, request.reply_to, headers, verb.response, self._max_part_bytes)
         stream = ServedStream(verb.name, flow, letters)
@@ -143,7 +138,7 @@ class ServedStreams:
                 del self._running[key]
 
     async def collect(self, verb: StreamVerb, arguments: Arguments, request: Request) -> bytes:
-        """All that the handler yields, as a JSON array, for a caller who takes one reply.
+        """All that the handler yields, as a JSON array, for a caller that takes one reply.
 
         Raises:
             VerbError: `streaming-only`: it is too much for that.

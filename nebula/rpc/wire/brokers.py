@@ -24,8 +24,6 @@ from nebula.headers import (
 # four bytes at most; our broker takes 16 KiB a line, ActiveMQ 10.
 LONGEST_HEADER: Final = 2000
 
-_YEAR_SECONDS: Final = 365 * 86400.0
-
 _CLOCKS_APART: Final = 60.0
 
 # Names of services have no dot, see `Responder`.
@@ -84,7 +82,7 @@ class Brand:
         return self.has_last_values
 
     def may_reply_to(self, destination: str) -> bool:
-        """Whether an answer may be sent there."""
+        """Whether a reply may be sent there."""
         return self.destinations is None or self.destinations.fullmatch(destination) is not None
 
     def service_of(self, destination: str) -> str | None:
@@ -167,9 +165,3 @@ def no_last_values(destination: str, server: str | None) -> Refused:
 def instance_queue(service: str, instance: str) -> str:
     """The queue of one instance of a service, which it alone listens to."""
     return f"/queue/{service}.{instance}"
-
-
-def whole_milliseconds(seconds: float) -> int:
-    """Seconds as the wire has them: whole milliseconds, never 0, which would be over before it began, and no
-    more than a year."""
-    return max(1, int(min(max(seconds, 0.0), _YEAR_SECONDS) * 1000))

@@ -99,7 +99,7 @@ class PendingCancels:
 
         Args:
             one: of a request that is not here.
-            principal: who withdrew, None where the broker does not say.
+            principal: that withdrew it, None where the broker does not say.
             now: the time, on the clock of `take`.
         """
         key = (one.reply_to, one.reply_id, principal)
@@ -119,7 +119,7 @@ class PendingCancels:
         """
         until = self._until.pop((reply_to, reply_id, principal), None)
         if until is None and principal is not None:
-            # On a topic of MaXaM's profile the broker does not say who withdrew.
+            # On a topic of MaXaM's profile the broker does not name the sender.
             until = self._until.pop((reply_to, reply_id, None), None)
         return until is not None and now < until
 

@@ -1,17 +1,50 @@
-"""Deadlines of requests, and other context of the request being handled for the calls that its handler makes.
+"""Deadlines of requests: every rule for how long a caller waits and a handler may run.
 
-Durations travel (`neb-timeout`, milliseconds), never times of day: the clocks of machines differ. Each side
-adds the duration to its own monotonic clock when the message arrives. The time on the way is not known and
-counts for the caller, who waits by its own clock. How a caller gets its seconds: `nebula.rpc.client.calls`.
+Pure: the clock of scopes is an argument, so that the rules can be tested without an event loop.
 """
+
+# The theory
+# ----------
+#
+# A deadline belongs to the caller: a reply after it is of no use. Three facts decide how it is kept.
+#
+# 1. Durations travel, never times of day. The clocks of two machines differ by seconds, so a request carries
+#    `neb-timeout` in milliseconds (G.timeout), and each side adds it to its own monotonic clock: the caller
+#    when it sends, the service when the message arrives. The caller alone knows the time in transit and in
+#    the queue, and it is the one that decides. A broker drops a request that expires in its queue; brokers
+#    that do not know `neb-timeout` get a header of their own for it (`Brand.expiry`).
+#
+# 2. A nested call never outlives the call that it serves. The service keeps the deadline of the request being
+#    handled in `AMBIENT`, a context variable, and each call of the handler is cut to what is left. Without
+#    this, a chain of three services with 30 s each could work for 90 s on a reply that was given up after 30.
+#
+# 3. The shortest limit counts. `Deadlines.seconds` for calls: the call's own timeout; else the anyio scopes
+#    around it; else the client's default; and always `AMBIENT`. `Deadlines.end_of_stream` for streams is the
+#    same rule without a default: a stream may run for days. Retries, the wait for a connection and a slow
+#    cache spend the same seconds, because they are handed the result and do not ask again.
+#
+# Who ends what, and where:
+#
+#     caller      fails the call with CallTimeout                `client.inbox`
+#     broker      drops the request from its queue               `broker.core` (time to live)
+#     service     does not start a request that is over (D.50)   `service.request_reader`
+#     handler     is cancelled at the deadline                   `service.cancellation`
+#     reply       expires, on brokers that would keep it         `wire.reply_headers`
+#
+# Both sweeps are one task for all requests: a timer for each costs more than the rest of a call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from math import inf
+from time import monotonic
 from typing import Final
 
 from nebula import headers as names
+from nebula.errors import CallTimeout
+
+__all__ = ["AMBIENT", "Deadlines", "deadline_of", "handler_seconds", "whole_milliseconds"]
 
 AMBIENT: Final[ContextVar[float | None]] = ContextVar("nebula_deadline", default=None)
 """When the request ends that is being handled, on `time.monotonic`'s clock, or None.
@@ -21,21 +54,84 @@ never waits longer than the handler's own caller. A task that a handler leaves b
 all context; one that has to outlive the request begins with `AMBIENT.set(None)`.
 """
 
-HANDLED: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("nebula_handled", default=None)
-"""The headers of the request that is being handled, or the trace of the job that runs; None outside of both.
-
-Set and inherited as `AMBIENT` is; `Responder.client` hands on the trace that is in it.
-"""
-
-ASKED_BY: Final[ContextVar[str | None]] = ContextVar("nebula_asked_by", default=None)
-"""The principal of the request that is being handled, or of the job that runs; None outside of both.
-
-None, too, where the broker does not vouch for it: what a header claims is never in it. Set and inherited as
-`AMBIENT` is; `Responder.client` names it as the principal it calls on behalf of.
-"""
-
-# Of milliseconds: thirty thousand years.
+# Of milliseconds: thirty thousand years. Python refuses to read a number of some thousand digits.
 _MOST_DIGITS: Final = 15
+
+_YEAR_SECONDS: Final = 365 * 86400.0
+
+
+class Deadlines:
+    """How long the calls and streams of one client may take.
+
+    Args:
+        default: seconds of a call that nothing else limits.
+        scope_deadline: when the scopes around the caller end, `inf` for never: anyio's
+            `current_effective_deadline`.
+        scope_time: the time on that clock: anyio's `current_time`.
+    """
+
+    __slots__ = ("_default", "_scope_deadline", "_scope_time")
+
+    def __init__(
+        self, default: float, scope_deadline: Callable[[], float], scope_time: Callable[[], float]
+    ) -> None:
+        self._default = default
+        self._scope_deadline = scope_deadline
+        self._scope_time = scope_time
+
+    def seconds(self, timeout: float | None) -> float:
+        """How long a call may take from now on.
+
+        Args:
+            timeout: of the call itself, in seconds; None if it has none.
+
+        Returns:
+            Seconds; `-inf` where a scope around the call is cancelled.
+
+        Raises:
+            CallTimeout: the request that is being handled has run out of time.
+        """
+        ambient = AMBIENT.get()
+        if timeout is None:
+            # With a timeout, a scope that ends earlier cancels the call by itself, and looking for the scope
+            # costs more than sending.
+            deadline = self._scope_deadline()
+            if deadline != inf:
+                timeout = deadline - self._scope_time()
+            elif ambient is None:
+                return self._default
+            else:
+                # The default is for callers without a deadline. A handler has one, even if it is longer.
+                timeout = inf
+        if ambient is None:
+            return timeout
+        left = ambient - monotonic()
+        if left <= 0:
+            raise CallTimeout("the time of the request that this call is for is over")
+        return min(timeout, left)
+
+    def end_of_stream(self, timeout: float | None) -> float:
+        """When a stream that is made now ends, on `time.monotonic`'s clock; `inf` for never.
+
+        The scopes count even with a timeout: a stream can be read outside of the scope it was made in, which
+        then does not cancel it.
+
+        Args:
+            timeout: of the stream itself, in seconds; None if it has none.
+        """
+        now = monotonic()
+        ends = [self._scope_deadline() - self._scope_time() + now]
+        if timeout is not None:
+            ends.append(now + timeout)
+        if (ambient := AMBIENT.get()) is not None:
+            ends.append(ambient)
+        return min(ends)
+
+
+def handler_seconds() -> float | None:
+    """Seconds until the request ends that is being handled, below 0 if it is over; None without a limit."""
+    ambient = AMBIENT.get()
+    return None if ambient is None else ambient - monotonic()
 
 
 def deadline_of(headers: Mapping[str, str], arrived: float) -> float | None:
@@ -43,10 +139,16 @@ def deadline_of(headers: Mapping[str, str], arrived: float) -> float | None:
 
     Args:
         headers: of the request.
-        arrived: when it came, on `time.monotonic`'s clock. Durations travel, never times of the day.
+        arrived: when it came, on `time.monotonic`'s clock.
     """
     text = headers.get(names.TIMEOUT)
     # `digits.whole_number`, written out: every request comes here.
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
         return None
     return arrived + int(text) / 1000
+
+
+def whole_milliseconds(seconds: float) -> int:
+    """Seconds as the wire has them: whole milliseconds, never 0, which would be over before it began, and no
+    more than a year."""
+    return max(1, int(min(max(seconds, 0.0), _YEAR_SECONDS) * 1000))

@@ -3,9 +3,9 @@
 The protocol that it carries is `nebula.stomp.client_protocol`, which does no I/O.
 """
 
-from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt
+from nebula.stomp.client.messages import AckMode, Message, PushSubscription, Receipt
 from nebula.stomp.client.stomp_client import StompClient
 from nebula.stomp.client.subscription import Subscription
 from nebula.stomp.client.transaction import Transaction
 
-__all__ = ["AckMode", "Listener", "Message", "Receipt", "StompClient", "Subscription", "Transaction"]
+__all__ = ["AckMode", "Message", "PushSubscription", "Receipt", "StompClient", "Subscription", "Transaction"]

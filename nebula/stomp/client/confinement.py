@@ -1,5 +1,11 @@
 """Confinement to one broker, so that tests and embedded systems connect to no other one by accident."""
 
+# Tests and embedded systems start brokers of their own, and code under test reads an address from its
+# configuration. Without confinement a test with a wrong address would delete production's queues. So a block
+# names its broker, and `check_confinement` is called in the one function that opens links to addresses.
+#
+# Places are compared, not addresses: `localhost`, `127.0.0.1` and `::1` are one place.
+
 from __future__ import annotations
 
 import ipaddress

@@ -1,9 +1,23 @@
-"""A client's connection: the protocol joined to a link, with pending receipts, listeners and waiters.
+"""A client's connection: the protocol joined to a link, with pending receipts, subscriptions and waiters.
 
 It is the link's receiver, and everything runs on the loop's thread. Each frame is handled before the call
 returns; only methods that wait for a reply are coroutines. When the connection ends, every waiter gets the
 reason.
 """
+
+# Flow control, and the deadlock that it must avoid. Messages wait in subscriptions until a task takes them,
+# so beyond `max_buffered_bytes` the link is not read, TCP's window closes, and the server waits. But a task
+# that waits for a RECEIPT may be the very task that takes the messages, and the RECEIPT is behind them in
+# the same byte stream: with the link paused both would wait for ever. So while a receipt or reply is
+# awaited the bound is four times as large. Reading resumes at half of the bound, not at the first byte
+# below it: otherwise each message that is taken would pause and resume the link.
+#
+# While the link is paused the server's beats are not read either, and its silence proves nothing: the
+# heartbeat is paused with it.
+#
+# The end of a connection happens once, in `end`. Everything that waits is in one of three tables:
+# `_waiters` (tasks; each gets an exception of its own, since one that is raised twice collects both
+# tracebacks), `_receipts` and `_awaited` (callbacks, which are dropped: `on_lost` tells their owners).
 
 from __future__ import annotations
 
@@ -17,7 +31,14 @@ from nebula.errors import ConnectionLost, LocalProtocolError, NebulaError, Refus
 from nebula.headers import DURABLE, EAGER, IGNORED, RECEIPT_ON_REJECTION, REMOVED, RESULT, SNAPSHOT
 from nebula.logs import get_logger
 from nebula.stomp.client.link import Link
-from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt, SnapshotFilter, SubscribeOptions
+from nebula.stomp.client.messages import (
+    AckMode,
+    Message,
+    PushSubscription,
+    Receipt,
+    SnapshotFilter,
+    SubscribeOptions,
+)
 from nebula.stomp.client_protocol import ClientProtocol
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import BEAT
@@ -66,7 +87,7 @@ class ClientConnection:
         self._connected: Waiter[None] = new_waiter()
         self._is_wanted = False  # connected, and not leaving
         self._last_id = 0
-        self._listeners: dict[str, Listener] = {}
+        self._subscriptions: dict[str, PushSubscription] = {}
         self._receipts: dict[str, Callable[[Receipt], None]] = {}
         # Receipts that are awaited until `forget`; such a RECEIPT comes only if something was rejected.
         self._awaited: dict[str, Callable[[Receipt], None]] = {}
@@ -148,35 +169,37 @@ class ClientConnection:
         options: SubscribeOptions,
         *,
         on_snapshot: Callable[[], None] | None = None,
-    ) -> Listener:
+    ) -> PushSubscription:
         """SUBSCRIBE, see `StompClient.listen`."""
         self.check_alive()
         ack = options.get("ack", AckMode.AUTO)
         durable = options.get("durable")
         name = self.next_id() if durable is None else self._free_name(durable)
-        listener = Listener(self, name, destination, ack, on_message, is_durable=durable is not None)
+        subscription = PushSubscription(
+            self, name, destination, ack, on_message, is_durable=durable is not None
+        )
         if options.get("eager"):
-            listener.on_message = SnapshotFilter(listener, on_snapshot)
+            subscription.on_message = SnapshotFilter(subscription, on_snapshot)
         receipt = self.next_id() if options.get("receipt", True) else None
         data = self.protocol.subscribe(name, destination, ack, _extensions(options), receipt=receipt)
-        self._listeners[name] = listener
+        self._subscriptions[name] = subscription
         if receipt is None:
             self.write(data)
-            return listener
+            return subscription
         try:
             reply = await self.ask(receipt, data, options.get("timeout"))
         except TimeoutError:
-            listener.close()
+            subscription.close()
             raise Refused("unanswered", f"SUBSCRIBE to {destination}") from None
         except BaseException:
-            listener.close()
+            subscription.close()
             raise
         if reply.headers.get(RESULT) == IGNORED:
             # The server has no such subscription, so it gets no UNSUBSCRIBE.
-            listener.is_closed = True
-            del self._listeners[listener.id]
+            subscription.is_closed = True
+            del self._subscriptions[subscription.id]
             raise Refused(IGNORED, f"SUBSCRIBE to {destination}")
-        return listener
+        return subscription
 
     def _free_name(self, durable: str) -> str:
         # Numbers are ours: under one of them another subscription would end a paused one (D.32).
@@ -184,31 +207,33 @@ class ClientConnection:
             raise LocalProtocolError(
                 f"a durable subscription needs a name that is no number, not {durable!r}"
             )
-        if durable in self._listeners:
+        if durable in self._subscriptions:
             raise LocalProtocolError(f"the durable subscription {durable!r} is open on this connection")
         return durable
 
-    def unsubscribe(self, listener: Listener) -> None:
+    def unsubscribe(self, subscription: PushSubscription) -> None:
         """UNSUBSCRIBE, unless the connection has ended."""
-        if self._listeners.pop(listener.id, None) and self.protocol.is_connected:
-            self.write(self.protocol.unsubscribe(listener.id))
+        if self._subscriptions.pop(subscription.id, None) and self.protocol.is_connected:
+            self.write(self.protocol.unsubscribe(subscription.id))
 
-    def drain_listener(self, listener: Listener) -> None:
-        """Ask the server to send no more, see `Listener.drain`. Does nothing if the connection has ended."""
+    def stop_delivery(self, subscription: PushSubscription) -> None:
+        """Ask the server to send no more, unless the connection has ended; see `PushSubscription.drain`."""
         if not self.ended.is_set():
-            self.write(self.protocol.drain(listener.id))
+            self.write(self.protocol.drain(subscription.id))
 
-    async def leave(self, listener: Listener, wanted: str, timeout: float | None) -> None:
-        """UNSUBSCRIBE a durable subscription and wait for the RECEIPT; see `Listener.pause` and `remove`."""
-        listener.is_closed = True
-        self._listeners.pop(listener.id, None)
+    async def leave(self, subscription: PushSubscription, wanted: str, timeout: float | None) -> None:
+        """UNSUBSCRIBE a durable subscription and wait for the RECEIPT; see `PushSubscription.pause`."""
+        subscription.is_closed = True
+        self._subscriptions.pop(subscription.id, None)
         self.check_alive()
         receipt = self.next_id()
-        data = self.protocol.unsubscribe(listener.id, removes=wanted == REMOVED, receipt=receipt)
+        data = self.protocol.unsubscribe(subscription.id, removes=wanted == REMOVED, receipt=receipt)
         reply = await self.ask(receipt, data, timeout)
         # Other brokers have no `result`.
         if (result := reply.headers.get(RESULT, wanted)) != wanted:
-            raise Refused(result, f"the durable subscription {listener.id!r} to {listener.destination}")
+            raise Refused(
+                result, f"the durable subscription {subscription.id!r} to {subscription.destination}"
+            )
 
     def ack(
         self,
@@ -384,24 +409,29 @@ class ClientConnection:
     def _deliver(self, frame: Frame) -> None:
         headers = frame.headers
         name = headers.get("subscription")
-        listener = (
-            self._listeners.get(name) if name is not None else self._listener_at(headers["destination"])
-        )
-        if listener is None:
+        if name is not None:
+            subscription = self._subscriptions.get(name)
+        else:
+            subscription = self._subscription_at(headers["destination"])
+        if subscription is None:
             return  # It crossed our UNSUBSCRIBE (D.12), and the server has put it back.
-        if listener.ack_mode is not AckMode.AUTO and self.protocol.dialect.ack_by_id and "ack" not in headers:
+        if (
+            subscription.ack_mode is not AckMode.AUTO
+            and self.protocol.dialect.ack_by_id
+            and "ack" not in headers
+        ):
             # STOMP 1.2, "MESSAGE": it MUST be there. Without it the message could never be acked.
             self._accuse("MESSAGE without ack")
             return
         try:
-            listener.on_message(Message(headers, frame.body, listener))
+            subscription.on_message(Message(headers, frame.body, subscription))
         except Exception:
-            # A listener's bug must not lose the next frames, which are for other listeners.
-            log.exception("listener failed", destination=listener.destination)
+            # A bug of one function must not lose the next frames, which are for other subscriptions.
+            log.exception("subscriber failed", destination=subscription.destination)
 
-    def _listener_at(self, destination: str) -> Listener | None:
+    def _subscription_at(self, destination: str) -> PushSubscription | None:
         # STOMP 1.0 servers may leave `subscription` out. Linear, but such clients have few.
-        return next((each for each in self._listeners.values() if each.destination == destination), None)
+        return next((each for each in self._subscriptions.values() if each.destination == destination), None)
 
     def _settle(self, frame: Frame) -> None:
         name = frame.headers["receipt-id"]

@@ -1,8 +1,17 @@
-"""Messages, receipts, listeners (subscriptions in push form) and options of SUBSCRIBE.
+"""Messages, receipts, subscriptions in push form, and options of SUBSCRIBE.
 
-A message knows its listener: an ACK goes through the listener, which knows whether the subscription is still
-open.
+A message knows its subscription: an ACK goes through it, because only the subscription knows whether it is
+still open. An ACK after UNSUBSCRIBE would end the connection with an ERROR.
 """
+
+# A subscription in push form is the only form that the connection knows: one function call for each
+# message, in the server's order. `Subscription` (pull) is a function that appends to a deque and wakes a
+# task. The queues of RPC are read in push form, since a task that waits for each message would
+# double the switches between tasks.
+#
+# The end of a snapshot is marked on its last value (`snapshot:end`), or by an empty message if the last
+# value went meanwhile (G.snapshot). `SnapshotFilter` takes the place of the function until then and puts it
+# back itself, so that messages after the snapshot cost nothing extra.
 
 from __future__ import annotations
 
@@ -63,12 +72,12 @@ class Message:
     Attributes:
         headers: as received; shared, so read-only.
         body: bytes.
-        subscription: the listener that received it.
+        subscription: the one that received it.
     """
 
     __slots__ = ("body", "headers", "subscription")
 
-    def __init__(self, headers: Mapping[str, str], body: bytes, subscription: Listener) -> None:
+    def __init__(self, headers: Mapping[str, str], body: bytes, subscription: PushSubscription) -> None:
         self.headers = headers
         self.body = body
         self.subscription = subscription
@@ -131,16 +140,16 @@ class Message:
         return f"Message({dict(self.headers)!r}, {len(self.body)} bytes)"
 
 
-class ListenerConnection(Protocol):
-    """The connection of a listener; see `nebula.stomp.client.connection`."""
+class SubscriptionConnection(Protocol):
+    """The connection of a subscription; see `nebula.stomp.client.connection`."""
 
-    def unsubscribe(self, listener: Listener) -> None:
+    def unsubscribe(self, subscription: PushSubscription) -> None:
         """UNSUBSCRIBE, unless the connection has ended."""
 
-    def drain_listener(self, listener: Listener) -> None:
+    def stop_delivery(self, subscription: PushSubscription) -> None:
         """Ask the server to send no more, unless the connection has ended."""
 
-    async def leave(self, listener: Listener, wanted: str, timeout: float | None) -> None:
+    async def leave(self, subscription: PushSubscription, wanted: str, timeout: float | None) -> None:
         """UNSUBSCRIBE a durable subscription and wait for the RECEIPT, whose `result` has to be `wanted`."""
 
     def ack(
@@ -152,13 +161,12 @@ class ListenerConnection(Protocol):
         """NACK in the version's form."""
 
 
-class Listener:
+class PushSubscription:
     """A subscription in push form: each of its messages is one call.
 
     Made by `StompClient.listen`. The calls come in the server's order, on the loop's thread, often outside of
-    any
-    task: the function must not wait. An exception that it raises is logged and has no other effect (the
-        message stays unacked).
+    any task: the function must not wait. An exception that it raises is logged and has no other effect: the
+    message stays unacked.
 
     Attributes:
         id: unique on this connection.
@@ -182,7 +190,7 @@ class Listener:
 
     def __init__(
         self,
-        connection: ListenerConnection,
+        connection: SubscriptionConnection,
         name: str,
         destination: str,
         ack_mode: AckMode,
@@ -219,7 +227,7 @@ class Listener:
         ended nothing happens.
         """
         if not self.is_closed:
-            self._connection.drain_listener(self)
+            self._connection.stop_delivery(self)
 
     async def pause(self, *, timeout: float | None = None) -> None:
         """Close a durable subscription; the server goes on collecting messages for it (D.3).
@@ -287,16 +295,16 @@ class Listener:
 
 
 class SnapshotFilter:
-    """Replaces an eager listener's `on_message` until its snapshot has ended, and then restores it.
+    """Replaces the `on_message` of an eager subscription until its snapshot has ended, and then restores it.
 
     Args:
-        listener: the eager one.
+        subscription: the eager one.
         on_end: called once, after the call for the snapshot's last message.
     """
 
-    def __init__(self, listener: Listener, on_end: Callable[[], None] | None) -> None:
-        self._listener = listener
-        self._on_message = listener.on_message
+    def __init__(self, subscription: PushSubscription, on_end: Callable[[], None] | None) -> None:
+        self._subscription = subscription
+        self._on_message = subscription.on_message
         self._on_end = on_end
         self._newest: Message | None = None
 
@@ -306,13 +314,13 @@ class SnapshotFilter:
             self._newest = message
             self._on_message(message)
             return
-        self._listener.on_message = self._on_message
+        self._subscription.on_message = self._on_message
         try:
             # A value is not empty. An empty message only marks the end, and belongs to no destination.
             if message.body:
                 self._on_message(message)
             else:
-                self._listener.ack_marker(message, self._newest)
+                self._subscription.ack_marker(message, self._newest)
         finally:
             if self._on_end is not None:
                 self._on_end()

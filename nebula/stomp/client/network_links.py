@@ -4,6 +4,17 @@
 block's confinement is checked there.
 """
 
+# Why two links? On asyncio a `Protocol` gets bytes in a callback and writes without a task: a frame costs
+# no switch between tasks. On trio there are only streams, so one task reads and one writes. Both are behind
+# `nebula.stomp.client.link`, and one suite tests them.
+#
+# Writing gathers frames of one turn of the loop (`call_soon`), but flushes after 16 of them, so that the
+# broker can begin while we still write. `drain` waits only beyond the high-water mark: publishers that
+# never outrun the network never wait.
+#
+# Closing lingers for a second: bytes that were written before `close` are sent, but a peer that does not
+# read cannot keep the socket.
+
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,20 @@
 """A client for any STOMP broker, on asyncio and trio."""
 
+# One object for one connection: it connects once and is not used again. Reconnecting would have to invent
+# what happened to messages in between; that needs knowledge of calls and subscriptions, which
+# `nebula.rpc.client` has.
+#
+#     entering   link opens -> CONNECT -> CONNECTED            within `connect_timeout`
+#     inside     one task sends beats and watches the peer's; everything else runs in the link's callbacks
+#     leaving    DISCONNECT -> RECEIPT -> link closed          STOMP 1.2, "Connection Lingering"
+#
+# A cancelled scope has no time for the graceful end, so `__aexit__` looks at the deadline of the scope
+# first. The task group is left by hand: `async with` would wrap an exception of the user's block in a
+# group.
+#
+# Three ways to send, by what the caller learns: `send` waits (for room in the link, or for the RECEIPT),
+# `post` returns at once, `post_with_receipt` returns at once and calls back.
+
 from __future__ import annotations
 
 import math
@@ -25,7 +40,7 @@ from nebula.stomp.client.addresses import Address
 from nebula.stomp.client.ambient import ambient_broker, broker_address
 from nebula.stomp.client.connection import ClientConnection
 from nebula.stomp.client.link import Link
-from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt, SubscribeOptions
+from nebula.stomp.client.messages import AckMode, Message, PushSubscription, Receipt, SubscribeOptions
 from nebula.stomp.client.network_links import connect_link
 from nebula.stomp.client.subscription import Subscription
 from nebula.stomp.client.tls import ClientTls, TlsOptions, explain
@@ -35,7 +50,7 @@ from nebula.stomp.codec import FrameLimits
 from nebula.stomp.heartbeat import whole_milliseconds
 from nebula.waiter import Waiter, new_waiter
 
-__all__ = ["AckMode", "Listener", "Message", "Receipt", "StompClient", "Subscription", "Transaction"]
+__all__ = ["AckMode", "Message", "PushSubscription", "Receipt", "StompClient", "Subscription", "Transaction"]
 
 # How long a link may take to close; Nebula's own links take a second at most.
 _CLOSE_SECONDS = 2.0
@@ -227,7 +242,7 @@ class StompClient:
         """Allow four times `max_buffered_bytes` to wait in subscriptions, until `forget` is called with the
         result.
 
-        For callers that wait for a reply that a listener receives, perhaps after messages that the same
+        For callers that wait for a reply that a function receives, perhaps after messages that the same
         caller would take next.
         """
         return self.connection.keep_reading()
@@ -303,8 +318,8 @@ class StompClient:
         *,
         on_snapshot: Callable[[], None] | None = None,
         **options: Unpack[SubscribeOptions],
-    ) -> Listener:
-        """SUBSCRIBE in push form: `on_message` is called for each message, see `Listener`.
+    ) -> PushSubscription:
+        """SUBSCRIBE in push form: `on_message` is called for each message, see `PushSubscription`.
 
         Calls may come before this returns. Other arguments and errors as for `subscribe`.
 

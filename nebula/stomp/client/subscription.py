@@ -9,7 +9,7 @@ import anyio.lowlevel
 
 from nebula.errors import LocalProtocolError
 from nebula.stomp.client.connection import ClientConnection
-from nebula.stomp.client.messages import Listener, Message, SubscribeOptions
+from nebula.stomp.client.messages import Message, PushSubscription, SubscribeOptions
 from nebula.waiter import Waiter, new_waiter
 
 # In addition to its body a message costs its headers: a dict of about ten short strings.
@@ -30,7 +30,7 @@ class Subscription(AsyncIterator[Message]):
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
-        self._listener: Listener | None = None
+        self._push: PushSubscription | None = None
         self._messages: deque[Message] = deque()
         self._waiters: deque[Waiter[None]] = deque()
         self._taken = 0
@@ -39,35 +39,35 @@ class Subscription(AsyncIterator[Message]):
         self._is_eager = False
 
     @property
-    def listener(self) -> Listener:
+    def push(self) -> PushSubscription:
         """The subscription in push form: its id, destination and ack mode."""
-        assert self._listener is not None
-        return self._listener
+        assert self._push is not None
+        return self._push
 
     async def open(self, destination: str, options: SubscribeOptions) -> None:
         """SUBSCRIBE; called once, by the client."""
-        self._listener = await self._listen(destination, options)
+        self._push = await self._listen(destination, options)
 
-    async def _listen(self, destination: str, options: SubscribeOptions) -> Listener:
+    async def _listen(self, destination: str, options: SubscribeOptions) -> PushSubscription:
         self._is_eager = options.get("eager", False)
         return await self._connection.listen(destination, self._put, options, on_snapshot=self._end_snapshot)
 
     def close(self) -> None:
         """UNSUBSCRIBE; messages that were not taken are dropped. A durable one is paused. Idempotent."""
-        self.listener.close()
+        self.push.close()
         self._drop()
 
     async def pause(self, *, timeout: float | None = None) -> None:
-        """Close a durable subscription, and wait for the server's RECEIPT; see `Listener.pause`."""
-        self.listener.check_durable()
+        """Close a durable subscription, and wait for the server's RECEIPT; see `PushSubscription.pause`."""
+        self.push.check_durable()
         self._drop()
-        await self.listener.pause(timeout=timeout)
+        await self.push.pause(timeout=timeout)
 
     async def remove(self, *, timeout: float | None = None) -> None:
-        """Remove a durable subscription; see `Listener.remove`."""
-        self.listener.check_durable()
+        """Remove a durable subscription; see `PushSubscription.remove`."""
+        self.push.check_durable()
         self._drop()
-        await self.listener.remove(timeout=timeout)
+        await self.push.remove(timeout=timeout)
 
     async def snapshot(self) -> AsyncGenerator[Message]:
         """Iterate over the snapshot of an eager subscription: the values that exist when it begins.
@@ -82,7 +82,7 @@ class Subscription(AsyncIterator[Message]):
             ConnectionLost, ServerError: as when messages are awaited.
         """
         if not self._is_eager:
-            raise LocalProtocolError(f"the subscription to {self.listener.destination} is not eager")
+            raise LocalProtocolError(f"the subscription to {self.push.destination} is not eager")
         while True:
             if self._taken == _MESSAGES_PER_CHECKPOINT:
                 self._taken = 0
@@ -91,7 +91,7 @@ class Subscription(AsyncIterator[Message]):
                 return
             if self._messages:
                 yield self._take()
-            elif self.listener.is_closed:
+            elif self.push.is_closed:
                 return
             else:
                 await self._wait()
@@ -101,7 +101,7 @@ class Subscription(AsyncIterator[Message]):
             self._taken = 0
             await anyio.lowlevel.checkpoint()
         while not self._messages:
-            if self.listener.is_closed:
+            if self.push.is_closed:
                 raise StopAsyncIteration
             self._taken = 0
             await self._wait()
@@ -122,15 +122,15 @@ class Subscription(AsyncIterator[Message]):
         Args:
             drops: drop the messages that wait here, because the server delivers them again.
         """
-        # A stand-in that is not closed, so that the loop waits. Messages of the old listener find it closed.
-        old = self.listener
+        # A stand-in that is not closed, so that the loop waits. Messages of the old one find it closed.
+        old = self.push
         old.is_closed = True
-        self._listener = Listener(
+        self._push = PushSubscription(
             self._connection, old.id, old.destination, old.ack_mode, self._put, is_durable=old.is_durable
         )
         self._snapshot_left = None
         for message in self._messages:
-            message.subscription.is_closed = True  # also of a listener whose RECEIPT had not arrived
+            message.subscription.is_closed = True  # also of a subscription whose RECEIPT had not arrived
         if drops:
             self._messages.clear()
 

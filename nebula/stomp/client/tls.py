@@ -1,5 +1,13 @@
 """TLS options of a client: trusted CAs, pinned certificate, and its own certificate."""
 
+# Three ways to know the broker, from the usual one to the strictest: a CA that the machine trusts and the
+# host of the address; a private CA, with the host or without (`verify_host=False`, for sites without
+# DNS, B.3); one certificate, by its fingerprint (`pin`). With a pin OpenSSL checks nothing, because a
+# self-signed certificate would fail its check, and `check_peer` compares the fingerprint before anything is
+# written.
+#
+# A combination that checks nothing is refused: with the machine's CAs and no host any certificate would do.
+
 from __future__ import annotations
 
 import hashlib

@@ -181,14 +181,14 @@ async def test_changes_while_the_body_runs_are_conflated(value: LastValue[Meter]
 
 
 async def test_leaving_the_loop_ends_its_subscription(nebula_client: Client, value: LastValue[Meter]) -> None:
-    before = len(nebula_client.stomp.connection._listeners)
+    before = len(nebula_client.stomp.connection._subscriptions)
     with anyio.fail_after(_DEADLINE):
         async for _ in value:
-            assert len(nebula_client.stomp.connection._listeners) == before + 1
+            assert len(nebula_client.stomp.connection._subscriptions) == before + 1
             break
         await value.get()
 
-    assert len(nebula_client.stomp.connection._listeners) == before
+    assert len(nebula_client.stomp.connection._subscriptions) == before
 
 
 async def test_closed_iterator_ends_its_loop(value: LastValue[Meter]) -> None:

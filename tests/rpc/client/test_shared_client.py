@@ -22,14 +22,13 @@ from nebula import embedded
 from nebula import headers as names
 from nebula.errors import LocalProtocolError, RemoteError
 from nebula.rpc.client.client import Client
-from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.context import HANDLED_PRINCIPAL, Request
 from nebula.rpc.contract.injection import Depends
 from nebula.rpc.contract.retry import Retry
 from nebula.rpc.middleware.chain import Call, MakeCall, call_chain
 from nebula.rpc.middleware.tracing import trace_requests
 from nebula.rpc.service.responder import Responder
 from nebula.rpc.service.shared_client import call_middleware
-from nebula.rpc.wire.deadlines import ASKED_BY
 from nebula.rpc.wire.envelope import Envelope
 from nebula.testing import RunningBroker, TestClient, fake
 from nebula.testing import serving as serving_at
@@ -230,7 +229,7 @@ async def test_nothing_is_claimed_or_read_where_the_broker_vouches_for_nobody() 
     async def work(call: Call) -> None:
         sent.append(call.headers)
 
-    ASKED_BY.set(request.principal)
+    HANDLED_PRINCIPAL.set(request.principal)
     call = Call("call", "/queue/stock", "reserve", None, {names.ON_BEHALF_OF: "the queen"}, work=work)
     await call_chain(call_middleware([]))(call)
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ConfigDict, Field
 
 from nebula.rpc import OMITTED, Partial, Remote
-from nebula.rpc.contract.calls import resolve
+from nebula.rpc.contract.typed_calls import resolve
 from nebula.rpc.contract.verbs import Target, VerbOptions
 from nebula.rpc.errors import VerbError
 

@@ -98,7 +98,7 @@ class Caller:
         fields = {"verb": what} if parameters is None else {"verb": what, "parameters": parameters}
         known = {
             "content-type": "application/json",
-            "neb-reply-to": self._replies.listener.destination,
+            "neb-reply-to": self._replies.push.destination,
             "neb-reply-id": "r",
         }
         if key is not None:

@@ -36,7 +36,7 @@ class Stranger:
         self.queue = f"/queue/{service}"
 
     def ask(self, body: str, headers: dict[str, str] | None = None, **more: str) -> None:
-        reply_to = {"neb-reply-to": self.replies.listener.destination, "neb-reply-id": "r1"}
+        reply_to = {"neb-reply-to": self.replies.push.destination, "neb-reply-id": "r1"}
         self.stomp.post(self.queue, body.encode(), reply_to | (headers or {}) | more)
 
     async def reply(self) -> Message:
@@ -230,7 +230,7 @@ async def test_rule_2_request_without_verb_is_told_so_where_an_address_is_given(
 async def test_rule_3_answer_goes_to_the_reply_destination(stranger: Stranger) -> None:
     stranger.ask('{"verb":"ping"}', JSON)
 
-    assert (await stranger.reply()).destination == stranger.replies.listener.destination
+    assert (await stranger.reply()).destination == stranger.replies.push.destination
 
 
 async def test_rule_3_answer_goes_where_the_request_was_sent_if_no_address_is_given(
@@ -257,7 +257,7 @@ async def test_rule_4_answer_names_the_request(stranger: Stranger) -> None:
 
 
 async def test_rule_4_answer_to_a_request_without_id_names_none(stranger: Stranger) -> None:
-    address = {"neb-reply-to": stranger.replies.listener.destination}
+    address = {"neb-reply-to": stranger.replies.push.destination}
     stranger.stomp.post(stranger.queue, b'{"verb":"ping"}', JSON | address)
 
     assert "neb-in-reply-to" not in (await stranger.reply()).headers

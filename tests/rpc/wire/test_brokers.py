@@ -9,7 +9,7 @@ import pytest
 
 from nebula.rpc.contract.context import Request
 from nebula.rpc.service.reply_sender import ReplySender
-from nebula.rpc.wire.brokers import ACTIVEMQ, NEBULA, OTHER, RABBITMQ, Brand, brand_of, whole_milliseconds
+from nebula.rpc.wire.brokers import ACTIVEMQ, NEBULA, OTHER, RABBITMQ, Brand, brand_of
 from nebula.rpc.wire.envelope import Envelope
 from nebula.rpc.wire.reply_body import ReplyBody
 
@@ -57,8 +57,3 @@ def test_answers_do_not_stay_for_ever_where_inboxes_outlive_their_readers() -> N
 def test_repliers_on_rabbitmq_are_told_a_queue_that_they_do_not_declare() -> None:
     assert RABBITMQ.reply_to("/queue/nebula.inbox.x") == "/amq/queue/nebula.inbox.x"
     assert NEBULA.reply_to("/queue/nebula.inbox.x") == "/queue/nebula.inbox.x"
-
-
-@pytest.mark.parametrize(("seconds", "milliseconds"), [(2, 2000), (0.0015, 1), (0.0001, 1), (-1, 1)])
-def test_time_on_the_wire_is_whole_milliseconds_and_never_none(seconds: float, milliseconds: int) -> None:
-    assert whole_milliseconds(seconds) == milliseconds

@@ -144,7 +144,7 @@ class Caller:
         self.stomp = stomp
         self._replies = replies
         self._service = service
-        self.reply_to: str = replies.listener.destination
+        self.reply_to: str = replies.push.destination
 
     def ask(self, what: str, reply_id: str, **headers: str) -> None:
         body = f'{{"verb":"{what}"}}'.encode()

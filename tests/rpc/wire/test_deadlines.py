@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from functools import partial
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -21,7 +23,7 @@ from nebula.rpc.service.cancellation import Cancellation
 from nebula.rpc.service.responder import Responder
 from nebula.rpc.service.worker_pool import Worker, WorkerPool
 from nebula.rpc.wire.cancel import Cancel
-from nebula.rpc.wire.deadlines import AMBIENT, deadline_of
+from nebula.rpc.wire.deadlines import AMBIENT, Deadlines, deadline_of, handler_seconds, whole_milliseconds
 from nebula.rpc.wire.envelope import Envelope
 from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.stomp.client import Message
@@ -421,3 +423,78 @@ async def test_calls_of_middleware_have_the_time_of_its_own_request(serving: Ser
     assert first <= 30
     assert second is not None
     assert 30 < second <= 600
+
+
+@pytest.mark.parametrize(("seconds", "milliseconds"), [(2, 2000), (0.0015, 1), (0.0001, 1), (-1, 1)])
+def test_time_on_the_wire_is_whole_milliseconds_and_never_none(seconds: float, milliseconds: int) -> None:
+    assert whole_milliseconds(seconds) == milliseconds
+
+
+# --- how long a call may take ---
+
+
+@pytest.fixture
+def handling() -> Iterator[Callable[[float], None]]:
+    """Makes the test the handler of a request with that many seconds left."""
+    token = AMBIENT.set(None)
+
+    def begin(left: float) -> None:
+        AMBIENT.set(monotonic() + left)
+
+    yield begin
+    AMBIENT.reset(token)
+
+
+def rules(scope: float = inf) -> Deadlines:
+    """Rules of a client with 30 s by default, in a scope that ends in that many seconds."""
+    return Deadlines(30.0, lambda: 1000.0 + scope, lambda: 1000.0)
+
+
+def test_call_without_any_limit_has_the_seconds_of_its_client() -> None:
+    assert rules().seconds(None) == 30.0
+
+
+def test_scope_around_a_call_replaces_the_seconds_of_its_client() -> None:
+    assert rules(scope=5).seconds(None) == 5.0
+    assert rules(scope=100).seconds(None) == 100.0
+
+
+def test_timeout_of_a_call_counts_before_the_scope_which_cancels_by_itself() -> None:
+    assert rules(scope=5).seconds(7.0) == 7.0
+
+
+def test_call_of_a_handler_never_waits_longer_than_the_caller_of_that_handler(
+    handling: Callable[[float], None],
+) -> None:
+    handling(60)
+
+    assert rules().seconds(7.0) == 7.0
+    assert 59 < rules().seconds(None) <= 60
+    assert 59 < rules().seconds(90.0) <= 60
+    assert rules(scope=5).seconds(None) == 5.0
+    left = handler_seconds()
+    assert left is not None
+    assert 59 < left <= 60
+
+
+def test_call_of_a_handler_whose_time_is_over_is_not_made(handling: Callable[[float], None]) -> None:
+    handling(-1)
+
+    with pytest.raises(CallTimeout):
+        rules().seconds(7.0)
+
+
+def test_stream_ends_with_the_earliest_of_all_limits_and_without_any_never(
+    handling: Callable[[float], None],
+) -> None:
+    now = monotonic()
+
+    assert rules().end_of_stream(None) == inf
+    assert rules().end_of_stream(9.0) - now == pytest.approx(9, abs=1)
+    assert rules(scope=5).end_of_stream(9.0) - now == pytest.approx(5, abs=1)
+    handling(2)
+    assert rules(scope=5).end_of_stream(9.0) - now == pytest.approx(2, abs=1)
+
+
+def test_nothing_limits_code_outside_of_handlers() -> None:
+    assert handler_seconds() is None

@@ -14,7 +14,7 @@ from websockets.utils import accept_key
 from nebula.errors import ConnectionLost, NebulaError, ServerError
 from nebula.stomp.client.addresses import Address
 from nebula.stomp.client.connection import ClientConnection
-from nebula.stomp.client.messages import AckMode, Listener, Message, Receipt
+from nebula.stomp.client.messages import AckMode, Message, PushSubscription, Receipt
 from nebula.stomp.client.websocket_link import WebSocketLink
 from nebula.stomp.client_protocol import ClientProtocol
 from nebula.stomp.client_states import State
@@ -83,12 +83,12 @@ def pieces_of(data: bytes, places: list[int]) -> list[bytes]:
     return cut(data, [place for place in places if place < len(data)])
 
 
-def at_once(coroutine: Coroutine[Any, Any, Listener]) -> Listener:
+def at_once(coroutine: Coroutine[Any, Any, PushSubscription]) -> PushSubscription:
     """What a coroutine returns that never waits."""
     try:
         coroutine.send(None)
     except StopIteration as done:
-        return cast("Listener", done.value)
+        return cast("PushSubscription", done.value)
     raise AssertionError
 
 

@@ -209,7 +209,7 @@ async def test_listener_that_fails_does_not_take_messages_from_others() -> None:
             await client.send("/queue/b", receipt=True)
 
     assert [each.id for each in received] == ["m2"]
-    assert "listener failed" in [entry["event"] for entry in logs]
+    assert "subscriber failed" in [entry["event"] for entry in logs]
 
 
 # --- tasks that share a subscription ---
@@ -274,7 +274,7 @@ async def test_message_for_a_task_that_is_cancelled_at_that_moment_is_not_lost(
         await anyio.wait_all_tasks_blocked()
         if is_cancelled_first:
             first.cancel()
-        listener = subscription.listener
+        listener = subscription.push
         listener.on_message(Message({"message-id": "m1"}, b"one", listener))
         first.cancel()
         await anyio.wait_all_tasks_blocked()

@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from anyio.from_thread import BlockingPortal
 
 from nebula.errors import JobError
-from nebula.rpc.contract.context import Surroundings
+from nebula.rpc.contract.context import HANDLED_HEADERS, HANDLED_PRINCIPAL, Surroundings
 from nebula.rpc.contract.injection import Plan
 from nebula.rpc.contract.job_context import JobCancelled
 from nebula.rpc.contract.job_runner import (
@@ -35,7 +35,6 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.local.context import LocalJob, Told
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.middleware.providers import Provided
-from nebula.rpc.wire.deadlines import ASKED_BY, HANDLED
 from nebula.rpc.wire.envelope import load_json
 from nebula.rpc.wire.upstream import upstream_error
 
@@ -194,8 +193,8 @@ class _Run:
     @contextmanager
     def in_middleware(self) -> Iterator[None]:
         """For its code alone."""
-        HANDLED.set(self.task.trace)
-        ASKED_BY.set(self.task.owner or None)
+        HANDLED_HEADERS.set(self.task.trace)
+        HANDLED_PRINCIPAL.set(self.task.owner or None)
         with ExitStack() as stack:
             for one in self._middleware:
                 stack.enter_context(one.around_run(self.context))

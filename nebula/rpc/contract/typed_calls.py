@@ -1,5 +1,9 @@
 """Typed calls: the overloads that type checkers see, and the service that a function's call goes to."""
 
+# `resolve` is on the way of each call by function. What it needs of a function (signature, JSON form) is
+# worked out at the first call and kept by function, in a bounded cache: functions made in a loop
+# must not stay for ever. A verb and a job of one function are kept apart, as a job's parameters differ.
+
 from __future__ import annotations
 
 from abc import abstractmethod
@@ -8,17 +12,33 @@ from functools import lru_cache
 from typing import Any, Concatenate, Never, ParamSpec, TypeAlias, TypeVar, TypeVarTuple, Unpack, overload
 
 from nebula.destinations import queue_named
+from nebula.rpc.contract.call_options import CallOptions
 from nebula.rpc.contract.context import AnyRequest, Request
 from nebula.rpc.contract.job_context import Job
-from nebula.rpc.contract.options import CallOptions
 from nebula.rpc.contract.signature import Signature, job_signature
 from nebula.rpc.contract.verbs import TARGET, Target, promises_of, verb_name_of
 
-__all__ = ["ArgumentsGiven", "TypedCalls", "Unfitting", "resolve"]
+__all__ = [
+    "ArgumentsGiven", "AsyncWithJob", "AsyncWithRequest", "TypedCalls", "Unfitting", "WithJob", "WithRequest",
+    "resolve",
+]  # fmt: skip
 
 P = ParamSpec("P")
 Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
+
+
+AsyncWithRequest: TypeAlias = Callable[Concatenate[AnyRequest, P], Awaitable[T]]
+"""An async function that takes its request first, which callers leave out."""
+
+WithRequest: TypeAlias = Callable[Concatenate[AnyRequest, P], T]
+"""A plain one."""
+
+AsyncWithJob: TypeAlias = Callable[Concatenate[Job, P], Awaitable[T]]
+"""An async function that takes its job first, which callers leave out."""
+
+WithJob: TypeAlias = Callable[Concatenate[Job, P], T]
+"""A plain one."""
 
 
 class ArgumentsGiven:
@@ -43,17 +63,9 @@ class TypedCalls:
     @overload
     async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
-    async def call(
-        self,
-        function: Callable[Concatenate[AnyRequest, P], Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T: ...
+    async def call(self, function: AsyncWithRequest[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
-    async def call(
-        self, function: Callable[Concatenate[AnyRequest, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
+    async def call(self, function: WithRequest[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     # For messages alone, see `Unfitting`.
     @overload
     async def call(self, function: Callable[[Unpack[Ts]], object], /, *args: *Ts) -> object: ...
@@ -126,11 +138,11 @@ class TypedCalls:
 def resolve(
     function: Callable[..., Any], service: str | None, *, as_job: bool = False
 ) -> tuple[Target, Signature]:
-    """Find out whom to ask for a function, and how its arguments and result travel.
+    """Find out which service to ask for a function, and how its arguments and result travel.
 
     Args:
         function: a verb or a job.
-        service: whom to ask instead; None: the service that declared it.
+        service: to be asked instead; None: the service that declared it.
         as_job: the caller wants to start it; else to call it.
 
     Raises:

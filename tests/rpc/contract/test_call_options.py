@@ -15,7 +15,7 @@ import pytest
 from nebula import sync
 from nebula.errors import JobEnded
 from nebula.rpc.client.client import Client
-from nebula.rpc.contract.options import _KINDS, OPTIONS
+from nebula.rpc.contract.call_options import _KINDS, OPTIONS
 from nebula.rpc.errors import UnexpectedReply
 from nebula.rpc.jobs.model.states import JobState
 from nebula.rpc.service.responder import Responder

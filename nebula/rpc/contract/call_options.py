@@ -1,5 +1,14 @@
 """Options of calls and jobs, and the messages about wrong ones."""
 
+# Type checkers find a wrong option, but many callers use none, and what a wrong option does is silent: a
+# misspelt `dedupe` starts a job twice, a misspelt `timeout` waits for 30 s. So the methods check names and
+# kinds when they run. The usual call by name, without options, is recognized in one line and skips all of
+# it.
+#
+# The hardest mistake to explain is a parameter that was given as a keyword, `client.call("prices", "quote",
+# symbol="ABC")`: parameters are one value, since their names may be those of options. The message shows the
+# call as it should be written.
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +43,7 @@ class CallOptions(TypedDict, total=False):
             `Rejected` for want of room, `ConnectionLost` and `ServerError`. Any other call only after errors
             which say that nothing was begun: `NoResponder`, `Rejected` for want of room, `busy`.
         idempotency_key: a text of the caller's, the same on each attempt. A Nebula service runs the request
-            once, and answers later attempts with the first reply.
+            once, and replies to later attempts with the first reply.
         wait_for_responder: seconds of the call's time to wait for a service to listen, instead of raising
             `NoResponder` at once. Other brokers do not say that no service listens; they keep the request.
         errors: classes of `VerbError`, each with its `code`: an `error` reply with that code is raised as

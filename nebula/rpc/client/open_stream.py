@@ -12,16 +12,13 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
-import anyio
-
 from nebula import headers as names
 from nebula.errors import CallTimeout
 from nebula.rpc.client.calls import Calls
 from nebula.rpc.errors import VerbError
 from nebula.rpc.middleware.chain import Call
 from nebula.rpc.streams.reading import Incoming, Stream
-from nebula.rpc.wire.brokers import whole_milliseconds
-from nebula.rpc.wire.deadlines import AMBIENT
+from nebula.rpc.wire.deadlines import whole_milliseconds
 from nebula.rpc.wire.envelope import JSON_TYPE
 
 __all__ = ["new_stream"]
@@ -58,7 +55,7 @@ def new_stream(
     """
     if not 1 <= credit <= _MOST_CREDIT:
         raise ValueError(f"credit is from 1 to {_MOST_CREDIT}, not {credit}")
-    opening = partial(_open, calls, verb, destination, body, _ends_at(timeout), credit)
+    opening = partial(_open, calls, verb, destination, body, calls.deadlines.end_of_stream(timeout), credit)
     return Stream(opening, read, errors, calls.explain)
 
 
@@ -89,14 +86,3 @@ async def _open_now(
     incoming = Incoming(destination, credit, seconds, inbox.brand)
     inbox.begin_stream(incoming, body, headers)
     return incoming
-
-
-def _ends_at(timeout: float | None) -> float:
-    """When a stream that is made now ends, on `time.monotonic`'s clock: the earliest of all limits."""
-    now = monotonic()
-    ends = [anyio.current_effective_deadline() - anyio.current_time() + now]
-    if timeout is not None:
-        ends.append(now + timeout)
-    if (ambient := AMBIENT.get()) is not None:
-        ends.append(ambient)
-    return min(ends)
