@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, overload
+from typing import Any, Final, Literal
 
 import anyio
 
@@ -18,44 +18,30 @@ from nebula.rpc.client.reconnect import Connections, urls_of
 from nebula.rpc.contract.calls import TypedCalls
 from nebula.rpc.contract.context import Surroundings
 from nebula.rpc.contract.retry import Retry
-from nebula.rpc.contract.verbs import (
-    Endpoint,
-    Target,
-    Verb,
-    VerbOptions,
-    VerbRegistry,
-    kinds_of,
-    marked_members,
-    named_by,
-    set_target,
-)
-from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency import IdempotencyStore, MemoryStore
 from nebula.rpc.idempotency.replays import Replays
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.service.job_statistics import JobStatistics
-from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.middleware.chain import Middleware
-from nebula.rpc.service.builtin_verbs import BuiltinVerbs, announced_at
-from nebula.rpc.service.declared_jobs import DEFAULT_ENGINE, DeclaredJobs, Engine, engines_of
+from nebula.rpc.service.builtin_verbs import BuiltinVerbs
+from nebula.rpc.service.declaration import RequestRules, ServiceDeclaration
+from nebula.rpc.service.declared_jobs import DeclaredJobs, Engine, engines_of
 from nebula.rpc.service.health import HasHealth
 from nebula.rpc.service.lifespan import opened_by
-from nebula.rpc.service.request_handler import RequestRules
 from nebula.rpc.service.serving import Serving
 from nebula.rpc.service.shared_client import SharedClient, call_middleware
 from nebula.rpc.service.statistics import Statistics
 from nebula.rpc.service.subscribers import HasSubscribers
+from nebula.rpc.service.verb_decorators import HasVerbs
 from nebula.stomp.client import StompClient
 from nebula.stomp.client.link import Link
 from nebula.stomp.client.tls import TlsOptions
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 # No dot: `<service>.<instance>` names a queue, and `job.` begins a verb.
 _SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class Responder(TypedCalls, HasSubscribers, HasHealth):
+class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
     """A service: declare verbs on it, then `run` it.
 
     Nothing happens at declaration but bookkeeping. Every valid request is answered: with the verb's value,
@@ -136,193 +122,37 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
         jobs: str | None = None,
         job_limits: JobLimits | None = None,
     ) -> None:
-        if not _SERVICE_NAME.fullmatch(name):
-            raise ValueError(f"service {name!r}: a name has letters, digits, - and _, and no dot")
-        if concurrency < 1 or max_attempts < 1:
-            raise ValueError(f"service {name!r}: concurrency and max_attempts are 1 or more")
-        if (max_waiting or 0) < 0 or not idempotency_window > 0:
-            raise ValueError(f"service {name!r}: max_waiting is 0 or more, idempotency_window above 0")
-        if max_reply_bytes < 1 or not stream_idle > 0:
-            raise ValueError(f"service {name!r}: max_reply_bytes is 1 or more, stream_idle above 0")
-        if ack not in ("late", "early"):
-            raise ValueError(f"service {name!r}: ack is 'late' or 'early', not {ack!r}")
-        if queues is not None and not queues:
-            raise ValueError(f"service {name!r}: queues=[] would get no requests")
+        _require_usable(name, queues, concurrency, ack, max_waiting, max_attempts, max_reply_bytes)
+        if not (idempotency_window > 0 and stream_idle > 0):
+            raise ValueError(f"service {name!r}: idempotency_window and stream_idle are above 0")
         self.version = version
-        HasHealth.__init__(self)
+        around = Surroundings(name)
         own_queues = tuple(queue_named(one) for one in queues or [name])
+        HasHealth.__init__(self)
         HasSubscribers.__init__(self, name, own_queues, client_id)
-        self._concurrency = concurrency
-        self._rules = RequestRules(
-            max_attempts, ack == "early", debug, max_reply_bytes, max_waiting, stream_idle, retry
+        engines = engines_of(name, spark)
+        HasVerbs.__init__(
+            self, name, own_queues, DeclaredJobs(around, engines, state, middleware, job_limits, jobs)
         )
         store = MemoryStore() if idempotency is None else idempotency
-        self._replays = Replays(name, store, idempotency_window, max_bytes=max_reply_bytes)
-        self._around = around = Surroundings(name)
-        self._lifespan = None if lifespan is None else opened_by(lifespan, self)
-        self._middleware = tuple(middleware)
-        self._registry = VerbRegistry()
-        self._jobs = DeclaredJobs(around, engines_of(name, spark), state, self._middleware, job_limits, jobs)
-        self._serving: Serving | None = None
-        served = (name, version, self.destinations, self._replays, self._subscribers)
-        for one in BuiltinVerbs(*served, self._running).verbs():
-            self._registry.add(one)
-
-    # --- declaring ---
-
-    @overload
-    def verb(self, function: _F, /) -> _F: ...
-    @overload
-    def verb(
-        self,
-        name: str | None = None,
-        *,
-        response: str | None = None,
-        allow: Iterable[str] | None = None,
-        queue: str | None = None,
-        errors: Iterable[type[VerbError]] = (),
-        idempotent: bool = False,
-        concurrency: int | None = None,
-        validate_results: bool = True,
-    ) -> Callable[[_F], _F]: ...
-    def verb(
-        self,
-        name: Any = None,
-        *,
-        response: str | None = None,
-        allow: Iterable[str] | None = None,
-        queue: str | None = None,
-        errors: Iterable[type[VerbError]] = (),
-        idempotent: bool = False,
-        concurrency: int | None = None,
-        validate_results: bool = True,
-    ) -> Any:
-        """Declare a function as a verb, with or without parentheses.
-
-        The function itself is returned, marked with this service, so that `client.call(function, …)`
-        knows whom to ask. Its signature is the contract; a parameter of type `Request` gets the request.
-
-        Args:
-            name: the verb, by default the function's name. Without parentheses: the function itself.
-            response: the verb of its value replies, by default `<name>response`.
-            allow: the principals that may call it, by default all. Only Nebula's broker vouches for
-                principals: elsewhere a list lets no caller in.
-            queue: the one of the service's queues where callers should ask for it, by default the first.
-            errors: classes of errors that it may raise, see `VerbError`. `describe` lists them, and a caller
-                of the function catches just those. Others may be raised all the same.
-            idempotent: asking twice has the effect of asking once: callers with a retry policy ask again.
-                It only says so; the handler has to keep it.
-            concurrency: how many requests for it are handled at once; the others wait, and hold no worker
-                meanwhile. By default as many as the service handles. Of all such verbs 256 requests may wait
-                (more with `max_waiting`), the next ones are answered `busy`: what waits here keeps the
-                broker from sending others. A queue of its own (`queue`) keeps a verb apart altogether.
-            validate_results: answer `bad-result` where the handler returns what its annotation does not
-                allow, or what JSON cannot carry (NaN). Without it such a result goes out by its own type, NaN
-                as `null`: for large results whose type is sure, and annotations that are not quite true.
-
-        Raises:
-            TypeError: the function cannot be a verb; the message says what to write instead.
-            ValueError: the name is reserved or taken, the queue is not one of the service's, an error's code
-                cannot be used, or concurrency is below 1.
-        """
-        function, named = named_by(name, "@app.verb")
-        options = VerbOptions(
-            named,
-            response,
-            None if allow is None else frozenset(allow),
-            queue,
-            kinds_of(errors),
-            idempotent,
-            concurrency,
-            validate_results,
+        self._declared = declared = ServiceDeclaration(
+            name=name,
+            version=version,
+            destinations=own_queues,
+            concurrency=concurrency,
+            rules=RequestRules(
+                max_attempts, ack == "early", debug, max_reply_bytes, max_waiting, stream_idle, retry
+            ),
+            replays=Replays(name, store, idempotency_window, max_bytes=max_reply_bytes),
+            around=around,
+            lifespan=None if lifespan is None else opened_by(lifespan, self),
+            middleware=tuple(middleware),
+            verbs=self._registry,
+            subscribers=self._subscribers,
         )
-
-        def declare(function: _F) -> _F:
-            self._declare(function, options)
-            return function
-
-        return declare if function is None else declare(function)
-
-    @overload
-    def job(self, function: _F, /) -> _F: ...
-    @overload
-    def job(
-        self,
-        name: str | None = None,
-        *,
-        engine: str | None = DEFAULT_ENGINE,
-        timeout: float | None = 3600.0,
-        check: Callable[..., Any] | None = None,
-        on_lost: Literal["fail", "rerun"] = "fail",
-        retry_on: Sequence[str] = (),
-        retry_delay: float = 5.0,
-        retries: int = 1,
-        exclusive: Callable[..., str | None] | str | None = None,
-        max_running: int | None = None,
-        expires: float | None = None,
-        isolation: Literal["shared", "process"] = "shared",
-        validate_results: bool = True,
-        allow: Iterable[str] | None = None,
-    ) -> Callable[[_F], _F]: ...
-    def job(
-        self,
-        name: Any = None,
-        *,
-        engine: str | None = DEFAULT_ENGINE,
-        allow: Iterable[str] | None = None,
-        **options: Any,
-    ) -> Any:
-        """Declare a function as a job: it is answered `success` once it is recorded, then runs for long.
-
-        The function itself is returned, marked with this service, so that `client.start(function, …)`
-        knows whom to ask. Its signature is the contract; a parameter of type `Job` gets the context.
-
-        Args:
-            name: the verb, by default the function's name. Without parentheses: the function itself.
-            engine: what runs it, by its name in the responder's `spark`; None: the service itself.
-            allow: the principals that may start it, by default all.
-            **options: timeout, check, on_lost, retry_on, retry_delay, retries, exclusive, max_running,
-                expires, isolation, validate_results: see `JobVerb`.
-
-        Raises:
-            TypeError: the function cannot be a job.
-            ValueError: the name is reserved or taken, an option cannot be used, or there is no such engine.
-        """
-
-        function, named = named_by(name, "@app.job")
-
-        def declare(function: _F) -> _F:
-            job = JobVerb(named or function.__name__, function, engine=engine, **options)
-            self._registry.declare(self._jobs.declare(job, None if allow is None else frozenset(allow)))
-            set_target(function, Target(self.name, self.destinations[0], job.name, is_job=True))
-            return function
-
-        return declare if function is None else declare(function)
-
-    def add(self, entry: Endpoint | JobVerb) -> None:
-        """Declare what is made already; `verb`, `job` and `include` make it of functions. Raises as they."""
-        self._registry.declare(self._jobs.declare(entry, None) if isinstance(entry, JobVerb) else entry)
-
-    def include(self, holder: object) -> None:
-        """Declare every function or method of a module or object with the bare `@verb` mark.
-
-        Such functions may be included by several services; callers use `client.service(name).call(…)`.
-
-        Raises:
-            ValueError: nothing in it is marked; or as for `verb`.
-            TypeError: as for `verb`.
-        """
-        members = list(marked_members(holder))
-        if not members:
-            raise ValueError(f"{holder!r} has no function marked with @verb")
-        for function in members:
-            self._registry.declare(Verb(function))
-
-    def _declare(self, function: Callable[..., Any], options: VerbOptions) -> None:
-        one = Verb(function, options)
-        destination = announced_at(one, self.destinations)
-        self._registry.declare(one)
-        set_target(function, Target(self.name, destination, one.name, options=options))
+        self._serving: Serving | None = None
+        for one in BuiltinVerbs(declared, self._running).verbs():
+            self._registry.add(one)
 
     # --- calling others ---
 
@@ -434,20 +264,10 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
         connect = partial(Connections, make, urls_of(url), waits=wait, reconnects=reconnects)
         with self._jobs.opened() as jobs:
             self._serving = Serving(
-                self.name,
-                self.destinations,
-                self._registry,
-                self._rules,
+                self._declared,
                 jobs=jobs,
-                concurrency=self._concurrency,
-                grace=grace,
-                replays=self._replays,
-                version=self.version,
-                around=self._around,
-                lifespan=self._lifespan,
-                middleware=self._middleware,
-                subscribers=self._subscribers,
                 client=SharedClient(partial(self._make_client, url, tls, link, reconnects=reconnects)),
+                grace=grace,
                 is_exclusive=exclusive,
             )
             await self._serving.run(connect, started)
@@ -460,5 +280,26 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
         *,
         reconnects: bool,
     ) -> Client:
-        around = call_middleware(self._middleware)
+        around = call_middleware(self._declared.middleware)
         return Client(url, tls=tls, link=link, wait=True, reconnect=reconnects, middleware=around)
+
+
+def _require_usable(
+    name: str,
+    queues: Sequence[str] | None,
+    concurrency: int,
+    ack: str,
+    max_waiting: int | None,
+    max_attempts: int,
+    max_reply_bytes: int,
+) -> None:
+    if not _SERVICE_NAME.fullmatch(name):
+        raise ValueError(f"service {name!r}: a name has letters, digits, - and _, and no dot")
+    if concurrency < 1 or max_attempts < 1:
+        raise ValueError(f"service {name!r}: concurrency and max_attempts are 1 or more")
+    if (max_waiting or 0) < 0 or max_reply_bytes < 1:
+        raise ValueError(f"service {name!r}: max_waiting is 0 or more, max_reply_bytes 1 or more")
+    if ack not in ("late", "early"):
+        raise ValueError(f"service {name!r}: ack is 'late' or 'early', not {ack!r}")
+    if queues is not None and not queues:
+        raise ValueError(f"service {name!r}: queues=[] would get no requests")
