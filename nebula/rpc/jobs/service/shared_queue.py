@@ -30,7 +30,7 @@ from nebula.rpc.jobs.registry.shared import Changes, Heard, SharedDatabase, Shar
 from nebula.rpc.jobs.scheduler.actions import Action, Submit
 from nebula.rpc.jobs.scheduler.scheduler import Scheduler
 from nebula.rpc.jobs.service.action_runner import ActionRunner
-from nebula.rpc.jobs.service.clock import Clock
+from nebula.rpc.jobs.service.instance_context import InstanceContext
 from nebula.rpc.jobs.service.waiters import News
 from nebula.threads import call_in_daemon
 
@@ -58,14 +58,12 @@ class SharedQueue:
     """Keeps the scheduler of an instance in step with the registry that it shares with others.
 
     Args:
+        context: our instance.
         database: of the registry.
-        registry: the opened one, used through `effects.do` alone.
-        instance: our name.
+        registry: the opened one, used through `actions.do` alone.
         scheduler: ours.
         actions: does what the scheduler decides; its runners end what is no longer ours, its waiters hear of
             ends elsewhere.
-        clock: the time of the scheduler.
-        lease: seconds.
         working: the verbs that can be run here now.
         republish: tells the statuses of the open jobs again.
 
@@ -75,20 +73,18 @@ class SharedQueue:
 
     def __init__(
         self,
+        context: InstanceContext,
         database: SharedDatabase,
         registry: SharedRegistry,
         *,
-        instance: str,
         scheduler: Scheduler,
         actions: ActionRunner,
-        clock: Clock,
-        lease: float,
         working: Callable[[], Collection[str]],
         republish: Callable[[], None],
     ) -> None:
-        self._database, self._registry, self._instance = database, registry, instance
-        self._scheduler, self._actions, self._clock = scheduler, actions, clock
-        self._lease, self._ours_working, self._republish = lease, working, republish
+        self._database, self._registry, self._instance = database, registry, context.state.instance
+        self._scheduler, self._actions, self._clock = scheduler, actions, context.clock
+        self._lease, self._ours_working, self._republish = context.limits.lease, working, republish
         self.working: frozenset[str] = frozenset()
         self._joined_at = 0.0
         self._seen: int | None = None
