@@ -24,12 +24,12 @@ from nebula.spark import lines
 from nebula.spark.class_archive import ClassArchive
 from nebula.spark.engine_process import ERRORS, HOST_COMMAND, End, EngineProcess
 from nebula.spark.engine_slot import EnginePlan, EngineSlot
+from nebula.spark.engine_status import status_of
 from nebula.spark.idle_policy import Idle, why_recycle, why_stop
 from nebula.spark.isolated import IsolatedRuns
 from nebula.spark.job_table import JobTable, Key
 from nebula.spark.mailbox import Mailbox
 from nebula.spark.settings import EngineSettings
-from nebula.spark.status import status_of
 
 _log = get_logger(__name__)
 

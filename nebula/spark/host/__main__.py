@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from nebula.spark import lines
-from nebula.spark.failures import describe, is_death_of_java
+from nebula.spark.host.failures import describe, is_death_of_java
 from nebula.spark.host.forks import leave_to_forks
 from nebula.spark.host.log_capture import bound_output, listen, stop_listening
 from nebula.spark.host.session import CannotStart, Session
 from nebula.spark.host.standby import Standby
 from nebula.spark.host.start import start_session
-from nebula.spark.host.status import group_of
+from nebula.spark.host.status_store import group_of
 from nebula.spark.processes import kill_engine
 
 if TYPE_CHECKING:

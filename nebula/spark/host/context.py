@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from nebula.rpc.contract.job_context import Job
 from nebula.spark import lines
 from nebula.spark.host.log_capture import hearer_of_thread
+from nebula.spark.host.progress import Meter, Tasks
 from nebula.spark.host.results import Results
 from nebula.spark.host.session import Place
-from nebula.spark.progress import Meter, Tasks
 from nebula.spark.reading import Reader
 
 

@@ -17,14 +17,14 @@ from nebula.errors import JobError
 from nebula.rpc.contract.job_context import Job
 from nebula.rpc.contract.signature import Signature, job_signature
 from nebula.spark import lines
-from nebula.spark.failures import Failure, describe, may_be_engine_loss, may_be_server_loss
 from nebula.spark.host.context import SparkJob
+from nebula.spark.host.failures import Failure, describe, may_be_engine_loss, may_be_server_loss
 from nebula.spark.host.forks import ended_where_forked
 from nebula.spark.host.log_capture import Hearer, heard
 from nebula.spark.host.results import Results
 from nebula.spark.host.session import Session
 from nebula.spark.host.standby import Standby
-from nebula.spark.host.status import group_of
+from nebula.spark.host.status_store import group_of
 
 # A cancel is told within a tenth of a second, whether the job's own code has ended by then or not.
 _CANCEL_PATIENCE_SECONDS = 0.05

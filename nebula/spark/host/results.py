@@ -18,7 +18,7 @@ from nebula.rpc.contract.signature import Signature
 from nebula.rpc.jobs.registry.atomic_publish import place, remove, restore
 from nebula.rpc.jobs.registry.unfinished import UNFINISHED, AttemptNote
 from nebula.rpc.wire.envelope import load_json
-from nebula.spark.failures import ResultError
+from nebula.spark.host.failures import ResultError
 from nebula.spark.host.parquet import data_files, first_rows, sign
 from nebula.spark.paths import spark_path
 
