@@ -40,6 +40,16 @@ _FULL: Final = "too many requests are waiting; try again later"
 _STOPPING: Final = "the service is stopping: ask again"
 
 
+# The four steps, and what each may rely on:
+#
+# take: `RequestReader.take` makes a `Request` of a MESSAGE, or settles it.
+# bound: `WorkerPool` (per queue) and `ConcurrencyLimits` (per verb). A request that may not run yet waits
+# without a task, scope or timer of its own.
+# run: `HandlerRunner` around `VerbRunner`: middleware, rights, attempts, parameters, the handler.
+# reply: `ReplySender.send`, then the ACK. In this order, a crash in between makes the broker deliver the
+# request again. In the other order the reply would be lost, and the caller would wait for nothing.
+#
+# `message_consumer` uses the steps bound and run for `@app.on` functions; those have no reply.
 class RequestHandler:
     """Handles requests for verbs.
 
@@ -93,6 +103,7 @@ class RequestHandler:
         """
         try:
             request = self.reader.take(message, arrived)
+            # Most services limit no verb: for them this costs one look at a bool for each request.
             if self._has_limits:
                 await self._handle_limited(message, request, arrived, worker)
             elif request is not None:
@@ -126,6 +137,8 @@ class RequestHandler:
             message.ack()
         worker.request = request
         deadline = request.deadline
+        # With equal timeouts the first request of a burst has the earliest deadline: the others skip
+        # this.
         if deadline is not None and deadline < self.cancellation.next_sweep:
             self.cancellation.sweep_earlier(deadline)
         try:
@@ -133,6 +146,7 @@ class RequestHandler:
                 verb = self._verbs.get(request.verb)
                 if verb is None:
                     self.reader.unhandled.refused += 1
+                    # Middleware does not see it: middleware stands around verbs that exist.
                     reply: ReplyBody | None = unknown_verb(request.envelope.verb, self._verbs)
                 else:
                     reply = await self._runner.run(verb, request, worker, self.tallies[verb.name])
@@ -152,6 +166,8 @@ class RequestHandler:
             if not acks_early:
                 message.ack()
         finally:
+            # After the reply and the ACK, and also after an error: a job's `notify` messages wait for it,
+            # so that no caller hears of an end before it knows the job's name.
             if request.after_reply is not None:
                 request.after_reply()
             if worker.provided is not None:
@@ -202,6 +218,7 @@ class RequestHandler:
         return True
 
     def _reply_busy(self, message: Message, request: Request, why: str) -> None:
+        # A service that stops is not overloaded: operators would scale it up.
         self.reader.unhandled.overloaded += why is _FULL
         self._replies.send(request, failure(VerbError("busy", why)))
         message.ack()

@@ -190,6 +190,8 @@ class Serving:
     async def _live_in(self, connect: Connect, started: anyio.Event | None) -> None:
         with self._shield, self._watch.watching():
             async with anyio.create_task_group() as background:
+                # These outlive the workers: while requests are finished, deadlines still end them, and
+                # replies are still sent in parts. They are cancelled when the last worker has ended.
                 background.start_soon(self._handler.cancellation.run, name="request deadlines")
                 background.start_soon(self._handler.streams.run, name="streams")
                 background.start_soon(self._declared.replays.run, name="idempotency keys")
@@ -245,6 +247,7 @@ class Serving:
         brand = brand_of(client.server)
         self._is_lost = False
         is_first, self._client = self._client is None, client
+        # Before the first SUBSCRIBE: a request may come before the next line runs.
         self._handler.connect(client.connection.post, brand, trusts_sender=client.is_nebula)
         self._handler.streams.connect(
             client.post_with_receipt, brand.reply_to(self.instance_queue), trusts_sender=client.is_nebula
@@ -296,6 +299,7 @@ class Serving:
         self.requests.stop(may_drain=client.is_nebula)
         self.messages.stop(may_drain=client.is_nebula)
         if self._jobs is not None:
+            # Calls of `job.wait` may last for minutes: they are told now how their jobs are.
             # Their workers would be waited for.
             self._jobs.service.queries.waiters.dismiss()
         await self._drained.wait()
