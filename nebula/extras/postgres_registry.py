@@ -84,7 +84,7 @@ class PostgresJobRegistry(SharedRegistry):
 
     _like = "ILIKE"
     _message_of_error = "(error::json ->> 'message')"
-    _octets = "octet_length(text)"
+    _text_bytes = "octet_length(text)"
     _counts_itself = False
 
     def __init__(

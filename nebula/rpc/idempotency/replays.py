@@ -137,8 +137,7 @@ class Replays:
             VerbError: `bad-request`: the key was used with other parameters; `busy`: the store cannot be
                 asked, so nothing was run; or what `run` raised.
         """
-        # The principal is in the key itself: nobody can fetch another principal's reply by guessing its
-        # key.
+        # The principal is in the key itself: no other principal can fetch a reply by guessing its key.
         sender = [self._service, request.principal]
         own_key = join_key(_digest(sender), _digest([*sender, request.verb, key]))
         fingerprint = _digest(request.parameters)
@@ -167,7 +166,7 @@ class Replays:
             except StoreFailed as error:
                 _log.exception("idempotency key not looked up", service=self._service)
                 with anyio.move_on_after(_RELEASING):
-                    # It may be ours, if only the store's answer was lost.
+                    # It may be ours, if only the store's reply was lost.
                     await self._settle(key, turn, None)
                 raise VerbError("busy", "keys cannot be looked up now; try again later") from error
             if claim.is_mine:
@@ -219,7 +218,7 @@ class Replays:
         size = len(reply.parameters or b"")
         if size <= self._max_bytes:
             return reply
-        return failure(VerbError("result-too-large", f"the answer has {size} bytes"))
+        return failure(VerbError("result-too-large", f"the reply has {size} bytes"))
 
     @property
     def reach(self) -> Reach:

@@ -158,7 +158,7 @@ class VerbRunner:
         # learns nothing about the parameters.
         # D.37: a handler that kills its process must not do so for ever.
         if attempts_before(request.headers, only_failed=self._counts_failures) >= self._max_attempts:
-            times = f"delivered {self._max_attempts} times without an answer"
+            times = f"delivered {self._max_attempts} times without a reply"
             raise VerbError("too-many-attempts", times)
         if verb.allow is not None and request.principal not in verb.allow:
             who = request.principal or "an unknown principal"

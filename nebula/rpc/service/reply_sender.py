@@ -71,7 +71,7 @@ class ReplySender:
         # limit would end the connection, and with it all other requests of this service.
         if len(body) > self._max_reply_bytes:
             _log.warning("reply too large", verb=reply.verb, bytes=len(body))
-            reply = failure(VerbError("result-too-large", f"the answer has {len(body)} bytes"))
+            reply = failure(VerbError("result-too-large", f"the reply has {len(body)} bytes"))
             body = encode(content_type, reply.verb, reply.parameters, reply.description)
         # D.46: with this mark no Nebula service replies to the reply, wherever it ends up.
         headers = {"content-type": content_type, names.RESPONSE: "true"}

@@ -44,7 +44,7 @@ _SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
     """A service: declare verbs on it, then `run` it.
 
-    Nothing happens at declaration but bookkeeping. Every valid request is answered: with the verb's value,
+    Nothing happens at declaration but bookkeeping. Every valid request gets a reply: the verb's value,
     `success` for None, or `error` with a code of `nebula.rpc.errors.CODES` (or the verb's own, see
     `VerbError`). `async def` handlers run on the event loop, plain ones in worker threads. `ping`,
     `describe` and `stats` are there without being declared.
@@ -57,28 +57,28 @@ class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
             is the service's address. Each has workers and threads of its own, so that slow requests on one
             do not hold up quick ones on another.
         concurrency: requests handled at once, per queue; twice as many are fetched from the broker.
-        ack: `late`: ACK after the answer was written, so that a crash brings the request again (at least
+        ack: `late`: ACK after the reply was written, so that a crash brings the request again (at least
             once). `early`: before the handler runs (at most once).
         max_waiting: requests that may wait for a worker, per queue, and for their turn, per verb of limited
-            `concurrency`; the next ones are answered `busy` at once. Those that ask for no answer wait
+            `concurrency`; the next ones get the reply `busy` at once. Those that ask for no reply wait
             nevertheless. By default there is no such limit: what the service does not fetch waits at the
             broker, until its time is over.
-        max_attempts: deliveries after which a request is answered `too-many-attempts`, not run again. Counts
+        max_attempts: deliveries after which a request gets `too-many-attempts` and is not run again. Counts
             on brokers that tell the number, as ours does.
         retry: how often, and after which delays, functions that listen (`on`) are called for a message of a
             queue, where they do not say. By default `Retry(attempts=max_attempts)`.
-        max_reply_bytes: a longer answer goes out as `error`, `result-too-large`: the broker ends the
+        max_reply_bytes: a longer reply goes out as `error`, `result-too-large`: the broker ends the
             connection of a client that sends more than it takes. Ours takes 8 MiB, see `max_body_bytes`.
         stream_idle: seconds after which a handler that yields is closed if its reader owes credit and says
             nothing, more than 0. Nebula's readers say that they are there every 10 s.
         debug: `internal` errors show the exception to the caller.
-        idempotency: remembers the answers of requests with a key (`neb-idempotency-key`), so that a second
-            one gets the answer of the first; see `nebula.rpc.idempotency`. By default it is this process's
+        idempotency: remembers the replies to requests with a key (`neb-idempotency-key`), so that a second
+            one gets the reply of the first; see `nebula.rpc.idempotency`. By default it is this process's
             memory, and other instances know nothing of it.
-        idempotency_window: seconds that such an answer is remembered.
+        idempotency_window: seconds that such a reply is remembered.
         lifespan: returns an async context manager; takes the service or nothing. What it yields is
             `Request.state`, and `state` of jobs that run in the service. It is entered before the first
-            connection and left after the last answer; a lost connection leaves it open. An exception in it
+            connection and left after the last reply; a lost connection leaves it open. An exception in it
             ends the service.
         middleware: around each request for a verb that there is, the first one outermost, see `Middleware`.
         spark: the engine that jobs run in, or several by name; `default` is that of a job that names none.
@@ -165,7 +165,7 @@ class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
 
         All handlers and jobs of the process share it and its one connection, to the service's own broker and
         as its principal. It is opened when it is first wanted, reconnects, and is closed after the last
-        answer; it is there in the `lifespan`, too. A call ends no later than the request whose handler makes
+        reply; it is there in the `lifespan`, too. A call ends no later than the request whose handler makes
         it, and belongs to the trace of that; who sent that one is `Request.on_behalf_of` there.
 
         Raises:
@@ -225,14 +225,14 @@ class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
     ) -> None:
         """Serve until cancelled.
 
-        When cancelled, no further request is begun or fetched, and those under way have `grace` seconds to be
-        answered. What came and was not begun goes to another instance at once, and what was not answered at
-        the end. Brokers of others give nothing to another instance before the end: there `busy` is answered
-        to what is not begun.
+        When cancelled, no further request is begun or fetched, and those under way have `grace` seconds to
+        get a reply. Requests that came and were not begun go to another instance at once, and those without
+        a reply at the end. Other brokers give nothing to another instance before the end: there, requests
+        that were not begun get the reply `busy`.
 
         When the connection ends the service connects again, for ever, to the addresses in turn and with
         jittered delays that grow to 5 s, and listens again. Jobs and handlers go on meanwhile. A request
-        that was being handled cannot be answered any more; it comes again, to this instance or another.
+        that was being handled gets no reply any more; it comes again, to this instance or another.
 
         Args:
             url: of the broker, see `StompClient`; or of several that share their queues.

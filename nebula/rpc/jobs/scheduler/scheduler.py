@@ -61,7 +61,7 @@ class Reserved(NamedTuple):
 # every order of events can be tried by a test (`tests/rpc/jobs/test_scheduler.py`) without runners, a
 # disk or a clock.
 #
-# Three places hold a job, and each answers another question:
+# Three places hold a job, and each says something else of it:
 # - `_open`: is the job open here? The record is the newest that we decided, written or not.
 # - `_settling`: has its end been decided while something of it still runs? Its slot is not free yet.
 # - `_elsewhere`: does another instance run it? It counts for its verb's limit and its key, nothing else.

@@ -59,6 +59,8 @@ class Admission:
 
         Returns, and raises, as `admit`; `NoRoom` only if no ended job could be removed.
         """
+        # Requests that are being recorded count as queued: a burst would otherwise pass the limit
+        # together.
         self._accepting += 1
         try:
             with self._told_after_reply(request, draft.id):

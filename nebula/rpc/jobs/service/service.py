@@ -44,7 +44,7 @@ from nebula.rpc.jobs.service.queries import JobQueries
 from nebula.rpc.jobs.service.registry_access import RegistryAccess
 from nebula.rpc.jobs.service.runner_listener import RunnerListener
 from nebula.rpc.jobs.service.shared_queue import SharedQueue
-from nebula.rpc.jobs.service.status_publisher import Publish, StatusPublisher, nobody_listens
+from nebula.rpc.jobs.service.status_publisher import Publish, StatusPublisher, publish_nothing
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.wire.brokers import NEBULA, Brand, instance_queue
 
@@ -125,7 +125,7 @@ class JobService:
         )
         self.pages = ResultPages()
         self.queries = JobQueries(context, self.read, self._scheduler.open_record, self._flush, self._others)
-        publisher = StatusPublisher(service, self.via, nobody_listens)
+        publisher = StatusPublisher(service, self.via, publish_nothing)
         self._actions = ActionRunner(self._scheduler, self.runners, self.queries.waiters, publisher)
         self._ended = EndedJobs(self._verbs)
         self._actions.on_end = self._ended.add
@@ -196,6 +196,8 @@ class JobService:
         def find(registry: JobRegistry) -> JobRecord | None:
             return registry.find_same(draft) if earlier is None else registry.find_alike(draft, earlier)
 
+        # First the others: the request may be a repetition of one that another instance accepted, before
+        # its reply was lost. Looking costs nothing where this instance is the only one.
         found = await self._others.find(find)
         if found is not None:
             return self._receipt(require_same(found.record, draft), None, found.via)
@@ -286,6 +288,8 @@ class JobService:
 
     async def _live(self, notices: Notices, started: anyio.Event | None) -> None:
         is_over = anyio.Event()
+        # All runners have to be up before jobs are taken: `started` is what a service waits for before
+        # its first request.
         are_up = {engine: anyio.Event() for engine in self.runners}
         async with anyio.create_task_group() as tasks:
             listener = RunnerListener(self._scheduler, self._clock.now, self.settle)
@@ -303,12 +307,15 @@ class JobService:
                     started.set()
                 await self._keep_time()
             finally:
+                # Runners end before the writer is closed: how their last runs ended is still recorded.
                 is_over.set()
 
     async def _keep_time(self) -> None:
         while True:
             self.advance()
             moved = self._actions.moved = anyio.Event()
+            # One timer for all jobs. `moved` interrupts it when a decision may have changed what is due
+            # next.
             due = self._scheduler.next_due()
             seconds = None if due is None else max(0.0, due - self._clock.steady())
             with anyio.move_on_after(seconds):

@@ -54,6 +54,17 @@ RESTARTED: Final = "the service was restarted"
 GONE: Final = "the instance that ran it is gone"
 
 
+# The lease, on one time line, for a lease of 30 s:
+#
+# 0 s    `beat`: the database says that the instance lives for another 30 s.
+# 5 s    the next `beat`, and so on, every sixth of the lease: some may fail.
+# 20 s   no reply since 0 s: the instance ends its runs (`RegistryWriter.deadline`).
+# 30 s   the others take its jobs over.
+#
+# The 10 s in between are for runs that do not end at once. Instance and database measure with clocks of
+# their own, and times of two machines are never compared, only durations: a clock that is set wrong does
+# no harm. A machine that was suspended sleeps through its deadline; what it writes then is refused, as
+# its lease is gone (`Fenced`).
 class SharedQueue:
     """Keeps the scheduler of an instance in step with the registry that it shares with others.
 
@@ -184,6 +195,8 @@ class SharedQueue:
 
     async def sync(self) -> None:
         """Learn what others have changed since the last time."""
+        # Jobs that the registry refused to us: the notification about them may have come before our write
+        # was refused.
         again, self._again = self._again, set()
 
         def look(registry: SharedRegistry) -> tuple[Changes, list[JobRecord]]:
