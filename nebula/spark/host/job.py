@@ -36,6 +36,12 @@ _DEATH_SECONDS = 2.0
 _SERVER_DEATH_SECONDS = 5.0
 
 
+# Two threads may want to tell the end: the job's own, and that of a cancel. `_claim_end` lets the first
+# one do it, under a lock, and publishing the result needs the claim as well. So a job that was told as
+# cancelled never has a result, and a job that was told as done is never told as cancelled.
+#
+# A cancelled thread cannot be stopped by force. Spark refuses its next actions, and most code ends by
+# that. Until it does, `_await_free` watches it, as it may still hold slots of Spark.
 class RunningJob:
     """One attempt of a job, from its thread's start until it holds no task slot any more.
 

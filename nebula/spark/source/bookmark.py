@@ -55,6 +55,8 @@ class Bookmark:
         draft = self._committed.with_suffix(".tmp")
         try:
             write_private(draft, str(position))
+            # No sync: the file is a hint, Spark's checkpoint is the truth. A sync would cost each batch a
+            # wait for the disk.
             draft.replace(self._committed)
         except OSError as error:
             _log.warning("committed position not written", file=str(self._committed), reason=error.strerror)

@@ -35,7 +35,7 @@ def house(tmp_path: Path) -> House:
 
 
 class Fails:
-    """Raises these, one at each delivery; then nothing. `is_over` when so many were tried."""
+    """Raises these, one at each delivery; then nothing. `is_over` when all were tried."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)

@@ -134,6 +134,7 @@ class LocalRunner:
                 run.report(listener)
                 _tell_end(run, end, listener)
 
+        # Before the task: the listener hears of a start before anything that the code reports.
         listener.on_started(*run.key)
         tasks.start_soon(live, name=f"job {run.task.job}")
 
@@ -176,6 +177,8 @@ class LocalRunner:
 _End = JobOutput | JobFailure | None
 
 
+# A job is told to end once, with a reason (`Told`). What it returns afterwards is dropped if it was
+# cancelled. If the service stops, a result that still comes in time counts: its work is done.
 class _Run:
     """One attempt."""
 
