@@ -29,8 +29,8 @@ _CANCEL_SECONDS = 2.0
 class IsolatedRuns:
     """The runs of one engine that have hosts of their own, at most `max_running` at a time.
 
-    A cancel ends the host with all its processes: so does code end that never asks whether it shall. What
-    the listener hears is as for any other run.
+    A cancel ends the host with all its processes, so that code ends which never asks whether it was
+    cancelled. The listener hears the same as for any other run.
 
     Args:
         plan: of the engine.

@@ -169,7 +169,7 @@ class SqliteStore:
     def _most_bytes(self, db: sqlite3.Connection) -> int:
         """How many bytes of the file may be in use.
 
-        On a nearly full disk, three quarters of its present size. That leaves room for the next replys,
+        On a nearly full disk, three quarters of its present size. That leaves room for the next replies,
         which are written before others are removed.
         """
         if self._free_bytes(self._path.parent) >= self._min_free_disk_bytes:

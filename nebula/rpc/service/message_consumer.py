@@ -162,11 +162,11 @@ class MessageConsumers:
         return [one.to_json() for one in self._consumers]
 
 
-# Who counts attempts. Our broker counts failed deliveries alone (`delivery-count`), and a NACK may ask it
-# to wait (G.retry): there the broker keeps the message between two attempts, and another instance may
-# make the next one. Other brokers count all deliveries, or none, and cannot wait: there the message stays
-# here, unacknowledged, and `_tried` counts the attempts that the broker knows nothing of. If this process
-# dies, that part of the count is lost, and the message comes again by the broker's own rules.
+# Where attempts are counted. Our broker counts failed deliveries alone (`delivery-count`), and a NACK may
+# ask it to wait (G.retry): there the broker keeps the message between two attempts, and another instance
+# may make the next one. Other brokers count all deliveries, or none, and cannot wait: there the message
+# stays here, unacknowledged, and `_tried` counts the attempts that the broker knows nothing of. If this
+# process dies, that part of the count is lost, and the message comes again by the broker's own rules.
 class MessageConsumer:
     """One subscription: takes its messages as they come, and has them handled.
 

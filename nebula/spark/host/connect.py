@@ -186,7 +186,7 @@ class ConnectSession:
                 return
 
     def _end(self, session_id: str, group: str) -> None:
-        """End a session of another attempt: then nothing of it runs, but for tasks until `_clear_at`.
+        """End a session of another attempt: then nothing of it runs, except for tasks until `_clear_at`.
 
         Raises:
             Exception: it could not be ended.

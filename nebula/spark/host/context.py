@@ -78,7 +78,7 @@ class SparkJob(Job):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the job shall end now. Spark refuses its actions already."""
+        """Whether the job has to end now. Spark refuses its actions already."""
         return self._cancelled.is_set()
 
     def step(self, number: int, total: int, name: str = "") -> AbstractContextManager[None]:

@@ -130,7 +130,7 @@ class RunningJob:
         try:
             with heard(self._hearer):
                 done = self._call()
-            # Who may tell the end may also publish: a cancelled job's result must never appear.
+            # Only the thread that tells the end publishes: a cancelled job's result must never appear.
             if self._claim_end():
                 for written in self._results.publish():
                     self._log(written)

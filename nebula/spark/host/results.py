@@ -59,7 +59,7 @@ class Results:
         self._max_rows, self._max_bytes = max_rows, max_bytes
 
     def reserve(self, path: Path) -> Path:
-        """Where to write what shall be at `path` once the job is done: next to it, under another name.
+        """Where to write the output that will be at `path` when the job is done: next to it.
 
         The same place each time it is asked for.
         """

@@ -1,7 +1,7 @@
 """Decoders from the bytes of data to columns: polars where it can, else fastavro.
 
-Both get the raw schema (`columns.raw_schema`) and the bare data of some blocks, one after another. What
-the data are compressed with, and what shall become of them, is known elsewhere.
+Both get the raw schema (`columns.raw_schema`) and the bare data of some blocks, one after another. They
+know nothing of compression, or of the columns' use.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Bookmark:
         """Keep how far Spark has come.
 
         Not for ever: after a power cut or with a full disk it may be an earlier position, or 0. Spark goes by
-        its checkpoint. Who begins with a new one gets what is still there from then on.
+        its checkpoint. A query with a new checkpoint begins with what is still there.
         """
         if position <= self.committed:
             return

@@ -52,7 +52,7 @@ class Receiver:
 
     Args:
         options: of the read.
-        spool: its own for as long as it runs, but for `Spool.slices` and properties.
+        spool: its own for as long as it runs, except for `Spool.slices` and properties.
         now: seconds of any clock that does not jump.
     """
 

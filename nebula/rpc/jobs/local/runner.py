@@ -205,7 +205,7 @@ class _Run:
             yield
 
     def tell(self, told: Told) -> None:
-        """It shall end. The first reason counts."""
+        """Tell it to end. The first reason counts."""
         if self.context.told is None:
             self.context.told = told
             self.scope.cancel()

@@ -307,7 +307,7 @@ class JobRegistry(ABC):
         self.save(record, lines)
 
     def release(self, job: str, note: str) -> None:
-        """Nothing runs any more of a job that has ended: that is no new status, but for its note."""
+        """Record that nothing of an ended job runs any more. This is no new status; only its note changes."""
         self.lock()
         self._do("UPDATE jobs SET holder = NULL, note = ? WHERE id = ?", note, job)
 

@@ -93,13 +93,13 @@ class RegistryWriter:
         otherwise: Callable[[], None] | None = None,
         afterwards: Callable[[_T], None] | None = None,
     ) -> _T:
-        """Do this and wait until it is on the disk. If who waits is cancelled, the rest happens all the same.
+        """Do this and wait until it is on the disk. If the caller is cancelled, it is done all the same.
 
         Args:
             do: reads and writes.
             then: called with its result, on the loop, before this returns and before what came later.
             otherwise: called there instead, where this raises.
-            afterwards: likewise, but when who waits here has gone on to what it waits for next.
+            afterwards: likewise, but when the caller has gone on to what it waits for next.
 
         Raises:
             RegistryClosed: it was not done.
@@ -171,7 +171,7 @@ class RegistryWriter:
             for work in batch
             if work.error is None and work.afterwards is not None
         ]
-        # Trio runs who may go on in any order: after two rounds all of them have.
+        # Trio runs tasks that may go on in any order: after two rounds all of them have.
         for _ in range(2 if calls else 0):
             await anyio.lowlevel.checkpoint()
         for call in calls:

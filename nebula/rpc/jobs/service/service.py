@@ -322,7 +322,7 @@ class JobService:
                 await moved.wait()
 
     def advance(self) -> None:
-        """Do what is due by now. The service's own timer does it; who moves the clock by hand does it too."""
+        """Do what is due by now. The service's timer calls it; so does a test that moves the clock."""
         self._scheduler.advance(self._clock.now())
         self.settle()
 

@@ -160,7 +160,7 @@ class _JobVerbs:
         record = await self._service.queries.ended(
             self._ulid(job),
             _in_time(request, timeout or 0.0),
-            # Who may not have it hears that at once.
+            # A caller without the right to it hears that at once.
             lambda found: not found.is_open_to(request.principal),
         )
         _require_open(record, request)
