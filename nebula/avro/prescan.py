@@ -43,7 +43,7 @@ _Frame: TypeAlias = tuple[Program, int, int, int, bool, int]
 
 # How it works: the schema was compiled into small programs (`nebula.avro.programs`). A step checks one
 # value, or a run of values by one match of a regular expression. `stack` has a frame for each program
-# that is not finished, so that depth is bounded by a number of ours and not by the interpreter's stack.
+# that is not finished, so that depth is bounded by a limit and not by the interpreter's stack.
 #
 # Longer than our other functions: a call for each value would cost half of the rate.
 def scan(  # noqa: C901

@@ -174,7 +174,7 @@ class PostgresJobRegistry(SharedRegistry):
             self._connect()
 
     def abort(self) -> None:
-        """See `JobRegistry`: later calls get `RegistryAway`, and so do new connections."""
+        """See `JobRegistry`: running and later calls get `RegistryAway`, new connections too."""
         with self._guard:
             self._is_aborted = True
             with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._db.fileno())) as end:

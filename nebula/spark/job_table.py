@@ -30,7 +30,7 @@ class _Open:
 
 
 # The promise to the listener (each job has one end, told once) is kept by membership alone: an end is
-# told by whoever takes the job out of `_open`. A host's `Done` that crosses a `Cancel`, or comes while
+# told by the code that takes the job out of `_open`. A host's `Done` that crosses a `Cancel`, or comes while
 # its process is being given up, finds nothing there.
 class JobTable:
     """Jobs on their way through an engine, and the listener that hears of each step, once, in order.

@@ -310,7 +310,7 @@ class SparkRunner:
         self._stuck_since = (self._stuck_since or now) if table.has_stuck else None
         if self._wants_restart.is_set():
             return End("the engine was restarted by request")
-        # Jobs beside the stuck one are given some time to end: replacing the engine would lose them.
+        # Jobs next to the stuck one are given some time to end: replacing the engine would lose them.
         if self._stuck_since and (
             not table.has_open or now - self._stuck_since > self._settings.replace_after
         ):

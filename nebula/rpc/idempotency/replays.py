@@ -193,7 +193,7 @@ class Replays:
             raise
         except anyio.get_cancelled_exc_class():
             # A thread cannot be stopped. To release the claim now would let another instance begin the
-            # same work beside it.
+            # same work next to it.
             is_over = not outlives
             raise
         finally:

@@ -51,7 +51,7 @@ class Announcement:
         self._registration: Registration | None = None
 
     async def require_same_contract(self, client: StompClient, brand: Brand, *, is_first: bool) -> None:
-        """Refuse to start beside another contract, if that is asked for; see `OtherContracts.refuse`.
+        """Refuse to start next to another contract, if that is asked for; see `OtherContracts.refuse`.
 
         Only the first connection asks: an instance that already serves does not end because another one came.
         """

@@ -14,7 +14,7 @@ __all__ = ["RunningJobs"]
 
 
 class RunningJobs:
-    """Runs a job service beside the requests of its service.
+    """Runs a job service next to the requests of its service.
 
     Jobs outlive connections: they begin with the first one and go on while the service reconnects. They end
     after the last request, so that a request for a job is still accepted while others are replied to.
