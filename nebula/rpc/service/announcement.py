@@ -21,6 +21,8 @@ from nebula.stomp.client import StompClient
 __all__ = ["Announcement"]
 
 
+# The order matters at both ends. At the start an instance listens first and is announced then, so that a
+# request sent to it is never lost; at the end it is withdrawn first and stops listening then.
 class Announcement:
     """Announces one instance of a service, over each of its connections.
 

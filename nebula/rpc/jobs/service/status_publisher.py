@@ -103,6 +103,7 @@ class StatusPublisher:
 
         Its caller may read statuses and replies from one queue, and has to hear first that there is a job.
         """
+        # Counted: two requests for the same job, the first one and its repetition, may hold it at a time.
         self._holds.setdefault(ulid, _Hold()).holders += 1
         return partial(self._release, ulid)
 
