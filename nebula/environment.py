@@ -179,6 +179,18 @@ class EngineEnvironment(Environment):
     """What Spark's engines read, in addition to `ServiceEnvironment`. Spark itself reads more."""
 
     java_home: Annotated[str, Variable("JAVA_HOME", "The folder of the Java that engines try first.")]
+    spark_home: Annotated[
+        str,
+        Variable("SPARK_HOME", "The folder of a Spark to use instead of PySpark's own, of the same version."),
+    ]
+    pyspark_python: Annotated[
+        str,
+        Variable(
+            "PYSPARK_PYTHON",
+            "The Python of workers on other machines.",
+            usual="the path of the service's own Python",
+        ),
+    ]
     spark_conf_dir: Annotated[str, Variable("SPARK_CONF_DIR", "The folder of Spark's own settings.")]
     hadoop_conf_dir: Annotated[str, Variable("HADOOP_CONF_DIR", "The folder of Hadoop's settings.")]
     yarn_conf_dir: Annotated[str, Variable("YARN_CONF_DIR", "The folder of YARN's settings.")]

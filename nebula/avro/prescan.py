@@ -41,6 +41,10 @@ NO_END: Final = -1
 _Frame: TypeAlias = tuple[Program, int, int, int, bool, int]
 
 
+# How it works: the schema was compiled into small programs (`nebula.avro.programs`). A step checks one
+# value, or a run of values by one match of a regular expression. `stack` has a frame for each program
+# that is not finished, so that depth is bounded by a limit and not by the interpreter's stack.
+#
 # Longer than our other functions: a call for each value would cost half of the rate.
 def scan(  # noqa: C901
     program: Program, data: bytes, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES

@@ -36,7 +36,7 @@ def asyncapi_document(description: Mapping[str, Any], url: str | None = None) ->
     """An AsyncAPI 3 document of a service: its verbs are operations that receive and reply.
 
     Args:
-        description: what the service answered to `describe`.
+        description: the service's reply to `describe`.
         url: of the broker, for the document's `servers`; without it `servers` is empty.
 
     Returns:
@@ -172,7 +172,7 @@ class _Document:
                 _error(error["code"], error["description"], {"const": error["code"]}),
             )
         codes = {"enum": list(CODES)}
-        yield ERROR, _error("error", "What any verb may answer.", codes)
+        yield ERROR, _error("error", "What any verb may reply.", codes)
 
     def _value(self, verb: Mapping[str, Any], value: Any) -> dict[str, Any]:
         if not verb.get("stream"):

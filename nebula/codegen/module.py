@@ -29,7 +29,7 @@ def write_stubs(description: Mapping[str, Any]) -> str:
     """A module that declares a service's verbs with their types, for `client.call(function, …)`.
 
     Args:
-        description: what the service answered to `describe`.
+        description: the service's reply to `describe`.
 
     Returns:
         the text: formatted, and the same for the same description.

@@ -41,6 +41,8 @@ _LONG: Final = 66
 
 # Characters of all types together, far above what any service needs: definitions that refer to others, twice
 # each, would fill the memory by a kilobyte.
+# A description comes from a service that may be hostile: work is counted (`Types.spend`) and ends at this
+# number.
 _MOST_WRITTEN: Final = 10_000_000
 
 # What each definition counts as that is come through to tell types apart, or to find the type of a default.

@@ -84,7 +84,7 @@ class PostgresJobRegistry(SharedRegistry):
 
     _like = "ILIKE"
     _message_of_error = "(error::json ->> 'message')"
-    _octets = "octet_length(text)"
+    _text_bytes = "octet_length(text)"
     _counts_itself = False
 
     def __init__(
@@ -114,7 +114,7 @@ class PostgresJobRegistry(SharedRegistry):
             self._db, self.backend = db, db.info.backend_pid
         if self._is_aborted:
             self._let_go()
-        # Who hangs amid a transaction holds up all the others.
+        # An instance that hangs amid a transaction holds up all the others.
         patience = str(int(self._patience * 1000))
         for name, value in (
             ("idle_in_transaction_session_timeout", patience), ("search_path", f'"{self.schema}"')
@@ -174,7 +174,7 @@ class PostgresJobRegistry(SharedRegistry):
             self._connect()
 
     def abort(self) -> None:
-        """See `JobRegistry`: who waits or comes gets `RegistryAway`, and so does who connects meanwhile."""
+        """See `JobRegistry`: running and later calls get `RegistryAway`, new connections too."""
         with self._guard:
             self._is_aborted = True
             with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._db.fileno())) as end:

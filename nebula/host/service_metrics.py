@@ -57,7 +57,7 @@ class ServiceCollector(Collector):
         unanswered = CounterMetricFamily(
             "nebula_service_unanswered", "Messages that no verb was run for.", labels=["service", "reason"]
         )
-        for reason, count in stats.unanswered.items():
+        for reason, count in stats.unhandled.items():
             unanswered.add_metric([service, reason], count)
         yield unanswered
         yield from _of_verbs(service, stats.tallies)

@@ -32,6 +32,13 @@ _LOOK_SECONDS = 1.0
 _MAKE_SECONDS = 900.0
 
 
+# Theory. Reading and checking Spark's classes is more than half of an engine's start. Java can keep them
+# in an archive (class data sharing) and map it at the next start; it refuses one that does not fit, and
+# then starts as without. So a wrong archive costs time, never correctness. One that Java refused, or that
+# an engine may have died with, is set aside for a day.
+#
+# The name of an archive has a digest of all that it depends on (`nebula.spark.cds`), so nothing is ever
+# invalidated: a new version of Spark asks for another name.
 class ClassArchive:
     """The archive of one engine's classes.
 
@@ -112,6 +119,7 @@ class ClassArchive:
         if await anyio.to_thread.run_sync(is_set_aside, archive):
             self.state = "failed"
             return
+        # A maker needs memory and a core for half a minute. The archive can wait, and a job should not.
         while self._idle_seconds() < self._patience:
             await anyio.sleep(min(_LOOK_SECONDS, self._patience))
         self.state = "making"

@@ -87,6 +87,14 @@ class Ended:
         return {"reason": self.reason, "status": self.status} | ({"trace": self.trace} if self.trace else {})
 
 
+# Three watchers, because each of them misses something. The end of its output misses a host whose
+# descendants hold the pipe open; the exit of the process misses a host that hangs; the clock misses
+# nothing, but is late. Whichever comes first decides, and `end` is set once.
+#
+# Why a kill is not enough: the host has descendants (a JVM, Python's daemon and its workers) that outlive
+# it. They inherit a mark in their environment, the incarnation, by which `kill_engine` finds them all,
+# also those that were reparented to init. Only then may jobs be told as lost: their next attempts may
+# begin at once, and must not meet the last ones.
 class EngineProcess:
     """One engine host, from its start to the end of its last descendant.
 
@@ -147,6 +155,8 @@ class EngineProcess:
 
     def say(self, line: lines.Line) -> None:
         """Tell the host. Never waits; whether it still reads shows in what it says, not here."""
+        # Through a mailbox: a host that does not read fills its pipe, and a write would then wait with
+        # the caller. Unread lines are bounded by the number of jobs that it is given.
         self._outbox.put(line)
 
     def submit(self, task: JobTask) -> lines.Failed | None:
@@ -247,6 +257,7 @@ class EngineProcess:
             except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return []
             received = self._reader.feed(data)
+        # Some other program was started, or something printed before the host did.
         if not self._has_opened and not isinstance(received[0], lines.Hello):
             raise lines.LineError("its first line is not `hello`")
         self._has_opened = True

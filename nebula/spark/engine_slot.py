@@ -132,6 +132,9 @@ class EnginePlan:
         )
 
 
+# The order at the end of a process is what callers rely on: first no process of it lives any more
+# (`close`), then its unfinished outputs are removed, then its jobs are told as lost. A job's next attempt
+# may begin the moment its listener hears of the loss, perhaps with the same output.
 class EngineSlot:
     """One engine process after the other, and the job table that they share.
 

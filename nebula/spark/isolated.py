@@ -29,8 +29,8 @@ _CANCEL_SECONDS = 2.0
 class IsolatedRuns:
     """The runs of one engine that have hosts of their own, at most `max_running` at a time.
 
-    A cancel ends the host with all its processes: so does code end that never asks whether it shall. What
-    the listener hears is as for any other run.
+    A cancel ends the host with all its processes, so that code ends which never asks whether it was
+    cancelled. The listener hears the same as for any other run.
 
     Args:
         plan: of the engine.
@@ -112,6 +112,8 @@ class IsolatedRuns:
         return [run.status() for run in self._runs.values()]
 
 
+# An isolated run is an `EngineSlot` with a table of one job: start, conversation and end are the same
+# code as for the shared engine. What differs is `_why_end`: the process ends with its job.
 class _Run:
     """One attempt, and its slot for an engine of its own."""
 
@@ -186,6 +188,7 @@ class _Run:
                 self._broken = line.reason
             case _:
                 self._table.hear(line)
+        # Not at the next tick: the next job may wait for this one's place.
         if not self._table.has_waiting and not self._table.has_open:
             self._slot.look()
 

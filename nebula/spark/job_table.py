@@ -29,6 +29,9 @@ class _Open:
     has_starved: bool = False
 
 
+# The promise to the listener (each job has one end, told once) is kept by membership alone: an end is
+# told by the code that takes the job out of `_open`. A host's `Done` that crosses a `Cancel`, or comes while
+# its process is being given up, finds nothing there.
 class JobTable:
     """Jobs on their way through an engine, and the listener that hears of each step, once, in order.
 
@@ -100,6 +103,7 @@ class JobTable:
         opened = self._open.get(key)
         if opened is None or opened.is_cancelling:
             return False
+        # A second cancel is not sent: the host would have nothing to do for it.
         opened.is_cancelling = True
         return True
 

@@ -38,12 +38,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nebula.rpc.contract.job_runner import JobTask
 
+# How to change the protocol: `VERSION` rises when a line changes its meaning. Both sides come from one
+# installation, but a service that still runs after an upgrade starts hosts with the new code. `Hello`
+# shows it, and such a host is ended instead of misread.
 VERSION = 1
 
 STATUS_SPARK_DIED = 3
 """What a host exits with whose Spark has died."""
 
 # A result may fill one line; whatever is longer than this is not ours.
+# Without a limit, a host that writes without a newline would fill the service's memory.
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
 # No log keeps more of a line.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nebula.environment import ServiceEnvironment
+from nebula.environment import EngineEnvironment, ServiceEnvironment
 from nebula.spark.addresses import check_master, parse_remote
 from nebula.spark.lines import MAX_LINE_BYTES
 
@@ -173,8 +172,11 @@ def _check_pages(spark: EngineSettings) -> None:
 
 def _is_in_defaults(name: str) -> bool:
     """Whether Spark's own file of settings has this one, where there is such a file."""
+    folder = EngineEnvironment.read().spark_conf_dir
+    if not folder:
+        return False
     try:
-        text = Path(os.environ["SPARK_CONF_DIR"], "spark-defaults.conf").read_text(errors="replace")
-    except (KeyError, OSError):
+        text = Path(folder, "spark-defaults.conf").read_text(errors="replace")
+    except OSError:
         return False
     return re.search(rf"^\s*{re.escape(name)}[\s=:]", text, re.MULTILINE) is not None

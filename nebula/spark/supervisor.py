@@ -24,12 +24,12 @@ from nebula.spark import lines
 from nebula.spark.class_archive import ClassArchive
 from nebula.spark.engine_process import ERRORS, HOST_COMMAND, End, EngineProcess
 from nebula.spark.engine_slot import EnginePlan, EngineSlot
+from nebula.spark.engine_status import status_of
 from nebula.spark.idle_policy import Idle, why_recycle, why_stop
 from nebula.spark.isolated import IsolatedRuns
 from nebula.spark.job_table import JobTable, Key
 from nebula.spark.mailbox import Mailbox
 from nebula.spark.settings import EngineSettings
-from nebula.spark.status import status_of
 
 _log = get_logger(__name__)
 
@@ -54,6 +54,15 @@ class _Restart:
     """A command: replace the engine."""
 
 
+# One loop (`_keep_engine`) owns the engine's life: wait until it is wanted, run one process to its end,
+# decide what that end means. Commands come by a mailbox and are carried out by another task, so a
+# `submit` never waits for an engine that starts or ends.
+#
+# Two counters keep a broken engine from being started in a tight loop. `_failures` counts starts in a row
+# that never got ready; five of them make the engine broken, and its jobs fail at once. `_early_ends`
+# counts engines that were ready and ended by themselves soon after, before they finished a job: a job
+# that kills every engine looks like that. The first such end is followed by a start at once, later ones
+# by a back-off.
 class SparkRunner:
     """The `JobRunner` whose jobs run in Spark: supervisor of one engine, one process at a time.
 
@@ -301,6 +310,7 @@ class SparkRunner:
         self._stuck_since = (self._stuck_since or now) if table.has_stuck else None
         if self._wants_restart.is_set():
             return End("the engine was restarted by request")
+        # Jobs next to the stuck one are given some time to end: replacing the engine would lose them.
         if self._stuck_since and (
             not table.has_open or now - self._stuck_since > self._settings.replace_after
         ):

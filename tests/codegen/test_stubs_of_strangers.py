@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from nebula.codegen.asyncapi import asyncapi_document
 from nebula.codegen.module import write_stubs
+from tests.depth import DEPTH
 
 # What code of a stub may call, import and define. All else in it are names and values.
 CALLED = {
@@ -122,8 +123,9 @@ verbs = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.deep
 @settings(
-    max_examples=50,
+    max_examples=25 * DEPTH,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

@@ -1,4 +1,4 @@
-"""Redis that does not answer: nobody waits longer than they want to."""
+"""Redis that does not reply: no caller waits longer than it wants to."""
 
 from __future__ import annotations
 

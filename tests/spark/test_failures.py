@@ -6,7 +6,7 @@ import pytest
 
 from nebula.errors import JobError
 from nebula.rpc.errors import CODES, VerbError
-from nebula.spark.failures import ResultError, describe, may_be_engine_loss, may_be_server_loss
+from nebula.spark.host.failures import ResultError, describe, may_be_engine_loss, may_be_server_loss
 
 
 class JavaThrowable:

@@ -65,8 +65,9 @@ def _name() -> str:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("function", ["gather", pytest.param("hoard", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("function", ["gather", "hoard"])
 def test_job_that_uses_up_the_memory_is_told_so_and_the_one_beside_it_is_lost_with_the_engine(
     spark: Engine, function: str
 ) -> None:

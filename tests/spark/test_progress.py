@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from nebula.spark.progress import Meter, SparkJobSeen, StageSeen, Tasks, count_tasks
+from nebula.spark.host.progress import Meter, SparkJobSeen, StageSeen, Tasks, count_tasks
 
 
 def job(state: str, *stages: tuple[int, str, int, int]) -> SparkJobSeen:

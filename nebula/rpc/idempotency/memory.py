@@ -35,6 +35,9 @@ class _Share:
     size_bytes: int = 0
 
 
+# Shares by sender: with one limit for all, a client that sends many keys would push out the replies of
+# all others, and their retries would be handled twice. So a sender with more than an equal share loses
+# its oldest.
 class MemoryStore:
     """Keeps replies in memory, up to a size; beyond it the oldest go, of the sender that has most of it.
 
@@ -94,6 +97,7 @@ class MemoryStore:
     async def keep(self, key: str, owner: str, reply: bytes, window: float) -> None:
         """Keep a reply; older ones make room for it."""
         claim = self._claims.get(key)
+        # The lease ended while the handler ran, and another request may have the key: its outcome counts.
         if claim is None or claim.owner != owner:
             return
         del self._claims[key]

@@ -56,6 +56,9 @@ def _all_are(_error: VerbError) -> bool:
     return True
 
 
+# Two levels, because each alone is not enough. In memory alone, instances would not know of each other.
+# In the store alone, ten simultaneous retries to one instance would poll the store ten times; so within a
+# process only the first one asks, and the others wait for its event.
 class _Turn:
     """One key that this instance works on."""
 
@@ -134,12 +137,16 @@ class Replays:
             VerbError: `bad-request`: the key was used with other parameters; `busy`: the store cannot be
                 asked, so nothing was run; or what `run` raised.
         """
+        # The principal is in the key itself: no other principal can fetch a reply by guessing its key.
         sender = [self._service, request.principal]
         own_key = join_key(_digest(sender), _digest([*sender, request.verb, key]))
         fingerprint = _digest(request.parameters)
+        # A loop: when the first one has ended without a kept reply, one of those that wait becomes the
+        # next owner, and the others wait for that one.
         while (turn := self._turns.get(own_key)) is not None:
             _require_same(turn.fingerprint, fingerprint)
             await turn.is_over.wait()
+        # No `await` since the look: no other task can have taken the key in between.
         turn = self._turns[own_key] = _Turn(fingerprint)
         try:
             kept = await self._claim(own_key, turn)
@@ -159,7 +166,7 @@ class Replays:
             except StoreFailed as error:
                 _log.exception("idempotency key not looked up", service=self._service)
                 with anyio.move_on_after(_RELEASING):
-                    # It may be ours, if only the store's answer was lost.
+                    # It may be ours, if only the store's reply was lost.
                     await self._settle(key, turn, None)
                 raise VerbError("busy", "keys cannot be looked up now; try again later") from error
             if claim.is_mine:
@@ -167,6 +174,7 @@ class Replays:
             _require_same(claim.fingerprint, turn.fingerprint)
             if claim.reply is not None:
                 return _read(claim.reply)
+            # Jitter: several instances that wait for one owner do not ask in step.
             await anyio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - guessing it gains nothing
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -178,10 +186,14 @@ class Replays:
         try:
             reply = kept = await run()
         except VerbError as error:
+            # Kept are outcomes that a repetition cannot change. `internal` may be a bug that is mended by
+            # then, or a database that was away: its retry deserves a run.
             is_final = not error.retryable and error.code != "internal" and is_meant(error)
             kept = failure(error) if is_final else None
             raise
         except anyio.get_cancelled_exc_class():
+            # A thread cannot be stopped. To release the claim now would let another instance begin the
+            # same work next to it.
             is_over = not outlives
             raise
         finally:
@@ -206,7 +218,7 @@ class Replays:
         size = len(reply.parameters or b"")
         if size <= self._max_bytes:
             return reply
-        return failure(VerbError("result-too-large", f"the answer has {size} bytes"))
+        return failure(VerbError("result-too-large", f"the reply has {size} bytes"))
 
     @property
     def reach(self) -> Reach:

@@ -58,6 +58,7 @@ _PRUNE_EVERY: Final = 100
 _ROOM: Final = 1 / 64
 
 
+# The tables keep the word "answers" of the first version: files of running services have it.
 class SqliteStore:
     """Keeps replies in a file that all instances on this machine share, if they run as the same user.
 
@@ -107,6 +108,8 @@ class SqliteStore:
             row = db.execute(
                 "SELECT fingerprint, until, answer FROM answers WHERE key = ?", (key,)
             ).fetchone()
+            # A claim whose lease is over, and a reply whose window is over, count as absent, whether or
+            # not they were deleted.
             if row is not None and now < row[1]:
                 return Claim(row[0], reply=row[2])
             db.execute(
@@ -166,7 +169,7 @@ class SqliteStore:
     def _most_bytes(self, db: sqlite3.Connection) -> int:
         """How many bytes of the file may be in use.
 
-        On a nearly full disk, three quarters of its present size. That leaves room for the next replys,
+        On a nearly full disk, three quarters of its present size. That leaves room for the next replies,
         which are written before others are removed.
         """
         if self._free_bytes(self._path.parent) >= self._min_free_disk_bytes:
@@ -206,6 +209,8 @@ class SqliteStore:
             db = sqlite3.connect(self._path, timeout=_PATIENCE, check_same_thread=False, isolation_level=None)
             try:
                 write_ahead(db)
+                # Not FULL, as for jobs: a lost reply means that a request is handled again after a power
+                # failure, as it would be without a key. FULL would cost each request a wait for the disk.
                 db.execute("PRAGMA synchronous = NORMAL")
                 db.executescript(_SCHEMA)
                 db.create_function("sender", 1, sender_of, deterministic=True)

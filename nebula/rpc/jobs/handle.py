@@ -67,6 +67,7 @@ def _has_moved(told: JobStatus, last: JobStatus) -> bool:
     """Whether a status that was told, perhaps before the last one was asked for, is newer than that."""
     if told.seq != last.seq or told.position is None or last.position is None:
         return told.seq > last.seq
+    # A lower position is news; a higher one may be an older status that comes late.
     return told.position < last.position
 
 
@@ -74,6 +75,10 @@ def _lines(reply: Any) -> list[LogLine]:
     return [LogLine(float(one["at"]), str(one["text"]), int(one["number"])) for one in reply["lines"]]
 
 
+# A handle has no state on the wire: every method can be repeated on another client with the same id.
+# `watch` combines two sources. The job's destination tells changes at once, and may lose them (a service
+# that is killed tells nothing); `job.status` tells the truth, and costs a request. So it listens, and
+# asks after `ask_after` seconds of silence.
 class JobHandle(Generic[_T]):
     """One job of one service, seen from afar. Handles are cheap: nothing is open but while a method runs.
 

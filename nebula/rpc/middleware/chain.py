@@ -128,6 +128,8 @@ async def _call(call: Call) -> Any:
     return await call.work(call)
 
 
+# Built from the inside out, once: a request then costs one call for each middleware, and no list is
+# walked.
 def _compose(
     middleware: Sequence[Callable[[T, Callable[[T], Awaitable[R]]], Awaitable[R]]],
     last: Callable[[T], Awaitable[R]],
@@ -141,4 +143,6 @@ def _compose(
 def _link(
     one: Callable[[T, Callable[[T], Awaitable[R]]], Awaitable[R]], after: Callable[[T], Awaitable[R]]
 ) -> Callable[[T], Awaitable[R]]:
+    # A function of its own, so that `one` and `after` are bound here: a lambda in the loop would see the
+    # last ones.
     return lambda subject: one(subject, after)

@@ -80,7 +80,7 @@ class MeasureCalls:
     """Measure the calls of clients: `Client(middleware=[MeasureCalls()])`.
 
     `nebula_calls_total`, `nebula_call_errors_total` (with `code`) and `nebula_call_seconds`, by `service` and
-    `verb`. Where there is no answer, the code is the name of the exception.
+    `verb`. Where there is no reply, the code is the name of the exception.
 
     Args:
         registry: as for `MeasureRequests`.

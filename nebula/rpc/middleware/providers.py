@@ -63,6 +63,8 @@ class Provided:
                 return await self._open.enter_async_context(asynccontextmanager(step.provider)(**given))
             case ProviderKind.GENERATOR:
                 plain = contextmanager(step.provider)(**given)
+                # `enter` of a plain generator runs in a thread: it may open a connection, and must not
+                # hold up the loop.
                 return await self._open.enter_async_context(_InThreads(plain, self._limiter))
 
     def __enter__(self) -> None:
@@ -77,9 +79,11 @@ class Provided:
         self._error = error
 
     async def close(self) -> None:
-        """Close what was made, the last first. What fails is logged: the answer has gone out."""
+        """Close what was made, the last first. What fails is logged: the reply has gone out."""
         error, self._error = self._error, None
         try:
+            # The handler's error is passed in, so that a provider can roll back: the block of the stack
+            # has long been left.
             await self._open.__aexit__(None if error is None else type(error), error, None)
         except Exception:
             _log.exception("provider failed after the reply")

@@ -89,6 +89,8 @@ class _TraceRequests:
             set_status_on_exception=False,
         ) as span:
             with _telling(span):
+                # A middleware further inside may reply with an error instead of raising one: then the
+                # code says so.
                 reply = await call_next(request)
             if reply.code is not None:
                 fail(span, reply.code)

@@ -7,9 +7,8 @@ from typing import Any
 
 from nebula.destinations import queue_named
 from nebula.rpc.contract.verbs import Endpoint, Verb, VerbOptions
-from nebula.rpc.idempotency.replays import Replays
+from nebula.rpc.service.declaration import ServiceDeclaration
 from nebula.rpc.service.serving import Serving
-from nebula.rpc.service.subscribers import Subscriber
 
 __all__ = ["BuiltinVerbs", "announced_at"]
 
@@ -32,25 +31,12 @@ class BuiltinVerbs:
     """The built-in verbs of one service.
 
     Args:
-        name: of the service.
-        version: of the service.
-        destinations: its queues.
-        replays: its idempotency keys.
-        subscribers: its `on` functions; they may be added to later.
+        declared: the service; verbs and `on` functions may be added to it later.
         serving: gives the current run.
     """
 
-    def __init__(
-        self,
-        name: str,
-        version: str,
-        destinations: Sequence[str],
-        replays: Replays,
-        subscribers: Sequence[Subscriber],
-        serving: Callable[[], Serving],
-    ) -> None:
-        self._name, self._version, self._destinations = name, version, destinations
-        self._replays, self._subscribers, self._serving = replays, subscribers, serving
+    def __init__(self, declared: ServiceDeclaration, serving: Callable[[], Serving]) -> None:
+        self._declared, self._serving = declared, serving
 
     def verbs(self) -> list[Verb]:
         """The verbs, to be declared."""
@@ -60,25 +46,27 @@ class BuiltinVerbs:
         ]
 
     async def _ping(self) -> None:
-        """Answer `success`: the service is there."""
+        """Reply `success`: the service is there."""
 
     async def _describe(self) -> dict[str, Any]:
         """List the verbs with description, queue, and JSON Schema of parameters and result."""
+        declared = self._declared
         entries = sorted(self._serving().entries.values(), key=lambda one: one.name)
-        verbs = [{**one.describe(), "queue": announced_at(one, self._destinations)} for one in entries]
+        verbs = [{**one.describe(), "queue": announced_at(one, declared.destinations)} for one in entries]
+        listens = [one.describe() for one in declared.subscribers]
         return {
-            "service": self._name,
-            **({"version": self._version} if self._version else {}),
-            "queues": list(self._destinations),
-            "idempotency": str(self._replays.reach),
+            "service": declared.name,
+            **({"version": declared.version} if declared.version else {}),
+            "queues": list(declared.destinations),
+            "idempotency": str(declared.replays.reach),
             "verbs": verbs,
-            **({"listens": [one.describe() for one in self._subscribers]} if self._subscribers else {}),
+            **({"listens": listens} if listens else {}),
         }
 
     async def _stats(self) -> dict[str, Any]:
         """Count requests, errors and seconds by verb since the start, and what is waiting now."""
         serving = self._serving()
         told = serving.statistics().to_json()
-        if self._subscribers:
+        if self._declared.subscribers:
             told["listens"] = serving.messages.to_json()
-        return {"service": self._name, "instance": serving.instance, **told}
+        return {"service": self._declared.name, "instance": serving.instance, **told}

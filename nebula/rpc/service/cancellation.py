@@ -25,6 +25,8 @@ __all__ = ["Cancellation"]
 _GRAIN: Final = 0.005
 
 
+# One sweep instead of a scope with a deadline for each request: all would pay for the scope, and nearly
+# all end long before their deadline. So the timer moves only when an earlier deadline comes.
 class Cancellation:
     """Ends handlers whose callers no longer wait.
 
@@ -63,6 +65,8 @@ class Cancellation:
             principal: who cancels, and has to be whose request it is; None where the broker does not say.
         """
         for request in self._requests():
+            # The reply id alone is no proof: another caller could guess it. Destination and, where the
+            # broker vouches, principal have to match as well.
             if (
                 request.reply_id == one.reply_id
                 and request.reply_to == one.reply_to

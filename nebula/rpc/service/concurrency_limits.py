@@ -12,6 +12,8 @@ from nebula.stomp.client.messages import Message
 
 __all__ = ["MAX_SET_ASIDE", "ConcurrencyLimit", "ConcurrencyLimits"]
 
+# Prefetch counts them as delivered. The consumer asks the broker for this many more (`max_set_aside`), so
+# that requests for other verbs still come.
 MAX_SET_ASIDE: Final = 256
 """Requests that all limits of a service set aside together.
 
@@ -19,6 +21,12 @@ They are not acknowledged: with more of them the broker would send no other requ
 """
 
 
+# Why set aside and not wait: a request that waited in its worker would hold it, and one slow verb could
+# hold all workers of the queue. So it leaves its worker, and comes back to the *front* of its pool when
+# there is room (`WorkerPool.resume`), since it came before all that wait there.
+#
+# Its place is reserved from the moment it is called back (`_called`): otherwise a request that comes
+# later could take the place first, and under steady load the one that was set aside would never run.
 class ConcurrencyLimit:
     """Admits a number of requests of one verb at a time, and sets the next ones aside in their order.
 
@@ -62,6 +70,8 @@ class ConcurrencyLimit:
 
     def leave(self) -> None:
         """A request is done: call the next one back."""
+        # Which one has left, one of the lost or a later one, is not known here. The count only lets more
+        # wait for a while, and is 0 once as many have left as were lost.
         self._lost_inside = max(0, self._lost_inside - 1)
         if not self._aside:
             self._free += 1

@@ -70,6 +70,8 @@ class HandlerRunner(Generic[S, F]):
             worker: runs it.
             tally: counts it.
         """
+        # Context variables: a client that a handler calls deep inside finds them, and no signature in
+        # between has to pass them on.
         tally.requests += 1
         # For the calls of middleware and handler. The worker's own context: the next request sets it anew.
         AMBIENT.set(request.deadline)
@@ -152,9 +154,11 @@ class VerbRunner:
         Raises:
             VerbError: the request is not to be handled.
         """
+        # The checks go from cheap to dear, and rights come before parameters: a caller without rights
+        # learns nothing about the parameters.
         # D.37: a handler that kills its process must not do so for ever.
         if attempts_before(request.headers, only_failed=self._counts_failures) >= self._max_attempts:
-            times = f"delivered {self._max_attempts} times without an answer"
+            times = f"delivered {self._max_attempts} times without a reply"
             raise VerbError("too-many-attempts", times)
         if verb.allow is not None and request.principal not in verb.allow:
             who = request.principal or "an unknown principal"

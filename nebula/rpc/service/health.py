@@ -120,7 +120,7 @@ class _Hook:
             with anyio.fail_after(self._seconds):
                 said = self._check()
                 run.is_well = (await said if inspect.isawaitable(said) else said) is not False
-        # Whatever the hook does is its answer.
+        # Whatever the hook does is its result.
         except (Exception, SystemExit):
             self._note_failure(run)
         finally:

@@ -162,6 +162,11 @@ class MessageConsumers:
         return [one.to_json() for one in self._consumers]
 
 
+# Where attempts are counted. Our broker counts failed deliveries alone (`delivery-count`), and a NACK may
+# ask it to wait (G.retry): there the broker keeps the message between two attempts, and another instance
+# may make the next one. Other brokers count all deliveries, or none, and cannot wait: there the message
+# stays here, unacknowledged, and `_tried` counts the attempts that the broker knows nothing of. If this
+# process dies, that part of the count is lost, and the message comes again by the broker's own rules.
 class MessageConsumer:
     """One subscription: takes its messages as they come, and has them handled.
 
@@ -256,6 +261,8 @@ class MessageConsumer:
             request, arguments, failures = taken
             if self._acks_early:
                 message.ack()
+            # The runner returns what a request's handler would reply. Here only an exception counts:
+            # `_log_failure` returns it.
             error = await self._runner.run(arguments, request, worker, self.tally)
             if not isinstance(error, BaseException):
                 # Whatever the function or a middleware returned.
@@ -288,6 +295,8 @@ class MessageConsumer:
             arguments = self.subscriber.verb.signature.bind_whole(body, is_text=is_text)
         except _UNREADABLE as error:
             self.unreadable += 1
+            # No second attempt: it would be as unreadable the next time, and keep the messages behind it
+            # waiting.
             self._give_up(message, _failure_of(error, "bad-request"))
             self._notify(error)
             return None
@@ -357,8 +366,10 @@ class MessageConsumer:
         if failures >= self._max_attempts:
             self._give_up(message, failure)
             return
+        # Jitter: messages that failed together, because a database was away, do not come back together.
         delay = self._retry.delay(failures, random.uniform)
         if self._trusts_sender:  # G.retry
+            # Rounded up: a delay never becomes 0, which would mean at once.
             waits = {names.REDELIVERY_DELAY: str(math.ceil(delay * 1000))} if delay else {}
             message.nack(**waits, **failure.headers(self.subscriber.verb.name))
         else:

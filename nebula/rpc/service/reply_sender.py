@@ -68,11 +68,14 @@ class ReplySender:
             return
         content_type = media_of(content_type_of(request.headers)).reply_type
         body = encode(content_type, reply.verb, reply.parameters, reply.description)
+        # Here rather than in the handler: only the encoded body has a size. A frame beyond the broker's
+        # limit would end the connection, and with it all other requests of this service.
         if len(body) > self._max_reply_bytes:
             _log.warning("reply too large", verb=reply.verb, bytes=len(body))
-            reply = failure(VerbError("result-too-large", f"the answer has {len(body)} bytes"))
+            reply = failure(VerbError("result-too-large", f"the reply has {len(body)} bytes"))
             body = encode(content_type, reply.verb, reply.parameters, reply.description)
         headers = reply_headers(content_type, reply_id, reply.code)
+        # A reply that its caller no longer waits for would stay in a reply queue until that is removed.
         expiry = self._brand.reply_expiry
         if expiry is not None and (remaining := request.remaining) is not None:
             headers |= expiry(remaining)
@@ -83,6 +86,8 @@ class ReplySender:
         """Whether the broker takes a reply with these. It would end the connection over one it does not."""
         if len(destination) > LONGEST_HEADER or (reply_id is not None and len(reply_id) > LONGEST_HEADER):
             return False
+        # A caller chooses the reply destination, so it is checked: brokers close the connection of a
+        # client that sends to a destination they do not know.
         brand = self._brand
         return brand.destinations is None or brand.may_reply_to(destination)
 

@@ -8,13 +8,13 @@ other reader: a request that comes by it is always told `busy`, or dropped if it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 from nebula import headers as names
 from nebula.errors import ConnectionLost, Refused
 from nebula.logs import get_logger
+from nebula.rpc.service.declaration import ServiceDeclaration
 from nebula.rpc.service.request_handler import RequestHandler
 from nebula.rpc.service.worker_pool import GiveBack, WorkerPool, give_back
 from nebula.rpc.wire.cancel import cancel_topics
@@ -41,12 +41,9 @@ class RequestConsumer:
     """The request queues of a service, each with workers of its own.
 
     Args:
-        service: its name.
-        destinations: its queues.
+        declared: the service.
         own: the queue of this instance alone.
         handler: handles the requests.
-        concurrency: workers per queue.
-        max_waiting: requests that may wait for one, per queue.
         has_jobs: the instance's own queue stays when it ends, for the next process that takes its name.
 
     Attributes:
@@ -56,16 +53,14 @@ class RequestConsumer:
 
     def __init__(
         self,
-        service: str,
-        destinations: Sequence[str],
+        declared: ServiceDeclaration,
         own: str,
         handler: RequestHandler,
         *,
-        concurrency: int,
-        max_waiting: int | None,
         has_jobs: bool,
     ) -> None:
-        self._service, self._destinations, self._own = service, destinations, own
+        self._service, self._destinations, self._own = declared.name, declared.destinations, own
+        concurrency, max_waiting = declared.concurrency, declared.rules.max_waiting
         self._handler = handler
         self._max_waiting = max_waiting or 0
         self._has_jobs = has_jobs
@@ -73,7 +68,7 @@ class RequestConsumer:
         self.is_reachable = True
         self.pools = {
             one: WorkerPool(handler.handle, concurrency, max_waiting=max_waiting, refuse=handler.refuse)
-            for one in destinations
+            for one in declared.destinations
         }
         # The broker's own service has a single instance.
         self._is_alone = names.BROKER_QUEUE in self.pools

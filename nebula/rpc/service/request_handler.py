@@ -7,23 +7,20 @@ again (at least once). With `acks_early` the ACK goes first (at most once).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
 
 import anyio
 
 from nebula.errors import ConnectionLost
 from nebula.logs import get_logger
-from nebula.rpc.contract.context import Ending, Request, Surroundings
+from nebula.rpc.contract.context import Ending, Request
 from nebula.rpc.contract.results import BadResult
-from nebula.rpc.contract.retry import Retry
 from nebula.rpc.contract.verbs import Endpoint
 from nebula.rpc.errors import VerbError
-from nebula.rpc.idempotency.replays import Replays
-from nebula.rpc.middleware.chain import Middleware
 from nebula.rpc.service.cancellation import Cancellation
 from nebula.rpc.service.concurrency_limits import ConcurrencyLimits
+from nebula.rpc.service.declaration import ServiceDeclaration
 from nebula.rpc.service.handler_runner import HandlerRunner, VerbRunner
 from nebula.rpc.service.reply_sender import Post, ReplySender, error_reply, facts_of, unknown_verb
 from nebula.rpc.service.request_reader import RequestReader, wants_reply
@@ -35,7 +32,7 @@ from nebula.rpc.wire.cancel import Cancel
 from nebula.rpc.wire.reply_body import ReplyBody, failure
 from nebula.stomp.client.messages import Message
 
-__all__ = ["RequestHandler", "RequestRules"]
+__all__ = ["RequestHandler"]
 
 _log = get_logger(__name__)
 
@@ -43,33 +40,22 @@ _FULL: Final = "too many requests are waiting; try again later"
 _STOPPING: Final = "the service is stopping: ask again"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRules:
-    """How a responder handles requests; see `Responder` for each."""
-
-    max_attempts: int = 3
-    acks_early: bool = False
-    debug: bool = False
-    max_reply_bytes: int = 8 * 1024 * 1024
-    max_waiting: int | None = None
-    stream_idle: float = 30.0
-    retry: Retry | None = None
-
-    @property
-    def message_retry(self) -> Retry:
-        """How often functions are called for a message of a subscription, where they do not say."""
-        return (self.retry or Retry(attempts=self.max_attempts)).of_messages()
-
-
+# The four steps, and what each may rely on:
+#
+# take: `RequestReader.take` makes a `Request` of a MESSAGE, or settles it.
+# bound: `WorkerPool` (per queue) and `ConcurrencyLimits` (per verb). A request that may not run yet waits
+# without a task, scope or timer of its own.
+# run: `HandlerRunner` around `VerbRunner`: middleware, rights, attempts, parameters, the handler.
+# reply: `ReplySender.send`, then the ACK. In this order, a crash in between makes the broker deliver the
+# request again. In the other order the reply would be lost, and the caller would wait for nothing.
+#
+# `message_consumer` uses the steps bound and run for `@app.on` functions; those have no reply.
 class RequestHandler:
     """Handles requests for verbs.
 
     Args:
-        verbs: by name.
-        rules: of the responder.
-        replays: replies again to requests with a key.
-        around: the service, for its requests.
-        middleware: around each request for a verb that exists, the first one outermost.
+        declared: the service.
+        verbs: by name, those that manage jobs among them.
 
     Attributes:
         reader: makes requests of messages, and counts those that no verb was run for.
@@ -80,24 +66,17 @@ class RequestHandler:
         tallies: what each verb did, by name.
     """
 
-    def __init__(
-        self,
-        verbs: Mapping[str, Endpoint],
-        rules: RequestRules,
-        replays: Replays,
-        around: Surroundings,
-        middleware: Sequence[Middleware] = (),
-    ) -> None:
+    def __init__(self, declared: ServiceDeclaration, verbs: Mapping[str, Endpoint]) -> None:
         self._verbs = verbs
-        self._rules = rules
-        self.reader = RequestReader(around)
+        self._rules = rules = declared.rules
+        self.reader = RequestReader(declared.around)
         self.limits = ConcurrencyLimits(verbs.values(), rules.max_waiting)
         self._has_limits = bool(self.limits)
         self.cancellation = Cancellation()
         self.streams = ServedStreams(rules.stream_idle, rules.max_reply_bytes)
         self._replies = ReplySender(rules.max_reply_bytes)
-        self._verb_runner = VerbRunner(rules.max_attempts, replays, self.streams, self._replies)
-        self._runner = HandlerRunner(self._verb_runner.run, self._error_reply, middleware)
+        self._verb_runner = VerbRunner(rules.max_attempts, declared.replays, self.streams, self._replies)
+        self._runner = HandlerRunner(self._verb_runner.run, self._error_reply, declared.middleware)
         self.tallies: dict[str, Tally] = {name: Tally() for name in verbs}
 
     def connect(self, post: Post, brand: Brand, *, trusts_sender: bool) -> None:
@@ -124,6 +103,7 @@ class RequestHandler:
         """
         try:
             request = self.reader.take(message, arrived)
+            # Most services limit no verb: for them this costs one look at a bool for each request.
             if self._has_limits:
                 await self._handle_limited(message, request, arrived, worker)
             elif request is not None:
@@ -157,6 +137,8 @@ class RequestHandler:
             message.ack()
         worker.request = request
         deadline = request.deadline
+        # With equal timeouts the first request of a burst has the earliest deadline: the others skip
+        # this.
         if deadline is not None and deadline < self.cancellation.next_sweep:
             self.cancellation.sweep_earlier(deadline)
         try:
@@ -164,6 +146,7 @@ class RequestHandler:
                 verb = self._verbs.get(request.verb)
                 if verb is None:
                     self.reader.unhandled.refused += 1
+                    # Middleware does not see it: middleware stands around verbs that exist.
                     reply: ReplyBody | None = unknown_verb(request.envelope.verb, self._verbs)
                 else:
                     reply = await self._runner.run(verb, request, worker, self.tallies[verb.name])
@@ -183,6 +166,8 @@ class RequestHandler:
             if not acks_early:
                 message.ack()
         finally:
+            # After the reply and the ACK, and also after an error: a job's `notify` messages wait for it,
+            # so that no caller hears of an end before it knows the job's name.
             if request.after_reply is not None:
                 request.after_reply()
             if worker.provided is not None:
@@ -233,6 +218,7 @@ class RequestHandler:
         return True
 
     def _reply_busy(self, message: Message, request: Request, why: str) -> None:
+        # A service that stops is not overloaded: operators would scale it up.
         self.reader.unhandled.overloaded += why is _FULL
         self._replies.send(request, failure(VerbError("busy", why)))
         message.ack()

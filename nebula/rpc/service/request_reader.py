@@ -73,6 +73,7 @@ class RequestReader:
         Raises:
             ConnectionLost: it cannot be settled, and comes again.
         """
+        # First what must never be replied to: a reply to a reply would start a loop between two services.
         if message.subscription.is_closed:
             # It comes again by the next connection, perhaps to another instance.
             return None
@@ -95,6 +96,7 @@ class RequestReader:
             self.unhandled.expired += 1
             message.ack()
             return None
+        # From here on the message is a request of a caller that waits.
         destination = headers["destination"]
         # Rule 2: need not be replied to. Rule 3's fall-back would put the reply into our own queue.
         if envelope.verb is None and names.REPLY_TO not in headers:
@@ -107,6 +109,8 @@ class RequestReader:
             envelope,
             headers,
             destination=destination,
+            # Only a broker that writes this header itself can vouch for it; elsewhere any client could
+            # claim to be another principal.
             principal=headers.get(names.SENDER) if self._trusts_sender else None,
             deadline=deadline,
             around=self._around,
@@ -123,6 +127,8 @@ class RequestReader:
 
     def withdraw(self, one: Cancel, principal: str | None) -> None:
         """See that a request that has not come yet never starts."""
+        # A cancel can overtake its request: the two come by different destinations, and a broker keeps no
+        # order between them. So it is remembered for a while, in bounded memory.
         self._withdrawn = self._withdrawn or PendingCancels()
         self._withdrawn.remember(one, principal, monotonic())
 

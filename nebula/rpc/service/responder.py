@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, overload
+from typing import Any, Final, Literal
 
 import anyio
 
@@ -18,47 +18,33 @@ from nebula.rpc.client.reconnect import Connections, urls_of
 from nebula.rpc.contract.context import Surroundings
 from nebula.rpc.contract.retry import Retry
 from nebula.rpc.contract.typed_calls import TypedCalls
-from nebula.rpc.contract.verbs import (
-    Endpoint,
-    Target,
-    Verb,
-    VerbOptions,
-    VerbRegistry,
-    kinds_of,
-    marked_members,
-    named_by,
-    set_target,
-)
-from nebula.rpc.errors import VerbError
 from nebula.rpc.idempotency import IdempotencyStore, MemoryStore
 from nebula.rpc.idempotency.replays import Replays
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.service.job_statistics import JobStatistics
-from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.middleware.chain import Middleware
-from nebula.rpc.service.builtin_verbs import BuiltinVerbs, announced_at
-from nebula.rpc.service.declared_jobs import DEFAULT_ENGINE, DeclaredJobs, Engine, engines_of
+from nebula.rpc.service.builtin_verbs import BuiltinVerbs
+from nebula.rpc.service.declaration import RequestRules, ServiceDeclaration
+from nebula.rpc.service.declared_jobs import DeclaredJobs, Engine, engines_of
 from nebula.rpc.service.health import HasHealth
 from nebula.rpc.service.lifespan import opened_by
-from nebula.rpc.service.request_handler import RequestRules
 from nebula.rpc.service.serving import Serving
 from nebula.rpc.service.shared_client import SharedClient, call_middleware
 from nebula.rpc.service.statistics import Statistics
 from nebula.rpc.service.subscribers import HasSubscribers
+from nebula.rpc.service.verb_decorators import HasVerbs
 from nebula.stomp.client import StompClient
 from nebula.stomp.client.link import Link
 from nebula.stomp.client.tls import TlsOptions
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 # No dot: `<service>.<instance>` names a queue, and `job.` begins a verb.
 _SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class Responder(TypedCalls, HasSubscribers, HasHealth):
+class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
     """A service: declare verbs on it, then `run` it.
 
-    Nothing happens at declaration but bookkeeping. Every valid request is answered: with the verb's value,
+    Nothing happens at declaration but bookkeeping. Every valid request gets a reply: the verb's value,
     `success` for None, or `error` with a code of `nebula.rpc.errors.CODES` (or the verb's own, see
     `VerbError`). `async def` handlers run on the event loop, plain ones in worker threads. `ping`,
     `describe` and `stats` are there without being declared.
@@ -71,28 +57,28 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
             is the service's address. Each has workers and threads of its own, so that slow requests on one
             do not hold up quick ones on another.
         concurrency: requests handled at once, per queue; twice as many are fetched from the broker.
-        ack: `late`: ACK after the answer was written, so that a crash brings the request again (at least
+        ack: `late`: ACK after the reply was written, so that a crash brings the request again (at least
             once). `early`: before the handler runs (at most once).
         max_waiting: requests that may wait for a worker, per queue, and for their turn, per verb of limited
-            `concurrency`; the next ones are answered `busy` at once. Those that ask for no answer wait
+            `concurrency`; the next ones get the reply `busy` at once. Those that ask for no reply wait
             nevertheless. By default there is no such limit: what the service does not fetch waits at the
             broker, until its time is over.
-        max_attempts: deliveries after which a request is answered `too-many-attempts`, not run again. Counts
+        max_attempts: deliveries after which a request gets `too-many-attempts` and is not run again. Counts
             on brokers that tell the number, as ours does.
         retry: how often, and after which delays, functions that listen (`on`) are called for a message of a
             queue, where they do not say. By default `Retry(attempts=max_attempts)`.
-        max_reply_bytes: a longer answer goes out as `error`, `result-too-large`: the broker ends the
+        max_reply_bytes: a longer reply goes out as `error`, `result-too-large`: the broker ends the
             connection of a client that sends more than it takes. Ours takes 8 MiB, see `max_body_bytes`.
         stream_idle: seconds after which a handler that yields is closed if its reader owes credit and says
             nothing, more than 0. Nebula's readers say that they are there every 10 s.
         debug: `internal` errors show the exception to the caller.
-        idempotency: remembers the answers of requests with a key (`neb-idempotency-key`), so that a second
-            one gets the answer of the first; see `nebula.rpc.idempotency`. By default it is this process's
+        idempotency: remembers the replies to requests with a key (`neb-idempotency-key`), so that a second
+            one gets the reply of the first; see `nebula.rpc.idempotency`. By default it is this process's
             memory, and other instances know nothing of it.
-        idempotency_window: seconds that such an answer is remembered.
+        idempotency_window: seconds that such a reply is remembered.
         lifespan: returns an async context manager; takes the service or nothing. What it yields is
             `Request.state`, and `state` of jobs that run in the service. It is entered before the first
-            connection and left after the last answer; a lost connection leaves it open. An exception in it
+            connection and left after the last reply; a lost connection leaves it open. An exception in it
             ends the service.
         middleware: around each request for a verb that there is, the first one outermost, see `Middleware`.
         spark: the engine that jobs run in, or several by name; `default` is that of a job that names none.
@@ -136,193 +122,37 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
         jobs: str | None = None,
         job_limits: JobLimits | None = None,
     ) -> None:
-        if not _SERVICE_NAME.fullmatch(name):
-            raise ValueError(f"service {name!r}: a name has letters, digits, - and _, and no dot")
-        if concurrency < 1 or max_attempts < 1:
-            raise ValueError(f"service {name!r}: concurrency and max_attempts are 1 or more")
-        if (max_waiting or 0) < 0 or not idempotency_window > 0:
-            raise ValueError(f"service {name!r}: max_waiting is 0 or more, idempotency_window above 0")
-        if max_reply_bytes < 1 or not stream_idle > 0:
-            raise ValueError(f"service {name!r}: max_reply_bytes is 1 or more, stream_idle above 0")
-        if ack not in ("late", "early"):
-            raise ValueError(f"service {name!r}: ack is 'late' or 'early', not {ack!r}")
-        if queues is not None and not queues:
-            raise ValueError(f"service {name!r}: queues=[] would get no requests")
+        _require_usable(name, queues, concurrency, ack, max_waiting, max_attempts, max_reply_bytes)
+        if not (idempotency_window > 0 and stream_idle > 0):
+            raise ValueError(f"service {name!r}: idempotency_window and stream_idle are above 0")
         self.version = version
-        HasHealth.__init__(self)
+        around = Surroundings(name)
         own_queues = tuple(queue_named(one) for one in queues or [name])
+        HasHealth.__init__(self)
         HasSubscribers.__init__(self, name, own_queues, client_id)
-        self._concurrency = concurrency
-        self._rules = RequestRules(
-            max_attempts, ack == "early", debug, max_reply_bytes, max_waiting, stream_idle, retry
+        engines = engines_of(name, spark)
+        HasVerbs.__init__(
+            self, name, own_queues, DeclaredJobs(around, engines, state, middleware, job_limits, jobs)
         )
         store = MemoryStore() if idempotency is None else idempotency
-        self._replays = Replays(name, store, idempotency_window, max_bytes=max_reply_bytes)
-        self._around = around = Surroundings(name)
-        self._lifespan = None if lifespan is None else opened_by(lifespan, self)
-        self._middleware = tuple(middleware)
-        self._registry = VerbRegistry()
-        self._jobs = DeclaredJobs(around, engines_of(name, spark), state, self._middleware, job_limits, jobs)
-        self._serving: Serving | None = None
-        served = (name, version, self.destinations, self._replays, self._subscribers)
-        for one in BuiltinVerbs(*served, self._running).verbs():
-            self._registry.add(one)
-
-    # --- declaring ---
-
-    @overload
-    def verb(self, function: _F, /) -> _F: ...
-    @overload
-    def verb(
-        self,
-        name: str | None = None,
-        *,
-        response: str | None = None,
-        allow: Iterable[str] | None = None,
-        queue: str | None = None,
-        errors: Iterable[type[VerbError]] = (),
-        idempotent: bool = False,
-        concurrency: int | None = None,
-        validate_results: bool = True,
-    ) -> Callable[[_F], _F]: ...
-    def verb(
-        self,
-        name: Any = None,
-        *,
-        response: str | None = None,
-        allow: Iterable[str] | None = None,
-        queue: str | None = None,
-        errors: Iterable[type[VerbError]] = (),
-        idempotent: bool = False,
-        concurrency: int | None = None,
-        validate_results: bool = True,
-    ) -> Any:
-        """Declare a function as a verb, with or without parentheses.
-
-        The function itself is returned, marked with this service, so that `client.call(function, …)`
-        knows whom to ask. Its signature is the contract; a parameter of type `Request` gets the request.
-
-        Args:
-            name: the verb, by default the function's name. Without parentheses: the function itself.
-            response: the verb of its value replies, by default `<name>response`.
-            allow: the principals that may call it, by default all. Only Nebula's broker vouches for
-                principals: elsewhere a list lets no caller in.
-            queue: the one of the service's queues where callers should ask for it, by default the first.
-            errors: classes of errors that it may raise, see `VerbError`. `describe` lists them, and a caller
-                of the function catches just those. Others may be raised all the same.
-            idempotent: asking twice has the effect of asking once: callers with a retry policy ask again.
-                It only says so; the handler has to keep it.
-            concurrency: how many requests for it are handled at once; the others wait, and hold no worker
-                meanwhile. By default as many as the service handles. Of all such verbs 256 requests may wait
-                (more with `max_waiting`), the next ones are answered `busy`: what waits here keeps the
-                broker from sending others. A queue of its own (`queue`) keeps a verb apart altogether.
-            validate_results: answer `bad-result` where the handler returns what its annotation does not
-                allow, or what JSON cannot carry (NaN). Without it such a result goes out by its own type, NaN
-                as `null`: for large results whose type is sure, and annotations that are not quite true.
-
-        Raises:
-            TypeError: the function cannot be a verb; the message says what to write instead.
-            ValueError: the name is reserved or taken, the queue is not one of the service's, an error's code
-                cannot be used, or concurrency is below 1.
-        """
-        function, named = named_by(name, "@app.verb")
-        options = VerbOptions(
-            named,
-            response,
-            None if allow is None else frozenset(allow),
-            queue,
-            kinds_of(errors),
-            idempotent,
-            concurrency,
-            validate_results,
+        self._declared = declared = ServiceDeclaration(
+            name=name,
+            version=version,
+            destinations=own_queues,
+            concurrency=concurrency,
+            rules=RequestRules(
+                max_attempts, ack == "early", debug, max_reply_bytes, max_waiting, stream_idle, retry
+            ),
+            replays=Replays(name, store, idempotency_window, max_bytes=max_reply_bytes),
+            around=around,
+            lifespan=None if lifespan is None else opened_by(lifespan, self),
+            middleware=tuple(middleware),
+            verbs=self._registry,
+            subscribers=self._subscribers,
         )
-
-        def declare(function: _F) -> _F:
-            self._declare(function, options)
-            return function
-
-        return declare if function is None else declare(function)
-
-    @overload
-    def job(self, function: _F, /) -> _F: ...
-    @overload
-    def job(
-        self,
-        name: str | None = None,
-        *,
-        engine: str | None = DEFAULT_ENGINE,
-        timeout: float | None = 3600.0,
-        check: Callable[..., Any] | None = None,
-        on_lost: Literal["fail", "rerun"] = "fail",
-        retry_on: Sequence[str] = (),
-        retry_delay: float = 5.0,
-        retries: int = 1,
-        exclusive: Callable[..., str | None] | str | None = None,
-        max_running: int | None = None,
-        expires: float | None = None,
-        isolation: Literal["shared", "process"] = "shared",
-        validate_results: bool = True,
-        allow: Iterable[str] | None = None,
-    ) -> Callable[[_F], _F]: ...
-    def job(
-        self,
-        name: Any = None,
-        *,
-        engine: str | None = DEFAULT_ENGINE,
-        allow: Iterable[str] | None = None,
-        **options: Any,
-    ) -> Any:
-        """Declare a function as a job: it is answered `success` once it is recorded, then runs for long.
-
-        The function itself is returned, marked with this service, so that `client.start(function, …)`
-        knows whom to ask. Its signature is the contract; a parameter of type `Job` gets the context.
-
-        Args:
-            name: the verb, by default the function's name. Without parentheses: the function itself.
-            engine: what runs it, by its name in the responder's `spark`; None: the service itself.
-            allow: the principals that may start it, by default all.
-            **options: timeout, check, on_lost, retry_on, retry_delay, retries, exclusive, max_running,
-                expires, isolation, validate_results: see `JobVerb`.
-
-        Raises:
-            TypeError: the function cannot be a job.
-            ValueError: the name is reserved or taken, an option cannot be used, or there is no such engine.
-        """
-
-        function, named = named_by(name, "@app.job")
-
-        def declare(function: _F) -> _F:
-            job = JobVerb(named or function.__name__, function, engine=engine, **options)
-            self._registry.declare(self._jobs.declare(job, None if allow is None else frozenset(allow)))
-            set_target(function, Target(self.name, self.destinations[0], job.name, is_job=True))
-            return function
-
-        return declare if function is None else declare(function)
-
-    def add(self, entry: Endpoint | JobVerb) -> None:
-        """Declare what is made already; `verb`, `job` and `include` make it of functions. Raises as they."""
-        self._registry.declare(self._jobs.declare(entry, None) if isinstance(entry, JobVerb) else entry)
-
-    def include(self, holder: object) -> None:
-        """Declare every function or method of a module or object with the bare `@verb` mark.
-
-        Such functions may be included by several services; callers use `client.service(name).call(…)`.
-
-        Raises:
-            ValueError: nothing in it is marked; or as for `verb`.
-            TypeError: as for `verb`.
-        """
-        members = list(marked_members(holder))
-        if not members:
-            raise ValueError(f"{holder!r} has no function marked with @verb")
-        for function in members:
-            self._registry.declare(Verb(function))
-
-    def _declare(self, function: Callable[..., Any], options: VerbOptions) -> None:
-        one = Verb(function, options)
-        destination = announced_at(one, self.destinations)
-        self._registry.declare(one)
-        set_target(function, Target(self.name, destination, one.name, options=options))
+        self._serving: Serving | None = None
+        for one in BuiltinVerbs(declared, self._running).verbs():
+            self._registry.add(one)
 
     # --- calling others ---
 
@@ -335,7 +165,7 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
 
         All handlers and jobs of the process share it and its one connection, to the service's own broker and
         as its principal. It is opened when it is first wanted, reconnects, and is closed after the last
-        answer; it is there in the `lifespan`, too. A call ends no later than the request whose handler makes
+        reply; it is there in the `lifespan`, too. A call ends no later than the request whose handler makes
         it, and belongs to the trace of that; who sent that one is `Request.on_behalf_of` there.
 
         Raises:
@@ -395,14 +225,14 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
     ) -> None:
         """Serve until cancelled.
 
-        When cancelled, no further request is begun or fetched, and those under way have `grace` seconds to be
-        answered. What came and was not begun goes to another instance at once, and what was not answered at
-        the end. Brokers of others give nothing to another instance before the end: there `busy` is answered
-        to what is not begun.
+        When cancelled, no further request is begun or fetched, and those under way have `grace` seconds to
+        get a reply. Requests that came and were not begun go to another instance at once, and those without
+        a reply at the end. Other brokers give nothing to another instance before the end: there, requests
+        that were not begun get the reply `busy`.
 
         When the connection ends the service connects again, for ever, to the addresses in turn and with
         jittered delays that grow to 5 s, and listens again. Jobs and handlers go on meanwhile. A request
-        that was being handled cannot be answered any more; it comes again, to this instance or another.
+        that was being handled gets no reply any more; it comes again, to this instance or another.
 
         Args:
             url: of the broker, see `StompClient`; or of several that share their queues.
@@ -434,20 +264,10 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
         connect = partial(Connections, make, urls_of(url), waits=wait, reconnects=reconnects)
         with self._jobs.opened() as jobs:
             self._serving = Serving(
-                self.name,
-                self.destinations,
-                self._registry,
-                self._rules,
+                self._declared,
                 jobs=jobs,
-                concurrency=self._concurrency,
-                grace=grace,
-                replays=self._replays,
-                version=self.version,
-                around=self._around,
-                lifespan=self._lifespan,
-                middleware=self._middleware,
-                subscribers=self._subscribers,
                 client=SharedClient(partial(self._make_client, url, tls, link, reconnects=reconnects)),
+                grace=grace,
                 is_exclusive=exclusive,
             )
             await self._serving.run(connect, started)
@@ -460,5 +280,26 @@ class Responder(TypedCalls, HasSubscribers, HasHealth):
         *,
         reconnects: bool,
     ) -> Client:
-        around = call_middleware(self._middleware)
+        around = call_middleware(self._declared.middleware)
         return Client(url, tls=tls, link=link, wait=True, reconnect=reconnects, middleware=around)
+
+
+def _require_usable(
+    name: str,
+    queues: Sequence[str] | None,
+    concurrency: int,
+    ack: str,
+    max_waiting: int | None,
+    max_attempts: int,
+    max_reply_bytes: int,
+) -> None:
+    if not _SERVICE_NAME.fullmatch(name):
+        raise ValueError(f"service {name!r}: a name has letters, digits, - and _, and no dot")
+    if concurrency < 1 or max_attempts < 1:
+        raise ValueError(f"service {name!r}: concurrency and max_attempts are 1 or more")
+    if (max_waiting or 0) < 0 or max_reply_bytes < 1:
+        raise ValueError(f"service {name!r}: max_waiting is 0 or more, max_reply_bytes 1 or more")
+    if ack not in ("late", "early"):
+        raise ValueError(f"service {name!r}: ack is 'late' or 'early', not {ack!r}")
+    if queues is not None and not queues:
+        raise ValueError(f"service {name!r}: queues=[] would get no requests")

@@ -19,46 +19,36 @@ Without a connection no reply can be sent: then all of it is cancelled at once, 
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import asdict
-from functools import cached_property, partial
-from time import monotonic, time
-from typing import Any, Final, Protocol, TypeAlias
+from dataclasses import asdict, dataclass
+from time import monotonic
+from typing import Final, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
-from pydantic import PydanticUserError
 
 from nebula import headers as names
 from nebula.errors import NebulaError
 from nebula.logs import get_logger
 from nebula.rpc.client.reconnect import Connections
-from nebula.rpc.contract.context import Surroundings
-from nebula.rpc.contract.verbs import Endpoint
-from nebula.rpc.discovery.instances import Instance, hash_of
-from nebula.rpc.discovery.other_contracts import OtherContracts
-from nebula.rpc.discovery.registration import Registration
-from nebula.rpc.idempotency.replays import Replays
 from nebula.rpc.jobs.service.service import JobService
 from nebula.rpc.jobs.service.verbs import management_verbs
-from nebula.rpc.middleware.chain import Middleware
+from nebula.rpc.service.announcement import Announcement
+from nebula.rpc.service.declaration import Lifespan, ServiceDeclaration
 from nebula.rpc.service.handler_runner import RUNNING
 from nebula.rpc.service.loop_watch import LoopWatch
 from nebula.rpc.service.message_consumer import MessageConsumers
 from nebula.rpc.service.request_consumer import RequestConsumer
-from nebula.rpc.service.request_handler import RequestHandler, RequestRules
+from nebula.rpc.service.request_handler import RequestHandler
+from nebula.rpc.service.running_jobs import RunningJobs
 from nebula.rpc.service.shared_client import SharedClient
 from nebula.rpc.service.statistics import Statistics
-from nebula.rpc.service.subscribers import Subscriber
 from nebula.rpc.service.worker_pool import WorkerPool
 from nebula.rpc.wire.brokers import Brand, brand_of, instance_queue
 from nebula.stomp.client import StompClient
 
 _log = get_logger(__name__)
-
-Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
-"""What a service has for as long as it runs: opened before it connects, closed after its last reply."""
 
 # For the broker's disk. Jobs send again what was not confirmed in time.
 _DELIVER_SECONDS: Final = 10.0
@@ -75,28 +65,32 @@ class Connect(Protocol):
     ) -> Connections: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """Requests that are taken over the current connection, from the first SUBSCRIBE on."""
+
+    connections: Connections
+    entering: anyio.CancelScope
+
+    def stop(self) -> None:
+        """Subscribe to nothing more, and end the connection once all that came by it was replied to."""
+        self.entering.cancel()
+        self.connections.leave()
+
+
 class Serving:
     """One run of a service, from connecting to the last ACK.
 
     Args:
-        name: of the service.
-        destinations: the queues; each gets workers of its own.
-        entries: its verbs.
-        rules: how it handles requests.
-        jobs: takes the jobs among the verbs, if there are any.
-        concurrency: workers per queue.
-        grace: seconds that requests under way have when it is stopped.
-        replays: replies again to requests with a key.
-        version: of the service, for discovery.
-        subscribers: its `on` functions.
-        around: the service, for its requests and jobs.
-        lifespan: what it yields is the state of the service.
-        middleware: around each request.
+        declared: the service.
+        jobs: takes the jobs among its verbs, if there are any.
         client: for its handlers, and for schemas of messages.
+        grace: seconds that requests under way have when it is stopped.
         is_exclusive: do not start while an instance with another contract runs.
 
     Attributes:
         client_of_handlers: as it was given.
+        entries: the verbs by name, those that manage jobs among them.
         requests: the subscriptions of its request queues.
         messages: the subscriptions of its `on` functions.
         is_taking: requests are being taken.
@@ -106,66 +100,41 @@ class Serving:
 
     def __init__(
         self,
-        name: str,
-        destinations: Sequence[str],
-        entries: Iterable[Endpoint],
-        rules: RequestRules,
+        declared: ServiceDeclaration,
         *,
         jobs: JobService | None,
-        concurrency: int,
-        grace: float,
-        replays: Replays,
-        version: str = "",
-        around: Surroundings,
-        lifespan: Lifespan | None = None,
-        middleware: Sequence[Middleware] = (),
-        subscribers: Sequence[Subscriber] = (),
         client: SharedClient,
-        is_exclusive: bool = False,
+        grace: float,
+        is_exclusive: bool,
     ) -> None:
         self.started_at = monotonic()
         self.client_of_handlers = client
         self.is_taking = False
-        self._began = time()
-        self._version = version
-        self._registration: Registration | None = None
-        self.entries = {
-            one.name: one for one in [*entries, *(management_verbs(jobs) if jobs is not None else ())]
-        }
-        self._lifespan = lifespan
-        self._around = around
-        self._handler = RequestHandler(self.entries, rules, replays, self._around, middleware)
-        self.instance = jobs.instance if jobs is not None else secrets.token_hex(4)
-        self.instance_queue = instance_queue(name, self.instance)
-        self.requests = RequestConsumer(
-            name,
-            destinations,
-            self.instance_queue,
-            self._handler,
-            concurrency=concurrency,
-            max_waiting=rules.max_waiting,
-            has_jobs=jobs is not None,
+        self._declared, self._grace = declared, grace
+        managing = () if jobs is None else management_verbs(jobs)
+        self.entries = {one.name: one for one in [*declared.verbs, *managing]}
+        self.instance = secrets.token_hex(4) if jobs is None else jobs.instance
+        self.instance_queue = instance_queue(declared.name, self.instance)
+        self._jobs = None if jobs is None else RunningJobs(jobs, self._post, self._deliver)
+        self._handler = RequestHandler(declared, self.entries)
+        own, has_jobs = self.instance_queue, jobs is not None
+        self.requests = RequestConsumer(declared, own, self._handler, has_jobs=has_jobs)
+        self.messages = MessageConsumers(
+            declared.subscribers, declared.rules.message_retry, declared.around, client.get
         )
-        self.messages = MessageConsumers(subscribers, rules.message_retry, around, client.get)
-        self._watch = LoopWatch(name, (RUNNING,))
-        self._name = name
-        self._destinations = destinations
-        self._replays = replays
-        self._jobs = jobs
-        self._grace = grace
+        self._announcement = Announcement(
+            declared, self.entries.values(), self.instance, own, self.requests, is_exclusive=is_exclusive
+        )
+        self._watch = LoopWatch(declared.name, (RUNNING,))
+        # All work is done in this scope: the caller's cancellation does not reach it, only `_stop` does.
         self._shield = anyio.CancelScope(shield=True)
         # The same for the lifespan; None once that is open.
         self._opening: anyio.CancelScope | None = anyio.CancelScope(shield=True)
-        self._connections: Connections | None = None
+        self._taken: _Taken | None = None
         self._client: StompClient | None = None
         self._is_lost = False
-        self._others, self._is_exclusive = OtherContracts(), is_exclusive
-        # While requests begin to be taken over a connection; None without one.
-        self._entering: anyio.CancelScope | None = None
         self._drained_pools = 0
         self._drained = anyio.Event()
-        self._jobs_scope: anyio.CancelScope | None = None
-        self._jobs_ended = anyio.Event()
         self._failure: Exception | None = None
         self._ended = anyio.Event()
 
@@ -177,7 +146,7 @@ class Serving:
             started: set when requests are taken for the first time.
         """
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._live, connect, started, name=f"service {self._name}")
+            tasks.start_soon(self._live, connect, started, name=f"service {self._declared.name}")
             # This task takes the cancellation; the other one is told by `_stop`.
             try:
                 await self._ended.wait()
@@ -187,10 +156,9 @@ class Serving:
             raise self._failure
 
     def _stop(self) -> None:
-        if self._entering is not None and self._connections is not None:
+        if self._taken is not None:
             # Some queues are subscribed to at least: what came by them is replied to.
-            self._entering.cancel()
-            self._connections.leave()
+            self._taken.stop()
         else:
             # No reply could be sent.
             self._shield.cancel()
@@ -201,17 +169,17 @@ class Serving:
         # Shielded as all within it is. The client is there for the lifespan, too.
         with anyio.CancelScope(shield=True):
             async with self.client_of_handlers.opened():
-                if self._lifespan is None:
+                if self._declared.lifespan is None:
                     await self._live_in(connect, started)
                 else:
-                    await self._live_with(self._lifespan, connect, started)
+                    await self._live_with(self._declared.lifespan, connect, started)
         self._ended.set()
 
     async def _live_with(self, lifespan: Lifespan, connect: Connect, started: anyio.Event | None) -> None:
         assert self._opening is not None
         with self._opening:
             try:
-                async with lifespan() as self._around.state:
+                async with lifespan() as self._declared.around.state:
                     # From here on it is closed in peace, however the service ends.
                     self._opening = None
                     await self._live_in(connect, started)
@@ -222,16 +190,16 @@ class Serving:
     async def _live_in(self, connect: Connect, started: anyio.Event | None) -> None:
         with self._shield, self._watch.watching():
             async with anyio.create_task_group() as background:
+                # These outlive the workers: while requests are finished, deadlines still end them, and
+                # replies are still sent in parts. They are cancelled when the last worker has ended.
                 background.start_soon(self._handler.cancellation.run, name="request deadlines")
                 background.start_soon(self._handler.streams.run, name="streams")
-                background.start_soon(self._replays.run, name="idempotency keys")
+                background.start_soon(self._declared.replays.run, name="idempotency keys")
                 background.start_soon(self.messages.delayed.run, name="retries")
                 async with anyio.create_task_group() as tasks:
                     for pool in self._pools:
                         tasks.start_soon(self._run_pool, pool, name="worker pool")
-                    await self._connect(
-                        connect(partial(self._taking, background, started), on_lost=self._lose)
-                    )
+                    await self._connect(connect, background, started)
                 background.cancel_scope.cancel()
 
     async def _run_pool(self, pool: WorkerPool) -> None:
@@ -240,8 +208,11 @@ class Serving:
         if self._drained_pools == len(self._pools):
             self._drained.set()
 
-    async def _connect(self, connections: Connections) -> None:
-        self._connections = connections
+    async def _connect(self, connect: Connect, background: TaskGroup, started: anyio.Event | None) -> None:
+        def live(client: StompClient) -> AbstractAsyncContextManager[None]:
+            return self._taking(connections, background, started, client)
+
+        connections = connect(live, on_lost=self._lose)
         try:
             await connections.run()
         except NebulaError as error:
@@ -266,27 +237,42 @@ class Serving:
 
     @asynccontextmanager
     async def _taking(
-        self, background: TaskGroup, started: anyio.Event | None, client: StompClient
+        self,
+        connections: Connections,
+        background: TaskGroup,
+        started: anyio.Event | None,
+        client: StompClient,
     ) -> AsyncGenerator[None]:
         """Take requests over a connection; at the end, unless it is lost, no more are begun."""
         brand = brand_of(client.server)
         self._is_lost = False
         is_first, self._client = self._client is None, client
+        # Before the first SUBSCRIBE: a request may come before the next line runs.
         self._handler.connect(client.connection.post, brand, trusts_sender=client.is_nebula)
         self._handler.streams.connect(
             client.post_with_receipt, brand.reply_to(self.instance_queue), trusts_sender=client.is_nebula
         )
         if is_first and self._jobs is not None:
-            await self._begin_jobs(self._jobs, background, brand)
+            # Before the first request for one.
+            await self._jobs.begin(background, brand)
         try:
             try:
-                await self._enter(client, brand, background, started, is_first=is_first)
+                # `_stop` ends this scope early; what is begun by then is still finished.
+                with anyio.CancelScope() as entering:
+                    self._taken = _Taken(connections, entering)
+                    connections.hold()
+                    await self._enter(client, brand, background, is_first=is_first)
+                    if started is not None:
+                        started.set()
+                    if self._jobs is not None and not is_first:
+                        self._jobs.service.republish()
+                    self.is_taking = True
                 yield
             finally:
                 self.is_taking = False
-                self._entering = None
-                if self._registration is not None:  # first of all, so that no more requests are sent
-                    self._registration.leave()
+                self._taken = None
+                # First of all, so that no more requests are sent.
+                self._announcement.leave()
             if not self._is_lost:
                 await self._finish(client)
         finally:
@@ -294,65 +280,31 @@ class Serving:
             self._drop()
 
     async def _enter(
-        self,
-        client: StompClient,
-        brand: Brand,
-        background: TaskGroup,
-        started: anyio.Event | None,
-        *,
-        is_first: bool,
+        self, client: StompClient, brand: Brand, background: TaskGroup, *, is_first: bool
     ) -> None:
-        """Take requests. `_stop` ends it early; what is begun by then is still finished."""
-        assert self._connections is not None
-        with anyio.CancelScope() as self._entering:
-            self._connections.hold()
-            if is_first and self._is_exclusive:
-                # Before the first request, and again when all see us: another one may start at the same time.
-                await self._others.refuse(client, self._describe(brand))
-            await self.requests.listen(client, brand.prefetch_count)
-            await self.messages.listen(client)
-            if names.BROKER_QUEUE not in self.requests.pools:  # every broker has its own service
-                self._registration = Registration(client, brand, partial(self._describe, brand), self.load)
-                background.start_soon(self._registration.keep, name="discovery")
-                await self._registration.enter()
-                if is_first and self._is_exclusive:
-                    await self._others.refuse(client, self._describe(brand))
-                elif brand.has_last_values:
-                    # Elsewhere all would have to be asked, by a queue that some brokers keep for good.
-                    background.start_soon(
-                        self._others.warn, client, self._describe(brand), name="other contracts"
-                    )
-                event = "service started" if is_first else "service came back"
-                place = {} if self._jobs is None else {"state": str(self._jobs.folder)}
-                _log.info(event, service=self._name, queues=list(self.requests.pools), **place)
-            if started is not None:
-                started.set()
-            if self._jobs is not None and not is_first:
-                self._jobs.republish()
-            self.is_taking = True
+        # Before the first request, and again in `enter`: another instance may start at the same time.
+        await self._announcement.require_same_contract(client, brand, is_first=is_first)
+        await self.requests.listen(client, brand.prefetch_count)
+        await self.messages.listen(client)
+        if names.BROKER_QUEUE in self.requests.pools:
+            # Every broker has its own service: there is nothing to find, or to log.
+            return
+        await self._announcement.enter(client, brand, background, is_first=is_first)
+        event = "service started" if is_first else "service came back"
+        place = {} if self._jobs is None else {"state": str(self._jobs.service.folder)}
+        _log.info(event, service=self._declared.name, queues=list(self.requests.pools), **place)
 
     async def _finish(self, client: StompClient) -> None:
         """Reply to what is under way, while there is a connection, and have jobs tell how they ended."""
         self.requests.stop(may_drain=client.is_nebula)
         self.messages.stop(may_drain=client.is_nebula)
         if self._jobs is not None:
+            # Calls of `job.wait` may last for minutes: they are told now how their jobs are.
             # Their workers would be waited for.
-            self._jobs.queries.waiters.dismiss()
+            self._jobs.service.queries.waiters.dismiss()
         await self._drained.wait()
-        if self._jobs_scope is not None:
-            self._jobs_scope.cancel()
-            await self._jobs_ended.wait()
-
-    async def _begin_jobs(self, jobs: JobService, background: TaskGroup, brand: Brand) -> None:
-        """Jobs begin before the first request for one, and end after the last."""
-        are_taken = anyio.Event()
-        background.start_soon(self._run_jobs, jobs, brand, are_taken, name="jobs")
-        await are_taken.wait()
-
-    async def _run_jobs(self, jobs: JobService, brand: Brand, are_taken: anyio.Event) -> None:
-        with anyio.CancelScope() as self._jobs_scope:
-            await jobs.run(self._post, deliver=self._deliver, brand=brand, started=are_taken)
-        self._jobs_ended.set()
+        if self._jobs is not None:
+            await self._jobs.end()
 
     def _post(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
         # By the current connection: jobs outlive a connection.
@@ -377,25 +329,3 @@ class Serving:
         uptime = monotonic() - self.started_at
         unhandled = asdict(self._handler.reader.unhandled)
         return Statistics(uptime, *self.load(), unhandled, self._handler.tallies)
-
-    @cached_property
-    def _schemas(self) -> str:
-        # Made once: it takes a while, on the loop.
-        entries = sorted(self.entries.values(), key=lambda one: one.name)
-        try:
-            return hash_of(one.describe() for one in entries)
-        except PydanticUserError:
-            # Some contract has no JSON Schema: `describe` fails then, and nothing else does.
-            return ""
-
-    def _describe(self, brand: Brand) -> Instance:
-        return Instance(
-            service=self._name,
-            name=self.instance,
-            queue=brand.reply_to(self.instance_queue) if self.requests.is_reachable else None,
-            queues=tuple(self._destinations),
-            verbs=tuple(sorted(self.entries)),
-            schemas=self._schemas,
-            version=self._version,
-            started_at=self._began,
-        )

@@ -17,7 +17,7 @@ from nebula.rpc.wire.deadlines import handler_seconds
 
 __all__ = ["SharedClient", "call_middleware"]
 
-# For the first connection, where no caller waits: as long as for an answer.
+# For the first connection, where no caller waits: as long as for a reply.
 _CONNECT_SECONDS: Final = 30.0
 
 

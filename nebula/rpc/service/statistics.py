@@ -139,14 +139,16 @@ class Statistics:
         uptime_seconds: since the start.
         busy: requests that are being handled.
         waiting: requests that came and are not begun.
-        unanswered: how many messages no verb was run for, by why.
+        unhandled: how many messages no verb was run for, by why.
         tallies: what each verb did.
     """
 
     uptime_seconds: float
     busy: int
     waiting: int
-    unanswered: Mapping[str, int]
+    # By reason, so that an operator sees whether callers give up (`expired`, `cancelled`) or the service
+    # is too slow (`overloaded`).
+    unhandled: Mapping[str, int]
     tallies: Mapping[str, Tally]
 
     def to_json(self) -> dict[str, Any]:
@@ -155,7 +157,7 @@ class Statistics:
             "uptime_seconds": self.uptime_seconds,
             "waiting": self.waiting,
             "busy": self.busy,
-            **self.unanswered,
+            **self.unhandled,
             "verbs": {name: tally.to_json() for name, tally in self.tallies.items() if tally.requests},
         }
 
@@ -175,7 +177,7 @@ def merged(replies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     verbs: dict[str, Tally] = {}
     listens: dict[tuple[str, str], tuple[Tally, Counter[str]]] = {}
     instances = 0
-    with reading("an instance's answer to stats"):
+    with reading("an instance's reply to stats"):
         for reply in replies:
             instances += 1
             for name, told in reply["verbs"].items():

@@ -198,7 +198,7 @@ class HasSubscribers(ABC):
         and the deletion of a last value come as that; else it does not hear of deletions. What it returns is
         of no interest. The function itself is returned. `Request` and `Depends` parameters are as for verbs.
 
-        Messages are handled one after the other unless `concurrency` says more; then in any order, but for
+        Messages are handled one after the other unless `concurrency` says more; then in any order, except for
         each last value one at a time, and of what changes meanwhile the newest only. No more are fetched than
         are handled soon: what waits, waits at the broker.
 

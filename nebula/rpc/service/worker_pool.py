@@ -63,6 +63,16 @@ def give_back(message: Message, _arrived: float) -> None:
         message.nack()
 
 
+# How a worker is woken. `put` runs in the link's callback: it cannot start tasks, and must not wait. It
+# only marks that one worker is on its way (`_is_waking`) and wakes an idle one, or asks `_hire` for a new
+# one. That worker takes the first message, and wakes the next worker before it handles it. So a chain of
+# wake-ups runs through the pool, at most one of them at a time, and a burst of requests that never
+# suspend is handled by one task without a single switch.
+#
+# Invariants:
+# - `_is_waking` is true from a wake-up until that worker has looked at `_waiting`.
+# - Every worker is in `_idle`, is on its way, or handles a request: `busy` follows from the three counts.
+# - Nothing is taken from `_waiting` after `close`.
 class WorkerPool:
     """Takes messages as they come and gives each to one of `concurrency` workers.
 
@@ -95,6 +105,7 @@ class WorkerPool:
         self._waiting: deque[tuple[Message, float]] = deque()
         self._idle: list[Waiter[None]] = []
         self._new_waiter: Callable[[], Waiter[None]] = new_waiter
+        # Workers are started as they are wanted, and never ended before the pool is.
         # Set to True when a worker is wanted, to False when none will be any more.
         self._hiring: Waiter[bool] | None = None
         self._count = 0
@@ -138,6 +149,7 @@ class WorkerPool:
 
     def _is_full(self, most: int) -> bool:
         # What is lost comes again, perhaps to us, and must not wait behind itself.
+        # Only a full pool comes here, so the sum over its workers does not matter.
         lost = sum(worker.is_lost for worker in self.workers)
         return self.waiting + self.busy - lost >= most
 
@@ -174,6 +186,7 @@ class WorkerPool:
         self._new_waiter = waiter_maker()
         async with anyio.create_task_group() as tasks:
             await self._hire(tasks)
+            # Nothing else ends the workers: they wait for messages in an endless loop.
             if self.busy:
                 with anyio.move_on_after(grace):
                     await self._finished.wait()

@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from nebula.spark import lines
-from nebula.spark.failures import describe, is_death_of_java
+from nebula.spark.host.failures import describe, is_death_of_java
 from nebula.spark.host.forks import leave_to_forks
 from nebula.spark.host.log_capture import bound_output, listen, stop_listening
 from nebula.spark.host.session import CannotStart, Session
 from nebula.spark.host.standby import Standby
 from nebula.spark.host.start import start_session
-from nebula.spark.host.status import group_of
+from nebula.spark.host.status_store import group_of
 from nebula.spark.processes import kill_engine
 
 if TYPE_CHECKING:
@@ -70,6 +70,17 @@ class Speaker:
                 data = data[os.write(self._descriptor, data) :]
 
 
+# Which thread does what:
+#
+# - main: reads commands and obeys them; never waits for Spark.
+# - beat: says each second that the process lives, also while the session is being started.
+# - start: makes the session, which takes seconds, then says `Ready`.
+# - await_death: waits for the end of the JVM or the server.
+# - report: tells progress four times a second.
+# - one for each job, and one for each cancel.
+#
+# Any of them may find a reason to leave. `leave` takes a lock that is never given back: the first reason
+# wins, and the others wait for the end of the process in `acquire`.
 class Host:
     """One session, the jobs in it, and the threads around them."""
 
@@ -173,6 +184,7 @@ class Host:
         job = RunningJob(
             submit, self._session, self._take_standby(), self._config, self._speaker.say, self._stand_by
         )
+        # By job *and* attempt: the attempt before may still be ending.
         self._jobs[group_of(submit.job, submit.attempt)] = job
         job.start()
 

@@ -21,8 +21,8 @@ from typing import NoReturn
 from nebula.private import make_private
 from nebula.spark import lines
 from nebula.spark.cds import base_of, forget_old, why_distrusted, work_of
-from nebula.spark.failures import describe
 from nebula.spark.host.classic import ClassicSession
+from nebula.spark.host.failures import describe
 from nebula.spark.java import find_java
 from nebula.spark.processes import kill_engine
 

@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from nebula.environment import EngineEnvironment
 from nebula.spark.crash_report import JVM_REPORT, stage_of, starved_thread
 from nebula.spark.host.launch import Archive, launch, settle_home
 from nebula.spark.host.pools import POOLS_FILE, Pools
 from nebula.spark.host.probe import probe_master, registering
+from nebula.spark.host.progress import Counted
 from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, check_packages
-from nebula.spark.host.status import TaskCounter, active_tasks, cancel_group, settle, tag_of
+from nebula.spark.host.status_store import TaskCounter, active_tasks, cancel_group, settle, tag_of
 from nebula.spark.java import Java, JavaNotFound, find_java
 from nebula.spark.lines import Configure
 from nebula.spark.paths import spark_path
-from nebula.spark.progress import Counted
 from nebula.spark.reading.session import session_of_thread, use_in_thread
 
 if TYPE_CHECKING:
@@ -369,18 +370,18 @@ def _prepare_environment(config: Configure, java: Java) -> None:
         # The only setting that narrows all of Spark's ports to the loopback, and the one for its pages.
         changes["SPARK_LOCAL_IP"] = "127.0.0.1"
     # It stands in the class path, and where there is a folder with files in it Java archives no classes.
-    changes["SPARK_CONF_DIR"] = os.environ.get("SPARK_CONF_DIR", _NO_FOLDER)
+    changes["SPARK_CONF_DIR"] = EngineEnvironment.read().spark_conf_dir or _NO_FOLDER
     change_environment(changes)
 
 
 def _workers_python(config: Configure) -> str:
     # On other machines Python may live elsewhere.
-    elsewhere = None if config.master.startswith("local") else os.environ.get("PYSPARK_PYTHON")
+    elsewhere = None if config.master.startswith("local") else EngineEnvironment.read().pyspark_python
     return config.conf.get("spark.pyspark.python") or elsewhere or sys.executable
 
 
 def _log_options(folder: Path) -> str:
-    if os.environ["SPARK_CONF_DIR"] != _NO_FOLDER:
+    if EngineEnvironment.read().spark_conf_dir != _NO_FOLDER:
         return ""  # the user's own settings are there
     settings = folder / "log4j2.properties"
     settings.write_text(_LOG4J.format(folder=folder))

@@ -7,7 +7,6 @@ runs and refuses what comes later, and the successor of a killed host can name t
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import threading
 import time
@@ -17,15 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+from nebula.environment import EngineEnvironment
 from nebula.errors import JobError
 from nebula.spark.addresses import parse_remote
 from nebula.spark.host.open_sessions import OpenSessions, groups_before, session_id_of
 from nebula.spark.host.operations import OperationCounter
 from nebula.spark.host.probe import accepts
+from nebula.spark.host.progress import Counted
 from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, check_packages
-from nebula.spark.host.status import tag_of
+from nebula.spark.host.status_store import tag_of
 from nebula.spark.lines import Configure
-from nebula.spark.progress import Counted
 from nebula.spark.source import register
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class ConnectSession:
                 return
 
     def _end(self, session_id: str, group: str) -> None:
-        """End a session of another attempt: then nothing of it runs, but for tasks until `_clear_at`.
+        """End a session of another attempt: then nothing of it runs, except for tasks until `_clear_at`.
 
         Raises:
             Exception: it could not be ended.
@@ -384,5 +384,5 @@ def _prepare_environment() -> None:
     # `pyspark.sql.functions` makes columns for a JVM unless it is told.
     changes["SPARK_CONNECT_MODE_ENABLED"] = "1"
     # Functions are pickled here for the server's Python, which need not be at the same path.
-    changes["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    changes["PYSPARK_PYTHON"] = EngineEnvironment.read().pyspark_python or sys.executable
     change_environment(changes)

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from nebula.rpc.contract.job_context import Job
 from nebula.spark import lines
 from nebula.spark.host.log_capture import hearer_of_thread
+from nebula.spark.host.progress import Meter, Tasks
 from nebula.spark.host.results import Results
 from nebula.spark.host.session import Place
-from nebula.spark.progress import Meter, Tasks
 from nebula.spark.reading import Reader
 
 
@@ -78,7 +78,7 @@ class SparkJob(Job):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the job shall end now. Spark refuses its actions already."""
+        """Whether the job has to end now. Spark refuses its actions already."""
         return self._cancelled.is_set()
 
     def step(self, number: int, total: int, name: str = "") -> AbstractContextManager[None]:

@@ -17,14 +17,14 @@ from nebula.errors import JobError
 from nebula.rpc.contract.job_context import Job
 from nebula.rpc.contract.signature import Signature, job_signature
 from nebula.spark import lines
-from nebula.spark.failures import Failure, describe, may_be_engine_loss, may_be_server_loss
 from nebula.spark.host.context import SparkJob
+from nebula.spark.host.failures import Failure, describe, may_be_engine_loss, may_be_server_loss
 from nebula.spark.host.forks import ended_where_forked
 from nebula.spark.host.log_capture import Hearer, heard
 from nebula.spark.host.results import Results
 from nebula.spark.host.session import Session
 from nebula.spark.host.standby import Standby
-from nebula.spark.host.status import group_of
+from nebula.spark.host.status_store import group_of
 
 # A cancel is told within a tenth of a second, whether the job's own code has ended by then or not.
 _CANCEL_PATIENCE_SECONDS = 0.05
@@ -36,6 +36,12 @@ _DEATH_SECONDS = 2.0
 _SERVER_DEATH_SECONDS = 5.0
 
 
+# Two threads may want to tell the end: the job's own, and that of a cancel. `_claim_end` lets the first
+# one do it, under a lock, and publishing the result needs the claim as well. So a job that was told as
+# cancelled never has a result, and a job that was told as done is never told as cancelled.
+#
+# A cancelled thread cannot be stopped by force. Spark refuses its next actions, and most code ends by
+# that. Until it does, `_await_free` watches it, as it may still hold slots of Spark.
 class RunningJob:
     """One attempt of a job, from its thread's start until it holds no task slot any more.
 
@@ -124,7 +130,7 @@ class RunningJob:
         try:
             with heard(self._hearer):
                 done = self._call()
-            # Who may tell the end may also publish: a cancelled job's result must never appear.
+            # Only the thread that tells the end publishes: a cancelled job's result must never appear.
             if self._claim_end():
                 for written in self._results.publish():
                     self._log(written)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nebula.environment import EngineEnvironment
 from nebula.spark import cds
 from nebula.spark.host.session import CannotStart
 from nebula.spark.java import Java
@@ -97,7 +98,7 @@ def settle_home(package: Path | None = None) -> None:
     Raises:
         CannotStart: PySpark brings no Spark of its own, so no Spark of its version exists.
     """
-    named = os.environ.get("SPARK_HOME")
+    named = EngineEnvironment.read().spark_home
     package = package or _package()
     ours, theirs = _version_of(package), _version_in(Path(named or "."))
     # A vendor's build of Spark adds something to its version.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
-from nebula.spark.host.status import group_of
+from nebula.spark.host.status_store import group_of
 
 _NAMESPACE = UUID("5a0f3c0e-6d1b-4a58-9c35-0d9e9a3b7f10")
 

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from nebula.spark.progress import SparkJobSeen, StageSeen, Tasks, count_tasks
+from nebula.spark.host.progress import SparkJobSeen, StageSeen, Tasks, count_tasks
 
 
 class OperationCounter:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
-from nebula.spark.failures import describe
+from nebula.spark.host.failures import describe
 from nebula.spark.host.session import CannotStart
 
 _PROBE_SECONDS = 5.0

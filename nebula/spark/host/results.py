@@ -18,7 +18,7 @@ from nebula.rpc.contract.signature import Signature
 from nebula.rpc.jobs.registry.atomic_publish import place, remove, restore
 from nebula.rpc.jobs.registry.unfinished import UNFINISHED, AttemptNote
 from nebula.rpc.wire.envelope import load_json
-from nebula.spark.failures import ResultError
+from nebula.spark.host.failures import ResultError
 from nebula.spark.host.parquet import data_files, first_rows, sign
 from nebula.spark.paths import spark_path
 
@@ -59,7 +59,7 @@ class Results:
         self._max_rows, self._max_bytes = max_rows, max_bytes
 
     def reserve(self, path: Path) -> Path:
-        """Where to write what shall be at `path` once the job is done: next to it, under another name.
+        """Where to write the output that will be at `path` when the job is done: next to it.
 
         The same place each time it is asked for.
         """

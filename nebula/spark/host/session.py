@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from nebula.spark.progress import Counted
+from nebula.spark.host.progress import Counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -83,6 +83,10 @@ def _groups(reader: ContainerReader, file: BinaryIO, part: Part) -> Iterator[tup
         yield b"".join(data), count
 
 
+# How Avro files are split: each block ends with the file's random 16-byte marker. A part owns the blocks
+# whose preceding marker begins within it, so each block has one owner, wherever the cuts fall. A marker
+# in the data by chance (2^-128 for each position) would be noticed: what follows would not be blocks that
+# end with the marker.
 def _first_block(file: BinaryIO, header: Header, part: Part) -> int | None:
     """Where the first block behind a marker begins, from the part's start on; None if no block does."""
     if part.start <= header.end_bytes - SYNC_BYTES:

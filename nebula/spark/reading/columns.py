@@ -122,6 +122,9 @@ def arrow_type(each: AvroType) -> pa.DataType:
             raise AssertionError("Avro's unions do not nest")
 
 
+# Why a raw form at all: decoders differ in what they make of logical types (units, time zones) and agree
+# on plain numbers, bytes and decimals. So they get a schema without the others, and the conversion to
+# dates and times is ours, once, over whole columns.
 def raw_type(each: AvroType) -> pa.DataType:
     """The type of a decoded column, before symbols, dates and their like are made of it."""
     inner, _ = unwrap(each)

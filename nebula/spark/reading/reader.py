@@ -144,6 +144,7 @@ class Reader:
         if skips:
             plan = self._without_damaged(plan)
             wanted = replace(wanted, files=plan.files)
+        # After the files are known, because the choice depends on their names and schemas.
         name, why = choose(self._spark, wanted, reader)
         self._tell(path, plan, name, why)
         if name == "spark-avro" and not skips:

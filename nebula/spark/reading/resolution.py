@@ -37,6 +37,13 @@ _PROMOTIONS: Final = {
 _UNITS: Final = {"millis": "ms", "micros": "us"}
 
 
+# Avro resolves schemas value by value while it decodes. Here a writer's schema is resolved once, into one
+# function for each column (`converter`), and the data pass through Arrow's kernels: no Python runs for a
+# value. The rules are Avro's (section "Schema Resolution" of its specification), with those of spark-avro
+# where that differs.
+#
+# Nulls are the trap: under a null parent, child columns hold whatever the decoder left there. So children
+# are converted without those rows and spread out again (`_record`, `_spread`).
 class Resolution:
     """How rows of a writer's schema become columns of a reader's.
 

@@ -47,7 +47,7 @@ class Bookmark:
         """Keep how far Spark has come.
 
         Not for ever: after a power cut or with a full disk it may be an earlier position, or 0. Spark goes by
-        its checkpoint. Who begins with a new one gets what is still there from then on.
+        its checkpoint. A query with a new checkpoint begins with what is still there.
         """
         if position <= self.committed:
             return
@@ -55,6 +55,8 @@ class Bookmark:
         draft = self._committed.with_suffix(".tmp")
         try:
             write_private(draft, str(position))
+            # No sync: the file is a hint, Spark's checkpoint is the truth. A sync would cost each batch a
+            # wait for the disk.
             draft.replace(self._committed)
         except OSError as error:
             _log.warning("committed position not written", file=str(self._committed), reason=error.strerror)

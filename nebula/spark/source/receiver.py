@@ -42,6 +42,9 @@ _SUBSCRIBE_SECONDS: Final = 30.0
 _DISCONNECT_SECONDS: Final = 2.0
 
 
+# Back-pressure reaches the broker by ACKs alone: a full spool is not acknowledged any further, the
+# broker's credit runs out, and it sends no more. So memory holds little more than the prefetch, however
+# slow Spark is.
 class Receiver:
     """Receives into a spool, from a thread of its own, and connects again for ever.
 
@@ -49,7 +52,7 @@ class Receiver:
 
     Args:
         options: of the read.
-        spool: its own for as long as it runs, but for `Spool.slices` and properties.
+        spool: its own for as long as it runs, except for `Spool.slices` and properties.
         now: seconds of any clock that does not jump.
     """
 

@@ -29,7 +29,7 @@ _log = get_logger(__name__)
 WriterOf: TypeAlias = Callable[[int], Schema]
 """Finds the schema of a fingerprint. Raises AvroError if it is unknown."""
 
-# Of a batch at most, but for a block that has more.
+# At most, in a batch; a single block may have more.
 _ROWS: Final = 16_384
 
 _MESSAGE_RECORD: Final = parse_record(MESSAGE.parsed)

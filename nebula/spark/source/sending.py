@@ -41,6 +41,8 @@ class RowRejected(NebulaError):
         self.verdict = verdict
 
 
+# A window of receipts instead of one by one: the broker stores many messages with one sync, and a sender
+# that waits for each receipt would wait for each sync.
 class Sender:
     """Sends from a thread of its own; a context manager, used from the thread that has the messages.
 
@@ -96,6 +98,8 @@ class Sender:
                 # Half of them: to be woken by each receipt costs more than the message.
                 await self._until_fewer(self._window // 2 + 1)
             number, self._sent = self._sent, self._sent + 1
+            # Kept until its receipt came: a lost connection loses nothing, and says not which of them
+            # arrived.
             self._unsettled[number] = message
             self._post(number, message)
         self._check()

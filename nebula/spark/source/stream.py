@@ -47,6 +47,11 @@ class Part(InputPartition):
     slices: list[Slice]
 
 
+# Exactly once, in four steps. A message is written to the spool and synced; then it is acknowledged, with
+# a receipt; Spark reads it as often as it likes, since an offset names a place in the spool; when Spark
+# has committed the batch, the place may be deleted. A crash between the first two brings the message
+# again, and the spool knows its id. So the broker may forget a message as soon as the spool has it, and
+# Spark may repeat a batch, which it does after each failure.
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Of `spark.readStream`.
 

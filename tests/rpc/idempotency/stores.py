@@ -23,7 +23,7 @@ class HandClock:
 
 
 class StoreSuite:
-    """Tests over the fixture `store`, whose leases and windows are of so many seconds that none ends here."""
+    """Tests over the fixture `store`, whose leases and windows are so long that none ends here."""
 
     async def test_free_key_is_taken_once(self, store: IdempotencyStore) -> None:
         assert await store.claim("k", "f", "a", 60) == Claim("f", is_mine=True)

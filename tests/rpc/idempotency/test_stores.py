@@ -1,4 +1,4 @@
-"""The stores of answers that need nothing beside: memory, and a file."""
+"""The stores of replies that need no other program: memory, and a file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def knows(store: MemoryStore | SqliteStore, key: str) -> bool:
     return claim.reply is not None
 
 
-async def test_memory_keeps_so_many_octets_and_forgets_the_oldest() -> None:
+async def test_memory_keeps_a_number_of_bytes_and_forgets_the_oldest() -> None:
     store = MemoryStore(max_bytes=10_000)
     for key in ("one", "two", "three"):
         await keep(store, key, b"x" * 4000)
@@ -101,7 +101,7 @@ async def file(path: Path, clock: HandClock, **options: Any) -> AsyncGenerator[S
 def small(
     kind: str, folder: Path, clock: HandClock
 ) -> AbstractAsyncContextManager[MemoryStore | SqliteStore]:
-    """A store that has no room for more than some ten answers of 10,000 octets."""
+    """A store that has no room for more than some ten replies of 10,000 bytes."""
     if kind == "memory":
         return nullcontext(MemoryStore(max_bytes=150_000, clock=clock))
     return file(folder / "answers.db", clock, max_bytes=150_000)

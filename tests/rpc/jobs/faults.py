@@ -39,7 +39,7 @@ def failing_at(statement: str) -> type[FaultyConnection]:
 
 
 def failing_after(statements: int) -> type[FaultyConnection]:
-    """A connection that fails when it has done so many statements."""
+    """A connection that fails after a number of statements."""
     return type("Faulty", (FaultyConnection,), {"countdown": statements})
 
 

@@ -145,7 +145,7 @@ class Published:
         return [status for where, status, _ in self.messages if where == self.destination(job)]
 
     def kept(self, job: str) -> list[str]:
-        """The states that the broker keeps although nobody is there who told them."""
+        """The states that the broker keeps after the service has gone."""
         own = [told for told in self.messages if told[0] == self.destination(job)]
         return [status.state for _, status, headers in own if names.EPHEMERAL not in headers]
 

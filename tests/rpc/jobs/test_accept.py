@@ -258,7 +258,7 @@ class Limits(BaseModel):
 def measure(
     share: float = 1.0, up_to: float = math.inf, anything: Any = None, limits: Limits | None = None
 ) -> None:
-    """A job's code, which nobody runs."""
+    """A job's code, which never runs."""
 
 
 async def test_check_refuses_in_its_own_words(house: House) -> None:

@@ -1,4 +1,4 @@
-"""What jobs are given beside their parameters: by providers, and by the lifespan of their service."""
+"""Arguments of jobs besides their parameters: from providers, and from the lifespan of their service."""
 
 from __future__ import annotations
 

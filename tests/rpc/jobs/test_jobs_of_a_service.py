@@ -103,7 +103,7 @@ async def test_service_that_stops_does_not_wait_for_those_who_wait_for_its_jobs(
                 job = await client.start(app.name, "hold")
                 for verb in ("job.result", "job.wait"):
                     asked = {"job": job.id, "timeout": 20}
-                    waiting.start_soon(_ask_in_vain, client, f"/queue/{app.name}", verb, asked)
+                    waiting.start_soon(_ask_without_success, client, f"/queue/{app.name}", verb, asked)
                 await anyio.wait_all_tasks_blocked()
                 # What is answered after them shows that both are under way.
                 await client.call(app.name, "ping")
@@ -111,7 +111,7 @@ async def test_service_that_stops_does_not_wait_for_those_who_wait_for_its_jobs(
             waiting.cancel_scope.cancel()
 
 
-async def _ask_in_vain(client: Client, queue: str, verb: str, parameters: object) -> None:
+async def _ask_without_success(client: Client, queue: str, verb: str, parameters: object) -> None:
     with suppress(NebulaError):
         await client.call_queue(queue, verb, parameters)
 

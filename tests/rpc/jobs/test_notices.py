@@ -20,7 +20,7 @@ from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.sqlite import SqliteJobRegistry
 from nebula.rpc.jobs.service.notices import Notices
 from nebula.rpc.jobs.service.service import JobService
-from nebula.rpc.jobs.service.status_publisher import StatusPublisher, nobody_listens
+from nebula.rpc.jobs.service.status_publisher import StatusPublisher, publish_nothing
 from tests.rpc.jobs.harness import House, ask, request
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +35,7 @@ def house(tmp_path: Path) -> House:
 
 
 class Fails:
-    """Raises these, one at each delivery; then nothing. `is_over` when so many were tried."""
+    """Raises these, one at each delivery; then nothing. `is_over` when all were tried."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
@@ -331,7 +331,7 @@ async def test_ends_that_have_piled_up_are_read_once_each(tmp_path: Path) -> Non
 async def _tell(do: Callable[..., Any], deliver: Callable[..., Any], all_are: anyio.Event) -> None:
     """Send what is owed until this is so, and all is quiet."""
     notices = Notices(
-        do, StatusPublisher("counting", "/queue/a", nobody_listens).notice, deliver, lambda: 2.0
+        do, StatusPublisher("counting", "/queue/a", publish_nothing).notice, deliver, lambda: 2.0
     )
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:

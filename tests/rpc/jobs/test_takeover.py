@@ -1,4 +1,4 @@
-"""Open jobs in folders that nobody has any more: taken over by an instance that lives."""
+"""Takeover of open jobs from the folders of instances that died."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ async def test_job_that_somebody_was_still_to_be_told_of_is_forgotten_with_its_r
 
 async def test_folder_that_cannot_be_looked_at_ends_no_start(tmp_path: Path) -> None:
     home = tmp_path / "counting"
-    # What is no file can be locked by nobody.
+    # Something that is not a file cannot be locked.
     (home / "odd" / "lock").mkdir(parents=True)
     for name in ("mine", "taken", "free"):
         (home / name).mkdir()

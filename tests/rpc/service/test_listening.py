@@ -1,4 +1,4 @@
-"""Functions that listen beside the verbs: what goes wrong first, then what they are told."""
+"""`@app.on` functions: first what goes wrong, then what they are given."""
 
 from __future__ import annotations
 

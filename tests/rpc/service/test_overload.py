@@ -28,7 +28,7 @@ from tests.rpc.conftest import Serving
 
 
 class NoListener:
-    """Messages here are settled by nobody."""
+    """Messages that are never settled."""
 
     ack = AckMode.AUTO
 
@@ -63,7 +63,7 @@ def test_limit_lets_so_many_in_and_the_others_in_the_order_of_their_coming() -> 
     assert not limit.enter(third)
 
 
-def test_limit_is_open_again_when_nobody_waits() -> None:
+def test_limit_is_open_again_when_no_request_waits() -> None:
     limit = ConcurrencyLimit(1, None)
     for _ in range(3):
         assert limit.enter(message())
@@ -85,7 +85,7 @@ class Subscribed(NoListener):
     is_closed = False
 
 
-def test_what_was_set_aside_before_a_loss_is_in_nobodys_way() -> None:
+def test_requests_set_aside_before_a_loss_hold_up_no_others() -> None:
     limit, waiting, lost = ConcurrencyLimit(1, 1), pool(), Subscribed()
     inside, aside, again, another = (
         Message({"destination": "/queue/a"}, b"", by)  # type: ignore[arg-type] # only asked whether it is closed

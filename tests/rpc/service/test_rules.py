@@ -1,4 +1,4 @@
-"""The six rules of The Nebulous Protocol (C.1), and the decisions beside them, over the wire.
+"""The six rules of The Nebulous Protocol (C.1), and the decisions next to them, over the wire.
 
 The peer is a bare STOMP client: what a stranger sees.
 """

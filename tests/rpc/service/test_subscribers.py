@@ -1,4 +1,4 @@
-"""Functions that listen beside the verbs, as far as it is the broker that has to keep its part.
+"""`@app.on` functions, as far as the broker has to do its part.
 
 All else about them, in memory, is in `test_listening`.
 """

@@ -56,7 +56,7 @@ def test_file_with_a_plain_name_goes_to_spark_avro(tmp_path: Path) -> None:
 
 
 _ALIAS = "cannot tell fields whose aliases are names of others"
-_OCTETS = "makes texts of bytes that are none"
+_BAD_TEXT = "makes texts of bytes that are none"
 _UNIT = "takes times that were written in another unit for those of the reader's schema"
 _SPACE = "knows no enum or fixed by another namespace"
 
@@ -68,9 +68,9 @@ _SPACE = "knows no enum or fixed by another namespace"
         (fields(a="int"), _renamed(fields(a="int", b="int"), b="a"), _ALIAS),
         (_renamed(fields(a="int", b="int"), b="a"), _renamed(fields(a="int", b="int"), b="a"), _ALIAS),
         (fields(a="int"), _renamed(fields(b="int"), b="a"), None),
-        (fields(a="bytes"), fields(a="string"), _OCTETS),
-        (fields(a={"type": "array", "items": _NESTED}), _texts(), _OCTETS),
-        (fields(a="bytes"), _renamed(fields(b="string"), b="a"), _OCTETS),
+        (fields(a="bytes"), fields(a="string"), _BAD_TEXT),
+        (fields(a={"type": "array", "items": _NESTED}), _texts(), _BAD_TEXT),
+        (fields(a="bytes"), _renamed(fields(b="string"), b="a"), _BAD_TEXT),
         (fields(a="bytes", b="string"), fields(a="bytes", b=["null", "string"]), None),
         (fields(a=_timestamp("micros")), fields(a=_timestamp("millis")), _UNIT),
         (fields(a="long", b=_timestamp("millis")), fields(a=_timestamp("millis"), b="long"), None),

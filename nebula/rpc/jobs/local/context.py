@@ -23,7 +23,7 @@ __all__ = ["LocalJob", "Told"]
 
 
 class Told(Enum):
-    """Why a job shall end before its time."""
+    """Why a job has to end before its time."""
 
     CANCELLED = auto()
     """A client has cancelled it: what it still returns is dropped."""

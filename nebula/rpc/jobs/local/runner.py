@@ -133,6 +133,7 @@ class LocalRunner:
                 run.report(listener)
                 _tell_end(run, end, listener)
 
+        # Before the task: the listener hears of a start before anything that the code reports.
         listener.on_started(*run.key)
         tasks.start_soon(live, name=f"job {run.task.job}")
 
@@ -175,6 +176,8 @@ class LocalRunner:
 _End = JobOutput | JobFailure | None
 
 
+# A job is told to end once, with a reason (`Told`). What it returns afterwards is dropped if it was
+# cancelled. If the service stops, a result that still comes in time counts: its work is done.
 class _Run:
     """One attempt."""
 
@@ -201,7 +204,7 @@ class _Run:
             yield
 
     def tell(self, told: Told) -> None:
-        """It shall end. The first reason counts."""
+        """Tell it to end. The first reason counts."""
         if self.context.told is None:
             self.context.told = told
             self.scope.cancel()

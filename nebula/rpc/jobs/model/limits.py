@@ -31,7 +31,7 @@ class JobLimits:
         min_free_disk_bytes: free space to leave on the registry's disk, if it is a disk of this machine;
             below it requests are refused as `busy`.
         max_waiting: callers of `job.wait`, `job.result` and `job.log` that are kept waiting at once; others
-            are answered at once.
+            get a reply at once.
         lease: for an instance that shares its registry with others: after this time without a sign of life
             the others take over its jobs. It ends its own runs after two thirds of that time without a reply.
             3 at least.

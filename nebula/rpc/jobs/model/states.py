@@ -96,6 +96,10 @@ class JobEvent(Enum):
 
 _S, _E = JobState, JobEvent
 
+# How to read it: a row is one legal step, and there are no others. QUEUED has no RETURN, since nothing of
+# a waiting job runs; CANCELLING has no LOSE and no RERUN, because a run that died while it was being
+# cancelled is exactly what its canceller wanted (STOP). TIME_OUT leads to CANCELLING, not to an end: the
+# code has to be ended first, and only then is it known how the job ended.
 TABLE: Final[Mapping[tuple[JobState, JobEvent], JobState]] = MappingProxyType(
     {
         (_S.QUEUED, _E.BEGIN): _S.STARTING,
@@ -122,6 +126,7 @@ TABLE: Final[Mapping[tuple[JobState, JobEvent], JobState]] = MappingProxyType(
     }
 )
 
+# The end states are derived, so that a new state cannot be forgotten in one of two lists.
 _FOLLOWING: Final = {state: {new for (old, _), new in TABLE.items() if old is state} for state in JobState}
 
 END_STATES: Final = frozenset(state for state, following in _FOLLOWING.items() if not following)

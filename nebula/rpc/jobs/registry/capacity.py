@@ -120,6 +120,8 @@ class Capacity:
         if disk is None:
             return most, False
         growth = max(0, disk.free_bytes - int(_NEARLY * self._limits.min_free_disk_bytes))
+        # Bytes of removed rows stay in the file as spare pages: they count as room even if the disk has
+        # none.
         there = stored + disk.spare_bytes + growth
         return min(most, there), there < most
 
@@ -142,6 +144,9 @@ class Capacity:
             raise VerbError("busy", f"the disk of {self._service} is nearly full, try later")
 
 
+# Fairness by a level, as water finds it: all owners above the level are cut down to it, those below keep
+# everything. So an owner with little never loses a job because another one has much. An owner's own new
+# job may not push others below what that owner would then have (`least`).
 def share_out(owners: Sequence[OwnerBytes], most: int, wanted: Wanted | None) -> Mapping[str, int]:
     """How many bytes each owner has to give up, so that all together, with what is wanted, take `most`.
 
@@ -175,6 +180,7 @@ def _left(one: OwnerBytes, level: int) -> int:
 
 def _level(owners: Sequence[OwnerBytes], aim: int, least: int) -> int:
     """The bytes to which the largest owners are cut down: as many as possible, and at least `least`."""
+    # By bisection: the sum grows with the level, and there may be many owners.
     low, high = least, max((one.bytes for one in owners), default=0)
     while low < high:
         middle = (low + high + 1) // 2

@@ -59,8 +59,8 @@ UPDATE stored SET bytes = (SELECT coalesce(sum(bytes), 0) FROM owners);
 """
 
 
-_SQLITE_OCTETS: Final = "length(CAST({} AS BLOB))"
-_POSTGRES_OCTETS: Final = "octet_length({})"
+_SQLITE_TEXT_BYTES: Final = "length(CAST({} AS BLOB))"
+_POSTGRES_TEXT_BYTES: Final = "octet_length({})"
 
 # The functions find the tables in the schema where they were created, whatever the caller's search path is.
 _POSTGRES_TRIGGERS: Final = f"""
@@ -78,7 +78,7 @@ BEGIN
             held_bytes = held_bytes + {_held("NEW.")} - {_held("OLD.")} WHERE owner = coalesce(OLD.owner, '');
         UPDATE stored SET bytes = bytes + NEW.bytes - OLD.bytes;
     ELSE
-        SELECT coalesce(sum({_POSTGRES_OCTETS.format("text")} + {LINE_BYTES}), 0) INTO log_bytes
+        SELECT coalesce(sum({_POSTGRES_TEXT_BYTES.format("text")} + {LINE_BYTES}), 0) INTO log_bytes
             FROM lines WHERE job = OLD.id;
         UPDATE stored SET bytes = bytes - OLD.bytes - log_bytes;
         UPDATE owners SET jobs = jobs - 1, bytes = bytes - OLD.bytes - log_bytes,
@@ -96,7 +96,7 @@ BEGIN
     IF TG_OP = 'INSERT' THEN one := NEW; ELSE one := OLD; END IF;
     SELECT coalesce(owner, '') INTO whose FROM jobs WHERE id = one.job;
     IF FOUND THEN
-        added := {_POSTGRES_OCTETS.format("one.text")} + {LINE_BYTES};
+        added := {_POSTGRES_TEXT_BYTES.format("one.text")} + {LINE_BYTES};
         IF TG_OP = 'DELETE' THEN added := -added; END IF;
         UPDATE owners SET bytes = bytes + added WHERE owner = whose;
         UPDATE stored SET bytes = bytes + added;
@@ -113,8 +113,8 @@ CREATE TRIGGER line_counted AFTER INSERT OR DELETE ON lines FOR EACH ROW EXECUTE
 HELD_BYTES: Final = _held("")
 """SQL for a row's part of `held_bytes`."""
 
-SQLITE_COUNTING: Final = _upgrade(_SQLITE_OCTETS)
+SQLITE_COUNTING: Final = _upgrade(_SQLITE_TEXT_BYTES)
 """Adds the tables and counts existing jobs."""
 
-POSTGRES_COUNTING: Final = _upgrade(_POSTGRES_OCTETS) + _POSTGRES_TRIGGERS
+POSTGRES_COUNTING: Final = _upgrade(_POSTGRES_TEXT_BYTES) + _POSTGRES_TRIGGERS
 """Like `SQLITE_COUNTING`, with triggers that keep counting."""

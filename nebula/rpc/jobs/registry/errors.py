@@ -18,6 +18,7 @@ class RegistryFailed(NebulaError):
     """The database has rolled back a whole transaction because a part of it failed."""
 
 
+# Not the end: the writer tries the batch again until its deadline.
 class RegistryAway(NebulaError):
     """The database cannot be reached or refused for now: the transaction may be done again."""
 

@@ -73,6 +73,17 @@ class Disk(NamedTuple):
     spare_bytes: int
 
 
+# How writes stay safe with several writers. Every record has a `seq`, which grows by one with each
+# change. `save` writes a record only over its predecessor (`UPDATE … WHERE id = ? AND seq = ?`): a writer
+# that missed a change updates no row, and is refused with `Superseded`. So no lock has to be held between
+# reading a record and deciding what follows from it. With one SQLite file per instance this never fails;
+# with a shared database it decides who begins a job.
+#
+# `save` is idempotent: a record that is already there as it should be counts as written. The writer needs
+# this, as it repeats a batch when the reply to its COMMIT was lost.
+#
+# Sizes are counted in tables of their own (`owners`, `stored`), in the same transaction: `capacity` asks
+# for them before each job, and a sum over all rows would grow with the number of jobs.
 class JobRegistry(ABC):
     """Jobs in a database, by SQL that every one of them understands.
 
@@ -90,7 +101,7 @@ class JobRegistry(ABC):
     # What the dialects disagree on.
     _like = "LIKE"
     _message_of_error = "json_extract(error, '$.message')"
-    _octets = "length(CAST(text AS BLOB))"
+    _text_bytes = "length(CAST(text AS BLOB))"
     _counts_itself = True
 
     def __init__(self, place: str) -> None:
@@ -186,6 +197,8 @@ class JobRegistry(ABC):
         found = {one.id: one for one in map(record_of, self._all(_OLD, ended_before))}
         ended = f"SELECT owner, count(*) FROM jobs WHERE state IN ({ENDED}) GROUP BY owner"  # noqa: S608
         counts: dict[str, int] = dict(map(tuple, self._all(ended)))
+        # An equal share for each owner: one that starts thousands of jobs pushes out its own, not those
+        # of others.
         each = _equal_part(counts.values(), keep)
         for owner in [owner for owner, count in counts.items() if count > each]:
             found |= {one.id: one for one in map(record_of, self._all(_SUPERFLUOUS, owner, owner, each))}
@@ -274,6 +287,7 @@ class JobRegistry(ABC):
         if found == record:
             # Written already, by a commit whose reply was lost on the way.
             return
+        # `seq` alone is not enough: `release` changes the holder without a new status.
         if found.seq != record.seq - 1 or held_by not in (_ANYBODY, found.holder):
             raise _superseded(record)
         require_transition(record.id, found.state, record.state)
@@ -293,7 +307,7 @@ class JobRegistry(ABC):
         self.save(record, lines)
 
     def release(self, job: str, note: str) -> None:
-        """Nothing runs any more of a job that has ended: that is no new status, but for its note."""
+        """Record that nothing of an ended job runs any more. This is no new status; only its note changes."""
         self.lock()
         self._do("UPDATE jobs SET holder = NULL, note = ? WHERE id = ?", note, job)
 
@@ -309,6 +323,7 @@ class JobRegistry(ABC):
         last = next(iter(self._all("SELECT max(number) FROM lines WHERE job = ?", job)))[0] or 0
         rows = []
         for line in added:
+            # Numbers never go back: callers ask for the lines after a number, also across a takeover.
             last = max(last + 1, line.number)
             rows.append((job, last, line.at, line.text))
         self._do_all("INSERT INTO lines (job, number, at, text) VALUES (?, ?, ?, ?)", rows)
@@ -370,7 +385,7 @@ class JobRegistry(ABC):
 
     @property
     def _log_bytes(self) -> str:
-        return f"coalesce(sum({self._octets} + {LINE_BYTES}), 0)"
+        return f"coalesce(sum({self._text_bytes} + {LINE_BYTES}), 0)"
 
 
 def _held(record: JobRecord, size: int) -> int:

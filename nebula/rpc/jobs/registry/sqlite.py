@@ -78,6 +78,9 @@ PRAGMA user_version = {_VERSION};
 """
 
 
+# WAL, because other instances look into this file while its owner writes (`peek`): in WAL mode readers
+# and the writer do not wait for each other. `synchronous = FULL`, because the early `success` promises
+# that the job survives a power cut; NORMAL could lose the last commits.
 class SqliteJobRegistry(JobRegistry):
     """An instance's jobs, on disk.
 
@@ -134,6 +137,7 @@ class SqliteJobRegistry(JobRegistry):
         if version == 0:
             self._db.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
         elif version in _UPGRADES:
+            # All steps in one transaction: a crash leaves the old version, never something in between.
             steps = "".join(_UPGRADES[one] for one in range(version, _VERSION))
             self._db.executescript(f"BEGIN;{steps}PRAGMA user_version = {_VERSION};COMMIT;")
 

@@ -96,6 +96,8 @@ class StateFolder:
     @classmethod
     def _take(cls, home: Path, new_name: Callable[[], str]) -> StateFolder:
         make_private(home)
+        # First the folders that exist, in a fixed order: a service that is started again finds its jobs, and
+        # new folders are made only for more instances than before.
         for path in _folders(home):
             if (lock := _try_lock(path)) is not None:
                 return cls(path, lock)
@@ -139,6 +141,8 @@ def _try_lock(path: Path) -> int | None:
     # The lock belongs to the open file: it ends with the process, however that ends.
     lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        # The file stays when the lock is released: to remove it would let two processes hold locks on two
+        # files of the same name.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)

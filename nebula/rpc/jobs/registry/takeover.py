@@ -34,6 +34,12 @@ __all__ = ["Orphans", "moved_elsewhere"]
 _MOST_OWED: Final = 100
 
 
+# Why there is no transaction over both folders: SQLite has one for attached databases, but not in WAL
+# mode, which the registry needs. The order *add, then remove* can only leave a job in two folders, never
+# in none, and `seq` says which of the two counts.
+#
+# Why the lock and not a time: a lock of the operating system ends with its process, however it dies, and
+# never too early. A heart-beat in a file would be wrong on a machine that was suspended.
 @dataclass(frozen=True, slots=True)
 class Orphans:
     """The jobs to go on with of a folder that no other has; it is locked until `close`. Its methods block.
@@ -98,6 +104,7 @@ class Orphans:
         registry.lock()
         added = []
         for record, lines in self.jobs:
+            # A takeover that was interrupted between its two commits: the job is ours since then.
             if registry.find(record.id) is not None:
                 continue
             known = registry.find_same(record)

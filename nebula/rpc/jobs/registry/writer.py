@@ -51,6 +51,15 @@ class _Work(Generic[_T]):
         self.is_over.set()
 
 
+# Group commit, as in the broker's store: a commit waits for the disk, some milliseconds, whatever it
+# holds. So one batch is on its way at a time, and what comes meanwhile is the next one. Under load
+# batches grow and the cost of a job falls; without load a job waits for no timer.
+#
+# Each piece of work is a savepoint of its own (`part`): one that raises fails alone, the rest of its
+# batch is written. The exceptions are errors of the disk or database, which fail the whole batch.
+#
+# One daemon thread: SQLite wants one, and a thread that hangs in a database's driver must not keep the
+# process from ending.
 class RegistryWriter:
     """Does work on a registry in the order in which it came, off the loop, and says when it is durable.
 
@@ -84,13 +93,13 @@ class RegistryWriter:
         otherwise: Callable[[], None] | None = None,
         afterwards: Callable[[_T], None] | None = None,
     ) -> _T:
-        """Do this and wait until it is on the disk. If who waits is cancelled, the rest happens all the same.
+        """Do this and wait until it is on the disk. If the caller is cancelled, it is done all the same.
 
         Args:
             do: reads and writes.
             then: called with its result, on the loop, before this returns and before what came later.
             otherwise: called there instead, where this raises.
-            afterwards: likewise, but when who waits here has gone on to what it waits for next.
+            afterwards: likewise, but when the caller has gone on to what it waits for next.
 
         Raises:
             RegistryClosed: it was not done.
@@ -141,6 +150,8 @@ class RegistryWriter:
             return
         try:
             outcomes = await self._apply_in_time(batch)
+            # On the loop, in order, and after the commit: what `then` publishes can no longer be undone
+            # by a crash.
             for work, outcome in zip(batch, outcomes, strict=True):
                 work.result, work.error = outcome
                 if work.error is None and work.then is not None:
@@ -160,7 +171,7 @@ class RegistryWriter:
             for work in batch
             if work.error is None and work.afterwards is not None
         ]
-        # Trio runs who may go on in any order: after two rounds all of them have.
+        # Trio runs tasks that may go on in any order: after two rounds all of them have.
         for _ in range(2 if calls else 0):
             await anyio.lowlevel.checkpoint()
         for call in calls:

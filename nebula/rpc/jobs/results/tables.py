@@ -92,6 +92,10 @@ def _visible(folder: Path) -> Iterator[Path]:
             yield file
 
 
+# A page of rows begins at a `Place`, which names a file and a row, not a handle that is open somewhere:
+# so a caller can go on after a restart of the service, and with another instance that sees the files. The
+# price is that rows before the place in its file are skipped again, unless the reader is still open
+# (`pages.ResultPages` keeps some).
 class TableReader:
     """Reads the rows of a table in order, from a given position.
 

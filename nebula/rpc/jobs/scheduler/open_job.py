@@ -121,6 +121,8 @@ class OpenJob:
             return JobEvent.STOP_LATE, JobFailure("deadline-exceeded", text)
         return JobEvent.STOP, CANCELLED
 
+    # A change that is written without a new `seq` would lose against an older record in another folder or
+    # instance, and callers could not tell which of two statuses is newer.
     def change(
         self, now: Moment, event: JobEvent | None = None, then: FollowUp | None = None, **changes: Any
     ) -> Action:

@@ -37,6 +37,9 @@ class WaitingState(NamedTuple):
     not_before: float | None = None
 
 
+# A sorted list for each engine, not one heap for all: a job that may not begin (its verb is at its limit,
+# its key is taken, another instance is to run it) lets the ones behind it pass, and a heap shows only its
+# first. Lines are short enough for that: `max_queued` bounds them.
 class WaitingLine:
     """Lines of waiting jobs, one per engine, and the deferred jobs, which stand in none yet."""
 
@@ -104,6 +107,8 @@ class _Taken(NamedTuple):
     exclusive: str | None
 
 
+# Resources belong to attempts, not to jobs: a job's second attempt must not count as free what its first
+# one, which does not end, still holds.
 class Slots:
     """Slots of engines, run counts of verbs and exclusive keys that attempts hold.
 

@@ -57,6 +57,15 @@ class Reserved(NamedTuple):
     begin: Action
 
 
+# The shape is that of a protocol without I/O: the service calls in with events, and takes actions out. So
+# every order of events can be tried by a test (`tests/rpc/jobs/test_scheduler.py`) without runners, a
+# disk or a clock.
+#
+# Three places hold a job, and each says something else of it:
+# - `_open`: is the job open here? The record is the newest that we decided, written or not.
+# - `_settling`: has its end been decided while something of it still runs? Its slot is not free yet.
+# - `_elsewhere`: does another instance run it? It counts for its verb's limit and its key, nothing else.
+# A job is in `_open` or in `_elsewhere`, never in both; `_drop` takes it out of either.
 class Scheduler:
     """Schedules the open jobs of one instance.
 
@@ -184,6 +193,8 @@ class Scheduler:
         """Begin the jobs that may begin. Runners get them after the write, so no run is unknown."""
         if self._is_stopping:
             return
+        # All that may begin, not only the first: one event (the end of an exclusive job) can free
+        # several.
         for job in self._order.take_next():
             self._begin(job, now)
         for job in () if self._is_shared else self._order.moved():
@@ -231,6 +242,7 @@ class Scheduler:
     def learn(self, record: JobRecord, now: Moment) -> None:
         """Learn of a change: a waiting job may begin here, a running one counts for its verb and key."""
         found = self._open.get(record.id)
+        # `seq` grows with each change of a record, in whichever instance it is made.
         if found is not None and (found.record.seq >= record.seq or self._slots.has(found.key)):
             # Either our own write, or our next write will be refused.
             return
@@ -297,6 +309,7 @@ class Scheduler:
     def done(self, key: Key, output: JobOutput, now: Moment) -> None:
         """The code of an attempt has returned."""
         if (job := self._take_back(key)) is not None:
+            # A short run may return before its `started` was heard: the table has no RETURN for STARTING.
             self.started(key, now)
             self._end(job, JobEvent.RETURN, now, output=output, note="", progress=1.0)
         self.dispatch(now)
@@ -406,6 +419,7 @@ class Scheduler:
                 self._note_line(job, "it was cancelled, but its code did not stop", now)
                 self._stop_as_wanted(job, now, note="its code did not stop")
             case _:
+                # Not an end yet: first its code has to be ended, which gets `cancel_grace` seconds.
                 self._cancel(job, JobEvent.TIME_OUT, now)
 
     def _lose(self, job: OpenJob, reason: str, now: Moment, code: str = ENGINE_LOST) -> None:
@@ -435,6 +449,8 @@ class Scheduler:
 
     def _end(self, job: OpenJob, event: JobEvent, now: Moment, **changes: Any) -> None:
         self._drop(job.record.id)
+        # Its run has not been told to be over: the end is recorded now, the slot comes free when the
+        # runner says so (`_release`).
         if self._slots.has(job.key):
             self._settling[job.key] = job
         else:

@@ -38,6 +38,10 @@ _LEVELS: Final = {
 }
 
 
+# Write, then publish, then act: `settle` posts the write, and `on_kept` does the rest when it is durable.
+# The three happen in the order of the scheduler's decisions, for all jobs together, because the writer
+# has one line. So statuses of one job never go back, and a runner is never given a job that a crash would
+# make unknown.
 class ActionRunner:
     """Carries out the actions of an instance's scheduler.
 

@@ -8,15 +8,14 @@ from contextlib import contextmanager
 from nebula.logs import get_logger
 from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import JobRecord, whose
-from nebula.rpc.jobs.registry.capacity import Capacity, NoRoom, Wanted
+from nebula.rpc.jobs.registry.capacity import NoRoom, Wanted
 from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.scheduler.order import WaitingState
 from nebula.rpc.jobs.scheduler.scheduler import Reserved, Scheduler
 from nebula.rpc.jobs.service.action_runner import ActionRunner, keep
-from nebula.rpc.jobs.service.clock import Clock
 from nebula.rpc.jobs.service.draft import require_same
+from nebula.rpc.jobs.service.instance_context import InstanceContext
 from nebula.rpc.jobs.verb import JobVerb
 
 __all__ = ["Admission"]
@@ -28,27 +27,24 @@ class Admission:
     """Takes new jobs on.
 
     Args:
+        context: the instance.
         scheduler: of the instance.
         actions: writes, tells and does what it decides.
-        clock: the time.
-        capacity: decides whether the registry has room.
-        limits: numbers.
         left_to_others: the verbs that cannot be run here now, and can by another instance.
         make_room: removes ended jobs from the registry; returns whether any were removed.
     """
 
     def __init__(
         self,
+        context: InstanceContext,
         scheduler: Scheduler,
         actions: ActionRunner,
-        clock: Clock,
-        capacity: Capacity,
-        limits: JobLimits,
         left_to_others: Callable[[], Collection[str]],
         make_room: Callable[[Wanted], Awaitable[bool]],
     ) -> None:
-        self._scheduler, self._actions, self._clock, self._capacity = scheduler, actions, clock, capacity
-        self._limits, self._left_to_others, self._make_room = limits, left_to_others, make_room
+        self._scheduler, self._actions, self._clock = scheduler, actions, context.clock
+        self._capacity, self._limits = context.capacity, context.limits
+        self._left_to_others, self._make_room = left_to_others, make_room
         self._accepting = 0
 
     async def take_on(
@@ -63,6 +59,8 @@ class Admission:
 
         Returns, and raises, as `admit`; `NoRoom` only if no ended job could be removed.
         """
+        # Requests that are being recorded count as queued: a burst would otherwise pass the limit
+        # together.
         self._accepting += 1
         try:
             with self._told_after_reply(request, draft.id):

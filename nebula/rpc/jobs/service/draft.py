@@ -65,7 +65,7 @@ def draft_of(
     if (wanted := _seconds(given, names.JOB_TIMEOUT)) is not None:
         timeout = wanted if timeout is None else min(timeout, wanted)
     not_before = _not_before(given, now)
-    # Who lets it wait for a time lets it wait for its turn after that.
+    # A caller that lets it wait for a time also lets it wait for its turn after that.
     expires_at = None if verb.expires is None else (not_before or now.wall) + verb.expires
     job, parameters = _job_id(given) or new_id(), verb.parameters_of(arguments)
     draft = JobRecord(

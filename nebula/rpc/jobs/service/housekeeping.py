@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 import anyio
 import anyio.to_thread
 
 from nebula.logs import get_logger
-from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.model.states import JobState
-from nebula.rpc.jobs.registry.capacity import Capacity, Wanted
+from nebula.rpc.jobs.registry.capacity import Wanted
 from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.retention import forget_for_room, forget_old_jobs
-from nebula.rpc.jobs.registry.state_folder import StateFolder
 from nebula.rpc.jobs.registry.unfinished import sweep_all
 from nebula.rpc.jobs.scheduler.scheduler import Scheduler
 from nebula.rpc.jobs.service.action_runner import ActionRunner
-from nebula.rpc.jobs.service.clock import Clock, every
+from nebula.rpc.jobs.service.clock import every
+from nebula.rpc.jobs.service.instance_context import InstanceContext
 from nebula.rpc.jobs.service.other_instances import OtherInstances
 from nebula.rpc.jobs.service.shared_queue import GONE, RESTARTED, SharedQueue
-from nebula.rpc.jobs.verb import JobVerb
 
 __all__ = ["Housekeeping"]
 
@@ -35,35 +33,23 @@ class Housekeeping:
     """Puts the jobs of one instance in order, at its start and now and then.
 
     Args:
-        service: its name.
-        state: the instance's folder.
-        verbs: by name.
+        context: the instance.
         scheduler: of the instance.
         actions: does what the scheduler decides.
         others: the other instances.
-        clock: the time of the scheduler.
-        limits: numbers.
-        capacity: decides whether the registry has room.
 
     Attributes:
-        sharing: the registry is shared with others.
+        shared_queue: while it runs, if the registry is shared with other instances.
     """
 
     def __init__(
         self,
-        service: str,
-        state: StateFolder,
-        verbs: Mapping[str, JobVerb],
+        context: InstanceContext,
         scheduler: Scheduler,
         actions: ActionRunner,
         others: OtherInstances,
-        clock: Clock,
-        limits: JobLimits,
-        capacity: Capacity,
     ) -> None:
-        self._service, self._state, self._verbs, self._capacity = service, state, verbs, capacity
-        self._scheduler, self._actions, self._others = scheduler, actions, others
-        self._clock, self._limits = clock, limits
+        self._context, self._scheduler, self._actions, self._others = context, scheduler, actions, others
         self.shared_queue: SharedQueue | None = None
 
     async def recover(self) -> None:
@@ -85,21 +71,22 @@ class Housekeeping:
         """Do now and then what has to be done so, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(every, _PRUNE_EVERY, self.prune, name="job retention")
-            tasks.start_soon(every, self._limits.adopt_every, self.take_over, name="job adoption")
+            tasks.start_soon(every, self._context.limits.adopt_every, self.take_over, name="job adoption")
         raise AssertionError("unreachable")
 
     async def prune(self) -> None:
         """Forget what need not be remembered any longer, and remove what killed runs left unfinished."""
-        tell, now = self._actions.publisher.forget, self._clock.wall()
-        await forget_old_jobs(self._actions.do, tell, self._state.path, self._limits, now)
+        context, tell = self._context, self._actions.publisher.forget
+        now = context.clock.wall()
+        await forget_old_jobs(self._actions.do, tell, context.state.path, context.limits, now)
         await self.make_room(None)
-        await anyio.to_thread.run_sync(sweep_all, self._state.path)
+        await anyio.to_thread.run_sync(sweep_all, context.state.path)
 
     async def make_room(self, wanted: Wanted | None) -> bool:
         """Remove ended jobs, for a new one or because there are too many. Returns whether any were
         removed."""
-        tell = self._actions.publisher.forget
-        return await forget_for_room(self._actions.do, tell, self._state.path, self._capacity, wanted)
+        context, tell = self._context, self._actions.publisher.forget
+        return await forget_for_room(self._actions.do, tell, context.state.path, context.capacity, wanted)
 
     async def take_over(self) -> None:
         """Take over the open jobs of instances that died and have not come back."""
@@ -111,12 +98,12 @@ class Housekeeping:
         self._actions.tell_owed()
 
     def _take_in(self, found: Sequence[JobRecord], reason: str) -> None:
-        now = self._clock.now()
+        now = self._context.clock.now()
         for record in found:
             self._scheduler.recover(record, now, reason)
         self._tell_waiting(found)
         if found:
-            _log.info("open jobs found", service=self._service, jobs=len(found))
+            _log.info("open jobs found", service=self._context.service, jobs=len(found))
         self._scheduler.advance(now)
         self._actions.settle()
 
@@ -128,12 +115,12 @@ class Housekeeping:
 
     async def _warn_of_others(self) -> None:
         """Say so where keys and numbers of verbs hold for less than their author may think."""
-        bound = [name for name, verb in self._verbs.items() if verb.exclusive or verb.max_running]
+        bound = [name for name, verb in self._context.verbs.items() if verb.exclusive or verb.max_running]
         running = await self._others.running() if bound else []
         if running:
             _log.warning(
                 "jobs not excluded across instances",
-                service=self._service,
+                service=self._context.service,
                 verbs=bound,
                 other_instances=running,
                 advice="exclusive and max_running hold within one instance; keep the jobs in PostgreSQL "

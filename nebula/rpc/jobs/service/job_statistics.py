@@ -58,7 +58,7 @@ class JobStatistics(NamedTuple):
         ended: how many have ended since the start, likewise.
         waited: from a job's acceptance to the begin of its last run.
         ran: from that to its end.
-        engines: but for the service itself.
+        engines: those of the service, without the service itself.
     """
 
     open: Mapping[tuple[str, JobState], int]

@@ -75,6 +75,13 @@ class _Do(Protocol):
     def __call__(self, do: Callable[[JobRegistry], _T], /) -> Awaitable[_T]: ...
 
 
+# One task for each queue that is owed something, and one loop that starts them. A queue that is full or
+# refuses is set aside (`_stuck`) until something may have changed: a new end, a new connection, or ten
+# seconds. Within a queue the order is that of the jobs, so the first end that does not go stops the
+# others behind it.
+#
+# At least once, not exactly once: between the broker's receipt and `settle_notice` the service may die,
+# and the notice is sent again. Its reader knows the job and its `seq`.
 class Notices:
     """Sends what is owed: to each queue in order, and to no queue later because another one is slow.
 

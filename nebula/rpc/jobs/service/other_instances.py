@@ -34,6 +34,9 @@ class Elsewhere(NamedTuple):
     record: JobRecord
 
 
+# Instances do not talk to each other: they read each other's registries. A request that repeats an
+# earlier one may reach any instance, so each looks into the folders of all others before it accepts a
+# job.
 class OtherInstances:
     """The other instances of a service, as far as they keep their state on this machine.
 

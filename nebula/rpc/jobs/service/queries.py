@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, TypeVar
 
 from nebula.rpc.errors import VerbError
-from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import JobRecord, LogLine
 from nebula.rpc.jobs.registry.registry import JobRegistry
+from nebula.rpc.jobs.service.instance_context import InstanceContext
 from nebula.rpc.jobs.service.other_instances import OtherInstances
 from nebula.rpc.jobs.service.waiters import News, Waiters
 
@@ -34,29 +34,27 @@ class JobQueries:
     """Looks jobs up.
 
     Args:
-        service: its name.
+        context: the instance.
         read: the registry.
         open_record: of a job that this instance knows not to have ended.
         flush: has what is known of a job's log written.
         others: the other instances.
-        limits: numbers.
 
     Attributes:
-        callers: those that wait for news of jobs.
+        waiters: callers that wait for news of jobs.
     """
 
     def __init__(
         self,
-        service: str,
+        context: InstanceContext,
         read: _Read,
         open_record: Callable[[str], JobRecord | None],
         flush: Callable[[str], None],
         others: OtherInstances,
-        limits: JobLimits,
     ) -> None:
-        self._service, self._read, self._flush, self._others = service, read, flush, others
-        self._open_record, self._limits = open_record, limits
-        self.waiters = Waiters(limits.max_waiting)
+        self._service, self._read, self._flush, self._others = context.service, read, flush, others
+        self._open_record, self._limits = open_record, context.limits
+        self.waiters = Waiters(context.limits.max_waiting)
 
     async def find(self, ulid: str) -> JobRecord:
         """The record of a job of this instance, with all that was decided of it before.

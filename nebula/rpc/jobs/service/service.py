@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
-import anyio.to_thread
 
 from nebula.logs import get_logger
 from nebula.private import free_bytes_at
@@ -28,7 +27,6 @@ from nebula.rpc.jobs.registry.capacity import Capacity
 from nebula.rpc.jobs.registry.errors import RegistryFull
 from nebula.rpc.jobs.registry.registry import JobRegistry
 from nebula.rpc.jobs.registry.shared import SharedDatabase
-from nebula.rpc.jobs.registry.sqlite import REGISTRY_FILE, SqliteJobRegistry
 from nebula.rpc.jobs.registry.state_folder import StateFolder
 from nebula.rpc.jobs.registry.writer import RegistryWriter
 from nebula.rpc.jobs.results.pages import ResultPages
@@ -38,16 +36,17 @@ from nebula.rpc.jobs.service.admission import Admission
 from nebula.rpc.jobs.service.clock import Clock
 from nebula.rpc.jobs.service.draft import draft_of, earlier_of, require_same
 from nebula.rpc.jobs.service.housekeeping import Housekeeping
+from nebula.rpc.jobs.service.instance_context import InstanceContext
 from nebula.rpc.jobs.service.job_statistics import EndedJobs, JobStatistics
 from nebula.rpc.jobs.service.notices import Deliver, Notices, posting
 from nebula.rpc.jobs.service.other_instances import OtherInstances
 from nebula.rpc.jobs.service.queries import JobQueries
+from nebula.rpc.jobs.service.registry_access import RegistryAccess
 from nebula.rpc.jobs.service.runner_listener import RunnerListener
 from nebula.rpc.jobs.service.shared_queue import SharedQueue
-from nebula.rpc.jobs.service.status_publisher import Publish, StatusPublisher, nobody_listens
+from nebula.rpc.jobs.service.status_publisher import Publish, StatusPublisher, publish_nothing
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.wire.brokers import NEBULA, Brand, instance_queue
-from nebula.threads import call_in_daemon
 
 __all__ = ["JobService"]
 
@@ -89,18 +88,31 @@ class JobService:
         database: SharedDatabase | None = None,
         free_bytes: Callable[[Path], int] = free_bytes_at,
     ) -> None:
-        self.name, self._free_bytes = service, free_bytes
-        self._brand = NEBULA
+        self.name, self._brand = service, NEBULA
         self.instance, self.folder = state.instance, state.path
         # Where they are shared, any instance replies for all of them.
         self.via = instance_queue(service, state.instance) if database is None else f"/queue/{service}"
-        self._others = OtherInstances(service, state, is_shared=database is not None)
-        self._database = database
-        self._shared_queue: SharedQueue | None = None
+        is_shared = database is not None
+        self._others = OtherInstances(service, state, is_shared=is_shared)
         self.limits, self.operators = limits or JobLimits(), operators or {}
-        self._state, self._clock, self._connect = state, clock or Clock(), connect
+        self._clock = clock or Clock()
         self._new_id = new_id or self._random_id
         self._verbs: dict[str, JobVerb] = {}
+        capacity = Capacity(service, self.limits)
+        self._context = context = InstanceContext(
+            service, state, self._verbs, self.limits, self._clock, capacity
+        )
+        self._access = RegistryAccess(
+            state.path,
+            connect=connect,
+            free_bytes=free_bytes,
+            database=database,
+            service=service,
+            instance=state.instance,
+            lease=self.limits.lease,
+        )
+        # While it runs, if jobs are shared.
+        self._shared_queue: SharedQueue | None = None
         self._allowed: dict[str, frozenset[str] | None] = {}
         self.runners = dict(runners)
         self._scheduler = Scheduler(
@@ -109,36 +121,17 @@ class JobService:
             cancel_grace=self.limits.cancel_grace,
             instance=state.instance,
             left_to_others=self._left_to_others,
-            is_shared=database is not None,
+            is_shared=is_shared,
         )
         self.pages = ResultPages()
-        self.queries = JobQueries(
-            service, self.read, self._scheduler.open_record, self._flush, self._others, self.limits
-        )
-        publisher = StatusPublisher(service, self.via, nobody_listens)
+        self.queries = JobQueries(context, self.read, self._scheduler.open_record, self._flush, self._others)
+        publisher = StatusPublisher(service, self.via, publish_nothing)
         self._actions = ActionRunner(self._scheduler, self.runners, self.queries.waiters, publisher)
         self._ended = EndedJobs(self._verbs)
         self._actions.on_end = self._ended.add
-        capacity = Capacity(service, self.limits)
-        self.housekeeping = Housekeeping(
-            service,
-            state,
-            self._verbs,
-            self._scheduler,
-            self._actions,
-            self._others,
-            self._clock,
-            self.limits,
-            capacity,
-        )
+        self.housekeeping = Housekeeping(context, self._scheduler, self._actions, self._others)
         self._admission = Admission(
-            self._scheduler,
-            self._actions,
-            self._clock,
-            capacity,
-            self.limits,
-            self._left_to_others,
-            self.housekeeping.make_room,
+            context, self._scheduler, self._actions, self._left_to_others, self.housekeeping.make_room
         )
 
     # --- declaring ---
@@ -203,6 +196,8 @@ class JobService:
         def find(registry: JobRegistry) -> JobRecord | None:
             return registry.find_same(draft) if earlier is None else registry.find_alike(draft, earlier)
 
+        # First the others: the request may be a repetition of one that another instance accepted, before
+        # its reply was lost. Looking costs nothing where this instance is the only one.
         found = await self._others.find(find)
         if found is not None:
             return self._receipt(require_same(found.record, draft), None, found.via)
@@ -273,46 +268,28 @@ class JobService:
                     # Only now: how the last runs ended has been posted.
                     writer.close()
         finally:
-            await self._close(registry)
+            await self._access.close(registry)
 
     async def _open(self) -> JobRegistry:
-        if self._database is None:
-            path = self._state.path / REGISTRY_FILE
-            opened = partial(SqliteJobRegistry, path, connect=self._connect, free_bytes=self._free_bytes)
-            return await anyio.to_thread.run_sync(opened)
-        # A database may take the connection and say nothing: a service that shall stop does not wait for it.
-        # A registry that is opened too late has no user, and is closed.
-        registry = await call_in_daemon(
-            partial(self._database.registry, self.name, self.instance, patience=self._patience)
-        )
+        database = self._access.database
+        if database is None:
+            return await self._access.open_file()
+        registry = await self._access.open_shared(database)
         self._shared_queue = self.housekeeping.shared_queue = SharedQueue(
-            self._database,
+            self._context,
+            database,
             registry,
-            instance=self.instance,
             scheduler=self._scheduler,
             actions=self._actions,
-            clock=self._clock,
-            lease=self.limits.lease,
             working=self._working,
             republish=self.republish,
         )
         return registry
 
-    async def _close(self, registry: JobRegistry) -> None:
-        patience = None if self._database is None else self._patience
-        with anyio.move_on_after(patience, shield=True) as in_time:
-            await call_in_daemon(registry.close)
-        if in_time.cancelled_caught:
-            # The others get what waits when the lease is over.
-            registry.abort()
-
-    @property
-    def _patience(self) -> float:
-        """Seconds for which a shared database may say nothing."""
-        return self.limits.lease / 3
-
     async def _live(self, notices: Notices, started: anyio.Event | None) -> None:
         is_over = anyio.Event()
+        # All runners have to be up before jobs are taken: `started` is what a service waits for before
+        # its first request.
         are_up = {engine: anyio.Event() for engine in self.runners}
         async with anyio.create_task_group() as tasks:
             listener = RunnerListener(self._scheduler, self._clock.now, self.settle)
@@ -330,19 +307,22 @@ class JobService:
                     started.set()
                 await self._keep_time()
             finally:
+                # Runners end before the writer is closed: how their last runs ended is still recorded.
                 is_over.set()
 
     async def _keep_time(self) -> None:
         while True:
             self.advance()
             moved = self._actions.moved = anyio.Event()
+            # One timer for all jobs. `moved` interrupts it when a decision may have changed what is due
+            # next.
             due = self._scheduler.next_due()
             seconds = None if due is None else max(0.0, due - self._clock.steady())
             with anyio.move_on_after(seconds):
                 await moved.wait()
 
     def advance(self) -> None:
-        """Do what is due by now. The service's own timer does it; who moves the clock by hand does it too."""
+        """Do what is due by now. The service's timer calls it; so does a test that moves the clock."""
         self._scheduler.advance(self._clock.now())
         self.settle()
 

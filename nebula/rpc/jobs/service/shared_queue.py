@@ -30,7 +30,7 @@ from nebula.rpc.jobs.registry.shared import Changes, Heard, SharedDatabase, Shar
 from nebula.rpc.jobs.scheduler.actions import Action, Submit
 from nebula.rpc.jobs.scheduler.scheduler import Scheduler
 from nebula.rpc.jobs.service.action_runner import ActionRunner
-from nebula.rpc.jobs.service.clock import Clock
+from nebula.rpc.jobs.service.instance_context import InstanceContext
 from nebula.rpc.jobs.service.waiters import News
 from nebula.threads import call_in_daemon
 
@@ -54,18 +54,27 @@ RESTARTED: Final = "the service was restarted"
 GONE: Final = "the instance that ran it is gone"
 
 
+# The lease, on one time line, for a lease of 30 s:
+#
+# 0 s    `beat`: the database says that the instance lives for another 30 s.
+# 5 s    the next `beat`, and so on, every sixth of the lease: some may fail.
+# 20 s   no reply since 0 s: the instance ends its runs (`RegistryWriter.deadline`).
+# 30 s   the others take its jobs over.
+#
+# The 10 s in between are for runs that do not end at once. Instance and database measure with clocks of
+# their own, and times of two machines are never compared, only durations: a clock that is set wrong does
+# no harm. A machine that was suspended sleeps through its deadline; what it writes then is refused, as
+# its lease is gone (`Fenced`).
 class SharedQueue:
     """Keeps the scheduler of an instance in step with the registry that it shares with others.
 
     Args:
+        context: our instance.
         database: of the registry.
-        registry: the opened one, used through `effects.do` alone.
-        instance: our name.
+        registry: the opened one, used through `actions.do` alone.
         scheduler: ours.
         actions: does what the scheduler decides; its runners end what is no longer ours, its waiters hear of
             ends elsewhere.
-        clock: the time of the scheduler.
-        lease: seconds.
         working: the verbs that can be run here now.
         republish: tells the statuses of the open jobs again.
 
@@ -75,20 +84,18 @@ class SharedQueue:
 
     def __init__(
         self,
+        context: InstanceContext,
         database: SharedDatabase,
         registry: SharedRegistry,
         *,
-        instance: str,
         scheduler: Scheduler,
         actions: ActionRunner,
-        clock: Clock,
-        lease: float,
         working: Callable[[], Collection[str]],
         republish: Callable[[], None],
     ) -> None:
-        self._database, self._registry, self._instance = database, registry, instance
-        self._scheduler, self._actions, self._clock = scheduler, actions, clock
-        self._lease, self._ours_working, self._republish = lease, working, republish
+        self._database, self._registry, self._instance = database, registry, context.state.instance
+        self._scheduler, self._actions, self._clock = scheduler, actions, context.clock
+        self._lease, self._ours_working, self._republish = context.limits.lease, working, republish
         self.working: frozenset[str] = frozenset()
         self._joined_at = 0.0
         self._seen: int | None = None
@@ -188,6 +195,8 @@ class SharedQueue:
 
     async def sync(self) -> None:
         """Learn what others have changed since the last time."""
+        # Jobs that the registry refused to us: the notification about them may have come before our write
+        # was refused.
         again, self._again = self._again, set()
 
         def look(registry: SharedRegistry) -> tuple[Changes, list[JobRecord]]:

@@ -20,7 +20,7 @@ from nebula.rpc.jobs.scheduler.order import WaitingState
 from nebula.rpc.wire.brokers import LONGEST_HEADER, NEBULA, Brand
 from nebula.rpc.wire.envelope import JSON_TYPE, dump_json
 
-__all__ = ["Publish", "StatusPublisher", "nobody_listens", "waits_for"]
+__all__ = ["Publish", "StatusPublisher", "publish_nothing", "waits_for"]
 
 _log = get_logger(__name__)
 
@@ -31,7 +31,7 @@ class Publish(Protocol):
     def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None: ...
 
 
-def nobody_listens(destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+def publish_nothing(destination: str, body: bytes, headers: Mapping[str, str]) -> None:
     """Publish nothing: the service does not run yet."""
 
 
@@ -103,6 +103,7 @@ class StatusPublisher:
 
         Its caller may read statuses and replies from one queue, and has to hear first that there is a job.
         """
+        # Counted: two requests for the same job, the first one and its repetition, may hold it at a time.
         self._holds.setdefault(ulid, _Hold()).holders += 1
         return partial(self._release, ulid)
 

@@ -151,16 +151,16 @@ class _JobVerbs:
         Args:
             job: its id.
             timeout: seconds to wait for its end, 25 at most. With it a job without a result, or none yet, is
-                answered with its status, which has a `state`; without it that is an error.
+                replied to with its status, which has a `state`; without it that is an error.
             rows: maximum number of rows of a table or list to return, fewer if they are large: `data`, their
                 `schema`, the `total` number of rows, and `next`.
-            page: `next` of the previous answer, for the following rows; null on the last page.
+            page: `next` of the previous reply, for the following rows; null on the last page.
             form: of `data`: `json`, or `arrow` for an Arrow IPC stream in base64.
         """
         record = await self._service.queries.ended(
             self._ulid(job),
             _in_time(request, timeout or 0.0),
-            # Who may not have it hears that at once.
+            # A caller without the right to it hears that at once.
             lambda found: not found.is_open_to(request.principal),
         )
         _require_open(record, request)
@@ -181,7 +181,7 @@ class _JobVerbs:
         raise VerbError(code, error.message, details=details, retryable=False)
 
     async def cancel(self, job: str, request: Request) -> dict[str, Any]:
-        """End a job. The answer is its status now: `cancelling`, or how it has ended."""
+        """End a job. The reply is its status now: `cancelling`, or how it has ended."""
         record = await self._find(job, request)
         self._service.cancel(record)
         return self._service.status(await self._service.queries.find(record.id)).to_json()
@@ -199,10 +199,10 @@ class _JobVerbs:
         Args:
             job: its id.
             limit: how many at most.
-            after: the number of a line: those that follow it, by `next` of the answer again. Without it the
+            after: the number of a line: those that follow it, by `next` of the reply again. Without it the
                 last lines.
             timeout: seconds to wait, 25 at most, where there is no line yet and the job goes on. `is_over` of
-                the answer: it has ended, and there is no line after these.
+                the reply: it has ended, and there is no line after these.
         """
         ulid = (await self._find(job, request)).id
         found = await self._service.queries.log(ulid, limit, after, _in_time(request, timeout))
@@ -216,7 +216,7 @@ class _JobVerbs:
     async def wait(
         self, job: str, request: Request, timeout: Annotated[float, Field(ge=0)] = _LONGEST_WAIT
     ) -> dict[str, Any]:
-        """Answer with a job's status once it has ended, or after `timeout` seconds (25 at most)."""
+        """Reply with a job's status once it has ended, or after `timeout` seconds (25 at most)."""
         record = await self._service.queries.ended(self._ulid(job), _in_time(request, timeout))
         return self._service.status(record).to_json()
 

@@ -46,7 +46,7 @@ class Waiters:
         self._is_dismissed = False
 
     def tell(self, job: str, news: News, ended: JobRecord | None = None) -> None:
-        """It is written: who waits for it looks again.
+        """It is written: callers that wait for it look again.
 
         Args:
             job: by ULID.

@@ -34,9 +34,9 @@ def _nulls(count: int) -> Any:
 
 HOSTILE = {
     "offsets that point anywhere": (_with_wild_offsets(), {}),
-    "a few octets that become many": (pa.array([b"\0" * 10_000_000]), {"compression": "zstd"}),
-    "rows without octets": (_nulls(1 << 30), {}),
-    "items without octets": (
+    "a few bytes that become many": (pa.array([b"\0" * 10_000_000]), {"compression": "zstd"}),
+    "rows without bytes": (_nulls(1 << 30), {}),
+    "items without bytes": (
         pa.ListArray.from_arrays(pa.array([0, 1 << 30], pa.int32()), _nulls(1 << 30)),
         {},
     ),
@@ -55,10 +55,10 @@ def test_page_that_would_do_harm_is_unexpected(what: str) -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 8, 100, 200])
 def test_page_that_is_cut_is_unexpected(cut: int) -> None:
-    octets = base64.b64decode(_page(_of(pa.array([1, 2])))["data"])[:cut]
+    data = base64.b64decode(_page(_of(pa.array([1, 2])))["data"])[:cut]
 
     with pytest.raises(UnexpectedReply):
-        batches_of({"data": base64.b64encode(octets).decode()})
+        batches_of({"data": base64.b64encode(data).decode()})
 
 
 def test_empty_and_nested_pages_are_read() -> None:

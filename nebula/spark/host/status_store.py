@@ -9,7 +9,7 @@ from collections.abc import Iterable, Set
 from contextlib import suppress
 from typing import Any
 
-from nebula.spark.progress import SparkJobSeen, StageSeen, Tasks, count_tasks
+from nebula.spark.host.progress import SparkJobSeen, StageSeen, Tasks, count_tasks
 
 _STORE_PATIENCE_MS = 250
 

@@ -179,8 +179,8 @@ def _is_from_spark(error: BaseException) -> bool:
 def _ask(thing: Any, name: str) -> Any:
     """Ask an object of another library; it may lack the method, or its JVM may be gone."""
     try:
-        answer = getattr(thing, name, None)
-        return answer() if callable(answer) else answer
+        found = getattr(thing, name, None)
+        return found() if callable(found) else found
     except Exception:  # the question must not hide the failure that it is about
         return None
 

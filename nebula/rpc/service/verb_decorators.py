@@ -1,0 +1,194 @@
+"""Declaration of verbs and jobs: the decorators of a `Responder`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeVar, overload
+
+from nebula.rpc.contract.verbs import (
+    Endpoint,
+    Target,
+    Verb,
+    VerbOptions,
+    VerbRegistry,
+    kinds_of,
+    marked_members,
+    named_by,
+    set_target,
+)
+from nebula.rpc.errors import VerbError
+from nebula.rpc.jobs.verb import JobVerb
+from nebula.rpc.service.builtin_verbs import announced_at
+from nebula.rpc.service.declared_jobs import DEFAULT_ENGINE, DeclaredJobs
+
+__all__ = ["HasVerbs"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class HasVerbs:
+    """The part of a `Responder` that declares verbs and jobs.
+
+    Args:
+        name: of the service.
+        destinations: its request queues.
+        jobs: gets the jobs.
+    """
+
+    def __init__(self, name: str, destinations: Sequence[str], jobs: DeclaredJobs) -> None:
+        self._service, self._queues, self._jobs = name, destinations, jobs
+        self._registry = VerbRegistry()
+
+    @overload
+    def verb(self, function: _F, /) -> _F: ...
+    @overload
+    def verb(
+        self,
+        name: str | None = None,
+        *,
+        response: str | None = None,
+        allow: Iterable[str] | None = None,
+        queue: str | None = None,
+        errors: Iterable[type[VerbError]] = (),
+        idempotent: bool = False,
+        concurrency: int | None = None,
+        validate_results: bool = True,
+    ) -> Callable[[_F], _F]: ...
+    def verb(
+        self,
+        name: Any = None,
+        *,
+        response: str | None = None,
+        allow: Iterable[str] | None = None,
+        queue: str | None = None,
+        errors: Iterable[type[VerbError]] = (),
+        idempotent: bool = False,
+        concurrency: int | None = None,
+        validate_results: bool = True,
+    ) -> Any:
+        """Declare a function as a verb, with or without parentheses.
+
+        The function itself is returned, marked with this service, so that `client.call(function, …)`
+        knows whom to ask. Its signature is the contract; a parameter of type `Request` gets the request.
+
+        Args:
+            name: the verb, by default the function's name. Without parentheses: the function itself.
+            response: the verb of its value replies, by default `<name>response`.
+            allow: the principals that may call it, by default all. Only Nebula's broker vouches for
+                principals: elsewhere a list lets no caller in.
+            queue: the one of the service's queues where callers should ask for it, by default the first.
+            errors: classes of errors that it may raise, see `VerbError`. `describe` lists them, and a caller
+                of the function catches just those. Others may be raised all the same.
+            idempotent: asking twice has the effect of asking once: callers with a retry policy ask again.
+                It only says so; the handler has to keep it.
+            concurrency: how many requests for it are handled at once; the others wait, and hold no worker
+                meanwhile. By default as many as the service handles. Of all such verbs 256 requests may wait
+                (more with `max_waiting`), the next ones get the reply `busy`: requests that wait here keep
+                the broker from sending others. A queue of its own (`queue`) keeps a verb apart altogether.
+            validate_results: reply `bad-result` where the handler returns what its annotation does not
+                allow, or what JSON cannot carry (NaN). Without it such a result goes out by its own type, NaN
+                as `null`: for large results whose type is sure, and annotations that are not quite true.
+
+        Raises:
+            TypeError: the function cannot be a verb; the message says what to write instead.
+            ValueError: the name is reserved or taken, the queue is not one of the service's, an error's code
+                cannot be used, or concurrency is below 1.
+        """
+        function, named = named_by(name, "@app.verb")
+        options = VerbOptions(
+            named,
+            response,
+            None if allow is None else frozenset(allow),
+            queue,
+            kinds_of(errors),
+            idempotent,
+            concurrency,
+            validate_results,
+        )
+
+        def declare(function: _F) -> _F:
+            self._declare(function, options)
+            return function
+
+        return declare if function is None else declare(function)
+
+    @overload
+    def job(self, function: _F, /) -> _F: ...
+    @overload
+    def job(
+        self,
+        name: str | None = None,
+        *,
+        engine: str | None = DEFAULT_ENGINE,
+        timeout: float | None = 3600.0,
+        check: Callable[..., Any] | None = None,
+        on_lost: Literal["fail", "rerun"] = "fail",
+        retry_on: Sequence[str] = (),
+        retry_delay: float = 5.0,
+        retries: int = 1,
+        exclusive: Callable[..., str | None] | str | None = None,
+        max_running: int | None = None,
+        expires: float | None = None,
+        isolation: Literal["shared", "process"] = "shared",
+        validate_results: bool = True,
+        allow: Iterable[str] | None = None,
+    ) -> Callable[[_F], _F]: ...
+    def job(
+        self,
+        name: Any = None,
+        *,
+        engine: str | None = DEFAULT_ENGINE,
+        allow: Iterable[str] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Declare a function as a job: its caller gets `success` once it is recorded, then it runs for long.
+
+        The function itself is returned, marked with this service, so that `client.start(function, …)`
+        knows whom to ask. Its signature is the contract; a parameter of type `Job` gets the context.
+
+        Args:
+            name: the verb, by default the function's name. Without parentheses: the function itself.
+            engine: what runs it, by its name in the responder's `spark`; None: the service itself.
+            allow: the principals that may start it, by default all.
+            **options: timeout, check, on_lost, retry_on, retry_delay, retries, exclusive, max_running,
+                expires, isolation, validate_results: see `JobVerb`.
+
+        Raises:
+            TypeError: the function cannot be a job.
+            ValueError: the name is reserved or taken, an option cannot be used, or there is no such engine.
+        """
+
+        function, named = named_by(name, "@app.job")
+
+        def declare(function: _F) -> _F:
+            job = JobVerb(named or function.__name__, function, engine=engine, **options)
+            self._registry.declare(self._jobs.declare(job, None if allow is None else frozenset(allow)))
+            set_target(function, Target(self._service, self._queues[0], job.name, is_job=True))
+            return function
+
+        return declare if function is None else declare(function)
+
+    def add(self, entry: Endpoint | JobVerb) -> None:
+        """Declare what is made already; `verb`, `job` and `include` make it of functions. Raises as they."""
+        self._registry.declare(self._jobs.declare(entry, None) if isinstance(entry, JobVerb) else entry)
+
+    def include(self, holder: object) -> None:
+        """Declare every function or method of a module or object with the bare `@verb` mark.
+
+        Such functions may be included by several services; callers use `client.service(name).call(…)`.
+
+        Raises:
+            ValueError: nothing in it is marked; or as for `verb`.
+            TypeError: as for `verb`.
+        """
+        members = list(marked_members(holder))
+        if not members:
+            raise ValueError(f"{holder!r} has no function marked with @verb")
+        for function in members:
+            self._registry.declare(Verb(function))
+
+    def _declare(self, function: Callable[..., Any], options: VerbOptions) -> None:
+        one = Verb(function, options)
+        destination = announced_at(one, self._queues)
+        self._registry.declare(one)
+        set_target(function, Target(self._service, destination, one.name, options=options))
