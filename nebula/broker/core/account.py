@@ -206,7 +206,7 @@ class Account:
         """Refuse a request for one more of a resource where there is no room.
 
         Raises:
-            Refused: there is none.
+            Refused: no room is left.
         """
         if not self.has_room(resource, usage):
             self.refuse_more(resource, usage, session)

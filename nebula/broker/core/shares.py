@@ -129,7 +129,7 @@ class Pool:
 
 
 def room(resource: Resource, usage: Usage, left: int, reserved: int = 0) -> int:
-    """How much more of a resource a principal may take, if `left` is not in use by anybody."""
+    """How much more of a resource a principal may take, if `left` of it is free."""
     if usage.is_operator:
         return max(0, left)
     free = left - reserved

@@ -241,7 +241,7 @@ class Subscriptions:
         Such values cannot be refused when they are published, as others publish them. The largest
         holder is ended first: a connection that is too slow, or a durable subscription that is away.
         """
-        # Below the watermark nobody can be overdrawn: no need to look at all principals.
+        # Below the watermark no principal can be overdrawn: no need to look at all principals.
         if self._account.stored_bytes < self._account.watermark_bytes:
             return
         for owner in self._account.usages.all:

@@ -414,5 +414,5 @@ class LastValues:
         head = Head(LAST_VALUE_KIND, feed.pattern, "", ())
         head.headers = (("destination", feed.pattern),)  # it has no sender
         feed.marker = LastValueTopic(feed.pattern, Message(head, b"", self.next_number(), 0.0))
-        feed.marker.is_live = True  # it is in no table, so that nothing is to be forgotten with it
+        feed.marker.is_live = True  # it is in no table, so nothing must be forgotten with it
         feed.notify(feed.marker)

@@ -69,7 +69,7 @@ class ValueTable:
         self.keys: dict[str, str] = {}
 
     def claim_key(self, destination: str) -> str | None:
-        """D.30: a destination takes its key. Returns the one that had it, whose value is to be deleted."""
+        """D.30: a destination takes its key. Returns the one that had it, whose value must be deleted."""
         if self._key_of is None:
             return None
         key = self._key_of(destination)
