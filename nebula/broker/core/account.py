@@ -196,7 +196,7 @@ class Account:
         return self.pools[resource].room_for(usage) > 0
 
     def allows(self, resource: Resource, usage: Usage, session: str = "") -> bool:
-        """As `has_room`, for a request: that there is none is counted and noted."""
+        """As `has_room`, for a request. A refusal is counted and noted."""
         if self.has_room(resource, usage):
             return True
         self.exceed(resource, usage, session)
