@@ -17,7 +17,7 @@ class Idle:
         seconds: since its last job ended, or since it was ready.
         age: seconds since it was started.
         jobs: how many it was given.
-        rss_bytes: what its processes hold, Python's workers apart.
+        rss_bytes: memory of its processes, without Python's workers.
     """
 
     seconds: float
@@ -35,7 +35,7 @@ def why_stop(settings: EngineSettings, idle: Idle) -> str | None:
 
 def why_recycle(settings: EngineSettings, idle: Idle) -> str | None:
     """Why this engine is replaced now, or None."""
-    # One that has run nothing has not grown, and its successor would be like it: without end.
+    # An engine that has run nothing has not grown, and its successor would be recycled in turn, for ever.
     if idle.jobs == 0:
         return None
     if idle.jobs >= settings.recycle_after_jobs:

@@ -19,7 +19,7 @@ from nebula.spark.job_table import JobTable, Key
 
 _log = get_logger(__name__)
 
-# A host that does not start may have had bad luck, and the job is none the worse for it.
+# A host may fail to start for a reason that is gone a moment later; the job should not fail for that.
 _TRIES = 2
 
 # A host answers a cancel in a tenth of a second; one that does not is not asked again.
@@ -29,14 +29,15 @@ _CANCEL_SECONDS = 2.0
 class IsolatedRuns:
     """The runs of one engine that have hosts of their own, at most `max_running` at a time.
 
-    A cancel ends the host with all its processes, so that code ends which never asks whether it was
-    cancelled. The listener hears the same as for any other run.
+    A cancel ends the host with all its processes, so even code that never checks whether it was cancelled
+    ends. The listener hears the same as for any other run.
 
     Args:
         plan: of the engine.
         listener: hears of the jobs.
         back_off: seconds before a second start.
-        on_ready: hears what each host says when it is ready, and how many starts for this job failed before.
+        on_ready: hears what each host says when it is ready, and whether the class archive is a possible reason
+            of earlier failed starts.
 
     Attributes:
         is_broken: why no host can be started, as the last one said itself; for half a minute.

@@ -1,7 +1,7 @@
 """Supervisor of one Spark engine: starts its process, feeds it jobs, watches, replaces and ends it.
 
 The supervisor never gives up: a start that failed is tried again after a back-off, and the engine counts as
-broken meanwhile, so that its jobs fail at once instead of waiting. A process that ends is replaced. Isolated
+broken meanwhile, so that its jobs fail at once instead of waiting. A process that dies is replaced. Isolated
 jobs have processes of their own; see `nebula.spark.isolated`.
 """
 
@@ -59,7 +59,8 @@ class _Restart:
 # `submit` never waits for an engine that starts or ends.
 #
 # Two counters keep a broken engine from being started in a tight loop. `_failures` counts starts in a row
-# that never got ready; five of them make the engine broken, and its jobs fail at once. `_early_ends`
+# that never got ready; `_BROKEN_AFTER` of them, or one that says why it can never start, make the engine
+# broken, and its jobs fail at once. `_early_ends`
 # counts engines that were ready and ended by themselves soon after, before they finished a job: a job
 # that kills every engine looks like that. The first such end is followed by a start at once, later ones
 # by a back-off.
@@ -77,7 +78,7 @@ class SparkRunner:
         is_shared: False: all jobs are isolated, and nothing is started before the first one.
         command: what to start as the host.
         back_off: seconds before the next start, by failed starts in a row; the last one repeats.
-        archive: makes what looks after the archive of Java's classes.
+        archive: makes the manager of the archive of Java's classes.
 
     Attributes:
         max_running: how many jobs should be submitted at a time.

@@ -23,7 +23,7 @@ from nebula.broker.core.shares import Usage
 
 
 class KnownHeads:
-    """The heads that coming messages of a connection may share with those before them.
+    """Heads of a connection that later messages with the same headers may share.
 
     Args:
         account: what all principals use.

@@ -163,7 +163,7 @@ class Head:
         check: judges bodies, or None.
         judged_in: the epoch of the access policy in which `is_permitted` was found.
         is_permitted: whether the sender may publish there.
-        free_in: the epoch in which its messages may go to their destination unseen, if that exists; or -1.
+        free_in: the epoch in which its messages need no check, as long as their destination exists; or -1.
         own_bytes: what the head costs to keep.
         cost_bytes: what the next message counts for it: all of it if it is the first.
         later_bytes: what the messages after the first count: nothing, as they share it, until it is closed.

@@ -23,8 +23,8 @@ class Note:
 
 
 class Notes:
-    """What happened since the last look, by what it was and why. As many as there are reasons, however
-    much happens."""
+    """Events since the last look, by kind and reason. Equal ones are one note with a count, so a flood of
+    events takes no more memory than there are reasons."""
 
     def __init__(self) -> None:
         self._notes: dict[tuple[str, str], Note] = {}

@@ -1,6 +1,6 @@
 """The judgement of SENDs: who may send what where, what waits for room, and a COMMIT's SENDs together.
 
-`Broker.send` takes the short way of most messages by itself. All others come here: the sender's rights are
+`Broker.send` handles most messages by itself, on a short path. All others come here: the sender's rights are
 looked at (once for all messages of a head, until the rights change), then the reply right where a grant is
 missing, the body, the form of what is asked for, and the room. A publisher for whose message there is no room
 is held back for a while if that promises anything, and refused otherwise.

@@ -1,8 +1,8 @@
 """Sessions and their subscriptions: one peer as the core sees it, and what is on its way to it.
 
-A subscription belongs to one session, and puts what it is given straight into the session's outbox. How
-much that is has two bounds: the subscription's credit (un-ACKed messages up to its `prefetch`), and the
-session's high-water mark. At the mark the session is throttled: nothing is dispatched to it until the shell
+A subscription belongs to one session, and puts its deliveries straight into the session's outbox. Two bounds
+limit them: the subscription's credit (un-ACKed messages up to its `prefetch`), and the session's high-water
+mark. At the mark the session is throttled: nothing is dispatched to it until the shell
 has written its outbox. A peer that is far above the mark all the same reads too slowly, and is ended.
 """
 

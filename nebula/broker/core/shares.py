@@ -7,8 +7,7 @@ the next principal. (Switches divide their packet buffers this way: Choudhury an
 thresholds in a shared memory packet switch", 1996.)
 
 A part of each pool is reserved for operators, so that they can look and intervene when everything else is
-used up.
-Their own share is not limited.
+used up. Their own share is not limited.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Tables of the store: their rows, and the writes that change them.
 
-Each table is declared once, here: its row is a named tuple whose fields are the columns in their order, the
-key first. The store makes SQL's declarations and statements, the reads at a start and the lines of an export
-from it, so that a new column is one line here and one migration in `nebula.broker.store.sqlite_schema`.
+Each table that the core fills is declared once, here: its row is a named tuple whose fields are the columns in
+their order, the key first. The store makes SQL's declarations and statements, the reads at a start and the
+lines of an export from it, so that a new column is one line here and one migration in
+`nebula.broker.store.sqlite_schema`.
 
 A batch of writes says for each row what holds at its end. Of two writes to one row the later one counts, and
 apart from that their order has no meaning: a store may write table by table. (`DropRange` is the exception:

@@ -27,8 +27,8 @@ from nebula.shown import shown_field
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-# Why messages are dropped. What comes newly counts as `other` until it stands here, so that a reason made of
-# a name would not become a label.
+# Why messages are dropped. A reason that is not listed here counts as `other`, so that a reason that
+# contains a name never becomes a label.
 REASONS: Final = (
     "dead-letter-full",
     "deleted",

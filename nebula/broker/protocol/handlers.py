@@ -32,11 +32,11 @@ from nebula.broker.protocol.requests import (
     read_flag,
     read_nack,
     read_removes,
-    read_send,
     read_settled,
     read_subscribe,
     subscription_id,
 )
+from nebula.broker.protocol.send_headers import read_send
 from nebula.errors import RemoteProtocolError
 from nebula.globs import is_glob
 from nebula.stomp.dialects import V1_2, Dialect

@@ -1,51 +1,29 @@
-"""Readers of client frames: from the headers of SEND, SUBSCRIBE, ACK and NACK to requests of the core.
+"""Readers of client frames but SEND: from the headers of CONNECT, SUBSCRIBE, ACK and NACK to requests.
 
 Functions of a frame that has the headers which its row in `nebula.broker.protocol.states` names. What a peer
-wrote wrong is a `RemoteProtocolError`; on a SEND a value outside its form is a verdict (G.forms).
+wrote wrong is a `RemoteProtocolError`. For SEND see `nebula.broker.protocol.send_headers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from nebula import headers as names
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.fixed_limits import MAX_NUMBER_DIGITS
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import (
-    DEFAULT_PRIORITY,
-    PRIORITIES,
-    QUEUE_PREFIX,
-    DestinationKind,
-    Head,
-    Verdict,
-    Wishes,
-)
 from nebula.broker.core.profiles import Profile
-from nebula.broker.core.session import PLAIN_NACK, AckMode, Nack, Session
+from nebula.broker.core.session import PLAIN_NACK, AckMode, Nack
 from nebula.broker.core.subscribe import SubscribeRequest
 from nebula.errors import RemoteProtocolError
-from nebula.globs import is_glob
 from nebula.stomp.dialects import Dialect, negotiate
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import parse_heart_beat
 
-# Said by us, or asked of us: never passed on from the sender to the receivers (A.3). All others are, such as
-# those of G.tracing.
-_NOT_PASSED_ON: Final = frozenset(
-    {"destination", "content-length", "transaction", "subscription", "message-id", "ack"}
-    | {names.DELAY, names.DELIVER_AT, names.DEAD_LETTER_EXPIRES, names.ORIGINAL_DESTINATION}
-    | {names.SENDER, names.REDELIVERED, names.DELIVERY_COUNT, names.SNAPSHOT}
-    | {names.PERSISTENT, names.REQUIRE_CONSUMERS, names.EPHEMERAL, names.RECEIPT_ON_REJECTION}
-    | {names.DEAD_LETTER_REASON, names.DEAD_LETTER_FROM, names.DEAD_LETTER_AT, names.DEAD_LETTER_DELIVERIES}
-    | {names.DEAD_LETTER_CODE, names.DEAD_LETTER_TEXT, names.DEAD_LETTER_HANDLER}
-)
 # For a flag, `false` and an empty value are the same as no header (G.forms).
 _FLAGS: Final = {"true": True, "false": False, "": False, None: False}
 _ACK_MODES: Final = {mode.value: mode for mode in AckMode}
-_PRIORITIES: Final = frozenset(map(str, range(PRIORITIES)))
-_WISHES: Final = frozenset({names.EXPIRES, names.DELAY, names.DELIVER_AT, names.DEDUP_ID})
 
 # What a NACK may say of why, for the dead letter; what is longer is cut to these numbers of characters.
 _FAILURE: Final = {
@@ -55,135 +33,12 @@ _FAILURE: Final = {
 }
 _NACKS: Final = frozenset({names.REQUEUE, names.REDELIVERY_DELAY, *_FAILURE})
 
-_Form: TypeAlias = Callable[[str, Profile], object | None]
-"""Reads the value of a header; None: the value is outside its form."""
 
-
-def _as_flag(text: str | None, profile: Profile) -> bool | None:
+def as_flag(text: str | None, profile: Profile) -> bool | None:
+    """The value of a flag; None: it is neither true nor false."""
     if text and profile.flags_in_any_case:
         text = text.lower()
     return _FLAGS.get(text)
-
-
-def _as_seconds(text: str, profile: Profile) -> float | None:  # noqa: ARG001
-    number = _number(text)
-    return None if number is None else number / 1000
-
-
-def _as_priority(text: str, profile: Profile) -> int | None:  # noqa: ARG001
-    return int(text) if text in _PRIORITIES else None
-
-
-# Every extension header that the broker reads on a SEND. Its form is checked on every kind of destination,
-# even where the header has no meaning, so that a sender learns of a mistake early.
-_SEND_FORMS: Final[Mapping[str, _Form]] = {
-    **dict.fromkeys(
-        (
-            names.REQUIRE_CONSUMERS,
-            names.PERSISTENT,
-            names.EPHEMERAL,
-            names.RECEIPT_ON_REJECTION,
-            names.RESPONSE,
-            names.STREAM,
-            names.STREAM_END,
-        ),
-        _as_flag,
-    ),
-    **dict.fromkeys((names.EXPIRES, names.DELAY, names.DELIVER_AT, names.TIMEOUT), _as_seconds),
-    names.PRIORITY: _as_priority,
-}
-# Kept longer than the message, so their length is limited: the first for a window, the others as reply
-# rights.
-_SEND_IDENTIFIERS: Final = frozenset({names.DEDUP_ID, names.REPLY_TO, names.REPLY_ID})
-
-
-def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
-    """What is common to all SENDs with these headers: a head, or a verdict on all of them."""
-    fields = frame.headers
-    destination = read_destination(frame, broker.limits)
-    kind = broker.kind_of(destination)
-    if not _may_be_sent_to(destination, kind, session):
-        return Verdict.INVALID  # D.6, D.47: policy, so the connection goes on
-    profile = session.profile
-    given: dict[str, Any] = {
-        name: _SEND_FORMS[name](fields[name], profile) for name in _SEND_FORMS.keys() & fields.keys()
-    }
-    most = broker.limits.max_identifier_characters
-    if None in given.values() or any(len(fields[name]) > most for name in _SEND_IDENTIFIERS & fields.keys()):
-        return Verdict.INVALID
-    is_queue = kind.holds_messages
-    # What is in the dead-letter queue waits until it is taken (G.dead-letter).
-    may_expire = destination != broker.queues.dead_letter
-    policy = broker.context.policies.lookup(destination)
-    is_response = given.get(names.RESPONSE, False)
-    named = fields.get(names.REPLY_TO)
-    # A reply gets no reply (D.46); the address that it names is for credit (G.credit).
-    reply_to = None if is_response else named
-    notify = fields.get(names.JOB_NOTIFY)
-    passed_on = tuple(
-        (name, value)
-        for name, value in fields.items()
-        # On a queue the time that is left belongs to each delivery; a topic passes it unread.
-        if name not in _NOT_PASSED_ON and not (is_queue and name == names.TIMEOUT)
-    )
-    head = Head(
-        kind,
-        destination,
-        session.principal,
-        passed_on,
-        requires_consumers=is_queue and given.get(names.REQUIRE_CONSUMERS, False),
-        is_persistent=given.get(names.PERSISTENT, False),
-        ephemeral_owner=session if kind.holds_value and given.get(names.EPHEMERAL) else None,
-        is_quiet=given.get(names.RECEIPT_ON_REJECTION, False),
-        time_to_live=given.get(names.TIMEOUT) if is_queue and may_expire else None,
-        transaction=fields.get("transaction"),
-        reply_to=reply_to,
-        addresses=_addresses(named, notify) if named or notify else (),
-        is_response=is_response,
-        origin=None if reply_to is None else session.origin,
-        is_stream=given.get(names.STREAM, False) and not given.get(names.STREAM_END),
-        deletes_explicitly="content-length" in fields or frame.exchange is not None,
-        check=None if policy is None else policy.check,
-        wishes=_wishes(fields, given, destination, kind, broker.context.wall_offset, may_expire=may_expire),
-        priority=given.get(names.PRIORITY, DEFAULT_PRIORITY) if is_queue else DEFAULT_PRIORITY,
-        copy_to=None if policy is None else policy.copy_to,
-        usage=session.usage,
-    )
-    # From here on the parser may hand it out again: its memory is accounted for (`known_heads`).
-    session.heads.add(head)
-    return head
-
-
-def _addresses(reply_to: str | None, notify: str | None) -> tuple[tuple[str, bool], ...]:
-    return tuple((name, is_notify) for name, is_notify in ((reply_to, False), (notify, True)) if name)
-
-
-def _wishes(
-    fields: Mapping[str, str],
-    given: Mapping[str, Any],
-    destination: str,
-    kind: DestinationKind,
-    wall_offset: float,
-    *,
-    may_expire: bool,
-) -> Wishes | None:
-    """What few SENDs ask for; None: nothing of that.
-
-    Args:
-        given: parsed values of the headers in `_SEND_FORMS`.
-    """
-    if not _WISHES & fields.keys():
-        return None
-    expires_at = given.get(names.EXPIRES) if not kind.holds_value else None
-    is_queue = kind.holds_messages
-    deliver_at = given.get(names.DELIVER_AT) if is_queue else None
-    return Wishes(
-        expires_at=expires_at - wall_offset if expires_at is not None and may_expire else None,
-        delay=given.get(names.DELAY) if is_queue else None,
-        deliver_at=None if deliver_at is None else deliver_at - wall_offset,
-        # An inbox ends with its connection, so there is no later repetition to detect.
-        dedup_id=None if destination.startswith(names.INBOX_PREFIX) else fields.get(names.DEDUP_ID) or None,
-    )
 
 
 def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker, profile: Profile) -> SubscribeRequest:
@@ -217,7 +72,7 @@ def read_removes(frame: Frame, profile: Profile) -> bool:
     D.3: any other value than the one that removes pauses, so that nothing is lost by a misspelling.
     """
     text = frame.headers.get(names.DURABLE)
-    flag = _as_flag(text, profile)
+    flag = as_flag(text, profile)
     if profile.false_removes:
         return text is not None and flag is False
     return flag is True
@@ -316,12 +171,6 @@ def check_length(fields: Mapping[str, str], name: str, most: int) -> None:
         raise RemoteProtocolError(f"{name} exceeds {most} characters")
 
 
-def _may_be_sent_to(destination: str, kind: DestinationKind, session: Session) -> bool:
-    if kind.holds_messages:
-        return session.profile.bare_names_are_queues or destination.startswith(QUEUE_PREFIX)
-    return not is_glob(destination)
-
-
 def subscription_id(frame: Frame, dialect: Dialect) -> str:
     """The id of a subscription, in any version's form."""
     if dialect.needs_subscription_id:
@@ -335,7 +184,7 @@ def _prefetch(frame: Frame) -> int | None:
     text = frame.headers.get(names.PREFETCH_COUNT)
     if text is None:
         return None
-    prefetch = _number(text)
+    prefetch = as_number(text)
     if not prefetch:
         raise RemoteProtocolError(f"{names.PREFETCH_COUNT} {text[:20]!r} is not a number above 0")
     return prefetch
@@ -343,7 +192,7 @@ def _prefetch(frame: Frame) -> int | None:
 
 def _milliseconds(frame: Frame, name: str) -> int:
     text = frame.headers.get(name, "0")
-    number = _number(text)
+    number = as_number(text)
     if number is None:
         raise RemoteProtocolError(f"{name} {text[:20]!r} is not a number of milliseconds")
     return number
@@ -352,12 +201,13 @@ def _milliseconds(frame: Frame, name: str) -> int:
 def read_flag(frame: Frame, name: str, profile: Profile) -> bool:
     """A header that is `true` or `false`; missing or empty it is false."""
     text = frame.headers.get(name)
-    flag = _as_flag(text, profile)
+    flag = as_flag(text, profile)
     if flag is None:
         raise RemoteProtocolError(f"{name} {text!r:.40} is not true or false")
     return flag
 
 
-def _number(text: str) -> int | None:
+def as_number(text: str) -> int | None:
+    """A whole number of digits alone; None: it is not one, or too large."""
     # `int` would take signs, spaces and underscores too.
     return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_NUMBER_DIGITS else None

@@ -1,7 +1,8 @@
 """TAKE: a MESSAGE of a request queue becomes a `Request`, or is settled at once.
 
 A message is not handled if it is a reply, if its caller waits no longer or has withdrawn it, or if no reply
-could be sent. Each of these is counted by its reason and acknowledged, so that it does not come again.
+could be sent. Each of these is counted by its reason and settled, so that it does not come again. A message
+of a closed subscription is left as it is: it comes again by the next connection.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class RequestReader:
         self._trusts_sender = trusts_sender
 
     def take(self, message: Message, arrived: float) -> Request | None:
-        """The request that a message is, or None: then the message is settled.
+        """The request that a message is, or None: no reply is due.
 
         Args:
             message: as it came.
@@ -73,14 +74,13 @@ class RequestReader:
         Raises:
             ConnectionLost: it cannot be settled, and comes again.
         """
-        # First what must never be replied to: a reply to a reply would start a loop between two services.
         if message.subscription.is_closed:
             # It comes again by the next connection, perhaps to another instance.
             return None
         headers = message.headers
         envelope = parse(headers, message.body)
         # C.4: the gem posts "boo" to each queue before it subscribes. A genuine body "boo" is lost.
-        # D.46: a reply is never replied to, so that no loop can arise.
+        # D.46: a reply is never replied to: that would start a loop between two services.
         if (
             message.body == BOO
             or envelope.verb in (SUCCESS, ERROR)
@@ -96,7 +96,7 @@ class RequestReader:
             self.unhandled.expired += 1
             message.ack()
             return None
-        # From here on the message is a request of a caller that waits.
+        # From here on the message is a request of a caller that waits, if it can be read.
         destination = headers["destination"]
         # Rule 2: need not be replied to. Rule 3's fall-back would put the reply into our own queue.
         if envelope.verb is None and names.REPLY_TO not in headers:

@@ -4,7 +4,7 @@ Requests begin in the order in which they came. A task and a scope for each requ
 rate; here a burst of requests whose handlers do not suspend is one task's work in one turn of the loop.
 
 Only one worker is on its way at a time. Before it begins a request it wakes the next one, if more requests
-wait: should its handler suspend, that one goes on; should it not, that one finds nothing once in a burst.
+wait. If its handler suspends, that worker goes on; otherwise it finds nothing to do, once in a burst.
 
 A scope ends with its cancellation. So a worker keeps one scope for all requests, and makes a new one after
 each request that was ended by it.

@@ -1,6 +1,6 @@
-"""Deadlines of requests: every rule for how long a caller waits and a handler may run.
+"""Deadlines of requests: the rules for how long a caller waits and a handler may run.
 
-Pure: the clock of scopes is an argument, so that the rules can be tested without an event loop.
+No event loop: the clock of scopes is an argument. The only clock that is read here is `time.monotonic`.
 """
 
 # The theory
@@ -10,13 +10,15 @@ Pure: the clock of scopes is an argument, so that the rules can be tested withou
 #
 # 1. Durations travel, never times of day. The clocks of two machines differ by seconds, so a request carries
 #    `neb-timeout` in milliseconds (G.timeout), and each side adds it to its own monotonic clock: the caller
-#    when it sends, the service when the message arrives. The caller alone knows the time in transit and in
-#    the queue, and it is the one that decides. A broker drops a request that expires in its queue; brokers
-#    that do not know `neb-timeout` get a header of their own for it (`Brand.expiry`).
+#    when it sends, the service when the message arrives. Nebula's broker drops a request that
+#    expires in its queue, and hands on the time that is left (`protocol.encoding`); brokers that do not know
+#    `neb-timeout` get a header of their own for it (`Brand.expiry`). Only the time on the network is not
+#    subtracted, so the caller's clock decides.
 #
 # 2. A nested call never outlives the call that it serves. The service keeps the deadline of the request being
-#    handled in `AMBIENT`, a context variable, and each call of the handler is cut to what is left. Without
-#    this, a chain of three services with 30 s each could work for 90 s on a reply that was given up after 30.
+#    handled in `AMBIENT`, a context variable, and each call of the handler gets at most the time that is
+#    left. Without this, a chain of three services with 30 s each could work for 90 s on a reply that its
+#    caller gave up after 30.
 #
 # 3. The shortest limit counts. `Deadlines.seconds` for calls: the call's own timeout; else the anyio scopes
 #    around it; else the client's default; and always `AMBIENT`. `Deadlines.end_of_stream` for streams is the
@@ -31,7 +33,8 @@ Pure: the clock of scopes is an argument, so that the rules can be tested withou
 #     handler     is cancelled at the deadline                   `service.cancellation`
 #     reply       expires, on brokers that would keep it         `wire.reply_headers`
 #
-# Both sweeps are one task for all requests: a timer for each costs more than the rest of a call.
+# Client and service each have one task that sweeps over all open requests: a timer for each request would
+# cost more than the rest of a call.
 
 from __future__ import annotations
 

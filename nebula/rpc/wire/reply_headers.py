@@ -1,4 +1,4 @@
-"""Headers of replies: every header that a service puts on a reply or a part of a stream."""
+"""Headers of replies: where each header of a reply and of a part of a stream comes from."""
 
 # Where each header comes from
 # ----------------------------
@@ -17,8 +17,12 @@
 #     neb-reply-to       on a part: where the reader sends credit, the queue of this very instance (G.credit)
 #     expires            on brokers whose inboxes outlive their readers (`Brand.reply_expiry`)
 #
-# Order: what is the same for all replies of a kind comes first, because Nebula's broker reads a block of
-# headers once that it has seen before, and apart from it only the id.
+#
+# `neb-stream-seq` and `neb-stream-end` are written in `streams.sending`, `expires` in `service.reply_sender`;
+# all others here.
+#
+# Order: headers that are the same for all replies of a kind come first. Nebula's broker looks up a block of
+# headers that it has seen before, and reads only the id behind it.
 
 from __future__ import annotations
 

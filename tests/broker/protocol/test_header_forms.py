@@ -11,7 +11,7 @@ import pytest
 
 from nebula import headers as names
 from nebula.broker.core.profiles import MAXAM, STANDARD, Profile
-from nebula.broker.protocol.requests import _SEND_FORMS, _SEND_IDENTIFIERS
+from nebula.broker.protocol import send_headers
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 
 
@@ -71,7 +71,7 @@ def verdict(broker: BrokerHarness, profile: Profile, destination: str, header: s
 
 
 def test_table_has_every_header_that_is_read_on_a_send() -> None:
-    assert set(FORMS) == set(_SEND_FORMS) | _SEND_IDENTIFIERS
+    assert set(FORMS) == set(send_headers.FORMS) | send_headers.IDENTIFIERS
 
 
 @pytest.mark.parametrize(("header", "value", "is_good"), VALUES)
