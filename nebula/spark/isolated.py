@@ -36,8 +36,8 @@ class IsolatedRuns:
         plan: of the engine.
         listener: hears of the jobs.
         back_off: seconds before a second start.
-        on_ready: hears what each host says when it is ready, and whether the class archive is a possible reason
-            of earlier failed starts.
+        on_ready: hears what each host says when it is ready, and whether the class archive is a
+            possible reason of earlier failed starts.
 
     Attributes:
         is_broken: why no host can be started, as the last one said itself; for half a minute.

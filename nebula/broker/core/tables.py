@@ -1,7 +1,7 @@
 """Tables of the store: their rows, and the writes that change them.
 
-Each table that the core fills is declared once, here: its row is a named tuple whose fields are the columns in
-their order, the key first. The store makes SQL's declarations and statements, the reads at a start and the
+Each table that the core fills is declared once, here: its row is a named tuple whose fields are the columns
+in their order, the key first. The store makes SQL's declarations and statements, the reads at a start and the
 lines of an export from it, so that a new column is one line here and one migration in
 `nebula.broker.store.sqlite_schema`.
 
