@@ -355,7 +355,7 @@ async def test_instances_that_answer_something_else_are_told_apart_from_those_th
     assert (found["instances"], len(found["by_instance"]), found["missing"]) == (1, 1, [])
     assert sorted(found["failed"].values()) == [
         "no-counts: I lost them",
-        "shop: an instance's answer to stats cannot be read (KeyError)",
+        "shop: an instance's reply to stats cannot be read (KeyError)",
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue as queues
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -71,6 +72,19 @@ class _Peer(stomp.ConnectionListener):  # type: ignore[misc] # it has no types
         self.settle(self.connection.nack, message, **options)
 
 
+def _wait_for_connection(transport: Any) -> None:
+    """As stomp.py's own wait, but it ends.
+
+    stomp.py does not always notice that the broker has closed a connection before CONNECTED: if sending its
+    CONNECT fails, its reading thread waits for ever.
+    """
+    ends_at = monotonic() + DEADLINE
+    while not transport.is_connected():
+        if not transport.running or transport.connection_error or monotonic() > ends_at:
+            raise stomp.exception.ConnectFailedException
+        sleep(0.01)
+
+
 @contextmanager
 def _connected(
     port: int, version: str, *, prepare: Callable[[Any], None] = lambda connection: None, **options: Any
@@ -80,8 +94,7 @@ def _connected(
     peer = _Peer(connection, version)
     connection.set_listener("test", peer)
     connection.connect(wait=False)
-    # With a limit it looks again now and then: its wait without one can miss the end of the connection.
-    connection.transport.wait_for_connection(DEADLINE)
+    _wait_for_connection(connection.transport)
     try:
         yield peer
     finally:
