@@ -15,12 +15,13 @@ from nebula.broker.core.access import AccessPolicy, Grants
 from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.context import CoreContext
-from nebula.broker.core.journal import Journal
+from nebula.broker.core.journal import Batch, Journal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.shares import Share
 from nebula.broker.core.storage import PageRequest
+from nebula.broker.core.tables import Write
 from nebula.broker.protocol.server_protocol import ServerProtocol
 from nebula.broker.server.pump import Pump
 from nebula.broker.store.restoring import restore
@@ -120,6 +121,8 @@ class Peer:
         frames, self._inbox = self._inbox, []
         for frame in frames:
             self._harness.record(f"{self.name}< {written(frame)}")
+        if not frames:
+            self._harness.record(f"{self.name}< nothing")
         return frames
 
     def message(self) -> tuple[dict[str, str], str]:
@@ -216,7 +219,8 @@ class BrokerHarness:
     Attributes:
         broker: the core.
         now: seconds; it begins at 0 and moves by `advance` only.
-        transcript: every step so far, in the language of tests/conformance.
+        transcript: every step so far, in the language of tests/conformance. Two words are of the harness
+            alone: `begin commit`, the store begins to write a batch, and `commit`, it has what it was told.
     """
 
     def __init__(
@@ -259,6 +263,7 @@ class BrokerHarness:
         self.transcript: list[str] = []
         self._peers: list[Peer] = []
         self._asked: list[PageRequest] = []
+        self._in_writing: tuple[Batch, list[Write]] | None = None
         self._steps = 0
         self._accepted = 0
 
@@ -292,12 +297,20 @@ class BrokerHarness:
         peer._inbox.clear()
         return peer
 
+    def begin_commit(self) -> None:
+        """Let the store take a batch; what is said from now on waits for the next one."""
+        assert self.broker.journal is not None
+        assert self._in_writing is None, "one batch at a time"
+        self.record("begin commit")
+        self._in_writing = self.broker.journal.take()
+
     def commit(self) -> None:
-        """Let the store have what it is to keep, and say what waited for that."""
-        journal = self.broker.journal
-        assert journal is not None
+        """Let the store have its batch, or take all that it is to keep, and say what waited for that."""
+        assert self.broker.journal is not None
         assert self.store is not None
-        batch, writes = journal.take()
+        self.record("commit")
+        batch, writes = self._in_writing or self.broker.journal.take()
+        self._in_writing = None
         self.store.apply(writes)
         self.pump.committed(batch, self.now)
         self.settle()
@@ -311,6 +324,7 @@ class BrokerHarness:
         """Stop as the shell does: everybody is ended, and what is pending is kept."""
         assert self.store is not None
         assert self.broker.journal is not None
+        assert self._in_writing is None, "the store has a batch"
         for peer in list(self._peers):
             peer.lose()
         self.broker.durable_sessions.close()

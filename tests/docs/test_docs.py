@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.rows import ROWS
 from tests.docs_runner import ROOT, SPARK_PAGES, Command, matches, read_page, run_page
 
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+# About any row that there is.
+WITHOUT_A_ROW = {"0038-shares-by-what-is-free"}
 # They need foreign programs; see tests/foreign.
 FOREIGN_PAGES = {"postgresql-registry.md"}
 # The first pages that a newcomer follows. Each command of a page starts a program; the other pages are slow.
@@ -45,6 +49,34 @@ def test_each_decision_is_in_the_index_and_has_its_parts() -> None:
         assert re.match(rf"# {page.name[:4]}: .+\n\nStatus: (proposed|accepted|replaced by \d{{4}})\n", text)
         for part in ("## The problem", "## The decision", "## Instead of", "## What would change our mind"):
             assert part in text
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_decision_names_what_checks_it(page: Path) -> None:
+    assert re.search(r"`tests/|`make bench|`python -m benchmarks\b", page.read_text())
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_tests_and_benchmarks_that_a_decision_names_exist(page: Path) -> None:
+    for file, name in re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", page.read_text()):
+        path = ROOT / file
+        assert path.exists(), file
+        if name:
+            assert re.search(rf"^(async )?def {name}\(", path.read_text(), re.MULTILINE), name
+    for module in re.findall(r"python -m ((?:tests|benchmarks)[\w.]*)", page.read_text()):
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_rows_of_benchmarks_that_a_decision_names_exist(page: Path) -> None:
+    text = page.read_text()
+    said = re.findall(r"\brows?\s+((?:`[\w-]+`(?:,\s+|\s+and\s+)?)+)\s*of\s+`make bench`", text)
+    named = re.findall(r"`([\w-]+)`", " ".join(said)) + re.findall(r"--rows ([\w-]+)", text)
+
+    assert set(named) <= {row.name for row in ROWS}
+    # Whoever runs the benchmarks has to know where to look.
+    assert "`make bench`" not in text or page.stem in WITHOUT_A_ROW or named
 
 
 def test_what_a_page_shows_is_compared_word_by_word_but_for_ellipses() -> None:

@@ -90,3 +90,15 @@ def test_persistent_messages_are_refused_until_there_is_room_again() -> None:
         wait_until(broker, lambda: not broker.server.broker.account.is_disk_low)
 
         assert verdicts(broker) == ["accepted", "accepted"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "is_low", "verdict"),
+    # At the limit the disk is not low yet, but nothing is left that a principal could have a share of.
+    [(1000, False, "accepted"), (5000, False, "rejected-full"), (5001, True, "rejected-full")],
+)
+def test_broker_leaves_the_least_free_space_alone(limit: int, *, is_low: bool, verdict: str) -> None:
+    limits, store = Limits(min_free_disk_bytes=limit), MemoryStore(MemoryDisk())
+    with serve(limits, store=store, free_disk_bytes=Disk(5000)) as broker:
+        assert verdicts(broker) == [verdict, "accepted"]
+        assert broker.ask(lambda: broker.server.broker.account.is_disk_low) is is_low

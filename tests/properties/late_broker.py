@@ -68,6 +68,7 @@ class LateBroker(BrokerHarness):
         """Take a batch, unless one is on its way."""
         assert self.broker.journal is not None
         if self._in_flight is None:
+            self.record("begin commit")
             _, self._in_flight = self.broker.journal.take()
 
     def write(self) -> None:
@@ -81,6 +82,7 @@ class LateBroker(BrokerHarness):
     def end_commit(self) -> None:
         """The batch on its way has come to its end."""
         if self._in_flight is not None:
+            self.record("commit")
             self.write()
             self._in_flight = None
             self.told = self.kept

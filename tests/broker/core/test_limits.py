@@ -5,8 +5,11 @@ Rules: G.identifiers.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +23,7 @@ from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
 from tests.limit_comments import limit_comments
 
+ROOT = Path(__file__).parents[3]
 QUEUE = "/queue/a"
 Case = tuple[Limits, Callable[[BrokerHarness, int], bool]]
 """A table of limits, and what tries so much of it in a broker: whether it was let pass."""
@@ -389,24 +393,33 @@ CASES: dict[str, Case] = {
     "max_destinations": (Limits(max_destinations=5), destinations),
 }
 
-# Held by the shell, so their tests are in tests/faults, or test_http_posts; no verdict, but a pace; and
-# fractions of all others, which test_shares tries.
 ELSEWHERE = {
-    "max_commit_backlog_bytes",
-    "drain_seconds",
-    "max_transit_bytes",
-    "principal_share",
-    "operator_reserve",
-    "min_free_disk_bytes",
-    "keepalive_seconds",
-    "max_connections",
-    "max_connections_per_address",
-    "max_http_body_bytes",
-    "max_http_calls",
-    "max_http_requests",
-    "max_http_unread_bytes",
-    "outbox_high_water_bytes",
+    "max_commit_backlog_bytes": "tests/faults/test_waiting_receipts.py::"
+    "test_publisher_is_not_read_while_the_store_is_too_far_behind",
+    "drain_seconds": "tests/faults/test_drain.py::"
+    "test_peer_that_reads_nothing_holds_up_the_end_for_a_while_only",
+    "max_transit_bytes": "tests/faults/test_transit.py::"
+    "test_what_they_have_not_read_who_have_said_goodbye_counts_too",
+    "principal_share": "tests/broker/core/test_shares.py::"
+    "test_principal_that_is_alone_gets_the_share_that_the_limits_say",
+    "operator_reserve": "tests/broker/core/test_shares.py::test_reserve_is_left_for_operators",
+    "min_free_disk_bytes": "tests/faults/test_disk_watch.py::test_broker_leaves_the_least_free_space_alone",
+    "keepalive_seconds": "tests/faults/test_peers_at_the_door.py::"
+    "test_system_asks_silent_peers_whether_they_are_there",
+    "max_connections": "tests/faults/test_server.py::test_peer_above_the_number_of_connections_is_told_so",
+    "max_connections_per_address": "tests/faults/test_peers_at_the_door.py::"
+    "test_flood_from_one_address_leaves_room_for_others",
+    "max_http_body_bytes": "tests/broker/server/test_http_posts.py::test_largest_body_that_may_be_is_taken",
+    "max_http_calls": "tests/broker/server/test_http_posts.py::"
+    "test_principal_has_half_of_the_places_for_calls_from_wherever_it_comes",
+    "max_http_requests": "tests/broker/server/test_websocket.py::"
+    "test_many_who_ask_nothing_are_not_waited_for",
+    "max_http_unread_bytes": "tests/broker/server/test_http_posts.py::"
+    "test_who_holds_most_of_what_is_not_read_gives_way",
+    "outbox_high_water_bytes": "tests/broker/core/test_limits.py::"
+    "test_queue_stops_dispatching_at_the_high_water_mark",
 }
+"""The tests of limits that the shell holds, that set a pace, or that are fractions of all others."""
 
 FIELDS = {field.name: field for field in dataclasses.fields(Limits)}
 IN_QUARTERS = {
@@ -418,7 +431,26 @@ IN_QUARTERS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(FIELDS.keys() - ELSEWHERE))
+def test_each_limit_has_one_test() -> None:
+    assert CASES.keys() | ELSEWHERE.keys() == FIELDS.keys()
+    assert CASES.keys().isdisjoint(ELSEWHERE)
+
+
+@pytest.mark.parametrize("limit", ELSEWHERE)
+def test_test_of_a_limit_presses_it(limit: str) -> None:
+    file, _, name = ELSEWHERE[limit].partition("::")
+    source = (ROOT / file).read_text()
+    found = [
+        ast.unparse(node)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
+    ]
+
+    assert len(found) == 1
+    assert re.search(rf"\b{limit}\b", found[0])
+
+
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("difference", [-1, 0, 1])
 def test_limit_holds(name: str, difference: int) -> None:
     limits, attempt = CASES[name]

@@ -294,6 +294,32 @@ def test_operator_works_where_others_have_used_up_all_that_they_may(attempt: Cal
     _HELD.clear()
 
 
+def queues_of(broker: BrokerHarness, principal: str) -> int:
+    """How many queues a principal gets before it is refused one."""
+    peer = broker.connect(principal=principal)
+    for number in range(100):
+        if send(peer, f"/queue/{principal}-{number}") != "accepted":
+            return number
+    raise AssertionError("it is never refused")
+
+
+@pytest.mark.parametrize(("reserve", "expected"), [(0.1, 36), (0.25, 30), (0.5, 20)])
+def test_reserve_is_left_for_operators(reserve: float, expected: int) -> None:
+    limits = replace(TIGHT, max_destinations=40, operator_reserve=reserve, principal_share=1.0)
+    broker = tight(limits)
+
+    assert queues_of(broker, "hog") == expected
+    assert queues_of(broker, "alice") == 0
+    assert queues_of(broker, "operator") == 40 - expected
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.25, 10), (0.5, 20), (1.0, 40)])
+def test_principal_that_is_alone_gets_the_share_that_the_limits_say(share: float, expected: int) -> None:
+    broker = tight(replace(TIGHT, max_destinations=40, principal_share=share, operator_reserve=1e-9))
+
+    assert queues_of(broker, "hog") == expected
+
+
 def test_anonymous_peers_of_one_address_leave_places_there_for_who_logs_in() -> None:
     core = tight(replace(TIGHT, max_connections=1_000, max_connections_per_address=20)).broker
 

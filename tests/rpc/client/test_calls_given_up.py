@@ -12,6 +12,7 @@ import pytest
 from pydantic_core import from_json
 
 from nebula.errors import CallTimeout, NoResponder, RemoteError
+from nebula.headers import INBOX_PREFIX
 from nebula.rpc.client.client import Client
 from nebula.rpc.errors import VerbError
 from nebula.rpc.service.responder import Responder
@@ -165,6 +166,35 @@ async def test_call_asks_for_a_receipt_that_only_a_rejection_brings(server: str,
 
     assert ("\nreceipt:" in frames[0]) is asks
     assert ("\nreceipt-on-rejection:true\n" in frames[0]) is asks
+
+
+async def test_replies_come_to_one_exclusive_inbox_with_automatic_acks() -> None:
+    opening: list[str] = []
+    frames: list[str] = []
+
+    async def script(peer: Peer) -> None:
+        await peer.accept("1.2", "server:nebula/0\n")
+        opening.append(await peer.confirm())
+        for value in (5, 6):
+            frames.append(await request(peer))
+            await peer.say(answer_to(frames[-1], value))
+        frames.append(await peer.hear())
+
+    async with brokers(script) as url, Client(url, reconnect=False) as client:
+        assert [await client.call("shop", "price") for _ in range(2)] == [5, 6]
+
+    (subscribe,) = opening
+    inbox = header(subscribe, "destination")
+    assert subscribe.startswith("SUBSCRIBE\n")
+    assert inbox.startswith(INBOX_PREFIX)
+    assert [header(subscribe, name) for name in ("ack", "exclusive", "auto-delete")] == [
+        "auto",
+        "true",
+        "true",
+    ]
+    # Nothing is said between a reply and what follows: no ACK.
+    assert [header(frame, "neb-reply-to") for frame in frames[:2]] == [inbox, inbox]
+    assert frames[2].startswith("DISCONNECT\n")
 
 
 async def test_start_and_questions_to_the_broker_are_not_withdrawn() -> None:

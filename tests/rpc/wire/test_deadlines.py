@@ -195,6 +195,32 @@ async def test_async_handler_past_its_deadline_is_cancelled_and_its_worker_goes_
 
 
 @pytest.mark.anyio
+async def test_no_scope_is_made_for_each_call_or_request(
+    serving: Serving, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = fresh()
+    made: list[object] = []
+    make = anyio.CancelScope.__new__
+
+    def note(*arguments: Any, **options: Any) -> Any:
+        made.append(options)
+        return make(*arguments, **options)
+
+    @app.verb
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async with serving(app):
+        await client.call(double, 0)
+        monkeypatch.setattr(anyio.CancelScope, "__new__", note)
+        for number in range(100):
+            assert await client.with_options(timeout=5).call(double, number) == 2 * number
+
+    # The end of the service makes a few.
+    assert len(made) < 20
+
+
+@pytest.mark.anyio
 async def test_thread_sees_that_its_time_is_over_and_ends_without_an_answer(
     serving: Serving, client: Client
 ) -> None:

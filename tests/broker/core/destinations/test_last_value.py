@@ -61,6 +61,24 @@ def test_keys_never_sent_go_before_one_that_an_ack_releases() -> None:
     assert order == ["X/1", "X/2", "X/3", "X/1"]
 
 
+def test_key_that_an_ack_releases_is_not_overtaken_by_later_changes() -> None:
+    broker = BrokerHarness(Limits(max_unacked_values=1))
+    alice, bob = broker.connect(), broker.connect()
+    alice.subscribe("X/*", "ack:client-individual")
+    bob.publish("X/1", "old")
+    bob.publish("X/2", "x")
+    bob.publish("X/1", "new")
+    order = []
+    for later in range(3, 9):
+        (frame,) = alice.received()
+        order.append(frame[1]["destination"])
+        alice.ack(frame)
+        # Never sent before: as a class of their own they would keep X/1 waiting for ever.
+        bob.publish(f"X/{later}", "x")
+
+    assert order[:4] == ["X/1", "X/2", "X/1", "X/3"]
+
+
 def test_notification_keeps_its_place_when_the_key_changes_again() -> None:
     broker = BrokerHarness(Limits(max_unacked_values=1))
     alice, bob = broker.connect(), broker.connect()
