@@ -1,6 +1,7 @@
 """Test support for services and their callers: brokers, fakes, faults and a clock that can be moved.
 
-The names are loaded when they are first used, since the pytest plugin is loaded by every run of pytest.
+For stores of your own there is `check_store`. The names are loaded when they are first used, since the pytest
+plugin is loaded by every run of pytest.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from nebula.testing.faults import Faults
     from nebula.testing.hearing import handled
     from nebula.testing.running import RunningBroker, Transport, broker
+    from nebula.testing.stores import check_store, store_promises
 
 __all__ = [
     "Fake",
@@ -26,9 +28,11 @@ __all__ = [
     "Transport",
     "VirtualClock",
     "broker",
+    "check_store",
     "fake",
     "handled",
     "serving",
+    "store_promises",
     "virtual_clock",
 ]
 
@@ -42,9 +46,11 @@ _HOMES = {
     "Transport": "running",
     "VirtualClock": "clock",
     "broker": "running",
+    "check_store": "stores",
     "fake": "fakes",
     "handled": "hearing",
     "serving": "apps",
+    "store_promises": "stores",
     "virtual_clock": "clock",
 }
 

@@ -30,7 +30,7 @@ from nebula.cli.terminal import Screen, tracebacks_made_visible
 from nebula.errors import RemoteError
 from nebula.record.status import RecorderStatus
 from nebula.sync import Client
-from tests.broker.stored import message, put_message
+from nebula.testing.stored import message, put_message
 from tests.cli.asking import ASKING, Asking
 from tests.cli.programs import DEADLINE, NEBULA, environment
 from tests.cli.strangers import (

@@ -13,7 +13,7 @@ import pytest
 
 from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.sync import Client
-from tests.broker.stored import lines, message, put_message
+from nebula.testing.stored import lines, message, put_message
 from tests.cli.programs import DEADLINE, NEBULA, environment, nebula, running
 
 

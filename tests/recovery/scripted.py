@@ -29,8 +29,7 @@ from nebula.broker.core.tables import (
 from nebula.broker.store.sqlite import SqliteStore
 from nebula.broker.store.store import Snapshot, Store
 from nebula.errors import StoreError
-from tests.broker.memory_store import MemoryDisk, MemoryStore
-from tests.broker.stored import (
+from nebula.testing.stored import (
     drop_message,
     drop_messages,
     put,
@@ -40,6 +39,7 @@ from tests.broker.stored import (
     put_value,
     set_attempts,
 )
+from tests.broker.memory_store import MemoryDisk, MemoryStore
 
 
 def _message(number: int, destination: str = "/queue/a", size_bytes: int = 50) -> StoredMessage:

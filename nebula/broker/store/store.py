@@ -61,7 +61,7 @@ class Store(Protocol):
     Ownership: what is returned belongs to the caller, and the store keeps no reference to it. Writes are
     immutable, and the sequence of an `apply` is not changed while it runs.
 
-    `tests/broker/store/test_stores.py` tests this contract for every store.
+    `nebula.testing.check_store` tests this contract, for a store of your own as well.
     """
 
     def load(self) -> Snapshot:

@@ -8,7 +8,7 @@ from nebula.broker.core.journal import Journal
 from nebula.broker.core.messages import QUEUE_KIND, Head, Message
 from nebula.broker.core.storage import StoredMessage
 from nebula.broker.core.tables import BODIES, Put, SharedMessageRow, Write
-from tests.broker.stored import drop_message, drop_messages, put, put_message, put_shared, set_attempts
+from nebula.testing.stored import drop_message, drop_messages, put, put_message, put_shared, set_attempts
 
 QUEUE = "/queue/a"
 HEAD = Head(QUEUE_KIND, QUEUE, "alice", (), is_persistent=True)

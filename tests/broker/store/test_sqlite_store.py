@@ -25,7 +25,7 @@ from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.broker.store.store import Store
 from nebula.broker.store.tools import open_store
 from nebula.errors import StoreError
-from tests.broker.stored import (
+from nebula.testing.stored import (
     PENDING,
     SESSION,
     SUBSCRIPTION,
@@ -617,7 +617,7 @@ import resource, signal, sys
 from pathlib import Path
 from nebula.broker.store.sqlite import SqliteStore
 from nebula.broker.core.storage import StoredMessage
-from tests.broker.stored import put_message
+from nebula.testing.stored import put_message
 from nebula.errors import StoreError
 
 store = SqliteStore(Path(sys.argv[1]))
@@ -739,7 +739,7 @@ import sys
 from pathlib import Path
 from nebula.broker.store.sqlite import SqliteStore
 from nebula.broker.core.storage import StoredMessage
-from tests.broker.stored import put_message
+from nebula.testing.stored import put_message
 
 store = SqliteStore(Path(sys.argv[1]))
 store.load()
@@ -774,7 +774,7 @@ import sys
 from pathlib import Path
 from nebula.broker.store.sqlite import SqliteStore
 from nebula.broker.core.storage import StoredMessage
-from tests.broker.stored import drop_message, drop_messages, put_shared, set_attempts
+from nebula.testing.stored import drop_message, drop_messages, put_shared, set_attempts
 
 LINES = ("\\0c\\0a", "\\0c\\0b", "\\0c\\0c")
 store = SqliteStore(Path(sys.argv[1]))

@@ -15,7 +15,7 @@ import pytest
 from nebula.broker.core.tables import Write
 from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.errors import StoreError
-from tests.broker.stored import (
+from nebula.testing.stored import (
     PENDING,
     SESSION,
     SUBSCRIPTION,

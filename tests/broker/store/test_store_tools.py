@@ -19,7 +19,7 @@ from nebula.broker.core.tables import DuplicateRow, Write
 from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.broker.store.tools import back_up_store, import_lines, open_store
 from nebula.errors import StoreError
-from tests.broker.stored import (
+from nebula.testing.stored import (
     PENDING,
     SESSION,
     SUBSCRIPTION,

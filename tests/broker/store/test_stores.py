@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from itertools import count
@@ -30,7 +30,6 @@ from nebula.broker.core.tables import (
     DuplicateRow,
     PendingRow,
     PostponedRow,
-    Put,
     SessionRow,
     SubscriptionRow,
     Write,
@@ -41,13 +40,8 @@ from nebula.broker.store.sqlite import STORE_FILE, SqliteStore
 from nebula.broker.store.sqlite_reads import read_into
 from nebula.broker.store.store import Snapshot, Store
 from nebula.broker.store.tools import open_store
-from tests.broker.log_store import LogStore
-from tests.broker.memory_store import MemoryDisk, MemoryStore
-from tests.broker.stored import (
-    PENDING,
-    SESSION,
-    SUBSCRIPTION,
-    NewStore,
+from nebula.testing import check_store, store_promises
+from nebula.testing.stored import (
     drop_message,
     drop_messages,
     lines,
@@ -60,300 +54,31 @@ from tests.broker.stored import (
     reloaded,
     set_attempts,
 )
+from tests.broker.log_store import LogStore
+from tests.broker.memory_store import MemoryDisk, MemoryStore
 
 
-@pytest.fixture(params=["sqlite", "memory", "log"])
-def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewStore]:
-    """Makes stores over the same rows, as a broker does that is started again; closes them after the test."""
-    disk = MemoryDisk()
-    made: list[Store] = []
+def _memory_store(disks: dict[Path, MemoryDisk], folder: Path) -> Store:
+    """A store over the rows that are kept in this process under the folder's name."""
+    return MemoryStore(disks.setdefault(folder, MemoryDisk()))
 
-    makers: dict[str, NewStore] = {
-        "sqlite": lambda: SqliteStore(tmp_path / "data"),
-        "memory": lambda: MemoryStore(disk),
-        "log": lambda: LogStore(tmp_path / "log"),
-    }
 
-    def make() -> Store:
-        made.append(makers[request.param]())
-        return made[-1]
+_MAKERS: dict[str, Callable[[Path], Store]] = {
+    "sqlite": lambda folder: SqliteStore(folder / "data"),
+    "memory": partial(_memory_store, {}),
+    "log": lambda folder: LogStore(folder / "log"),
+}
 
-    yield make
-    for store in made:
-        store.close()
 
-
-def test_new_store_is_empty_and_clean(new_store: NewStore) -> None:
-    found = new_store().load()
-
-    assert found == Snapshot(0, found.incarnation, is_clean=True)
-    assert len(bytes.fromhex(found.incarnation)) == 4
-
-
-def test_each_load_counts_a_run_of_one_incarnation(new_store: NewStore) -> None:
-    found = [reloaded(new_store), reloaded(new_store)]
-
-    assert [one.run for one in found] == [1, 3]
-    assert found[0].incarnation == found[1].incarnation
-
-
-def test_message_comes_back_as_it_was(new_store: NewStore) -> None:
-    odd = StoredMessage(
-        7,
-        "/queue/ü:\n",
-        (("a", ""), ("a", "twice"), ("naïve", 'quote" \\ \t\n')),
-        bytes(range(256)),
-        1.75e9,
-        3,
-        is_request=True,
-    )
-
-    assert lines(reloaded(new_store, [put_message("/queue/DLQ", odd)])) == {"/queue/DLQ": [odd]}
-
-
-def test_messages_of_a_queue_come_in_order_of_number(new_store: NewStore) -> None:
-    batches: list[list[Write]] = [[put_message("/queue/a", message(number))] for number in (3 << 44, 9, 10)]
-
-    found = lines(reloaded(new_store, *batches))["/queue/a"]
-
-    assert [one.number for one in found] == [9, 10, 3 << 44]
-
-
-def test_one_message_waits_in_two_queues(new_store: NewStore) -> None:
-    puts: list[Write] = [put_message("one", message(5)), put_message("other", message(5))]
-
-    assert lines(reloaded(new_store, puts, [*drop_message("one", 5)])) == {"other": [message(5)]}
-
-
-def test_put_replaces_the_message_of_its_number(new_store: NewStore) -> None:
-    again = StoredMessage(5, "/queue/a", (), b"hello", None, 2)
-
-    found = reloaded(new_store, [put_message("/queue/a", message(5))], [put_message("/queue/a", again)])
-
-    assert lines(found) == {"/queue/a": [again]}
-
-
-def test_put_and_drop_in_one_batch_leave_nothing(new_store: NewStore) -> None:
-    earlier: list[Write] = [put_message("/queue/a", message(5))]
-
-    found = reloaded(new_store, earlier, [put_message("/queue/a", message(5)), *drop_message("/queue/a", 5)])
-
-    assert lines(found) == {}
-
-
-def test_drop_and_put_in_one_batch_leave_the_new_one(new_store: NewStore) -> None:
-    earlier: list[Write] = [put_message("/queue/a", message(5, b"old"))]
-
-    found = reloaded(new_store, earlier, [*drop_message("/queue/a", 5), put_message("/queue/a", message(5))])
-
-    assert lines(found) == {"/queue/a": [message(5)]}
-
-
-def test_range_of_a_line_is_dropped_and_nothing_beside_it(new_store: NewStore) -> None:
-    puts: list[Write] = [put_message(line, message(number)) for line in "ab" for number in range(6)]
-
-    found = lines(reloaded(new_store, puts, [*drop_messages("a", 1, 4)]))
-
-    assert {line: [one.number for one in kept] for line, kept in found.items()} == {
-        "a": [0, 1, 5],
-        "b": [0, 1, 2, 3, 4, 5],
-    }
-
-
-def test_line_says_how_much_it_holds(new_store: NewStore) -> None:
-    puts: list[Write] = [put_message("a", message(number, b"x" * number)) for number in (3, 9, 4)]
-
-    found = reloaded(new_store, puts).lines["a"]
-
-    assert (found.count, found.body_bytes, found.last_number) == (3, 16, 9)
-
-
-def test_delayed_messages_come_in_the_order_in_which_they_are_due(new_store: NewStore) -> None:
-    first, second, third = message(1), message(2), message(3)
-    puts: list[Write] = [
-        put_delayed(first, 1.75e9 + 0.25),
-        put_delayed(second, 1.75e9),
-        put_delayed(third, 1.0),
-    ]
-
-    found = reloaded(new_store, puts, [Drop(DELAYED, (3,)), put_delayed(first, 1.75e9 + 0.5)])
-
-    assert found.delayed == [(second, 1.75e9), (first, 1.75e9 + 0.5)]
-
-
-def test_duplicates_come_in_the_order_in_which_they_end(new_store: NewStore) -> None:
-    one, other = DuplicateRow("/queue/a", "bob", "1", 9.5), DuplicateRow("/queue/a", "bob", "2", 7.25)
-    elsewhere, over = DuplicateRow("/queue/b", "bob", "1", 8.0), DuplicateRow("/queue/b", "bob", "2", 1.0)
-    others = DuplicateRow("/queue/a", "eve", "1", 8.5)
-    renewed = one._replace(until=10.0)
-
-    writes: list[Write] = [put(row) for row in (one, other, elsewhere, over, others)]
-    found = reloaded(new_store, writes, [put(renewed), Drop(DUPLICATES, ("/queue/b", "bob", "2"))])
-
-    assert found.duplicates == [other, elsewhere, others, renewed]
-
-
-def test_dropping_what_is_not_there_does_nothing(new_store: NewStore) -> None:
-    drops: list[Write] = [
-        *drop_message("q", 1),
-        *drop_messages("p", 0, 9),
-        Drop(DELAYED, (1,)),
-        Drop(DUPLICATES, ("q", "alice", "1")),
-    ]
-
-    found = reloaded(
-        new_store, [*drops, Drop(VALUES, ("X/a",)), Drop(SESSIONS, ("s",)), Drop(SUBSCRIPTIONS, ("s", "1"))]
-    )
-
-    assert found == Snapshot(found.run, found.incarnation, is_clean=True)
-
-
-def test_last_value_is_kept_for_each_destination(new_store: NewStore) -> None:
-    def value(number: int, name: str, body: bytes) -> Put:
-        return put_value(message(number, body, destination=f"X/{name}"))
-
-    found = reloaded(
-        new_store,
-        [value(1, "a", b"old"), value(2, "b", b"stays"), value(3, "c", b"goes")],
-        [value(4, "a", b""), Drop(VALUES, ("X/c",))],
-    )
-
-    assert found.values == [
-        message(2, b"stays", destination="X/b"),
-        message(4, b"", destination="X/a"),
-    ]
-
-
-def test_session_is_kept_with_its_subscriptions_and_what_they_miss(new_store: NewStore) -> None:
-    away = SessionRow("till-1", "ab12", 1.75e9)
-
-    found = reloaded(new_store, [SESSION, SUBSCRIPTION, PENDING], [put(away)])
-
-    assert (found.sessions, found.subscriptions) == ([away], [SUBSCRIPTION.row])
-    assert found.pending == {("till-1", "0"): ("X/a", "X/ü")}
-
-
-def test_pending_replaces_what_was_pending(new_store: NewStore) -> None:
-    found = reloaded(new_store, [SESSION, SUBSCRIPTION, PENDING], [put(PendingRow("till-1", "0", ()))])
-
-    assert found.pending == {("till-1", "0"): ()}
-
-
-def test_row_goes_alone_and_no_other_of_its_table(new_store: NewStore) -> None:
-    other = SubscriptionRow("till-2", "0", "X/*", "client", 10, 77)
-
-    found = reloaded(
-        new_store, [SESSION, SUBSCRIPTION, PENDING, put(other)], [Drop(SUBSCRIPTIONS, ("till-1", "0"))]
-    )
-
-    assert (found.sessions, found.subscriptions) == ([SESSION.row], [other])
-    assert set(found.pending) == {("till-1", "0")}
-
-
-def test_later_one_of_two_writes_to_a_row_counts(new_store: NewStore) -> None:
-    drops: list[Write] = [Drop(SESSIONS, ("till-1",)), Drop(SUBSCRIPTIONS, ("till-1", "0"))]
-
-    found = reloaded(new_store, [SESSION, SUBSCRIPTION], [*drops, SESSION, SUBSCRIPTION, drops[1]])
-
-    assert (found.sessions, found.subscriptions) == ([SESSION.row], [])
-
-
-def test_batch_of_any_size_is_kept_and_dropped_whole(new_store: NewStore) -> None:
-    count = 1500  # more than one statement takes, and no power of two
-    puts: list[Write] = [put_message("/queue/a", message(number)) for number in range(count)]
-    drops: list[Write] = [
-        write for number in range(0, count, 2) for write in drop_message("/queue/a", number)
-    ]
-
-    found = lines(reloaded(new_store, puts, drops))["/queue/a"]
-
-    assert [one.number for one in found] == list(range(1, count, 2))
-
-
-def test_close_is_idempotent_and_needs_no_load(new_store: NewStore) -> None:
-    idle, used = new_store(), new_store()
-    idle.close()
-    used.load()
-    used.close()
-    used.close()
-
-    assert new_store().load().is_clean
+@pytest.mark.parametrize("promise", store_promises())
+@pytest.mark.parametrize("kind", _MAKERS)
+def test_store_keeps(kind: str, promise: str) -> None:
+    check_store(_MAKERS[kind], promise)
 
 
 # --- one message in several lines ---
 
 ONE, OTHER, THIRD = (f"\0till\0{name}" for name in ("one", "other", "third"))
-
-
-def test_shared_message_is_in_each_of_its_lines(new_store: NewStore) -> None:
-    odd = StoredMessage(
-        7, "/topic/ü", (("a", "twice"), ("a", "b")), bytes(range(256)), 1.75e9, is_request=True
-    )
-
-    found = reloaded(new_store, [*put_shared((ONE, OTHER), odd), put_message(ONE, message(6))])
-
-    assert lines(found) == {ONE: [message(6), odd], OTHER: [odd]}
-    one = found.lines[ONE]
-    assert (one.count, one.body_bytes, one.last_number) == (2, 256 + len(message(6).body), 7)
-
-
-def test_shared_message_that_is_settled_in_one_line_stays_in_the_others(new_store: NewStore) -> None:
-    puts: list[Write] = [
-        write for number in (5, 6) for write in put_shared((ONE, OTHER, THIRD), message(number))
-    ]
-
-    found = reloaded(new_store, puts, [*drop_message(ONE, 5), *drop_messages(OTHER, 4, 6)])
-
-    assert lines(found) == {ONE: [message(6)], THIRD: [message(5), message(6)]}
-
-
-def test_shared_message_is_put_and_dropped_in_one_batch(new_store: NewStore) -> None:
-    found = reloaded(
-        new_store,
-        [
-            *put_shared((ONE, OTHER), message(5)),
-            *drop_message(ONE, 5),
-            *put_shared((ONE, OTHER), message(6)),
-            *set_attempts(ONE, 6, 1),
-        ],
-        [*put_shared((ONE, OTHER), message(7)), *drop_message(ONE, 7), *drop_message(OTHER, 7)],
-    )
-
-    assert lines(found) == {ONE: [message(6)._replace(attempts=1)], OTHER: [message(5), message(6)]}
-
-
-def test_failed_deliveries_are_counted_for_each_line(new_store: NewStore) -> None:
-    puts: list[Write] = [
-        *put_shared((ONE, OTHER), message(5)),
-        *(put_message(ONE, message(n)) for n in (6, 7)),
-    ]
-
-    found = reloaded(
-        new_store,
-        [*puts, *set_attempts(ONE, 7, 4)],
-        [*set_attempts(ONE, 5, 3), *set_attempts(ONE, 6, 2), *set_attempts(OTHER, 9, 1)],
-        [*set_attempts(ONE, 5, 4)],
-    )
-
-    kept = lines(found)
-    assert {line: [each.attempts for each in kept[line]] for line in kept} == {ONE: [4, 2, 4], OTHER: [0]}
-    assert kept[ONE][1:] == [message(6)._replace(attempts=2), message(7)._replace(attempts=4)]
-
-
-def test_page_has_shared_messages_and_others_in_order(new_store: NewStore) -> None:
-    store = new_store()
-    store.load()
-    store.apply([put_message(ONE, message(number, b"x" * number)) for number in (2, 4, 6)])
-    store.apply(
-        [write for number in (1, 3, 5) for write in put_shared((ONE, OTHER), message(number, b"y" * number))]
-    )
-    expected = [message(number, (b"y" if number % 2 else b"x") * number) for number in range(1, 7)]
-
-    assert store.page(PageRequest(ONE, 0, 6, 100, 1000)) == expected
-    assert store.page(PageRequest(ONE, 1, 5, 2, 1000)) == expected[1:3]
-    assert store.page(PageRequest(ONE, 0, 6, 100, 6)) == expected[:3]
-    assert store.page(PageRequest(OTHER, 0, 6, 100, 1000)) == expected[::2]
-    assert store.page(PageRequest(THIRD, 0, 6, 100, 1000)) == []
 
 
 def test_lines_that_share_messages_and_are_deep_bring_a_page_each(tmp_path: Path) -> None:
@@ -384,44 +109,7 @@ def test_body_of_several_lines_is_one_object_after_a_start(tmp_path: Path, most_
     assert len({id(line.first[0].body) for line in found.lines.values()}) == 1
 
 
-# --- pages ---
-
-
-def test_page_is_the_asked_part_of_a_line_in_order(new_store: NewStore) -> None:
-    store = new_store()
-    store.load()
-    kept = [
-        StoredMessage(
-            number, f"/queue/{number}:\n", (("n", f"{number}\n"),), b"\x00\xff" * number, 1e9 + 0.1, number
-        )
-        for number in range(1, 9)
-    ]
-    store.apply([put_message("a", each) for each in reversed(kept)])
-    store.apply([put_message("b", message(5)), *drop_message("a", 4)])
-
-    assert store.page(PageRequest("a", 2, 6, 100, 10_000)) == [kept[2], kept[4], kept[5]]
-    assert store.page(PageRequest("a", 0, 8, 3, 10_000)) == kept[:3]
-    assert store.page(PageRequest("a", 8, 99, 3, 10_000)) == []
-    assert store.page(PageRequest("nobody's", 0, 99, 3, 10_000)) == []
-
-
-@pytest.mark.parametrize(("max_bytes", "count"), [(1, 1), (10, 1), (19, 1), (20, 2), (29, 2), (30, 3)])
-def test_page_holds_as_many_bytes_as_asked_for_but_one_message_at_least(
-    new_store: NewStore, max_bytes: int, count: int
-) -> None:
-    store = new_store()
-    store.load()
-    store.apply([put_message("a", message(number, b"x" * 10)) for number in range(1, 6)])
-
-    assert len(store.page(PageRequest("a", 0, 9, 4, max_bytes))) == count
-
-
-def test_page_of_empty_bodies_is_read(new_store: NewStore) -> None:
-    store = new_store()
-    store.load()
-    store.apply([put_message("a", message(number, b"")) for number in (1, 2)])
-
-    assert store.page(PageRequest("a", 0, 9, 4, 1)) == [message(1, b""), message(2, b"")]
+# --- against the store in memory, and within limits ---
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

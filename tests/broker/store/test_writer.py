@@ -20,7 +20,7 @@ from nebula.broker.server.server import Listener, Server
 from nebula.broker.store.sqlite import SqliteStore
 from nebula.broker.store.writer import StoreStuck, Writer
 from nebula.errors import StoreError
-from tests.broker.stored import lines, message, put, put_message, reloaded
+from nebula.testing.stored import lines, message, put, put_message, reloaded
 
 pytestmark = pytest.mark.anyio
 
