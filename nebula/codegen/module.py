@@ -209,7 +209,7 @@ class _Module:
             code = f"Annotated[{code}, Field(deprecated={quoted(why)})]"
         if is_required:
             return _Parameter(name, code, None, note)
-        found = expression_of(schema, schema["default"], scope) if "default" in schema else None
+        found = expression_of(schema, schema["default"], scope.of_reference) if "default" in schema else None
         if found is not None and found.is_constant:
             return _Parameter(name, code, found.code, note)
         self._types.imports.add(("nebula.rpc", "OMITTED"))

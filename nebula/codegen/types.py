@@ -96,7 +96,7 @@ class Scope:
             return None if found is None else Expression(f"{name}.{found}")
         if is_model(definition):
             return Expression(f"{name}.model_validate({plain(value)})", is_constant=False)
-        return expression_of(definition, value, self)
+        return expression_of(definition, value, self.of_reference)
 
 
 class Types:
@@ -253,7 +253,9 @@ class Types:
     def _field(self, name: str, wire_name: str, schema: Any, scope: Scope) -> _Field:
         kind = self.expression(schema, scope)
         schema = schema if isinstance(schema, Mapping) else {}
-        default = expression_of(schema, schema["default"], scope) if "default" in schema else None
+        default = (
+            expression_of(schema, schema["default"], scope.of_reference) if "default" in schema else None
+        )
         return _Field(name, wire_name, kind, schema, default)
 
     def blocks(self) -> Iterator[list[str]]:

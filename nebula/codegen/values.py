@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from pydantic import TypeAdapter
@@ -24,23 +24,20 @@ class Expression(NamedTuple):
     is_constant: bool = True
 
 
-class Named(Protocol):
-    """Says how values of the schema's own types are written."""
-
-    def of_reference(self, reference: str, value: Any) -> Expression | None:
-        """A member of an enumeration, or an instance of a model."""
+OfReference: TypeAlias = Callable[[str, Any], Expression | None]
+"""Code for a value of a type that the schema itself defines, by its `$ref`: an enumeration or a model."""
 
 
-def expression_of(schema: Mapping[str, Any], value: Any, named: Named) -> Expression | None:
+def expression_of(schema: Mapping[str, Any], value: Any, of_reference: OfReference) -> Expression | None:
     """Code that makes a value; None where the schema and the value do not go together."""
     if value is None:
         return Expression("None")
     if "$ref" in schema:
-        return named.of_reference(schema["$ref"], value)
+        return of_reference(schema["$ref"], value)
     if schema.get("format") == "decimal":
         return _by_format(schema, value)
     if branches := schema.get("anyOf") or schema.get("oneOf"):
-        found = (expression_of(branch, value, named) for branch in branches)
+        found = (expression_of(branch, value, of_reference) for branch in branches)
         return next((one for one in found if one is not None), None)
     if "const" in schema or "enum" in schema:
         return Expression(plain(value))
@@ -48,9 +45,9 @@ def expression_of(schema: Mapping[str, Any], value: Any, named: Named) -> Expres
     if kind is None:
         return _of_anything(value)
     if kind == "array" and isinstance(value, list):
-        return _array(schema, value, named)
+        return _array(schema, value, of_reference)
     if kind == "object" and isinstance(value, dict):
-        return _object(schema, value, named)
+        return _object(schema, value, of_reference)
     if kind == "string" and isinstance(value, str):
         return _by_format(schema, value)
     is_bool = isinstance(value, bool)
@@ -63,10 +60,10 @@ def _of_anything(value: Any) -> Expression:
     return Expression(plain(value), not isinstance(value, dict | list))
 
 
-def _array(schema: Mapping[str, Any], values: Sequence[Any], named: Named) -> Expression | None:
+def _array(schema: Mapping[str, Any], values: Sequence[Any], of_reference: OfReference) -> Expression | None:
     prefix = schema.get("prefixItems")
     schemas = prefix or [schema.get("items", {})] * len(values)
-    parts = [expression_of(*pair, named) for pair in zip(schemas, values, strict=False)]
+    parts = [expression_of(*pair, of_reference) for pair in zip(schemas, values, strict=False)]
     if len(parts) != len(values) or None in parts:
         return None
     codes = [part.code for part in parts if part is not None]
@@ -78,10 +75,12 @@ def _array(schema: Mapping[str, Any], values: Sequence[Any], named: Named) -> Ex
     return Expression(f"[{', '.join(codes)}]", is_constant=False)
 
 
-def _object(schema: Mapping[str, Any], values: Mapping[str, Any], named: Named) -> Expression | None:
+def _object(
+    schema: Mapping[str, Any], values: Mapping[str, Any], of_reference: OfReference
+) -> Expression | None:
     inner = schema.get("additionalProperties")
     inner = inner if isinstance(inner, dict) else {}
-    pairs = {key: expression_of(inner, value, named) for key, value in values.items()}
+    pairs = {key: expression_of(inner, value, of_reference) for key, value in values.items()}
     if None in pairs.values():
         return None
     items = [f"{plain(key)}: {one.code}" for key, one in pairs.items() if one is not None]

@@ -26,7 +26,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import anyio
 
@@ -43,10 +43,8 @@ T = TypeVar("T")
 _NOT_BEGUN: Final = frozenset({"busy"})
 
 
-class Sleep(Protocol):
-    """Waits for seconds: `anyio.sleep`."""
-
-    def __call__(self, seconds: float, /) -> Awaitable[None]: ...
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+"""Waits for seconds: `anyio.sleep`."""
 
 
 class ClientClosed(ConnectionLost):

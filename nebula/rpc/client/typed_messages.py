@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
@@ -63,20 +63,14 @@ class Received(Generic[T]):
         return f"Received({self.message!r})"
 
 
-class _Call(Protocol):
-    """Calls a verb by name: `Client.call_queue`."""
-
-    def __call__(self, queue: str, verb: str, parameters: Any, /) -> Awaitable[Any]: ...
-
-
 class Schemas:
     """The schemas that messages were written with, asked of the broker where they are not known yet.
 
     Args:
-        call: asks it.
+        call: calls a verb of a queue by name, with parameters: `Client.call_queue`.
     """
 
-    def __init__(self, call: _Call) -> None:
+    def __init__(self, call: Callable[[str, str, Any], Awaitable[Any]]) -> None:
         self._call = call
         # No more than the broker itself knows.
         self._known: dict[int, Schema] = {}

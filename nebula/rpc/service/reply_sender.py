@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
 
 from nebula import headers as names
 from nebula.logs import get_logger
@@ -29,10 +29,8 @@ _log = get_logger(__name__)
 _MAX_LOGGED: Final = 200
 
 
-class Post(Protocol):
-    """Sends a message at once: `StompClient.post`."""
-
-    def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None: ...
+Post: TypeAlias = Callable[[str, bytes, Mapping[str, str]], None]
+"""Sends a message to a destination at once: `StompClient.post`."""
 
 
 class ReplySender:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import aclosing
 from functools import partial
 from time import monotonic
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -30,16 +30,8 @@ Items: TypeAlias = AsyncGenerator[Any, Any] | Generator[Any, Any, Any]
 """What a handler that yields returns."""
 
 
-class PostWithReceipt(Protocol):
-    """Sends a message at once: `StompClient.post_with_receipt`."""
-
-    def __call__(
-        self,
-        destination: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        on_receipt: Callable[[Receipt], None],
-    ) -> object: ...
+PostWithReceipt: TypeAlias = Callable[[str, bytes, Mapping[str, str], Callable[[Receipt], None]], object]
+"""Sends a message to a destination at once, and hears of its receipt: `StompClient.post_with_receipt`."""
 
 
 class Letters:

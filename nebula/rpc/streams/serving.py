@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -23,7 +23,8 @@ from nebula.rpc.wire.reply_headers import part_headers
 from nebula.stomp.client.messages import Message
 
 if TYPE_CHECKING:
-    from nebula.rpc.contract.signature import Arguments, Signature
+    from nebula.rpc.contract.signature import Arguments
+    from nebula.rpc.contract.verbs import Endpoint
 
 _Key: TypeAlias = tuple[str | None, str]
 """The principal of the reader, and the id of the stream."""
@@ -35,25 +36,6 @@ _MOST_DIGITS: Final = 9
 # in seconds, so that our own signs of life are sent in time.
 _LOOKS: Final = 6
 _LOOKS_EVERY: Final = 5.0
-
-
-class StreamVerb(Protocol):
-    """A verb whose handler yields."""
-
-    @property
-    def name(self) -> str:
-        """What callers ask for."""
-
-    @property
-    def signature(self) -> Signature:
-        """The contract; what it writes is a list of items."""
-
-    @property
-    def response(self) -> str:
-        """The verb of its replies."""
-
-    def invoke(self, arguments: Arguments, request: Request) -> Any:
-        """The generator, async or plain, not begun."""
 
 
 def wants_stream(request: Request) -> bool:
@@ -106,7 +88,7 @@ class ServedStreams:
         # Their requests come again, and may be here before a thread has seen that its stream is closed.
         self._running.clear()
 
-    async def send(self, verb: StreamVerb, arguments: Arguments, request: Request) -> None:
+    async def send(self, verb: Endpoint, arguments: Arguments, request: Request) -> None:
         """Send what the handler yields, until it ends, its reader goes, or the request is ended.
 
         Raises:
@@ -137,7 +119,7 @@ class ServedStreams:
             if self._running.get(key) is stream:
                 del self._running[key]
 
-    async def collect(self, verb: StreamVerb, arguments: Arguments, request: Request) -> bytes:
+    async def collect(self, verb: Endpoint, arguments: Arguments, request: Request) -> bytes:
         """All that the handler yields, as a JSON array, for a caller that takes one reply.
 
         Raises:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from nebula.rpc.jobs.model.record import MAX_LOG_LINES, JobRecord, LogLine
 from nebula.rpc.jobs.model.states import require_transition
@@ -15,7 +15,9 @@ from nebula.rpc.jobs.registry.errors import Superseded
 from nebula.rpc.jobs.registry.job_filter import JobFilter, conditions_of
 from nebula.rpc.jobs.registry.rows import COLUMNS, byte_count, record_of, row_of, size_of
 
-__all__ = ["SELECT", "Disk", "JobRegistry", "Kept", "OwnerBytes"]
+__all__ = ["SELECT", "Disk", "DoOnRegistry", "JobRegistry", "Kept", "OwnerBytes"]
+
+_T = TypeVar("_T")
 
 # Jobs of one owner that are removed at once; more are removed the next time.
 _MOST_AT_ONCE: Final = 1000
@@ -410,3 +412,9 @@ def _superseded(record: JobRecord) -> Superseded:
 
 def _only(rows: Iterable[Sequence[Any]]) -> JobRecord | None:
     return next(map(record_of, rows), None)
+
+
+class DoOnRegistry(Protocol):
+    """Does work on the registry, in a thread that may block: `RegistryWriter.do`, for one."""
+
+    def __call__(self, do: Callable[[JobRegistry], _T], /) -> Awaitable[_T]: ...

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 import anyio.to_thread
 
@@ -14,23 +14,15 @@ from nebula.logs import get_logger
 from nebula.rpc.jobs.model.limits import JobLimits
 from nebula.rpc.jobs.model.record import JobRecord
 from nebula.rpc.jobs.registry.capacity import Capacity, Wanted
-from nebula.rpc.jobs.registry.registry import JobRegistry, Kept
+from nebula.rpc.jobs.registry.registry import DoOnRegistry, JobRegistry, Kept
 
 __all__ = ["forget_for_room", "forget_old_jobs"]
 
 _log = get_logger(__name__)
 
-_T = TypeVar("_T")
-
-
-class _Do(Protocol):
-    """Does work on the registry: `RegistryWriter.do`."""
-
-    def __call__(self, do: Callable[[JobRegistry], _T], /) -> Awaitable[_T]: ...
-
 
 async def forget_old_jobs(
-    do: _Do, tell: Callable[[Iterable[str]], None], folder: Path, limits: JobLimits, now: float
+    do: DoOnRegistry, tell: Callable[[Iterable[str]], None], folder: Path, limits: JobLimits, now: float
 ) -> None:
     """Forget the jobs that `limits` no longer keep: their last statuses, their records, their results.
 
@@ -61,7 +53,11 @@ async def forget_old_jobs(
 
 
 async def forget_for_room(
-    do: _Do, tell: Callable[[Iterable[str]], None], folder: Path, capacity: Capacity, wanted: Wanted | None
+    do: DoOnRegistry,
+    tell: Callable[[Iterable[str]], None],
+    folder: Path,
+    capacity: Capacity,
+    wanted: Wanted | None,
 ) -> bool:
     """Remove ended jobs to make room, as `forget_old_jobs` removes old ones.
 
@@ -96,7 +92,10 @@ async def forget_for_room(
 
 
 async def _forget(
-    do: _Do, tell: Callable[[Iterable[str]], None], ulids: Sequence[str], made: Mapping[str, _Made | None]
+    do: DoOnRegistry,
+    tell: Callable[[Iterable[str]], None],
+    ulids: Sequence[str],
+    made: Mapping[str, _Made | None],
 ) -> bool:
     try:
         tell(ulids)

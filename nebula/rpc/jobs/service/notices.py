@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeAlias
 
 import anyio
 
@@ -17,14 +17,13 @@ from nebula.headers import REJECTED_FULL
 from nebula.logs import get_logger
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.record import JobRecord, LogLine
-from nebula.rpc.jobs.registry.registry import JobRegistry
+from nebula.rpc.jobs.registry.registry import DoOnRegistry, JobRegistry
 from nebula.rpc.jobs.service.status_publisher import Publish
 
 __all__ = ["Deliver", "Notices", "posting"]
 
 _log = get_logger(__name__)
 
-_T = TypeVar("_T")
 
 # The number of queues that notices go to at a time.
 _MOST_QUEUES: Final = 100
@@ -38,16 +37,14 @@ _PAGE: Final = 100
 _MOST_ERRORS: Final = 3
 
 
-class Deliver(Protocol):
-    """Sends a message, and waits until the broker has it: on its disk, if it keeps any.
+Deliver: TypeAlias = Callable[[str, bytes, Mapping[str, str]], Awaitable[None]]
+"""Sends a message to a destination, and waits until the broker has it: on its disk, if it keeps any.
 
-    Raises:
-        Rejected: it never will.
-        NebulaError: there is no connection, or it ended.
-        TimeoutError: the broker did not say.
-    """
-
-    async def __call__(self, destination: str, body: bytes, headers: Mapping[str, str], /) -> None: ...
+Raises:
+    Rejected: it never will.
+    NebulaError: there is no connection, or it ended.
+    TimeoutError: the broker did not say.
+"""
 
 
 def posting(publish: Publish) -> Deliver:
@@ -63,18 +60,6 @@ async def _at_once(_ulid: str) -> None:
     return
 
 
-class Write(Protocol):
-    """Makes a notice of a job that has ended: destination, body, headers."""
-
-    def __call__(self, record: JobRecord) -> tuple[str, bytes, Mapping[str, str]]: ...
-
-
-class _Do(Protocol):
-    """Does work on the registry: `RegistryWriter.do`."""
-
-    def __call__(self, do: Callable[[JobRegistry], _T], /) -> Awaitable[_T]: ...
-
-
 # One task for each queue that is owed something, and one loop that starts them. A queue that is full or
 # refuses is set aside (`_stuck`) until something may have changed: a new end, a new connection, or ten
 # seconds. Within a queue the order is that of the jobs, so the first end that does not go stops the
@@ -87,7 +72,7 @@ class Notices:
 
     Args:
         do: on the registry; a `VerbError` says that it is closed.
-        write: makes a notice.
+        write: makes the notice of a job that has ended: destination, body, headers.
         deliver: sends it.
         now: seconds since the epoch.
         until_due: waits until a job's end, by ULID, may be told: `StatusPublisher.until_released`.
@@ -95,8 +80,8 @@ class Notices:
 
     def __init__(
         self,
-        do: _Do,
-        write: Write,
+        do: DoOnRegistry,
+        write: Callable[[JobRecord], tuple[str, bytes, Mapping[str, str]]],
         deliver: Deliver,
         now: Callable[[], float],
         until_due: Callable[[str], Awaitable[None]] = _at_once,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple
 
 from nebula.rpc.errors import VerbError
 from nebula.rpc.jobs.model.record import JobRecord, LogLine
-from nebula.rpc.jobs.registry.registry import JobRegistry
+from nebula.rpc.jobs.registry.registry import DoOnRegistry
 from nebula.rpc.jobs.service.instance_context import InstanceContext
 from nebula.rpc.jobs.service.other_instances import OtherInstances
 from nebula.rpc.jobs.service.waiters import News, Waiters
 
 __all__ = ["JobQueries", "Logged"]
-
-_T = TypeVar("_T")
 
 
 class Logged(NamedTuple):
@@ -24,18 +22,12 @@ class Logged(NamedTuple):
     lines: list[LogLine]
 
 
-class _Read(Protocol):
-    """Reads the registry, after all that was decided so far: `JobService.read`."""
-
-    def __call__(self, read: Callable[[JobRegistry], _T], /) -> Awaitable[_T]: ...
-
-
 class JobQueries:
     """Looks jobs up.
 
     Args:
         context: the instance.
-        read: the registry.
+        read: the registry, after all that was decided so far: `JobService.read`.
         open_record: of a job that this instance knows not to have ended.
         flush: has what is known of a job's log written.
         others: the other instances.
@@ -47,7 +39,7 @@ class JobQueries:
     def __init__(
         self,
         context: InstanceContext,
-        read: _Read,
+        read: DoOnRegistry,
         open_record: Callable[[str], JobRecord | None],
         flush: Callable[[str], None],
         others: OtherInstances,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 import anyio
 
@@ -25,10 +25,8 @@ __all__ = ["Publish", "StatusPublisher", "publish_nothing", "waits_for"]
 _log = get_logger(__name__)
 
 
-class Publish(Protocol):
-    """Sends a message at once: `StompClient.post`."""
-
-    def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None: ...
+Publish: TypeAlias = Callable[[str, bytes, Mapping[str, str]], None]
+"""Sends a message to a destination at once: `StompClient.post`."""
 
 
 def publish_nothing(destination: str, body: bytes, headers: Mapping[str, str]) -> None:
