@@ -64,12 +64,12 @@ _INTERFACES: dict[str, tuple[str, ...]] = {
     # Programs around the broker
     "host.apps.App": ("rpc.service.responder.Responder", "host.http_calls.HttpCalls"),
     "host.http_streams.Form": ("host.http_streams._Lines", "host.http_streams._Events"),
-    # Recording
+    # Recording. The module of zstandard has one name before Python 3.14, another one since.
     "record.codecs._Unpacker": (_PEER,),
     "record.codecs._Zstd": (_PEER,),
     # Clients and services
     "rpc.client.cache.CacheStore": ("rpc.client.cache.MemoryCache", "extras.redis_cache.RedisCache"),
-    "rpc.contract.context.Cancellable": (_PEER,),
+    "rpc.contract.context.Cancellable": ("anyio.CancelScope", _PEER),
     "rpc.contract.job_context.Job": ("rpc.jobs.local.context.LocalJob", "spark.host.context.SparkJob"),
     "rpc.contract.job_runner.JobListener": (
         "rpc.jobs.service.runner_listener.RunnerListener",
@@ -81,7 +81,7 @@ _INTERFACES: dict[str, tuple[str, ...]] = {
         "rpc.middleware.job_spans.TracedRunner",
         "spark.supervisor.SparkRunner",
     ),
-    "rpc.contract.job_runner.Started": (_PEER,),
+    "rpc.contract.job_runner.Started": ("anyio.Event", _PEER),
     "rpc.contract.verbs.Endpoint": ("rpc.contract.verbs.Verb", "rpc.service.declared_jobs.JobEndpoint"),
     "rpc.discovery.presence.Presence": ("rpc.discovery.presence._Told", "rpc.discovery.presence._Asked"),
     "rpc.idempotency.store.IdempotencyStore": (
@@ -213,8 +213,10 @@ def _layer(module: str) -> int:
 
 
 def _resolved(place: str) -> Any:
-    """The class or function of this place, in `nebula` unless it says `tests.`."""
-    parts = (place if place.startswith("tests.") else f"nebula.{place}").split(".")
+    """The class or function of this place, in `nebula` if there is such a module."""
+    first = _ROOT / "nebula" / place.partition(".")[0]
+    is_ours = first.is_dir() or first.with_suffix(".py").is_file()
+    parts = (f"nebula.{place}" if is_ours else place).split(".")
     for most in range(len(parts) - 1, 0, -1):
         try:
             found: Any = importlib.import_module(".".join(parts[:most]))
