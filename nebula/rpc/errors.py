@@ -50,7 +50,8 @@ class VerbError(NebulaError):
             code = "out-of-stock"
 
         @app.verb(errors=[OutOfStock])
-        async def order(...): ... raise OutOfStock("two are left", details={"left": 2})
+        async def order(item: str, count: int) -> str:
+            raise OutOfStock("two are left", details={"left": 2})
 
     `describe` then lists them with their docstrings, and callers of the function catch just that class.
     A class with a `code` takes the message alone, and without one says what its docstring says first.
