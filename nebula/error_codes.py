@@ -111,7 +111,9 @@ CODES: Final[Mapping[str, ErrorCode]] = _by_code(
 """The framework's own codes, which no verb may declare."""
 
 RESULT_CODES: Final[Mapping[str, ErrorCode]] = _by_code(
-    ErrorCode("not-ended", "The job has no result yet: wait for its end.", is_retryable=True),
+    ErrorCode(
+        "not-ended", "The job has no result yet: wait for its end, as `job.rows()` does.", is_retryable=True
+    ),
     ErrorCode(
         "result-gone",
         "The files of the result no longer exist, or are on another machine: run the job again.",

@@ -221,6 +221,31 @@ def test_each_code_of_the_tables_is_raised() -> None:
     assert [row.code for row in ROWS if row.code not in said] == []
 
 
+def page(name: str) -> str:
+    return (ROOT / "docs" / "how-to" / name).read_text(encoding="utf-8")
+
+
+def test_page_of_jobs_has_the_rows_of_codes_of_results() -> None:
+    rows = [f"| `{row.code}` | {row.meaning} |" for row in RESULT_CODES.values()]
+
+    assert [row for row in rows if row not in page("jobs.md").splitlines()] == []
+
+
+def test_page_of_http_has_every_code_that_the_gateway_replies_with_and_no_other() -> None:
+    made = {
+        code
+        for module in modules().values()
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("problem", "Problem")
+        for code in (codes_of(node.args[1]) if len(node.args) > 1 else None) or ()
+    }
+    rows = re.findall(r"^\| (`[^|]+`) \| [45]\d\d \|", page("http.md"), re.MULTILINE)
+    listed = {code for row in rows for code in re.findall(r"`([\w-]+)`", row)}
+
+    assert made <= listed
+    assert sorted(listed - made - {row.code for row in ROWS}) == []
+
+
 def test_code_has_one_row() -> None:
     assert len({row.code for row in ROWS}) == len(ROWS)
 
