@@ -1,4 +1,4 @@
-"""Errors of RPC: the table of codes of an `error` reply, and the exception classes behind them."""
+"""Errors of RPC: the exception classes behind the codes of an `error` reply."""
 
 # An error crosses the wire once, and is translated once on each side:
 #
@@ -7,9 +7,9 @@
 #     error of a service it called    upstream-...                    RemoteError
 #     anything else                   internal, without its text      RemoteError
 #
-# A bug never reaches a peer as text: it could hold values. The codes are one table, because the service,
-# the client, the HTTP gateway (`problems`) and the reference page must agree on them; a verb's own codes
-# are checked against it when the verb is declared.
+# A bug never reaches a peer as text: it could hold values. The codes are one table (`nebula.error_codes`),
+# because the service, the client, the HTTP gateway (`problems`) and the reference page must agree on them; a
+# verb's own codes are checked against it when the verb is declared.
 #
 # `is_from_reply` marks an error that another service sent. If the handler lets it pass, its own caller must
 # not take it for an error of this service: it becomes `upstream-error`, unless the verb declares its class.
@@ -17,11 +17,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Iterable
 from typing import Any, Final, overload
 
+from nebula.error_codes import CODES, ErrorCode
 from nebula.errors import NebulaError, RemoteError
 
 __all__ = [
@@ -37,71 +36,6 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorCode:
-    """One code of an `error` reply, or of a job's failure.
-
-    Attributes:
-        code: the stable kebab-case word.
-        meaning: what happened and what to do, in a sentence.
-        is_retryable: the same request may succeed later.
-    """
-
-    code: str
-    meaning: str
-    is_retryable: bool = False
-
-
-# G.error-codes; below the line those of jobs.
-_TABLE: Final = (
-    ErrorCode("bad-request", "The body cannot be read: send JSON or text with a verb."),
-    ErrorCode("unknown-verb", "The service has no such verb: ask `describe`."),
-    ErrorCode("bad-parameters", "The parameters do not fit the verb: `details` says why, field by field."),
-    ErrorCode("not-allowed", "The caller's principal may not use this verb, or not this job."),
-    ErrorCode("busy", "The service has too much to do: try again later.", is_retryable=True),
-    ErrorCode("deadline-exceeded", "The time for the request is over.", is_retryable=True),
-    ErrorCode("cancelled", "The caller withdrew the request."),
-    ErrorCode("too-many-attempts", "The request was delivered too often without an answer: not run again."),
-    ErrorCode("streaming-only", "The verb's result is too long for one reply."),
-    ErrorCode("not-found", "The thing asked for does not exist (any more)."),
-    ErrorCode("elsewhere", "Another instance holds the job: ask the queue in `details.via`."),
-    ErrorCode(
-        "bad-result",
-        "The service returned what its verb does not declare, or what JSON cannot carry; its log says what.",
-    ),
-    ErrorCode(
-        "upstream-timeout", "A service that the handler called did not answer in time.", is_retryable=True
-    ),
-    ErrorCode(
-        "upstream-unavailable", "A service that the handler called cannot be reached.", is_retryable=True
-    ),
-    ErrorCode("upstream-error", "A service that the handler called answered `error`: `details.code`."),
-    ErrorCode("internal", "The service failed; its log has the cause."),
-    # Jobs.
-    ErrorCode("engine-unavailable", "The Spark engine cannot start.", is_retryable=True),
-    ErrorCode("analysis", "Spark refused the query (SQLSTATE 42xxx)."),
-    ErrorCode("data", "The data do not fit the computation (SQLSTATE 22xxx)."),
-    ErrorCode("python", "Python code in a Spark worker raised an exception."),
-    ErrorCode("worker-crashed", "A Python worker of Spark died."),
-    ErrorCode(
-        "result-too-large", "The result is larger than a reply may be, or than the engine may collect."
-    ),
-    ErrorCode(
-        "out-of-memory",
-        "The job used up its memory, or that of its engine.",
-        is_retryable=True,
-    ),
-    ErrorCode(
-        "engine-lost",
-        "The engine died under the job, possibly because another job used up its memory.",
-        is_retryable=True,
-    ),
-    ErrorCode("job", "The job's own code raised an exception."),
-)
-
-CODES: Final[Mapping[str, ErrorCode]] = MappingProxyType({row.code: row for row in _TABLE})
-"""The framework's own codes, which no verb may declare."""
-
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _KEBAB_CASE: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
@@ -116,7 +50,8 @@ class VerbError(NebulaError):
             code = "out-of-stock"
 
         @app.verb(errors=[OutOfStock])
-        async def order(...): ... raise OutOfStock("two are left", details={"left": 2})
+        async def order(item: str, count: int) -> str:
+            raise OutOfStock("two are left", details={"left": 2})
 
     `describe` then lists them with their docstrings, and callers of the function catch just that class.
     A class with a `code` takes the message alone, and without one says what its docstring says first.

@@ -34,6 +34,7 @@ from nebula.broker.operations.views import (
     TopicDetails,
     TopicRow,
 )
+from nebula.error_codes import BROKER_CODES, CODES
 from nebula.errors import RemoteError
 from nebula.headers import BROKER_QUEUE
 from nebula.host import operator_verbs
@@ -398,13 +399,17 @@ begin with `nebula.`, such as inboxes, are counted as `hidden` and left out. A w
 pauses every thousand of them, so that other clients do not wait for it. Ages are lower bounds in seconds,
 exact to one part in 256.
 
-Errors are `not-allowed`, `not-found`, `bad-parameters`, `bad-pattern` (a malformed glob), `bad-target` (no
-queue to put dead letters into), `hosted` (a service in the broker's own process cannot be ended), `busy`,
-`bad-schema`, and `bad-file` and `not-copied`, for which the broker's log has the reason.
-
-| verb | parameters | |
-| --- | --- | --- |
+| error | |
+| --- | --- |
 """
+
+SHARED_CODES = ("not-allowed", "not-found", "bad-parameters", "busy", "result-too-large")
+
+
+def code_rows() -> Iterator[str]:
+    """The errors of the verbs: those of any service that these use, then the broker's own."""
+    for row in (*(CODES[code] for code in SHARED_CODES), *BROKER_CODES.values()):
+        yield f"| `{row.code}` | {row.meaning} |"
 
 
 def verb_rows(described: dict[str, Any]) -> Iterator[str]:
@@ -501,7 +506,8 @@ def field_tables() -> Iterator[str]:
 
 
 def page(described: dict[str, Any]) -> str:
-    return OPENING + "\n".join([*verb_rows(described), "", FIELDS, *field_tables()])
+    verbs = ["| verb | parameters | |", "| --- | --- | --- |", *verb_rows(described)]
+    return OPENING + "\n".join([*code_rows(), "", *verbs, "", FIELDS, *field_tables()])
 
 
 @pytest.mark.parametrize("view", [*VIEWS.values(), SessionDetails, TopicDetails])

@@ -209,8 +209,8 @@ class Client(TypedClient):
     def with_options(self, *, timeout: float | None = None, **options: Unpack[Options]) -> Self:
         """The same client with other options for its calls, above all for those by function:
 
-            client.with_options(timeout=5).call(quote, "ABC")
-            client.with_options(priority=9, dedupe="delays 3").start(delays, month=3)
+            await client.with_options(timeout=5).call(quote, "ABC")
+            await client.with_options(priority=9, dedupe="delays 3").start(delays, month=3)
 
         A view shares the connection of its client, and costs nothing to make.
 

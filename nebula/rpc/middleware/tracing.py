@@ -113,7 +113,7 @@ def trace_job(job: Job, provider: TracerProvider | None = None) -> Iterator[Span
     """Make a span of kind CONSUMER for a block of a job, a child of its run, or else of the request for it:
 
         @app.job(engine=None)
-        def report(ctx: Job, month: int) -> int:
+        def report(ctx: Job, month: int) -> None:
             with trace_job(ctx):
                 ...
 

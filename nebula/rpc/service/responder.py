@@ -160,7 +160,7 @@ class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
         """The client that handlers call other services with:
 
             @app.verb
-            async def place(item: str, *, client: Client = Depends(app.client)) -> Order:
+            async def place(item: str, *, client: Client = Depends(app.client)) -> None:
                 await client.call(reserve, item)
 
         All handlers and jobs of the process share it and its one connection, to the service's own broker and
