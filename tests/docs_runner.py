@@ -119,6 +119,7 @@ class Shell:
             "PYTEST_ADDOPTS": "-p no:asyncio",
             "TERM": "dumb",
             "COLUMNS": "100",
+            "LINES": "30",
         }
 
     def __enter__(self) -> Shell:
