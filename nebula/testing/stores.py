@@ -477,7 +477,7 @@ def check_store(make: Callable[[Path], Store], promise: str = "") -> None:
     As tests with a name each:
 
         @pytest.mark.parametrize("promise", store_promises())
-        def test_my_store(promise):
+        def test_my_store(promise: str) -> None:
             check_store(MyStore, promise)
 
     Crashes and errors of the disk are not checked: they need more than the interface.

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Annotated
 
 import anyio
+import pytest
 from fastapi import FastAPI
 from pydantic import BaseModel
 from starlette.responses import JSONResponse
@@ -29,7 +30,20 @@ from nebula.rpc.middleware.tracing import trace_calls, trace_job, trace_requests
 from nebula.rpc.problems import problem_of
 from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.shown import Shown, Unit
-from nebula.testing import Faults, RunningBroker, TestClient, handled, virtual_clock
+from nebula.testing import (
+    Faults,
+    RunningBroker,
+    TestClient,
+    check_store,
+    handled,
+    store_promises,
+    virtual_clock,
+)
+from tests.broker.log_store import LogStore
+
+
+def MyStore(folder: Path) -> LogStore:
+    return LogStore(folder / "log")
 
 
 class Price(BaseModel):
@@ -135,6 +149,7 @@ SURROUNDINGS: dict[str, str] = {
         "from starlette.requests import Request\n\nweb = FastAPI()\nEXAMPLE\n"
         "told = await tell(Request({'type': 'http'}), CallTimeout('late'))\nassert told.status_code == 504"
     ),
+    "nebula.testing.stores:check_store": "EXAMPLE\ntest_my_store('new_store_is_empty_and_clean')",
     "nebula.rpc.service.responder:client": (
         "app = Responder('new')\nEXAMPLE\n"
         "async with TestClient(app, shop) as caller:\n    await caller.call('new', 'place', {'item': 'hat'})"
