@@ -33,7 +33,7 @@ _STEADY_SECONDS: Final = 60.0
 
 # Above what a service takes to answer what it has begun, and to end its engine.
 _STOP_SECONDS: Final = 15.0
-_LAST_WORDS_SECONDS: Final = 0.5
+_LAST_OUTPUT_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Supervisor:
                 tasks.start_soon(self._read, number, process.stdout)
                 status = await process.wait()
                 # What it has started itself may hold its stdout for longer than it lives.
-                tasks.cancel_scope.deadline = anyio.current_time() + _LAST_WORDS_SECONDS
+                tasks.cancel_scope.deadline = anyio.current_time() + _LAST_OUTPUT_SECONDS
             return status
         finally:
             # Shielded: a worker that is not waited for would outlive its supervisor.

@@ -38,8 +38,8 @@ _CONNECTIONS: Final = (
     Column("read/s", "read_per_second", byte_size),
     Column("written/s", "written_per_second", byte_size),
 )
-_LOOKS_BY_TURNS: Final = 3
-_SLOWEST_ANSWER: Final = 30.0
+_ALTERNATING_LOOKS: Final = 3
+_SLOWEST_REPLY: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class TableSwitch:
     def note_look(self) -> None:
         """Count a refresh: without a keyboard, select the next table after a few."""
         self._looks += 1
-        if not self._by_keys and self._looks % _LOOKS_BY_TURNS == 0:
+        if not self._by_keys and self._looks % _ALTERNATING_LOOKS == 0:
             self.go_on()
 
     def go_on(self) -> None:
@@ -219,7 +219,7 @@ async def _pairs(client: Client, wanted: Wanted) -> AsyncIterator[tuple[Sample, 
 
 async def _look(client: Client, wanted: Wanted) -> Sample:
     limit = wanted.limit
-    asking = client.with_options(timeout=_SLOWEST_ANSWER)
+    asking = client.with_options(timeout=_SLOWEST_REPLY)
 
     async def ask(form: Any, verb: str, parameters: Any = None) -> Any:
         return checked(form, await asking.call(SERVICE, verb, parameters), SERVICE, verb)

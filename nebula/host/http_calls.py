@@ -27,6 +27,7 @@ from nebula.headers import TIMEOUT
 from nebula.host.http_streams import Form, HttpStream, form_of
 from nebula.host.pipe import AppEnd, join
 from nebula.logs import get_logger
+from nebula.milliseconds import seconds_of
 from nebula.rpc.client.client import Client
 from nebula.rpc.client.open_stream import new_stream
 from nebula.rpc.problems import problem_of
@@ -52,7 +53,6 @@ _NO_ADDRESS: Final = "stomp://localhost"
 _DEFAULT_SECONDS: Final = 30.0
 # A waiting caller holds a connection, and their number is limited.
 _MOST_SECONDS: Final = 300.0
-_MOST_DIGITS: Final = 10
 _MOST_CHARACTERS: Final = 255
 
 # Items in flight or unread per stream: a stalled reader may hold this many of the largest.
@@ -401,7 +401,7 @@ def read_call(posted: Posted, seconds: float = _DEFAULT_SECONDS) -> Call:
     names = [unquote(name) for name in posted.path.removeprefix(PATH).split("/")]
     if len(names) != 2 or not all(is_name(name) for name in names):
         raise BadCall(f"post to {PATH}SERVICE/VERB")
-    return Call(names[0], names[1], _parameters_of(posted.body), seconds_of(posted, seconds))
+    return Call(names[0], names[1], _parameters_of(posted.body), timeout_of(posted, seconds))
 
 
 def _parameters_of(body: bytes) -> bytes | None:
@@ -419,7 +419,7 @@ def is_name(text: str) -> bool:
     return 0 < len(text) <= _MOST_CHARACTERS and text.isprintable() and "/" not in text
 
 
-def seconds_of(posted: Posted, default: float = _DEFAULT_SECONDS) -> float:
+def timeout_of(posted: Posted, default: float = _DEFAULT_SECONDS) -> float:
     """The time limit of a call: the header, else the query, in milliseconds as on STOMP's wire."""
     text = posted.timeout
     try:
@@ -428,10 +428,10 @@ def seconds_of(posted: Posted, default: float = _DEFAULT_SECONDS) -> float:
         raise BadCall(f"a query may have {MOST_FIELDS} fields") from error
     if not text:
         return default
-    is_number = text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS
-    if not (is_number and 0 < int(text) <= _MOST_SECONDS * 1000):
+    seconds = seconds_of(text)
+    if seconds is None or not 0 < seconds <= _MOST_SECONDS:
         raise BadCall(f"{TIMEOUT} is a number of milliseconds, {_MOST_SECONDS * 1000:g} at most")
-    return int(text) / 1000
+    return seconds
 
 
 def failure_reply(error: NebulaError) -> Response:

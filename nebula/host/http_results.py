@@ -26,7 +26,7 @@ from nebula.host.http_calls import (
     failure_reply,
     http_calls,
     is_name,
-    seconds_of,
+    timeout_of,
 )
 from nebula.rpc.jobs.model.identifiers import is_ulid, own_queue
 from nebula.rpc.jobs.results.formats import (
@@ -162,7 +162,7 @@ class _Result:
     """
 
     def __init__(self, calls: HttpCalls, posted: Posted, to: ResultFormat) -> None:
-        self._calls, self._principal, self._seconds = calls, posted.principal, seconds_of(posted)
+        self._calls, self._principal, self._seconds = calls, posted.principal, timeout_of(posted)
         self._service, ulid = _job_of(posted.path)
         self.job, self.to = ulid, to
         self._writer = writer_of(to)

@@ -16,7 +16,7 @@ from nebula.stomp.client_states import CLOSED, TABLE, State, is_connected
 from nebula.stomp.codec import FrameLimits, FrameParser, serialize
 from nebula.stomp.dialects import DIALECTS, OPENING, V1_0, Dialect
 from nebula.stomp.frames import SERVER_COMMANDS, Frame
-from nebula.stomp.heartbeat import Heartbeat, negotiate_intervals, parse_heart_beat
+from nebula.stomp.heartbeat import NO_HEART_BEAT, HeartBeat, Heartbeat, negotiate_intervals, parse_heart_beat
 
 VERSIONS: Final = tuple(DIALECTS)
 """Every version that we speak, lowest first."""
@@ -51,7 +51,7 @@ class ClientProtocol:
         self,
         *,
         versions: Sequence[str] = VERSIONS,
-        heart_beat: tuple[int, int] = (0, 0),
+        heart_beat: HeartBeat = NO_HEART_BEAT,
         limits: FrameLimits | None = None,
     ) -> None:
         unknown = set(versions).difference(DIALECTS)

@@ -30,8 +30,15 @@ one that fires early finds nothing to do and is set anew.
 from __future__ import annotations
 
 import math
+from typing import Final, TypeAlias
 
 from nebula.errors import RemoteProtocolError
+from nebula.milliseconds import Milliseconds, to_milliseconds, to_seconds
+
+HeartBeat: TypeAlias = tuple[Milliseconds, Milliseconds]
+"""The numbers of a `heart-beat` header: what its sender can guarantee, and what it wants."""
+
+NO_HEART_BEAT: Final[HeartBeat] = (Milliseconds(0), Milliseconds(0))
 
 BEAT = b"\n"
 """A beat: one line end between two frames (A.1.1)."""
@@ -48,24 +55,24 @@ _DEAD_AFTER = 2.0
 _MAX_DIGITS = 19
 
 
-def parse_heart_beat(text: str | None) -> tuple[int, int]:
+def parse_heart_beat(text: str | None) -> HeartBeat:
     """Read a `heart-beat` header.
 
     Args:
         text: `<out>,<in>` in milliseconds, or None where the header is missing, which means `0,0`.
 
     Returns:
-        What the peer can guarantee and what it wants, in milliseconds; 0 is "not at all".
+        What the peer can guarantee and what it wants; 0 is "not at all".
 
     Raises:
         RemoteProtocolError: it is not two decimal numbers.
     """
     if text is None:
-        return 0, 0
+        return NO_HEART_BEAT
     numbers = [part.strip(" ") for part in text.split(",")]
     if len(numbers) != 2 or not all(_is_number(number) for number in numbers):
         raise RemoteProtocolError(f"heart-beat {text[:40]!r} is not two numbers of milliseconds")
-    return int(numbers[0]), int(numbers[1])
+    return Milliseconds(int(numbers[0])), Milliseconds(int(numbers[1]))
 
 
 def _is_number(text: str) -> bool:
@@ -73,18 +80,17 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 
-def whole_milliseconds(seconds: float) -> int:
-    """Seconds as a number for a `heart-beat` header; 0 is "not at all"."""
-    # An interval below a millisecond must not become 0, which would turn beats off.
-    return max(1, round(seconds * 1000)) if seconds > 0 else 0
+def heart_beat_of(guaranteed: float, wanted: float) -> HeartBeat:
+    """The numbers for a `heart-beat` header, from seconds; 0 is "not at all"."""
+    return to_milliseconds(guaranteed), to_milliseconds(wanted)
 
 
-def negotiate_intervals(ours: tuple[int, int], theirs: tuple[int, int]) -> tuple[float, float]:
+def negotiate_intervals(ours: HeartBeat, theirs: HeartBeat) -> tuple[float, float]:
     """The intervals that follow from two `heart-beat` headers.
 
     Args:
-        ours: the numbers that we sent, in milliseconds.
-        theirs: the numbers that the peer sent, in milliseconds.
+        ours: the numbers that we sent.
+        theirs: the numbers that the peer sent.
 
     Returns:
         The intervals for sending and for receiving in seconds; 0.0 means none in that direction.
@@ -92,8 +98,9 @@ def negotiate_intervals(ours: tuple[int, int], theirs: tuple[int, int]) -> tuple
     return _interval(ours[0], theirs[1]), _interval(theirs[0], ours[1])
 
 
-def _interval(offered: int, desired: int) -> float:
-    return max(offered, desired) / 1000 if offered and desired else 0.0
+def _interval(offered: Milliseconds, desired: Milliseconds) -> float:
+    both = to_seconds(offered), to_seconds(desired)
+    return max(both) if all(both) else 0.0
 
 
 class Heartbeat:

@@ -28,7 +28,7 @@ class AnyParameters(Signature):
 class _FakeJob(JobVerb):
     """Ends as a fake says, under the contract of a function or none."""
 
-    answer: Callable[[Any], Awaitable[Any]] = anything
+    outcome: Callable[[Any], Awaitable[Any]] = anything
 
     def __post_init__(self) -> None:
         JobVerb.__post_init__(self)
@@ -51,14 +51,14 @@ class _FakeJob(JobVerb):
         return self.told(arguments) if self.function is anything else JobVerb.parameters_of(self, arguments)
 
     def call(self, parameters: Any, context: Job, given: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        return self.answer(self.told(self.signature.bind(parameters)))
+        return self.outcome(self.told(self.signature.bind(parameters)))
 
 
 def fake_job(
     name: str,
     function: Callable[..., Any] | None,
     note: Callable[[Any], None],
-    answer: Callable[[Any], Awaitable[Any]],
+    outcome: Callable[[Any], Awaitable[Any]],
 ) -> JobVerb:
     """What a responder declares for the fake of a job.
 
@@ -66,9 +66,9 @@ def fake_job(
         name: what callers ask for.
         function: whose contract it keeps; None: it takes anything.
         note: told the parameters of each job that is accepted.
-        answer: the job's value, or what it raises.
+        outcome: the job's value, or what it raises.
     """
-    job = _FakeJob(name, function or anything, engine=None, timeout=None, answer=answer)
+    job = _FakeJob(name, function or anything, engine=None, timeout=None, outcome=outcome)
 
     # A job that was asked for twice is looked at once. No check of the real one's: that is its business.
     async def check(*args: Any, **kwargs: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import anyio.to_thread
 
-from nebula.rpc.service.message_consumer import WATCHERS
+from nebula.rpc.service.message_receiver import WATCHERS
 
 __all__ = ["handled"]
 

@@ -92,7 +92,7 @@ def shown(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, tuple):
         return ", ".join(item.version if isinstance(item, Dialect) else f"{item:,}" for item in value)
-    return f"{value:,}" if isinstance(value, int) else f"`{value}`"
+    return f"{value:,}" if isinstance(value, int | float) else f"`{value}`"
 
 
 def row(name: str) -> str:

@@ -11,6 +11,7 @@ from nebula.stomp.client_protocol import VERSIONS, ClientProtocol
 from nebula.stomp.client_states import State
 from nebula.stomp.codec import FrameLimits
 from nebula.stomp.frames import Frame
+from nebula.stomp.heartbeat import heart_beat_of
 
 MESSAGE = b"MESSAGE\nsubscription:1\nmessage-id:m1\ndestination:/queue/a\n\nhello\0"
 
@@ -32,7 +33,7 @@ def received(protocol: ClientProtocol, octets: bytes) -> list[str]:
 
 
 def test_connect_offers_every_version_and_our_heart_beats() -> None:
-    protocol = ClientProtocol(heart_beat=(10000, 5000))
+    protocol = ClientProtocol(heart_beat=heart_beat_of(10.0, 5.0))
 
     octets = protocol.connect(host="/", login="me", passcode="secret:colon")
 
@@ -43,7 +44,7 @@ def test_connect_offers_every_version_and_our_heart_beats() -> None:
 
 
 def test_connect_of_a_1_0_client_has_nothing_that_1_0_does_not_know() -> None:
-    protocol = ClientProtocol(versions=["1.0"], heart_beat=(10000, 5000))
+    protocol = ClientProtocol(versions=["1.0"], heart_beat=heart_beat_of(10.0, 5.0))
 
     assert protocol.connect(host="/") == b"CONNECT\nhost:/\n\n\0"
 
@@ -84,7 +85,7 @@ def test_connected_tells_session_and_server_as_they_came() -> None:
 
 
 def test_both_timers_start_at_connected() -> None:
-    protocol = ClientProtocol(heart_beat=(10000, 4000))
+    protocol = ClientProtocol(heart_beat=heart_beat_of(10.0, 4.0))
     protocol.connect(host="/")
 
     protocol.receive(b"CONNECTED\nversion:1.1\nheart-beat:6000,1000\n\n\0", now=50.0)
@@ -94,7 +95,7 @@ def test_both_timers_start_at_connected() -> None:
 
 
 def test_server_without_a_heart_beat_header_gets_and_owes_none() -> None:
-    protocol = connected("1.2", heart_beat=(10000, 10000))
+    protocol = connected("1.2", heart_beat=heart_beat_of(10.0, 10.0))
 
     assert (protocol.heartbeat.send_interval, protocol.heartbeat.receive_interval) == (0.0, 0.0)
 

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from nebula.errors import RemoteProtocolError
-from nebula.stomp.heartbeat import Heartbeat, negotiate_intervals, parse_heart_beat
+from nebula.milliseconds import Milliseconds
+from nebula.stomp.heartbeat import Heartbeat, heart_beat_of, negotiate_intervals, parse_heart_beat
 
 
 @pytest.mark.parametrize(
@@ -20,14 +21,14 @@ from nebula.stomp.heartbeat import Heartbeat, negotiate_intervals, parse_heart_b
         ("9999999999999999999,1", (9999999999999999999, 1)),
     ],
 )
-def test_heart_beat_header_is_two_numbers(text: str | None, numbers: tuple[int, int]) -> None:
-    assert parse_heart_beat(text) == numbers
+def test_heart_beat_of_is_two_numbers(text: str | None, numbers: tuple[int, int]) -> None:
+    assert parse_heart_beat(text) == tuple(map(Milliseconds, numbers))
 
 
 @pytest.mark.parametrize(
     "text", ["", "1000", "1,2,3", "-1,0", "+1,0", "1.5,0", "a,b", "1_0,0", "٣,0", ",", "9" * 5000 + ",0"]
 )
-def test_garbage_in_a_heart_beat_header_is_the_peers_fault(text: str) -> None:
+def test_garbage_in_a_heart_beat_of_is_the_peers_fault(text: str) -> None:
     with pytest.raises(RemoteProtocolError, match="heart-beat"):
         parse_heart_beat(text)
 
@@ -35,20 +36,32 @@ def test_garbage_in_a_heart_beat_header_is_the_peers_fault(text: str) -> None:
 @pytest.mark.parametrize(
     ("client", "server", "client_to_server", "server_to_client"),
     [
-        ((0, 0), (0, 0), 0.0, 0.0),
-        ((1000, 0), (0, 2000), 2.0, 0.0),
-        ((3000, 0), (0, 2000), 3.0, 0.0),
-        ((0, 500), (1000, 0), 0.0, 1.0),
-        ((0, 1500), (1000, 0), 0.0, 1.5),
-        ((1000, 1000), (0, 0), 0.0, 0.0),
-        ((10000, 10000), (1000, 1000), 10.0, 10.0),
+        ((0.0, 0.0), (0.0, 0.0), 0.0, 0.0),
+        ((1.0, 0.0), (0.0, 2.0), 2.0, 0.0),
+        ((3.0, 0.0), (0.0, 2.0), 3.0, 0.0),
+        ((0.0, 0.5), (1.0, 0.0), 0.0, 1.0),
+        ((0.0, 1.5), (1.0, 0.0), 0.0, 1.5),
+        ((1.0, 1.0), (0.0, 0.0), 0.0, 0.0),
+        ((10.0, 10.0), (1.0, 1.0), 10.0, 10.0),
     ],
 )
 def test_both_sides_agree_on_the_slower_interval_of_each_direction(
-    client: tuple[int, int], server: tuple[int, int], client_to_server: float, server_to_client: float
+    client: tuple[float, float], server: tuple[float, float], client_to_server: float, server_to_client: float
 ) -> None:
-    assert negotiate_intervals(client, server) == (client_to_server, server_to_client)
-    assert negotiate_intervals(server, client) == (server_to_client, client_to_server)
+    of_client, of_server = heart_beat_of(*client), heart_beat_of(*server)
+
+    assert negotiate_intervals(of_client, of_server) == (client_to_server, server_to_client)
+    assert negotiate_intervals(of_server, of_client) == (server_to_client, client_to_server)
+
+
+@pytest.mark.parametrize(
+    ("intervals", "header"),
+    [((10.0, 0.02), "10000,20"), ((0.0, 0.0), "0,0"), ((0.0001, 1.0), "1,1000")],
+)
+def test_header_is_in_whole_milliseconds_and_turns_no_beats_off(
+    intervals: tuple[float, float], header: str
+) -> None:
+    assert "{},{}".format(*heart_beat_of(*intervals)) == header
 
 
 def test_beat_is_due_after_half_the_interval_without_a_write() -> None:

@@ -176,7 +176,7 @@ class Broker:
         """
         # The destination finds out what the number covers: only it knows what a NACK means there.
         if nack is None:
-            is_known = subscription.destination.acknowledge(subscription, number, now)
+            is_known = subscription.destination.ack(subscription, number, now)
         else:
             is_known = subscription.destination.give_back(subscription, number, now, nack)
         # A drained subscription ends with its last message, without another frame of the peer's.

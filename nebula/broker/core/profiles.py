@@ -19,8 +19,8 @@ class Profile:
     Attributes:
         name: as in the settings.
         dialects: the versions it serves, lowest first (D.1).
-        heart_beat: what it offers and desires, in milliseconds (B.4, D.2).
-        max_client_heart_beat: what both numbers of a client may be at most, which must send them;
+        heart_beat: what it offers and desires, in seconds (B.4, D.2).
+        max_client_heart_beat: the most seconds of both numbers of a client, which must send them;
             None: it may send what it likes, or nothing (D.2).
         virtual_host: what `host` must be; None: anything, or nothing (D.17).
         needs_certificate: only a TLS client certificate says who a peer is; login and passcode are
@@ -45,8 +45,8 @@ class Profile:
 
     name: str = "standard"
     dialects: tuple[Dialect, ...] = (V1_0, V1_1, V1_2)
-    heart_beat: tuple[int, int] = (1000, 1000)
-    max_client_heart_beat: int | None = None
+    heart_beat: tuple[float, float] = (1.0, 1.0)
+    max_client_heart_beat: float | None = None
     virtual_host: str | None = None
     needs_certificate: bool = False
     has_transactions: bool = True
@@ -67,8 +67,8 @@ STANDARD: Final = Profile()
 MAXAM: Final = Profile(
     name="maxam",
     dialects=(V1_1, V1_2),
-    heart_beat=(10_000, 10_000),
-    max_client_heart_beat=10_000,
+    heart_beat=(10.0, 10.0),
+    max_client_heart_beat=10.0,
     virtual_host="MAXVAPI",
     needs_certificate=True,
     has_transactions=False,

@@ -103,7 +103,7 @@ class Source(Protocol):
             False, and nothing done: nothing would stay with it. `detach` it.
         """
 
-    def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:
+    def ack(self, subscription: Subscription, number: int, now: float) -> bool:
         """An ACK: the messages that it covers are consumed. False: none is un-ACKed."""
 
     def give_back(self, subscription: Subscription, number: int, now: float, nack: Nack) -> bool:

@@ -506,7 +506,7 @@ def _queue_counts(queue: Queue) -> _Counts:
 def _topic_counts(topic: Topic) -> _Counts:
     bound = [_queue_counts(queue) for queue in topic.queues]
     messages, unacked, paged_out, stored_bytes = (sum(each[place] for each in bound) for place in range(4))
-    return messages, unacked, paged_out, stored_bytes, topic.consumer_count
+    return messages, unacked, paged_out, stored_bytes, topic.subscriber_count
 
 
 def _value_counts(topic: LastValueTopic) -> _Counts:

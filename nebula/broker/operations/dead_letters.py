@@ -18,6 +18,7 @@ from nebula.broker.operations.administration import Steps
 from nebula.broker.operations.rows import Arrivals, at_hand
 from nebula.broker.operations.views import DeadLetter, MessageView
 from nebula.errors import Refused
+from nebula.milliseconds import seconds_of
 
 # Put back, or looked at, in one piece of work: some milliseconds.
 _PUT_BACK_AT_ONCE: Final = 200
@@ -305,7 +306,7 @@ def _dead_letter(message: Message) -> DeadLetter:
         message.number,
         message.header(names.DEAD_LETTER_FROM) or "",
         message.header(names.DEAD_LETTER_REASON) or "",
-        int(message.header(names.DEAD_LETTER_AT) or 0) / 1000,
+        seconds_of(message.header(names.DEAD_LETTER_AT) or "") or 0.0,
         int(message.header(names.DEAD_LETTER_DELIVERIES) or 0),
         message.head.sender,
         len(message.body),

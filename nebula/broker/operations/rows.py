@@ -181,7 +181,7 @@ def topic_row(name: str, topic: Topic) -> TopicRow:
     """A topic as a row."""
     waiting = sum(queue.store.depth for queue in topic.queues)
     stored_bytes = sum(queue.store.stored_bytes for queue in topic.queues)
-    return TopicRow(name, TOPIC_KIND.name, topic.consumer_count, waiting, stored_bytes)
+    return TopicRow(name, TOPIC_KIND.name, topic.subscriber_count, waiting, stored_bytes)
 
 
 def value_row(name: str, topic: LastValueTopic, arrivals: Arrivals, now: float) -> TopicRow:

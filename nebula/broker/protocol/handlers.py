@@ -41,6 +41,7 @@ from nebula.errors import RemoteProtocolError
 from nebula.globs import is_glob
 from nebula.stomp.dialects import V1_2, Dialect
 from nebula.stomp.frames import Frame, Headers
+from nebula.stomp.heartbeat import HeartBeat, heart_beat_of
 
 _ACCEPTED: Final = Verdict.ACCEPTED  # looked up once
 
@@ -106,7 +107,7 @@ class Handlers:
             return None
         return Then.ADMIT
 
-    def enter(self, now: float) -> tuple[int, int]:
+    def enter(self, now: float) -> HeartBeat:
         """Begin the session and say CONNECTED, with the `session` (A.9.5, D.18).
 
         Returns:
@@ -127,7 +128,8 @@ class Handlers:
             fields = {"version": self.version, **fields}
             if profile.names_server:
                 fields["server"] = self._server
-            fields["heart-beat"] = "{},{}".format(*profile.heart_beat)  # D.2: also to clients that sent none
+            # D.2: also to clients that sent none.
+            fields["heart-beat"] = "{},{}".format(*heart_beat_of(*profile.heart_beat))
         self._session.say(to_client(Frame("CONNECTED", fields), self.dialect))
         return request.heart_beat
 

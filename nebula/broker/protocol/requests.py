@@ -17,9 +17,10 @@ from nebula.broker.core.profiles import Profile
 from nebula.broker.core.session import PLAIN_NACK, AckMode, Nack
 from nebula.broker.core.subscribe import SubscribeRequest
 from nebula.errors import RemoteProtocolError
+from nebula.milliseconds import seconds_of, to_milliseconds, to_seconds
 from nebula.stomp.dialects import Dialect, negotiate
 from nebula.stomp.frames import Frame
-from nebula.stomp.heartbeat import parse_heart_beat
+from nebula.stomp.heartbeat import HeartBeat, parse_heart_beat
 
 # For a flag, `false` and an empty value are the same as no header (G.forms).
 _FLAGS: Final = {"true": True, "false": False, "": False, None: False}
@@ -105,10 +106,13 @@ def read_nack(frame: Frame, profile: Profile, limits: Limits) -> Nack:
         return PLAIN_NACK
     # The only flag that is true by default.
     requeue = not fields.get(names.REQUEUE) or read_flag(frame, names.REQUEUE, profile)
-    # One that comes again too early does less harm than a connection that ends over it.
-    delay = min(_milliseconds(frame, names.REDELIVERY_DELAY) / 1000, limits.max_delay_seconds)
+    text = fields.get(names.REDELIVERY_DELAY, "0")
+    delay = seconds_of(text)
+    if delay is None:
+        raise RemoteProtocolError(f"{names.REDELIVERY_DELAY} {text[:20]!r} is not a number of milliseconds")
     failure = tuple((name, fields[name][:most]) for name, most in _FAILURE.items() if fields.get(name))
-    return Nack(requeue, delay, failure)
+    # One that comes again too early does less harm than a connection that ends over it.
+    return Nack(requeue, min(delay, limits.max_delay_seconds), failure)
 
 
 class NoCommonVersion(RemoteProtocolError):
@@ -116,12 +120,12 @@ class NoCommonVersion(RemoteProtocolError):
 
 
 class ConnectRequest(NamedTuple):
-    """What a CONNECT or STOMP says, in its version's form; `heart_beat` in milliseconds."""
+    """What a CONNECT or STOMP says, in its version's form."""
 
     login: str | None
     passcode: str | None
     client_id: str | None
-    heart_beat: tuple[int, int]
+    heart_beat: HeartBeat
 
 
 def agree_on_version(frame: Frame, profile: Profile) -> Dialect:
@@ -146,8 +150,9 @@ def read_connect(frame: Frame, dialect: Dialect, profile: Profile, limits: Limit
         raise RemoteProtocolError(f"host must be {profile.virtual_host}")
     text = fields.get("heart-beat")
     most = profile.max_client_heart_beat
-    if most is not None and (text is None or max(parse_heart_beat(text)) > most):
-        raise RemoteProtocolError(f"heart-beat must be sent, with both numbers at most {most}")
+    if most is not None and (text is None or max(map(to_seconds, parse_heart_beat(text))) > most):
+        limit = to_milliseconds(most)
+        raise RemoteProtocolError(f"heart-beat must be sent, with both numbers at most {limit}")
     check_length(fields, names.CLIENT_ID, limits.max_identifier_characters)
     heart_beat = parse_heart_beat(text if dialect.announces_version else None)
     return ConnectRequest(
@@ -184,18 +189,11 @@ def _prefetch(frame: Frame) -> int | None:
     text = frame.headers.get(names.PREFETCH_COUNT)
     if text is None:
         return None
-    prefetch = as_number(text)
+    # `int` would take signs, spaces and underscores too.
+    prefetch = int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_NUMBER_DIGITS else 0
     if not prefetch:
         raise RemoteProtocolError(f"{names.PREFETCH_COUNT} {text[:20]!r} is not a number above 0")
     return prefetch
-
-
-def _milliseconds(frame: Frame, name: str) -> int:
-    text = frame.headers.get(name, "0")
-    number = as_number(text)
-    if number is None:
-        raise RemoteProtocolError(f"{name} {text[:20]!r} is not a number of milliseconds")
-    return number
 
 
 def read_flag(frame: Frame, name: str, profile: Profile) -> bool:
@@ -205,9 +203,3 @@ def read_flag(frame: Frame, name: str, profile: Profile) -> bool:
     if flag is None:
         raise RemoteProtocolError(f"{name} {text!r:.40} is not true or false")
     return flag
-
-
-def as_number(text: str) -> int | None:
-    """A whole number of digits alone; None: it is not one, or too large."""
-    # `int` would take signs, spaces and underscores too.
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_NUMBER_DIGITS else None

@@ -28,8 +28,9 @@ from nebula.broker.core.messages import (
 )
 from nebula.broker.core.profiles import Profile
 from nebula.broker.core.session import Session
-from nebula.broker.protocol.requests import as_flag, as_number, read_destination
+from nebula.broker.protocol.requests import as_flag, read_destination
 from nebula.globs import is_glob
+from nebula.milliseconds import seconds_of
 from nebula.stomp.frames import Frame
 
 # Said by us, or asked of us: never passed on from the sender to the receivers (A.3). All others are, such as
@@ -50,8 +51,7 @@ _Form: TypeAlias = Callable[[str, Profile], object | None]
 
 
 def _as_seconds(text: str, profile: Profile) -> float | None:  # noqa: ARG001
-    number = as_number(text)
-    return None if number is None else number / 1000
+    return seconds_of(text)
 
 
 def _as_priority(text: str, profile: Profile) -> int | None:  # noqa: ARG001

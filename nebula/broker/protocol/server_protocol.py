@@ -34,7 +34,7 @@ from nebula.errors import Refused, RemoteProtocolError
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.frames import CLIENT_COMMANDS, Frame, Headers
-from nebula.stomp.heartbeat import BEAT, Heartbeat, negotiate_intervals
+from nebula.stomp.heartbeat import BEAT, Heartbeat, heart_beat_of, negotiate_intervals
 from nebula.stomp.state_table import Rule
 
 __all__ = ["ServerProtocol"]
@@ -441,7 +441,7 @@ class ServerProtocol:
         """The peer is identified: the session begins."""
         theirs = self._handlers.enter(self._now)
         self._change_state(TABLE.after(self._state, ADMITTED))
-        ours = self.session.profile.heart_beat
+        ours = heart_beat_of(*self.session.profile.heart_beat)
         if self._handlers.dialect.announces_version:
             self.heartbeat = Heartbeat(*negotiate_intervals(ours, theirs), now=self._now)
         self._parser.begin(self._handlers.dialect)

@@ -50,6 +50,7 @@ from nebula.headers import (
     RESERVED_QUEUE_PREFIX,
     TIMEOUT,
 )
+from nebula.milliseconds import Milliseconds
 from nebula.rpc.client.shared_replies import SharedReplies
 from nebula.rpc.streams.reading import Incoming
 from nebula.rpc.wire.avro_bodies import AvroBody
@@ -230,7 +231,11 @@ class Inbox:
         headers: dict[str, str] = {}
         if body is not None:
             # `whole_milliseconds`, and one function call less for usual times.
-            milliseconds = int(seconds * 1000) if 1 <= seconds <= 86400 else whole_milliseconds(seconds)
+            milliseconds: Milliseconds = (
+                int(seconds * 1000)  # type: ignore[assignment]
+                if 1 <= seconds <= 86400
+                else whole_milliseconds(seconds)
+            )
             headers[TIMEOUT] = str(milliseconds)
             if self._more_expiry is not None:
                 headers.update(self._more_expiry(milliseconds))
@@ -386,7 +391,7 @@ def publish_cancel(
     """
     if not destination.startswith(_QUEUE) or destination.startswith(RESERVED_QUEUE_PREFIX):
         return
-    fields: dict[str, str | int] = {"reply-to": reply_to, "reply-id": reply_id}
+    fields: dict[str, str | Milliseconds] = {"reply-to": reply_to, "reply-id": reply_id}
     if seconds is not None:
         fields["timeout"] = whole_milliseconds(seconds)
     with suppress(NebulaError):

@@ -42,7 +42,7 @@ __all__ = ["Change", "Presence", "present", "watching"]
 
 # Seconds between questions where the broker reports no changes, and seconds for all replies.
 _ASK_EVERY: Final = 2.0
-_ANSWER_SECONDS: Final = 1.0
+_REPLY_SECONDS: Final = 1.0
 
 _SPECIAL_IN_GLOBS: Final = re.compile(r"[*?\[\]]")
 
@@ -100,7 +100,7 @@ async def watching(stomp: StompClient, service: str | None, seconds: float) -> A
     presence: _Told | _Asked = (
         _Told(stomp, brand, service)
         if brand.has_last_values
-        else _Asked(stomp, brand, service, min(seconds, _ANSWER_SECONDS))
+        else _Asked(stomp, brand, service, min(seconds, _REPLY_SECONDS))
     )
     async with presence.open(seconds):
         yield presence

@@ -28,7 +28,7 @@ WHO: Final = "neb.who"
 
 # A load that changes with each request is told no more often.
 _RENEW_SECONDS: Final = 1.0
-_ANSWER_SECONDS: Final = 5.0
+_REPLY_SECONDS: Final = 5.0
 
 # Without `neb-response`: replies need a right to reply, and this is sent by the service's own rights.
 _HEADERS: Final[Mapping[str, str]] = {"content-type": JSON_TYPE, names.EPHEMERAL: "true"}
@@ -74,11 +74,11 @@ class Registration:
         try:
             if self._brand.has_last_values:
                 # With a receipt: when this returns, clients that look for it find it.
-                post = partial(self._client.send, receipt=True, timeout=_ANSWER_SECONDS)
+                post = partial(self._client.send, receipt=True, timeout=_REPLY_SECONDS)
                 await post(told.destination, told.to_json(), _HEADERS)
             else:
                 await self._client.listen(
-                    names.SERVICES_TOPIC, self._on_question, ack=AckMode.AUTO, timeout=_ANSWER_SECONDS
+                    names.SERVICES_TOPIC, self._on_question, ack=AckMode.AUTO, timeout=_REPLY_SECONDS
                 )
         except (Refused, Rejected, TimeoutError) as error:
             _log.warning("instance cannot be found", service=told.service, reason=str(error))

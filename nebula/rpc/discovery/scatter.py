@@ -210,16 +210,16 @@ class Scatter(Generic[T]):
             try:
                 value = await self._ask(waiting.queue, timeout=max(ends - began, 0.001))
                 self._answers.append(InstanceReply(instance, anyio.current_time() - began, value))
-                waiting.has_answered = True
+                waiting.has_replied = True
             except (RemoteError, VerbError, UnexpectedReply) as error:
                 self._answers.append(InstanceReply(instance, anyio.current_time() - began, None, error))
-                waiting.has_answered = True
+                waiting.has_replied = True
             except (CallTimeout, CircuitOpen, NoResponder):
                 pass
             except Exception as error:  # for the reader, unwrapped: the group would wrap it
                 if not (isinstance(error, Rejected) and error.verdict == names.REJECTED_FULL):
                     self._failure = error
-        if not waiting.has_answered:
+        if not waiting.has_replied:
             self.missing.append(instance)
         del self._waiting[instance.destination]
         self._moved.set()
@@ -252,10 +252,10 @@ class Scatter(Generic[T]):
 class _Waiting:
     """An instance that is waited for."""
 
-    __slots__ = ("has_answered", "instance", "queue", "scope")
+    __slots__ = ("has_replied", "instance", "queue", "scope")
 
     def __init__(self, instance: Instance, queue: str) -> None:
         self.instance = instance
         self.queue = queue
         self.scope = anyio.CancelScope()
-        self.has_answered = False
+        self.has_replied = False

@@ -49,7 +49,7 @@ _STOPPING: Final = "the service is stopping: ask again"
 # reply: `ReplySender.send`, then the ACK. In this order, a crash in between makes the broker deliver the
 # request again. In the other order the reply would be lost, and the caller would wait for nothing.
 #
-# `message_consumer` uses the steps bound and run for `@app.on` functions; those have no reply.
+# `message_receiver` uses the steps bound and run for `@app.on` functions; those have no reply.
 class RequestHandler:
     """Handles requests for verbs.
 

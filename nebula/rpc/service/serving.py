@@ -38,7 +38,7 @@ from nebula.rpc.service.announcement import Announcement
 from nebula.rpc.service.declaration import Lifespan, ServiceDeclaration
 from nebula.rpc.service.handler_runner import RUNNING
 from nebula.rpc.service.loop_watch import LoopWatch
-from nebula.rpc.service.message_consumer import MessageConsumers
+from nebula.rpc.service.message_receiver import MessageReceivers
 from nebula.rpc.service.request_consumer import RequestConsumer
 from nebula.rpc.service.request_handler import RequestHandler
 from nebula.rpc.service.running_jobs import RunningJobs
@@ -119,7 +119,7 @@ class Serving:
         self._handler = RequestHandler(declared, self.entries)
         own, has_jobs = self.instance_queue, jobs is not None
         self.requests = RequestConsumer(declared, own, self._handler, has_jobs=has_jobs)
-        self.messages = MessageConsumers(
+        self.messages = MessageReceivers(
             declared.subscribers, declared.rules.message_retry, declared.around, client.get
         )
         self._announcement = Announcement(

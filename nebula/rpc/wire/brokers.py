@@ -18,6 +18,7 @@ from nebula.headers import (
     RESERVED_QUEUE_PREFIX,
     TIMEOUT,
 )
+from nebula.milliseconds import Milliseconds, to_seconds
 
 # What a peer wrote into a header and we write into another may be longer there: the name is, and escapes
 # may be; and a broker ends the connection over a line that is too long. In characters, of which each is
@@ -57,7 +58,7 @@ class Brand:
     destinations: re.Pattern[str] | None = None
     requeues_on_unsubscribe: bool = True
     durable: Callable[[str], dict[str, str]] = lambda _name: {}
-    more_expiry: Callable[[int], dict[str, str]] | None = None
+    more_expiry: Callable[[Milliseconds], dict[str, str]] | None = None
     reply_expiry: Callable[[float], dict[str, str]] | None = None
     job_prefix: str = JOB_TOPIC_PREFIX
     keeps_message_ids: bool = False
@@ -66,7 +67,7 @@ class Brand:
         """Headers of a SUBSCRIBE, besides ours; the name is None where it is not durable."""
         return {} if name is None else self.durable(name)
 
-    def expiry(self, milliseconds: int) -> dict[str, str]:
+    def expiry(self, milliseconds: Milliseconds) -> dict[str, str]:
         """Headers of a message that expires after a number of milliseconds."""
         headers = {TIMEOUT: str(milliseconds)}
         return headers if self.more_expiry is None else headers | self.more_expiry(milliseconds)
@@ -105,13 +106,13 @@ def _under_amq(inbox: str) -> str:
     return inbox.replace("/queue/", "/amq/queue/", 1)
 
 
-def _expiration(milliseconds: int) -> dict[str, str]:
+def _expiration(milliseconds: Milliseconds) -> dict[str, str]:
     return {"expiration": str(milliseconds)}
 
 
-def _expires(milliseconds: int) -> dict[str, str]:
+def _expires(milliseconds: Milliseconds) -> dict[str, str]:
     # By the wall clock, which client and broker may not share: for a call it is the best there is.
-    return {"expires": str(int(time.time() * 1000) + milliseconds)}
+    return {"expires": str(int(time.time() * 1000) + round(to_seconds(milliseconds) * 1000))}
 
 
 def _expires_later(seconds: float) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 from pydantic_core import from_json
 
 from nebula.headers import CANCEL_TOPIC_PREFIX
+from nebula.milliseconds import Milliseconds, to_seconds
 
 _QUEUE: Final = "/queue/"
 
@@ -77,7 +78,7 @@ def _seconds(fields: Mapping[str, Any]) -> float | None:
     milliseconds = fields.get("timeout")
     if isinstance(milliseconds, bool) or not isinstance(milliseconds, int) or milliseconds < 0:
         return None
-    return min(milliseconds, _LONGEST_SECONDS * 1000) / 1000
+    return to_seconds(Milliseconds(min(milliseconds, _LONGEST_SECONDS * 1000)))
 
 
 class PendingCancels:

@@ -46,6 +46,7 @@ from typing import Final
 
 from nebula import headers as names
 from nebula.errors import CallTimeout
+from nebula.milliseconds import MOST_DIGITS, Milliseconds
 
 __all__ = ["AMBIENT", "Deadlines", "deadline_of", "handler_seconds", "whole_milliseconds"]
 
@@ -56,9 +57,6 @@ Set for each handler, on the loop or in a thread, and read by each call: what is
 never waits longer than the handler's own caller. A task that a handler leaves behind inherits it, as it does
 all context; one that has to outlive the request begins with `AMBIENT.set(None)`.
 """
-
-# Of milliseconds: thirty thousand years. Python refuses to read a number of some thousand digits.
-_MOST_DIGITS: Final = 15
 
 _YEAR_SECONDS: Final = 365 * 86400.0
 
@@ -145,13 +143,13 @@ def deadline_of(headers: Mapping[str, str], arrived: float) -> float | None:
         arrived: when it came, on `time.monotonic`'s clock.
     """
     text = headers.get(names.TIMEOUT)
-    # `digits.whole_number`, written out: every request comes here.
-    if text is None or not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
+    # `seconds_of`, written out: every request comes here.
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > MOST_DIGITS:
         return None
     return arrived + int(text) / 1000
 
 
-def whole_milliseconds(seconds: float) -> int:
+def whole_milliseconds(seconds: float) -> Milliseconds:
     """Seconds as the wire has them: whole milliseconds, never 0, which would be over before it began, and no
     more than a year."""
-    return max(1, int(min(max(seconds, 0.0), _YEAR_SECONDS) * 1000))
+    return Milliseconds(max(1, int(min(max(seconds, 0.0), _YEAR_SECONDS) * 1000)))

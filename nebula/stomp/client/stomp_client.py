@@ -47,7 +47,7 @@ from nebula.stomp.client.tls import ClientTls, TlsOptions, explain
 from nebula.stomp.client.transaction import Transaction, encode_text
 from nebula.stomp.client_protocol import VERSIONS, ClientProtocol
 from nebula.stomp.codec import FrameLimits
-from nebula.stomp.heartbeat import whole_milliseconds
+from nebula.stomp.heartbeat import heart_beat_of
 from nebula.waiter import Waiter, new_waiter
 
 __all__ = ["AckMode", "Message", "PushSubscription", "Receipt", "StompClient", "Subscription", "Transaction"]
@@ -128,7 +128,7 @@ class StompClient:
             heart_beat = (0, 0)  # nothing is lost in memory, and tests move their clocks
         self._protocol = ClientProtocol(
             versions=versions,
-            heart_beat=(whole_milliseconds(heart_beat[0]), whole_milliseconds(heart_beat[1])),
+            heart_beat=heart_beat_of(*heart_beat),
             limits=limits,
         )
         self._connect_timeout = connect_timeout

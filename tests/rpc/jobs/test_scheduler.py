@@ -924,7 +924,7 @@ def test_place_is_taken_for_a_job_before_it_is_recorded_and_given_back_if_it_is_
     table = Table()
     reserved = [table.scheduler.reserve(known(number, verb="lone"), table.now) for number in (1, 2)]
     assert reserved[0] is not None
-    assert (reserved[0].standing.position, reserved[1]) == (1, None)
+    assert (reserved[0].waiting.position, reserved[1]) == (1, None)
     table.add(3, "lone")
     table.dispatch()
     assert table.begun() == []

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from nebula.milliseconds import Milliseconds
 from nebula.rpc.contract.context import Request
 from nebula.rpc.service.reply_sender import ReplySender
 from nebula.rpc.wire.brokers import ACTIVEMQ, NEBULA, OTHER, RABBITMQ, Brand, brand_of
@@ -32,9 +33,9 @@ def test_brand_is_known_by_the_servers_name(server: str | None, brand: Brand) ->
 def test_each_brand_is_told_the_time_in_its_own_way() -> None:
     before = int(time.time() * 1000)
 
-    assert NEBULA.expiry(50) == {"neb-timeout": "50"}
-    assert RABBITMQ.expiry(50) == {"neb-timeout": "50", "expiration": "50"}
-    expires = int(ACTIVEMQ.expiry(50)["expires"])
+    assert NEBULA.expiry(Milliseconds(50)) == {"neb-timeout": "50"}
+    assert RABBITMQ.expiry(Milliseconds(50)) == {"neb-timeout": "50", "expiration": "50"}
+    expires = int(ACTIVEMQ.expiry(Milliseconds(50))["expires"])
     assert before + 50 <= expires <= int(time.time() * 1000) + 50
 
 

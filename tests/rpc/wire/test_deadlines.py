@@ -16,6 +16,7 @@ import anyio.to_thread
 import pytest
 
 from nebula.errors import CallTimeout
+from nebula.milliseconds import Milliseconds
 from nebula.rpc.client.client import Client
 from nebula.rpc.contract.context import Ending, Request, attempts_before
 from nebula.rpc.middleware.chain import CallNext
@@ -453,7 +454,7 @@ async def test_calls_of_middleware_have_the_time_of_its_own_request(serving: Ser
 
 @pytest.mark.parametrize(("seconds", "milliseconds"), [(2, 2000), (0.0015, 1), (0.0001, 1), (-1, 1)])
 def test_time_on_the_wire_is_whole_milliseconds_and_never_none(seconds: float, milliseconds: int) -> None:
-    assert whole_milliseconds(seconds) == milliseconds
+    assert whole_milliseconds(seconds) == Milliseconds(milliseconds)
 
 
 # --- how long a call may take ---

@@ -293,7 +293,7 @@ class LastValues:
         """Nothing stays: a value that was not ACKed is sent again to the next subscription."""
         return False
 
-    def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:  # noqa: ARG002
+    def ack(self, subscription: Subscription, number: int, now: float) -> bool:  # noqa: ARG002
         """These were told; what has changed since goes to the end of the line."""
         messages = subscription.settle(number)
         feed: ValueFeed = subscription.feed

@@ -289,7 +289,7 @@ class Queue:
             subscription.prefetch = subscription.window
             self.resume(subscription, now)
 
-    def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:
+    def ack(self, subscription: Subscription, number: int, now: float) -> bool:
         """Forget what was consumed; its credit is used at once."""
         messages = subscription.settle(number)
         if not messages:

@@ -37,6 +37,7 @@ from nebula.broker.core.policies import DestinationPolicy, QueueRules, WhenFull
 from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.tables import Headers
+from nebula.milliseconds import to_milliseconds
 
 T = TypeVar("T")
 
@@ -280,7 +281,7 @@ class Queues:
         about = (
             (names.DEAD_LETTER_REASON, reason),
             (names.DEAD_LETTER_FROM, head.destination),
-            (names.DEAD_LETTER_AT, str(round(wall * 1000))),
+            (names.DEAD_LETTER_AT, str(to_milliseconds(wall))),
             (names.DEAD_LETTER_DELIVERIES, str(deliveries)),
         )
         dead = Head(

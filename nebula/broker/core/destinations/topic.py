@@ -50,7 +50,7 @@ class Topic:
     queues: list[Queue] = field(default_factory=list)
 
     @property
-    def consumer_count(self) -> int:
+    def subscriber_count(self) -> int:
         """Subscriptions, and those that are away."""
         return len(self.direct) + len(self.queues)
 
@@ -154,7 +154,7 @@ class Topics:
             topic = table.get(destination)
             if topic is None:
                 return _ACCEPTED
-            if topic.consumer_count > 1:
+            if topic.subscriber_count > 1:
                 message.shared = {}
             full = topic.send(message, now, is_judged=self.is_judged)
             if full:
@@ -164,7 +164,7 @@ class Topics:
         # rights are configured.
         is_judged = self.is_judged or destination.startswith(RESERVED_TOPIC_PREFIX)
         topics = table.reached(destination) if is_judged else table.matching(destination)
-        if len(topics) > 1 or (topics and topics[0].consumer_count > 1):
+        if len(topics) > 1 or (topics and topics[0].subscriber_count > 1):
             message.shared = {}
         for topic in topics:
             full = topic.send(message, now, is_judged=is_judged)
@@ -219,7 +219,7 @@ class Topics:
         """Nothing is un-ACKed."""
         return False
 
-    def acknowledge(self, subscription: Subscription, number: int, now: float) -> bool:  # noqa: ARG002
+    def ack(self, subscription: Subscription, number: int, now: float) -> bool:  # noqa: ARG002
         """Nothing is un-ACKed."""
         return False
 

@@ -17,16 +17,16 @@ _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ULID: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
 
-def new_ulid(milliseconds: int, randomness: bytes) -> str:
+def new_ulid(timestamp: int, randomness: bytes) -> str:
     """The ULID of this time and chance: of two times the later one sorts after the earlier.
 
     Args:
-        milliseconds: since the epoch, below 2**48.
+        timestamp: milliseconds since the epoch, below 2**48.
         randomness: `RANDOM_BYTES` of them.
     """
-    assert 0 <= milliseconds < 1 << 48
+    assert 0 <= timestamp < 1 << 48
     assert len(randomness) == RANDOM_BYTES
-    number = milliseconds << 80 | int.from_bytes(randomness, "big")
+    number = timestamp << 80 | int.from_bytes(randomness, "big")
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
 
 

@@ -48,12 +48,12 @@ class Reserved(NamedTuple):
     """A job that has a slot, and is recorded together with its beginning.
 
     Attributes:
-        standing: the position that it would have had.
+        waiting: the position that it would have had.
         begin: the action to write with it.
     """
 
     job: OpenJob
-    standing: WaitingState
+    waiting: WaitingState
     begin: Action
 
 
@@ -162,9 +162,9 @@ class Scheduler:
         is_known = record.id in self._open or record.id in self._elsewhere
         if self._is_stopping or is_deferred or is_known or not self._order.may_begin(job):
             return None
-        standing = WaitingState(self._waiting.count_before(job) + 1)
+        waiting = WaitingState(self._waiting.count_before(job) + 1)
         self._begin(job, now)
-        return Reserved(job, standing, self._actions.pop())
+        return Reserved(job, waiting, self._actions.pop())
 
     def begun(self, reserved: Reserved) -> None:
         """Add a reserved job: it was recorded, with its beginning."""

@@ -111,8 +111,8 @@ class ActionRunner:
             self.refused(action)
             return
         if action.is_told:
-            standing = self._scheduler.waiting_state(record.id)
-            self.publisher.tell(record, standing, is_new=action.keep is Keep.RECORD)
+            waiting = self._scheduler.waiting_state(record.id)
+            self.publisher.tell(record, waiting, is_new=action.keep is Keep.RECORD)
         if record.is_owed:
             self.tell_owed()
         if action.lines:

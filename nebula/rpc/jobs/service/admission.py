@@ -90,7 +90,7 @@ class Admission:
             Exception: the database failed.
         """
         reserved = None if refusal else self._scheduler.reserve(draft, self._clock.now())
-        standing: WaitingState | None = None
+        waiting: WaitingState | None = None
 
         def insert(registry: JobRegistry) -> tuple[JobRecord, bool]:
             registry.lock()
@@ -106,9 +106,9 @@ class Admission:
             return draft, reserved is not None and keep(reserved.begin, registry)
 
         def enter(inserted: tuple[JobRecord, bool]) -> None:
-            nonlocal standing
+            nonlocal waiting
             if inserted[0] is draft:
-                standing = self._enter(draft, reserved)
+                waiting = self._enter(draft, reserved)
             else:
                 give_back()
 
@@ -124,22 +124,22 @@ class Admission:
 
         # Its caller hears of the job before that begins: it may end the process.
         record, _ = await self._actions.do(insert, enter, give_back, begin)
-        return record, standing or self._scheduler.waiting_state(record.id)
+        return record, waiting or self._scheduler.waiting_state(record.id)
 
     def _enter(self, draft: JobRecord, reserved: Reserved | None) -> WaitingState:
         # On the loop, at the commit.
         _log.info("job accepted", job=draft.id, verb=draft.verb, **whose(draft))
         if reserved is not None:
             self._scheduler.begun(reserved)
-            self._actions.publisher.tell(draft, reserved.standing)
-            return reserved.standing
+            self._actions.publisher.tell(draft, reserved.waiting)
+            return reserved.waiting
         now = self._clock.now()
         self._scheduler.add(draft, now)
-        standing = self._scheduler.waiting_state(draft.id)
-        self._actions.publisher.tell(draft, standing)
+        waiting = self._scheduler.waiting_state(draft.id)
+        self._actions.publisher.tell(draft, waiting)
         self._scheduler.dispatch(now)
         self._actions.settle()
-        return standing
+        return waiting
 
     @contextmanager
     def _told_after_reply(self, request: Request, ulid: str) -> Iterator[None]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from nebula import headers as names
+from nebula.milliseconds import Milliseconds, to_seconds
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.signature import Arguments
 from nebula.rpc.errors import VerbError
@@ -164,7 +165,7 @@ def _not_before(given: Mapping[str, str], now: Moment) -> float | None:
         return None
     if not _EPOCH_MS.fullmatch(text):
         raise _refused(names.JOB_NOT_BEFORE, "milliseconds since the epoch")
-    at = int(text) / 1000
+    at = to_seconds(Milliseconds(int(text)))
     # What is past says nothing; such a job is one without.
     return at if at > now.wall else None
 
@@ -184,7 +185,7 @@ def _seconds(given: Mapping[str, str], name: str) -> float | None:
     milliseconds = _number(given, name)
     if milliseconds == 0:
         raise _refused(name, "milliseconds, more than 0")
-    return None if milliseconds is None else milliseconds / 1000
+    return None if milliseconds is None else to_seconds(Milliseconds(milliseconds))
 
 
 def _number(given: Mapping[str, str], name: str) -> int | None:

@@ -210,10 +210,10 @@ class JobService:
             if verb.check is not None:
                 await verb.run_check(arguments, self.limits.check_timeout)
         try:
-            record, standing = await self._admission.take_on(request, draft, verb)
+            record, waiting = await self._admission.take_on(request, draft, verb)
         except RegistryFull as error:
             raise _stopping() from error
-        return self._receipt(record, standing.position, self.via)
+        return self._receipt(record, waiting.position, self.via)
 
     def _receipt(self, record: JobRecord, position: int | None, via: str) -> dict[str, Any]:
         return {

@@ -68,9 +68,9 @@ class StatusPublisher:
         """Where a job's statuses are told."""
         return status_destination(self._brand.job_prefix, self._service, ulid)
 
-    def status(self, record: JobRecord, standing: WaitingState) -> JobStatus:
+    def status(self, record: JobRecord, waiting: WaitingState) -> JobStatus:
         """A job's status."""
-        note = "; ".join(filter(None, (record.note, waits_for(standing, self._service))))
+        note = "; ".join(filter(None, (record.note, waits_for(waiting, self._service))))
         return JobStatus(
             job=qualified(self._service, record.id),
             seq=record.seq,
@@ -80,14 +80,14 @@ class StatusPublisher:
             step=record.step,
             tasks=record.tasks,
             counters=record.counters,
-            position=standing.position,
+            position=waiting.position,
             via=self._via,
             error=record.error,
         )
 
-    def tell(self, record: JobRecord, standing: WaitingState, *, is_new: bool = True) -> None:
+    def tell(self, record: JobRecord, waiting: WaitingState, *, is_new: bool = True) -> None:
         """Send a job's status to its watchers; a new one also to where its caller asked for."""
-        body = dump_json(self.status(record, standing).to_json())
+        body = dump_json(self.status(record, waiting).to_json())
         try:
             self._publish(self.destination(record.id), body, self._headers(record))
             # What is owed goes another way, on which it cannot be lost.
@@ -155,14 +155,14 @@ class StatusPublisher:
         return headers
 
 
-def waits_for(standing: WaitingState, service: str) -> str:
+def waits_for(waiting: WaitingState, service: str) -> str:
     """What a job waits for, for people. Without the exclusive key, which may have secret parameters."""
-    if standing.rival is not None:
-        return f"waits for {qualified(service, standing.rival)}, which has the same exclusive key"
-    if standing.not_before is not None:
+    if waiting.rival is not None:
+        return f"waits for {qualified(service, waiting.rival)}, which has the same exclusive key"
+    if waiting.not_before is not None:
         # Thirteen digits of milliseconds are always a date.
-        return f"waits until {datetime.fromtimestamp(standing.not_before, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return standing.reason
+        return f"waits until {datetime.fromtimestamp(waiting.not_before, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return waiting.reason
 
 
 def _headers_of(record: JobRecord) -> dict[str, str]:

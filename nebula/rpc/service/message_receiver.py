@@ -40,7 +40,7 @@ from nebula.rpc.wire.envelope import Envelope, content_type_of, media_of, text_o
 from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.stomp.client import AckMode, Message, PushSubscription, StompClient
 
-__all__ = ["WATCHERS", "MessageConsumer", "MessageConsumers"]
+__all__ = ["WATCHERS", "MessageReceiver", "MessageReceivers"]
 
 _log = get_logger(__name__)
 
@@ -93,7 +93,7 @@ def _failure_of(error: BaseException, code: str) -> _Failure:
     return _Failure(code, f"{type(error).__name__}: {error}")
 
 
-class MessageConsumers:
+class MessageReceivers:
     """All subscriptions of a service besides its requests.
 
     Args:
@@ -117,8 +117,8 @@ class MessageConsumers:
         self._brand: Brand | None = None
         self.delayed = DelayedCalls()
         schemas = Schemas(self._call)
-        self._consumers = [MessageConsumer(one, retry, schemas, around, self.delayed) for one in subscribers]
-        self.pools = [one.pool for one in self._consumers]
+        self._receivers = [MessageReceiver(one, retry, schemas, around, self.delayed) for one in subscribers]
+        self.pools = [one.pool for one in self._receivers]
 
     async def listen(self, client: StompClient) -> None:
         """SUBSCRIBE to all destinations, anew with each connection.
@@ -128,7 +128,7 @@ class MessageConsumers:
             ConnectionLost, ServerError: the connection ended.
         """
         self._brand = brand_of(client.server)
-        for one in self._consumers:
+        for one in self._receivers:
             await one.listen(client)
 
     async def _call(self, queue: str, verb: str, parameters: Any, /) -> Any:
@@ -144,7 +144,7 @@ class MessageConsumers:
             may_drain: the broker is ours: other instances get at once what came by a queue and is not begun.
                 Else it goes back at the end of the connection.
         """
-        for one in self._consumers:
+        for one in self._receivers:
             one.stop(may_drain=may_drain)
 
     def close(self) -> None:
@@ -154,12 +154,12 @@ class MessageConsumers:
 
     def lose(self) -> None:
         """The connection is over: what came by it and comes again is not handled now."""
-        for one in self._consumers:
+        for one in self._receivers:
             one.lose()
 
     def to_json(self) -> list[dict[str, Any]]:
         """Statistics of each since the service started, for `stats`."""
-        return [one.to_json() for one in self._consumers]
+        return [one.to_json() for one in self._receivers]
 
 
 # Where attempts are counted. Our broker counts failed deliveries alone (`delivery-count`), and a NACK may
@@ -167,7 +167,7 @@ class MessageConsumers:
 # may make the next one. Other brokers count all deliveries, or none, and cannot wait: there the message
 # stays here, unacknowledged, and `_tried` counts the attempts that the broker knows nothing of. If this
 # process dies, that part of the count is lost, and the message comes again by the broker's own rules.
-class MessageConsumer:
+class MessageReceiver:
     """One subscription: takes its messages as they come, and has them handled.
 
     Args:
@@ -212,7 +212,7 @@ class MessageConsumer:
         self.given_up = 0
 
     async def listen(self, client: StompClient) -> None:
-        """SUBSCRIBE, see `MessageConsumers.listen`."""
+        """SUBSCRIBE, see `MessageReceivers.listen`."""
         one, brand = self.subscriber, brand_of(client.server)
         self._trusts_sender = client.is_nebula
         if one.kind is DestinationKind.LAST_VALUE and not brand.has_last_values:
@@ -228,14 +228,14 @@ class MessageConsumer:
         )
 
     def stop(self, *, may_drain: bool) -> None:
-        """Begin nothing more, see `MessageConsumers.stop`."""
+        """Begin nothing more, see `MessageReceivers.stop`."""
         may_drain = may_drain and self._is_queue
         if may_drain and self._subscription is not None:
             self._subscription.drain()
         self.pool.close(give_back if may_drain else None)
 
     def lose(self) -> None:
-        """The connection is over, see `MessageConsumers.lose`."""
+        """The connection is over, see `MessageReceivers.lose`."""
         self._tried.clear()
         if self._subscription is not None:
             self._subscription.is_closed = True
