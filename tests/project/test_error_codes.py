@@ -40,7 +40,7 @@ NOT_LITERAL: dict[str, set[str]] = {
     "nebula/rpc/jobs/service/runner_listener.py::on_lost": set(),
     "nebula/rpc/jobs/service/verbs.py::result": {"job"},
     "nebula/rpc/middleware/job_spans.py::on_lost": set(),
-    "nebula/rpc/service/message_consumer.py::_failure_of": set(),
+    "nebula/rpc/service/message_receiver.py::_failure_of": set(),
     "nebula/rpc/wire/replies.py::remote_error": {"error"},
     "nebula/spark/host/failures.py::describe": set(),
     "nebula/spark/host/results.py::_value": {"bad-result"},
