@@ -50,7 +50,7 @@ CODES: Final[Mapping[str, ErrorCode]] = _by_code(
     ErrorCode("cancelled", "The caller withdrew the request: send it again if it is wanted after all."),
     ErrorCode(
         "too-many-attempts",
-        "The request was delivered too often without an answer, and is not run again: the service's log says "
+        "The request was delivered too often without a reply, and is not run again: the service's log says "
         "what became of it.",
     ),
     ErrorCode("streaming-only", "The verb's result is too long for one reply: read it as a stream."),
@@ -72,7 +72,7 @@ CODES: Final[Mapping[str, ErrorCode]] = _by_code(
     ),
     ErrorCode(
         "upstream-error",
-        "A service that the handler called answered `error`: look up its code, `details.code`.",
+        "A service that the handler called replied with `error`: look up its code, `details.code`.",
     ),
     ErrorCode("internal", "The service failed: its log has the cause."),
     # Jobs.
@@ -90,7 +90,7 @@ CODES: Final[Mapping[str, ErrorCode]] = _by_code(
     ),
     ErrorCode(
         "worker-crashed",
-        "A Python worker of Spark died: the service's log has its last words.",
+        "A Python worker of Spark died: the service's log has its crash report.",
     ),
     ErrorCode(
         "result-too-large",

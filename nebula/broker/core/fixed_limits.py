@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from nebula import milliseconds
+
 # --- connections ---
 
 # Seconds: to read what is still to be written when the connection ends; a slow link needs two.
@@ -151,9 +153,9 @@ METRICS_SECONDS: Final = 1.0
 
 # --- frames, and what is said about them ---
 
-# Digits: of a number in a header: a double still has all of them, and no time or count needs more.
+# Digits: of a number in a header, times too: a double still has all of them, and none needs more.
 # At it: the header is invalid.
-MAX_NUMBER_DIGITS: Final = 15
+MAX_NUMBER_DIGITS: Final = milliseconds.MOST_DIGITS
 
 # Characters: of an ERROR's `message` header; the body has the whole text.
 # At it: the header is cut.

@@ -274,6 +274,15 @@ def test_number_has_few_digits(digits: int, *, is_valid: bool) -> None:
     assert [frame[0] for frame in alice.received()] == ["RECEIPT" if is_valid else "ERROR"]
 
 
+@pytest.mark.parametrize(("digits", "is_valid"), [(MAX_NUMBER_DIGITS, True), (MAX_NUMBER_DIGITS + 1, False)])
+def test_time_has_few_digits(digits: int, *, is_valid: bool) -> None:
+    alice = BrokerHarness().connect()
+    alice.say(f"SEND destination:/queue/a; delay:{'7'.zfill(digits)}; receipt:r | x")
+
+    (receipt,) = alice.received()
+    assert receipt[1]["disposition"] == ("accepted" if is_valid else "rejected-invalid")
+
+
 def test_message_header_of_an_error_is_cut_and_its_body_is_whole() -> None:
     text = "x" * (MAX_ERROR_MESSAGE_CHARACTERS + 1)
     head, _, body = error_frame(text, None, V1_2).decode().partition("\n\n")
