@@ -25,6 +25,7 @@ _SHORTHANDS = {"host": ("listener", 0, "host"), "port": ("listener", 0, "port")}
 
 
 def _glob(pattern: str) -> str:
+    # Compiled to raise for a glob that means nothing; the core compiles it again, once for each table.
     compile_glob(pattern)
     return pattern
 
@@ -43,12 +44,14 @@ def _plain_queue(destination: str) -> str:
 
 
 def _not_empty(listeners: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, ...]:
+    # An empty list is not the default: the broker would start, report no error, and be out of reach.
     if not listeners:
         raise ValueError("has no table: the broker would listen nowhere")
     return listeners
 
 
 class _Table(BaseModel):
+    # `forbid`: a misspelled setting is an error, and not a default in place of what its author meant.
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -95,9 +98,12 @@ class ListenerSettings(_Table):
     )
 
     @model_validator(mode="after")
+    # Relations between fields are checked when settings load, so that a broker that starts can use them
+    # all.
     def _agrees(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("has one of tls_cert and tls_key: TLS needs both")
+        # A CA without TLS would look like protection and be none.
         if self.tls_cert is None and (self.client_ca is not None or self.deny is not None):
             raise ValueError("has client_ca or deny, which mean nothing without tls_cert and tls_key")
         if self.profile == "maxam" and self.client_ca is None:
@@ -189,6 +195,7 @@ class DestinationSettings(_Table):
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         limits = (self.max_messages, self.max_bytes, self.max_deliveries, self.ttl, self.priorities or None)
+        # Globs without a prefix can reach bare names, which are queues (D.10).
         may_be_queues = self.pattern.startswith(("/queue/", "*")) or not self.pattern.startswith(("/", "X/"))
         if not may_be_queues and (any(limits) or self.when_full is not WhenFull.REJECT):
             raise ValueError("has limits, which only queues have: begin its pattern with /queue/")
@@ -225,6 +232,7 @@ class LastValueSettings(_Table):
     )
 
 
+# `allow_inf_nan=False`: an infinite limit would be no limit, and every comparison with NaN is false.
 # A pydantic dataclass checks its values; the core's plain one stays free of third parties.
 @dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False), frozen=True)
 class LimitsSettings(Limits):
@@ -272,6 +280,7 @@ class BrokerSettings(Settings):
     log_level: Level = Field(default=Level.INFO, description="Lowest level of events that are logged.")
 
     @model_validator(mode="after")
+    # A copy there would be a dead letter that has not died.
     def _agrees(self) -> Self:
         if any(each.copy_to == self.dead_letter for each in self.destination):
             raise ValueError("a [[destination]] has copy_to, which must not be the queue of dead letters")
@@ -292,6 +301,7 @@ def load_broker_settings(file: Path | None = None, **flags: Any) -> Loaded[Broke
     Raises:
         SettingsError: a line for each mistake.
     """
+    # A file that is named has to exist (`load` says so); the default one may be missing.
     if file is None and DEFAULT_FILE.exists():
         file = DEFAULT_FILE
     return load(BrokerSettings, env_prefix=ENV_PREFIX, file=file, flags=flags, shorthands=_SHORTHANDS)
