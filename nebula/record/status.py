@@ -97,6 +97,8 @@ class Rate:
         """The total by now; the rate per second of late."""
         now = self._now()
         self._seen.append((now, count))
+        # The oldest that is kept lies just outside of the interval, so that the rate is of ten seconds or a
+        # little more.
         while len(self._seen) > 2 and now - self._seen[1][0] >= _RATE_SECONDS:
             self._seen.popleft()
         began, before = self._seen[0]
