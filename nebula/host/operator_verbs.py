@@ -124,8 +124,7 @@ class Desk:
             try:
                 return question()
             finally:
-                # Also after an error: a part of the work may be done, and connections have to be told of
-                # it.
+                # Also after an error: a part of the work may be done, which concerns connections.
                 self.server.runtime.pump.work(self.now)
 
         return self.wait(reply)

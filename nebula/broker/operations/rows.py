@@ -163,7 +163,9 @@ def used_fraction(usage: Usage, account: Account) -> float:
     room[Resource.MEMORY] = account.room_bytes(usage)
     fractions = (
         # What is not used is left out: with no room either it would be 0 of 0.
-        used / (used + more) for resource, more in room.items() if (used := usage.used(resource)) > 0
+        used / (used + more)
+        for resource, more in room.items()
+        if (used := usage.used(resource)) > 0
     )
     return max(fractions, default=0.0)
 
