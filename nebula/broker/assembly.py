@@ -128,8 +128,8 @@ class Assembly:
         Args:
             destination: a name, or a glob as in a SUBSCRIBE.
         """
-        # Linear in the tables, and compiled for each: it is asked by people, a few times.
         # As policies are: the first pattern that matches counts.
+        # Linear in the tables, and compiled for each: it is asked by people, a few times.
         settings = (each for each in self._settings.destination if compile_glob(each.pattern)(destination))
         found = next(settings, None)
         return None if found is None or found.avro is None else (found.avro, found.content)

@@ -232,8 +232,8 @@ class LastValueSettings(_Table):
     )
 
 
-# `allow_inf_nan=False`: an infinite limit would be no limit, and every comparison with NaN is false.
 # A pydantic dataclass checks its values; the core's plain one stays free of third parties.
+# `allow_inf_nan=False`: an infinite limit would be no limit, and every comparison with NaN is false.
 @dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False), frozen=True)
 class LimitsSettings(Limits):
     """`[limits]`: the broker's `Limits`, checked."""

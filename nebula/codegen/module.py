@@ -21,8 +21,6 @@ __all__ = ["write_stubs"]
 
 _STANDARD: Final = ("datetime", "collections", "decimal", "enum", "typing", "uuid")
 
-# A `def` is broken at its parameters; a long result behind them could only be broken inside its own
-# brackets.
 # A longer type of a result has a name of its own: no formatter breaks the end of a `def` well.
 _LONG: Final = 50
 

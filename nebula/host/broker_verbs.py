@@ -21,8 +21,8 @@ from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.service.responder import Responder
 
-# Reserved names: `BROKERS_OWN` in the core's access rules is the same principal.
 # The principal of what is hosted is `app:` and its name; this one alone may serve reserved queues.
+# Reserved names: `BROKERS_OWN` in the core's access rules is the same principal.
 NAME = "nebula"
 
 _RELOAD_SECONDS = 10.0

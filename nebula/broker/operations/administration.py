@@ -67,17 +67,17 @@ Steps: TypeAlias = Generator[None, None, T]
 # A millisecond or two where a glob is tried on each.
 _AT_ONCE: Final = 1_000
 
+# Of rows, and of characters in their names, which peers choose: a page stays far below `max_body_bytes`.
 # A reply larger than `max_body_bytes` would end the connection of the broker's own responder, and with it
 # the broker.
-# Of rows, and of characters in their names, which peers choose: a page stays far below `max_body_bytes`.
 MOST_ROWS: Final = 1_000
 _MOST_NAME_CHARACTERS: Final = 256 * 1024
 
 _EVERYTHING: Final = "**"
 
+# What the principals of services in the broker's process begin with, and no others.
 # Only the broker's own apps get such a principal; `authenticator` refuses logins and tokens that look like
 # it.
-# What the principals of services in the broker's process begin with, and no others.
 _HOSTED: Final = "app:"
 
 
@@ -132,9 +132,9 @@ class Listing(Generic[T]):
     hidden: int = 0
 
 
+# What queues can be ordered by, in addition to their names.
 # A closed set: the verb's signature names the same words, so that a wrong one is refused before it gets
 # here.
-# What queues can be ordered by, in addition to their names.
 QUEUE_RANKS: Final[Mapping[str, Callable[[Queue], float]]] = {
     "depth": lambda queue: queue.store.depth,
     "bytes": lambda queue: queue.store.stored_bytes,

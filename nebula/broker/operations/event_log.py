@@ -76,8 +76,8 @@ class EventLog:
     def __init__(self, account: Account) -> None:
         self._account = account
         self.counts: Counter[str] = Counter()
-        # Details are of a closed set, so a peer cannot make this grow; `flush` empties it each second.
         # By event, detail (of a closed set) and whether it is ordinary.
+        # Details are of a closed set, so a peer cannot make this grow; `flush` empties it each second.
         self._told: Counter[tuple[str, str, bool]] = Counter()
         self._dropped: Counter[str] = Counter()
         self._next_look = 0.0

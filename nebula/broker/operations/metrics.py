@@ -54,8 +54,8 @@ def metrics_text(status: BrokerStatus, commits: Commits | None) -> bytes:
     # A registry for each answer: the default one would mix the brokers of one process.
     registry = CollectorRegistry(auto_describe=False)
     registry.register(BrokerCollector(status, commits))
-    # On systems without /proc it yields nothing.
     # Memory, files and time of the process: what it reads of itself under /proc.
+    # On systems without /proc it yields nothing.
     ProcessCollector(registry=registry)
     return generate_latest(registry)
 

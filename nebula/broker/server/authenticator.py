@@ -267,8 +267,8 @@ class Authenticator:
         return is_good
 
     def _digest(self, login: str, passcode: str) -> bytes:
-        # `surrogatepass`: no text may make this fail, whatever the codec has let through.
         # The length keeps ("a", "bc") and ("ab", "c") apart.
+        # `surrogatepass`: no text may make this fail, whatever the codec has let through.
         encoded = login.encode(errors="surrogatepass"), passcode.encode(errors="surrogatepass")
         return hmac.digest(self._secret, b"%d:%s%s" % (len(encoded[0]), *encoded), hashlib.sha256)
 

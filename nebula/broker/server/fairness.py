@@ -103,8 +103,8 @@ class FairScheduler(Generic[_C]):
             self._reader, self._changed_at = id(connection), now
             if connection.payer != self._payer:
                 self._payer, self._payer_changed_at = connection.payer, now
-        # The first reads after another connection's are shared too: `_changed_at` was set above.
         # Alone: the reader has not changed for a while, so no other one waits.
+        # The first reads after another connection's are shared too: `_changed_at` was set above.
         if now - self._changed_at >= AT_WORK_SECONDS:
             return None
         # One number for all connections: handling is synchronous, so there is never more than one turn at a

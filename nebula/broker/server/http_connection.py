@@ -152,8 +152,8 @@ class HttpConnection(asyncio.Protocol):
                 ("connection", "close"),
             ],
         )
-        # Lengths are announced as for GET (RFC 9110, 9.3.2).
         # The response to a HEAD has no body, and h11 would not send one.
+        # Lengths are announced as for GET (RFC 9110, 9.3.2).
         is_head = self._data.startswith(b"HEAD ")
         head = self._http.send(written) or b""
         self._end_with(head if is_head else head + response.body)

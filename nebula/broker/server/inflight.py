@@ -80,10 +80,10 @@ def load_of(own_bytes: int, large: Iterable[bytes], outbox: Sequence[Delivery | 
         if message.shared is None:
             own_bytes += message.size_bytes
         else:
+            # Small bodies may be the same object by chance.
             # Two messages with the same small body (interned, or `b""`) would count as one. From
             # `LARGE_BODY_BYTES` on bodies are handed on without a copy, so there the body's identity is
             # what shows that it is shared.
-            # Small bodies may be the same object by chance.
             what = message.body if message.size_bytes >= LARGE_BODY_BYTES else message
             shared[id(what)] = message.size_bytes
     return Load(own_bytes, shared, len(outbox))

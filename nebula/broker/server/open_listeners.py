@@ -107,9 +107,8 @@ class OpenListeners:
         for server in self._servers:
             server.close()
         self._servers.clear()
-        # HTTP listeners stay open until `end`: a probe has to read from `/readyz` that the broker is
-        # stopping.
         # Their sockets stay open, for probes.
+        # One has to read from `/readyz` that the broker is stopping.
         for http in self._http_listeners:
             http.is_stopping = True
         self._end_handshakes()

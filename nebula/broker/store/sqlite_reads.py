@@ -94,8 +94,8 @@ SELECT GROUP_CONCAT(size), MIN(destination), MAX(destination), MIN(headers), MAX
 # Each statement says it all of its rows: some may go after the one before it.
 _BODIES: Final = "GROUP_CONCAT(number), GROUP_CONCAT(LENGTH(body)), CAST(GROUP_CONCAT(body, '') AS BLOB)"
 
-# Most pages are like that: one sender, one kind of message. The names and headers are then read once.
 # Rows that differ in nothing else, as one.
+# Most pages are like that: one sender, one kind of message. The names and headers are then read once.
 _ALIKE: Final = f"SELECT {_BODIES}"
 
 # All rows as one, a column of them as one text. JSON has no bare line feed; QUOTE gives all digits of a

@@ -25,8 +25,8 @@ SQL_TYPES: Final[Mapping[ColumnType, str]] = {
 }
 """The SQL types of columns. Lists are JSON (`encode_json`)."""
 
-# `ensure_ascii=False`: a header in UTF-8 stays as short as it came, and readable in SQLite's shell.
 # Readable with SQLite's own shell. A length-prefixed form was as long, and not faster on the whole.
+# `ensure_ascii=False`: a header in UTF-8 stays as short as it came.
 encode_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 """How headers and lists of names are written."""
 

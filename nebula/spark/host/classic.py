@@ -90,9 +90,9 @@ class ClassicSession:
         self._report = Path(config.folder) / JVM_REPORT
         if self._report.exists():  # the report of an earlier JVM
             self._report.replace(self._report.with_name(f"{JVM_REPORT}.1"))
+        # Of each thread, the session that was made for what it will do.
         # py4j has a connection, and the JVM a thread, for each Python thread: a session is active in one of
         # them.
-        # Of each thread, the session that was made for what it will do.
         self._prepared = threading.local()
         (Path(config.folder) / POOLS_FILE).write_text(self._pools.as_xml())
         # Defaults are the JVM's system properties, and there is no JVM yet.

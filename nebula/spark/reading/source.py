@@ -148,8 +148,8 @@ def _row_reader(plan: Plan) -> Any:
 @cache
 def _import_for_good(decoder: str) -> None:
     """Import what tasks need, once in a worker, and take it from Python's collections of garbage."""
-    # `setdefault`: a user's own number counts.
     # Each task slot has a process of its own: threads of polars' would only be in each other's way.
+    # `setdefault`: a user's own number counts.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     for name in ("nebula.spark.reading.rows", decoder):
         importlib.import_module(name)
