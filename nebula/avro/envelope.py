@@ -102,8 +102,8 @@ class Envelope:
         """Milliseconds since 1970. Raises AvroError if it is no number."""
         data = self.first(Item.TIMESTAMP)
         if data is None:
-            # The item is `bytes`, and the number in it is a varint of its own.
             return None
+        # The item is `bytes`, and the number in it is a varint of its own.
         number, end = read_long(data, 0)
         if end != len(data):
             raise AvroError("bytes are left over behind the timestamp")

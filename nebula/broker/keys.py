@@ -51,7 +51,7 @@ def check_key_pattern(pattern: str) -> str:
 def _compile(pattern: str) -> re.Pattern[str]:
     """Groups are what the key keeps, dots with the parts that they follow."""
     parts = pattern.split(".")
-    # It would make the usual key, so it is a mistake.
+    # A pattern that leaves nothing out would make the usual key, so it is a mistake.
     if not any(_DROPPED.fullmatch(part) for part in parts):
         raise ValueError("leaves nothing out: write <name> for the part that is not of the key")
     # `**` in the middle could match in several ways, and which one would be a matter of the expression's

@@ -280,8 +280,8 @@ class BrokerSettings(Settings):
     log_level: Level = Field(default=Level.INFO, description="Lowest level of events that are logged.")
 
     @model_validator(mode="after")
-    # A copy there would be a dead letter that has not died.
     def _agrees(self) -> Self:
+        # A copy there would be a dead letter that has not died.
         if any(each.copy_to == self.dead_letter for each in self.destination):
             raise ValueError("a [[destination]] has copy_to, which must not be the queue of dead letters")
         if self.http_calls and self.http is None:

@@ -139,8 +139,8 @@ class _Module:
             lines = [
                 f"class {self._errors[code]}(VerbError):",
                 *docstring(error.get("description") or code, 4),
-                # The code is a string of the service's, and `quoted` keeps it one.
                 "",
+                # The code is a string of the service's, and `quoted` keeps it one.
                 f"    code = {quoted(code)}",
             ]
             yield [*lines, "    retryable = True"] if error.get("retryable") else lines

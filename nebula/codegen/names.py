@@ -64,10 +64,10 @@ def _as_python_reads(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
 
 
-# A digit in front makes no name.
 def identifier(text: str) -> str:
     """A name of Python that looks like the text; it may be a keyword."""
     name = re.sub(r"\W", "_", _as_python_reads(text))
+    # A digit in front makes no name.
     return name if name.isidentifier() else f"_{name}"
 
 

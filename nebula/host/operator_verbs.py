@@ -108,8 +108,8 @@ class Desk:
         Raises:
             VerbError: they are dead letters, and the request's principal has no grant to read them.
         """
-        broker = self.server.broker
         # Looked up for each request: verbs are declared before the broker has started.
+        broker = self.server.broker
         queue = queue or broker.queues.dead_letter
         if not broker.access.rights_of(request.principal or "").may_look_into(queue):
             raise VerbError(

@@ -13,8 +13,8 @@ from nebula.errors import AvroError, SettingsError
 MAX_BLOCK_BYTES: Final = 256 * 1024 * 1024
 """What a block may be unpacked. Our writers stay far below; a foreign file may not."""
 
-# Level 6 of deflate makes files 3 % smaller, at four fifths of the rate (docs/decisions/0029).
 _ZSTD_LEVEL: Final = 1
+# Level 6 of deflate makes files 3 % smaller, at four fifths of the rate (docs/decisions/0029).
 _DEFLATE_LEVEL: Final = 1
 _RAW: Final = -zlib.MAX_WBITS  # Avro's deflate has neither zlib's header nor its checksum
 
@@ -49,8 +49,8 @@ def codec_named(name: str) -> Codec:
 
 
 def _deflate(data: bytes) -> bytes:
-    packer = zlib.compressobj(_DEFLATE_LEVEL, zlib.DEFLATED, _RAW)
     # A new object for each block: blocks are read by themselves, so none may refer to bytes of another.
+    packer = zlib.compressobj(_DEFLATE_LEVEL, zlib.DEFLATED, _RAW)
     return packer.compress(data) + packer.flush()
 
 

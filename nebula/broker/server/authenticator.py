@@ -439,8 +439,8 @@ def _dummy_for(users: Mapping[str, str]) -> str:
 
     if not users:
         return ""
-    # The noise is as long as a real digest, so that the comparison at the end takes as long too.
     costliest = max(users.values(), key=cost)
+    # The noise is as long as a real digest, so that the comparison at the end takes as long too.
     length = argon2.extract_parameters(costliest).hash_len
     noise = base64.b64encode(secrets.token_bytes(length)).decode().rstrip("=")
     return f"{costliest.rpartition('$')[0]}${noise}"

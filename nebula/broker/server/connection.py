@@ -306,10 +306,10 @@ class Connection(asyncio.Protocol):
         """Go on with frames that were held back; see `Pumped.go_on`."""
         try:
             self._protocol.go_on(now, in_vain=in_vain)
-        # A wait that is over may be followed by another one: the frames behind may hold the connection back
-        # again.
         except Exception:
             self._fail_internally()
+        # A wait that is over may be followed by another one: the frames behind may hold the connection back
+        # again.
         if not self._is_closing:
             self._pause_if_needed(is_long=False)
         self.read_on()
@@ -433,10 +433,10 @@ class Connection(asyncio.Protocol):
             message: what the peer is told.
             reason: what the log is told; None: that is noted already.
         """
-        # The protocol keeps the first ERROR; so does the story keep the first reason.
         now = self._runtime.time()
         if reason is not None and not self._protocol.is_finished:
             self._end.note(reason)
+        # The protocol keeps the first ERROR; so does the story keep the first reason.
         self._protocol.fail(message, now)
         self._runtime.pump.work(now)
 

@@ -70,8 +70,8 @@ def store_error(file: Path, verb: str, error: Exception | str) -> StoreError:
         return StoreError(f"{file}: is damaged, {error}; {_RESTORE}")
     code = getattr(error, "sqlite_errorcode", None)
     # Python's own errors have no code, and their texts quote what was read.
-    # `& 0xFF` is the primary code; SQLite's extended codes say more in the higher bits.
     fault = "a row makes no sense" if code is None else error
+    # `& 0xFF` is the primary code; SQLite's extended codes say more in the higher bits.
     remedy = _RESTORE if code is None else _REMEDIES.get(code & 0xFF, _RESTORE)
     return StoreError(f"{file}: cannot be {verb}, {fault}; {remedy}")
 

@@ -75,10 +75,10 @@ def _restore_queues(broker: Broker, journal: Journal, kept: Snapshot, now: float
         # Rows have times of the wall clock, and the core the clock of the loop, which begins anew.
         due, name = postponed.due - journal.wall_offset, postponed.line
         if name in queues and due > now:
-            # The message may be gone, with the write of its row lost in a crash; or the time has passed
-            # while the broker was down, and the message waits in its line like any other.
             queues[name].restore_postponed(postponed.number, name, due)
         else:
+            # The message may be gone, with the write of its row lost in a crash; or the time has passed
+            # while the broker was down, and the message waits in its line like any other.
             journal.drop(POSTPONED, name, postponed.number)
 
 

@@ -58,9 +58,9 @@ def list_files(paths: Paths) -> list[File]:
     files: dict[str, tuple[bool, File]] = {}
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
         for root in _roots(_local(os.fspath(path))):
-            # A file that is named itself has no folders to take columns from.
             real_root = os.path.realpath(root)
             for found in _below(root):
+                # A file that is named itself has no folders to take columns from.
                 parts = _parts(Path(found).parent.relative_to(root)) if root != found else ()
                 file = File(found, _size_bytes(found), parts)
                 real = os.path.realpath(found)

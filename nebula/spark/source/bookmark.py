@@ -66,9 +66,9 @@ class Bookmark:
 
 def _identity(path: Path) -> str:
     """Written once, and never again: without it no checkpoint would know the spool."""
-    # Checked for its length: with an identity that was cut no checkpoint would match.
     if path.exists():
         found = path.read_text(errors="replace")
+        # Checked for its length: with an identity that was cut no checkpoint would match.
         if len(found) != _DIGITS:
             raise SettingsError(f"{path} is not what was written there: restore it")
         return found
