@@ -60,6 +60,12 @@ class _Parameter:
         return f"{self.name}: {self.type}" + (f" = {self.default}" if self.default is not None else "")
 
 
+# Theory of a stub. `describe` has JSON Schemas, and the stub needs Python: each verb becomes a function
+# that never runs, each model a class, each error code an exception. Three things make it difficult. Names:
+# the wire allows any, Python does not, and two may become one (`names`). Identity: the same model comes
+# back in many schemas, sometimes with other fields required, and has to be one class
+# (`schemas.identity_of`). Distrust: every text is a stranger's, so nothing of it may become code, and work
+# is bounded (`Types.spend`).
 class _Module:
     def __init__(self, description: Mapping[str, Any], class_names: Collection[str] = ()) -> None:
         self._service = str(description["service"])

@@ -66,6 +66,11 @@ class _Part:
 _Key = tuple[Kind, int]
 
 
+# Theory of the files. One file is open for each kind of data and hour of receipt. It is hidden while it
+# grows: a reader of the folder lists only what is complete. It is closed by size, by age, or when its hour
+# is over, and only if the ledger has all that is in it; then a rename makes it visible, and the ledger
+# forgets it. After a crash the hidden files of this instance are cut to what the ledger says and revealed,
+# or removed if nothing in them counts. So readers need no lock and never see a datum that may come again.
 class Parts:
     """The open files of one recorder. For one thread at a time.
 

@@ -161,6 +161,12 @@ def view(message: Message, attempts: int, arrivals: Arrivals, now: float, max_by
     )
 
 
+# Theory. Dead letters are messages of an ordinary queue, so they are stored, paged and consumed like any
+# others, and a consumer may have some of them while an operator works. The walks below look only at what is
+# in memory in front of all that is on disk (`at_hand`): the order of arrival is known there, and pages come
+# as those in front of them go. What is on disk alone is counted in each reply, so that an operator knows
+# there is more. Between two steps anything may happen; within one nothing does, so what was found is still
+# there when it is dropped or put back.
 class DeadLetters:
     """The dead-letter queue of a broker.
 
