@@ -109,7 +109,7 @@ class AppThread:
 
     Args:
         app: what to run.
-        server: whom it connects to; must be started, on another thread's loop.
+        server: the broker that it connects to; started, on another thread's loop.
         on_end: called once, on the app's thread, when an app that had started has ended: with its
             error, or None when it was stopped.
         grace: seconds that requests under way have to be answered when it is stopped.

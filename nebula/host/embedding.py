@@ -55,7 +55,7 @@ async def embedded(
         allow_outside: True allows connections to all other brokers; or their addresses.
 
     Raises:
-        OSError: the address cannot be had.
+        OSError: the address cannot be used.
         Exception: what an app raised while it started.
     """
     # Without a store: an embedded broker is for tests and trials, and keeps nothing.

@@ -260,7 +260,7 @@ class HttpCalls:
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """Around work that has to end before we do."""
+        """Count work that `run` waits for when it stops."""
         self._calls += 1
         try:
             yield
@@ -352,7 +352,7 @@ class _Client(Client):
 
 
 class _Caller:
-    """Asks in the name of one principal.
+    """The client of one principal, and the task that keeps it connected.
 
     Attributes:
         principal: whose name that is.
@@ -372,7 +372,7 @@ class _Caller:
 
     @property
     def is_lost(self) -> bool:
-        """It will have no more answers: another one has to be made."""
+        """Its connection is lost: the next call needs another one."""
         return self._failure is not None
 
     async def client(self) -> _Client:

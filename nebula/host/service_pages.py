@@ -36,7 +36,7 @@ async def pages_served(app: Responder, host: str, port: int) -> AsyncIterator[st
         The URL.
 
     Raises:
-        SettingsError: the address cannot be had.
+        SettingsError: the address cannot be used.
     """
     # The broker's listener without WebSockets, calls and rights: limits of requests and lingering close
     # included.

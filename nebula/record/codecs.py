@@ -11,7 +11,7 @@ from typing import Final, Protocol, cast
 from nebula.errors import AvroError, SettingsError
 
 MAX_BLOCK_BYTES: Final = 256 * 1024 * 1024
-"""What a block may be unpacked. Our writers stay far below; a foreign file may not."""
+"""The most bytes that a block may unpack to. Our writers stay far below; a foreign file may not."""
 
 _ZSTD_LEVEL: Final = 1
 # Level 6 of deflate makes files 3 % smaller, at four fifths of the rate (docs/decisions/0029).
@@ -26,7 +26,7 @@ class Codec:
     Attributes:
         name: in the file's header.
         compress: the bytes of a block.
-        decompress: the reverse. Raises AvroError for what is not so compressed, or is too much.
+        decompress: the reverse. Raises AvroError for bytes that are not compressed this way, or for too much.
     """
 
     name: str
@@ -38,7 +38,7 @@ def codec_named(name: str) -> Codec:
     """`null`, `deflate` or `zstandard`.
 
     Raises:
-        SettingsError: no codec is called so, or what it needs is not installed. Says what to install.
+        SettingsError: no codec has this name, or its package is not installed. Says what to install.
     """
     if name == "zstandard":
         return _zstandard()

@@ -34,7 +34,7 @@ class ContainerError(AvroError):
 
     Attributes:
         path: of the file.
-        offset: of the byte from which on it is none: what lies before is good.
+        offset: where the damage begins; everything before it is good.
     """
 
     def __init__(self, path: Path, offset: int, problem: str) -> None:
@@ -50,7 +50,7 @@ class Header:
     Attributes:
         metadata: all of it, among it `avro.schema` and `avro.codec`.
         sync: the marker behind each block.
-        end_bytes: of how many bytes the header is: where the first block begins.
+        end_bytes: the size of the header, which is where the first block begins.
     """
 
     metadata: Mapping[str, bytes]
@@ -255,7 +255,7 @@ class ContainerReader:
             end: None is the end of the file.
 
         Raises:
-            ContainerError: the file does not go on with a whole block.
+            ContainerError: the next block is not whole.
         """
         # Offset 0 is in the header, and a block cannot begin there, so it can stand for the first block.
         position = start or self.header.end_bytes
@@ -266,7 +266,7 @@ class ContainerReader:
             position = block.end
 
     def read(self, block: Block) -> bytes:
-        """The data of a block, decompressed. Raises ContainerError if they are not so compressed."""
+        """The data of a block, decompressed. Raises ContainerError if its codec cannot read them."""
         self._file.seek(block.data_offset)
         try:
             return codec_named(self.header.codec).decompress(self._file.read(block.size_bytes))
@@ -331,7 +331,7 @@ def cut(path: Path) -> Cut:
     """Cut a file at its last whole block, and make that durable. What is whole is left as it is.
 
     Raises:
-        ContainerError: its header is not whole: there is nothing to be kept.
+        ContainerError: its header is not whole, so nothing can be kept.
         OSError, SyncFailed: it cannot be read, or not cut.
     """
     count, end = 0, 0

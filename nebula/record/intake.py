@@ -27,7 +27,7 @@ class Batch:
     Attributes:
         stomp: the connection that they came by.
         messages: with their times of receipt, ms since 1970.
-        cost_bytes: what they hold in memory, or so.
+        cost_bytes: approximately what they hold in memory.
     """
 
     stomp: StompClient
@@ -39,7 +39,7 @@ class Intake:
     """Collects messages, and has the connection read no further when too much waits.
 
     Args:
-        enough: messages that are worth being recorded at once.
+        enough: the number of messages that are recorded without waiting for more.
         now: seconds since 1970.
     """
 
@@ -86,8 +86,8 @@ class Intake:
             self._enough.set()
 
     async def wait(self, patience: float, delay: float) -> bool:
-        """Wait `patience` seconds at most until messages are due: when there are enough, or `delay` seconds
-        after the first one came. Whether they are."""
+        """Wait at most `patience` seconds until messages are due: there are enough of them, or the first one
+        came `delay` seconds ago. Returns whether they are due."""
         # Two waits: for the first message, which may take long, and then for others that are synced with
         # it.
         with anyio.move_on_after(patience):

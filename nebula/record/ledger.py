@@ -72,8 +72,8 @@ class Ledger:
 
     Attributes:
         files: up to where each file counts, by name. Read-only.
-        is_new: there was no ledger, or none with a line. Its opener repairs the files first, then calls
-            `rewrite`, which writes one: a ledger that was lost is lost until then, though it dies between.
+        is_new: there was no ledger, or an empty one. The opener repairs the files first and then calls
+            `rewrite`: until then a lost ledger counts as lost, also after a crash in between.
         size_bytes: of the ledger.
     """
 
@@ -161,7 +161,7 @@ class Ledger:
         self._confirmed.append(group)
 
     def drop(self, name: str) -> None:
-        """A file is no more, or need not be looked after any more. Written down with the next group."""
+        """A file is gone, or is complete and needs no further care. Written down with the next group."""
         if self.files.pop(name, None) is not None:
             self._gone.append(name)
 

@@ -11,7 +11,7 @@ __all__ = ["notes_on"]
 
 
 def notes_on(destinations: Sequence[str], durable: str | None, brand: Brand = NEBULA) -> list[str]:
-    """What of a recording is not lossless, a sentence each; empty: all of it is."""
+    """Sentences about what a recording may lose or double; empty: nothing."""
     notes = []
     for destination in destinations:
         # Last values are replaced before they are read: nothing that a recorder does could bring them back.

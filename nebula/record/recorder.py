@@ -146,8 +146,8 @@ class Recorder:
     seen when they are whole, by a rename. Of last values only the latest are recorded; a queue that gets a
     copy of each (`copy_to`) has them all.
 
-    It connects again for ever. With no room on the disk it takes nothing, says so, and goes on when there is
-    some. What waits in memory is bounded: bodies of 64 MiB or so, and `prefetch` messages.
+    It reconnects without limit. While the disk is full it takes no messages and reports that, and goes on
+    when there is room. Memory is bounded: about 64 MiB of bodies, and `prefetch` messages.
 
     Args:
         recording: what, and how.
@@ -194,7 +194,7 @@ class Recorder:
         self._intake.wake()
 
     async def run(self, on_recording: Callable[[], None] = lambda: None) -> None:
-        """Record until `stop`, or cancelled: then at once, and what was not ACKed comes again. Called once.
+        """Record until `stop`. Cancellation ends it at once; what was not ACKed comes again. Call it once.
 
         Args:
             on_recording: called once, when all is subscribed to for the first time.
@@ -340,7 +340,7 @@ class Recorder:
         return patience is not None and is_quiet and time.monotonic() - self._last_arrival >= patience
 
     async def _record(self, batch: Batch) -> bool:
-        """Write a batch, sync it, ACK it. False: it is to stop, and there is no room for it."""
+        """Write a batch, sync it, ACK it. False: the recorder stops, and there is no room for the batch."""
         write: Callable[[], int | None] = partial(self._write, batch, self._take_confirmed())
         # Tried again until there is room; meanwhile the broker keeps what we do not ACK.
         while True:
@@ -422,7 +422,7 @@ class Recorder:
             _log.info("there is room again", folder=str(self._recording.into))
 
     def _show(self) -> None:
-        """What keeps it from recording, the disk before the broker."""
+        """Set the status: what keeps it from recording, the disk before the broker."""
         status = self.status
         if self._no_room:
             status.state, status.failure = RecorderState.FULL, self._no_room

@@ -33,8 +33,8 @@ class SchemaFinder:
 
     Args:
         folder: of `.avsc` files; None for no folder.
-        ask: asks a further source, and may take its time; its None: unknown, or no reply.
-        now: seconds of any clock that does not jump.
+        ask: asks another source, and may block; None: the schema is unknown, or no reply came.
+        now: seconds of a monotonic clock.
 
     Raises:
         SettingsError: the folder cannot be used.

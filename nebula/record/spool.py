@@ -277,7 +277,7 @@ class Spool:
             return len(gone)
 
     def close(self) -> None:
-        """Give the folder free. What was appended and not synced is gone: it was not ACKed. Idempotent."""
+        """Release the folder. What was appended and not synced is gone: it was not ACKed. Idempotent."""
         with self._guard:
             if self._writer is not None:
                 # Only closed; what was synced stays.

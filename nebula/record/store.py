@@ -175,7 +175,7 @@ class RecordStore:
         return found
 
     def close(self) -> None:
-        """Give the folder free, as it is. Idempotent."""
+        """Release the folder, as it is. Idempotent."""
         self._opened.close()
 
     def __enter__(self) -> Self:
@@ -186,7 +186,7 @@ class RecordStore:
 
 
 def state_folder(folder: Path, instance: str) -> Path:
-    """Where a recorder keeps what is its own. Raises SettingsError if the name is none."""
+    """The folder of a recorder's own files. Raises SettingsError if the name is not allowed."""
     if not _NAME.fullmatch(instance):
         raise SettingsError(f"the recorder's name {instance!r}: take letters, digits and . _ -, 64 at most")
     return folder / STATE_FOLDER / instance

@@ -124,7 +124,7 @@ def set_aside(archive: Path, reason: str) -> None:
 
 
 def is_set_aside(archive: Path) -> bool:
-    """Whether it was, less than a day ago."""
+    """Whether it was set aside less than a day ago."""
     # By the time of the mark's file, which outlives the processes.
     try:
         return time.time() - _mark(archive).stat().st_mtime < _ASIDE_SECONDS
@@ -133,13 +133,13 @@ def is_set_aside(archive: Path) -> bool:
 
 
 def note_use(archive: Path) -> None:
-    """Have it count as used now; see `forget_old`."""
+    """Mark it as just used; see `forget_old`."""
     with suppress(OSError):
         os.utime(archive)
 
 
 def forget_old(folder: Path) -> None:
-    """Remove archives but the few used last, each has 150 MB or more; and what killed makers left."""
+    """Remove all archives except the few used last (150 MB or more each), and remains of killed makers."""
     with suppress(OSError):
         archives = sorted(folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
         for archive in archives[_MOST_KEPT:]:

@@ -55,11 +55,11 @@ _MAX_LOGGED = 4000
 
 
 class LineError(Exception):
-    """What came is not a line of this language: the conversation cannot go on."""
+    """Received bytes are no line of this protocol: the conversation cannot go on."""
 
 
 class LineTooLong(ValueError):
-    """What should be said is longer than any line may be. Nothing was said."""
+    """The line would be longer than the limit. Nothing was written."""
 
 
 # --- from the service to the host

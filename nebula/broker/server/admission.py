@@ -124,7 +124,7 @@ class Admission:
         )
 
     def _make_room_at(self, place: str) -> bool:
-        """The same for guests of one address."""
+        """Make room as `_make_room` does, among the guests of one address."""
         # Linear in the guests that linger, which `LINGER_SECONDS` and `FLUSH_SECONDS` keep few.
         for guest in self._lingering:
             if self._places[guest] == place:

@@ -207,7 +207,7 @@ class HttpListener:
             del self._posted_by[payer]
 
     def trusts(self, origin: str, host: str) -> bool:
-        """Whether a page of this origin may connect, who asked for this host.
+        """Whether a page of this origin may connect, in a request that named this host.
 
         A browser lets any page of the web open a WebSocket to a broker on its user's machine: the
         origin is all that tells them apart. A page of the same host is trusted where that host is this

@@ -25,7 +25,7 @@ class RateLimiter:
 
     Args:
         per_second: how many turns there are.
-        at_once: how many may be had at the same time.
+        at_once: how many may run at the same time.
         longest_wait: seconds; the lines together are as long as the turns of this time.
 
     Raises:
@@ -46,7 +46,7 @@ class RateLimiter:
 
     @asynccontextmanager
     async def take(self, place: str = "") -> AsyncGenerator[None]:
-        """Wait for a turn, and have it for the block. A waiter that is cancelled leaves its line.
+        """Wait for a turn, and hold it during the block. A waiter that is cancelled leaves its line.
 
         Raises:
             TooManyWaiting: too many wait.
@@ -99,7 +99,7 @@ class RateLimiter:
                 del self._lines[place]
 
     def _call(self) -> None:
-        """Have the next one called when it may be."""
+        """Schedule the next turn for the earliest time that the rate allows."""
         # One timer at most. It is set when there is both a waiter and a free slot, so an idle limiter costs
         # nothing.
         if self._lines and self._at_once and self._timer is None:

@@ -53,7 +53,7 @@ class Receiver:
     Args:
         options: of the read.
         spool: its own for as long as it runs, except for `Spool.slices` and properties.
-        now: seconds of any clock that does not jump.
+        now: seconds of a monotonic clock.
     """
 
     def __init__(self, options: StreamOptions, spool: Spool, *, now: Callable[[], float] = monotonic) -> None:

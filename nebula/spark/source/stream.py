@@ -141,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         running.commit(running.position(end))
 
     def stop(self) -> None:
-        """Disconnect, and give the spool free."""
+        """Disconnect, and release the spool."""
         running, self._running = self._running, None
         if running is not None:
             running.close()
