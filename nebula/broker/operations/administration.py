@@ -152,9 +152,9 @@ CONNECTION_RANKS: Final[Mapping[str, Callable[[Session], float]]] = {
 }
 
 
+# What principals can be ordered by, besides their names.
 # By principal and not in metrics: names of principals come from peers, and each would be a series of its
 # own. An operator asks for the few that use most.
-# What principals can be ordered by, besides their names.
 PRINCIPAL_RANKS: Final[Mapping[str, Callable[[Usage, Account], float]]] = {
     "used": used_fraction,
     "memory": lambda usage, _: usage.memory_bytes,

@@ -238,7 +238,7 @@ ENDS: Final[Mapping[EndReason, End]] = {
     EndReason.BUG: End(Level.WARNING, "a bug in the broker; the event `connection failed` has the traceback"),
 }
 
-# Texts that peers see, of the server's own endings. The core's stand in the core.
+# Texts for peers, of endings that the server decides. Those of the core's endings are in the core.
 NO_ROOM: Final = "the broker has no room for what is on its way to and from you"
 NOT_ADMITTED: Final = "not admitted"
 TOO_OLD: Final = "the connection has reached its greatest age"

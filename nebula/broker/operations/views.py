@@ -272,9 +272,9 @@ class MessageView:
 class DeadLetter:
     """A message that could not be delivered."""
 
-    # Made from the `dead-letter-…` headers that the broker wrote when the message died.
     number: Annotated[int, Shown("number", Unit.NUMBER, "Its place in the order of arrival.")]
-    # The destination of the SEND and not the queue of dead letters, which is the same for all.
+    # Most of what follows comes from the `dead-letter-…` headers that the broker wrote when the message died.
+    # The source is the destination of the SEND, and not the queue of dead letters.
     source: Annotated[str, Shown("from", about="The destination that it was sent to.")]
     reason: Annotated[str, Shown("why", about="`exhausted`, `expired`, `full` or `rejected`.")]
     died_at: Annotated[float, Shown("when", Unit.TIME)]
