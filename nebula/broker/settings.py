@@ -86,6 +86,7 @@ class ListenerSettings(_Table):
         default=None,
         description="File with the fingerprints of client certificates that are refused, one on each line.",
     )
+    # None is decided in `assembly`: it depends on the address, on `client_ca` and on `[identity]`.
     anonymous: bool | None = Field(
         default=None,
         description="Whether peers may connect without authentication. The default is true on loopback if"
