@@ -271,8 +271,8 @@ class HttpCalls:
 
     def _read(self, posted: Posted, seconds: float) -> Call:
         call = read_call(posted, seconds)
-        # The verb is a JSON string in the body: a character may take six bytes there, as `\u00e9` does.
-        most = self._server.limits.max_body_bytes - _ENVELOPE_BYTES - 6 * len(call.verb)
+        # The verb is a JSON string in the body: a character may take twelve bytes there, if it is an emoji.
+        most = self._server.limits.max_body_bytes - _ENVELOPE_BYTES - len(dump_json(call.verb))
         if call.parameters is not None and len(call.parameters) > most:
             raise _TooLarge
         return call

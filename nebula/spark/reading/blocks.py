@@ -43,7 +43,7 @@ def read_blocks(part: Part) -> Iterator[tuple[bytes, int]]:
     try:
         # Two handles: one goes from head to head, the other reads data, so that neither loses its place.
         with ContainerReader(Path(path)) as reader, Path(path).open("rb") as file:
-            # Parts were made of the size at that time: what grew or shrank since is another file.
+            # Parts were made of the size at that time: a file that has shrunk since is another one.
             if reader.size_bytes < part.file.size_bytes:
                 raise CorruptFileError(path, "it was longer when it was listed")
             yield from _groups(reader, file, part)
