@@ -8,6 +8,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+# Through ctypes, because Python's `os` has no `renameat2`, which alone can exchange two folders. `os.replace`
+# puts a folder only over an empty one.
 _HERE = -100  # AT_FDCWD: paths are as the process sees them
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)
 ASIDE = ".before"
@@ -25,6 +27,8 @@ def place(unfinished: Path, final: Path) -> None:
     """
     if not final.is_dir() or final.is_symlink():
         unfinished.replace(final)
+    # After the exchange the old version has the unfinished name: a crash before the next line leaves it for
+    # `sweep`.
     elif _exchanged(unfinished, final):
         shutil.rmtree(unfinished, ignore_errors=True)
     else:
