@@ -62,8 +62,8 @@ class JobClient(Protocol):
 
 
 # A job can be in three places: with the instance that accepted it, with one that has taken it over, or (of an
-# ended job) in the folder of an instance that is gone, where no instance replies for it. `via` is only a hint, so
-# every request may correct it.
+# ended job) in the folder of an instance that is gone, where no instance replies for it. `via` is only a
+# hint, so every request may correct it.
 class JobHolder:
     """Asks for one job.
 

@@ -59,7 +59,8 @@ def conditions_of(chosen: JobFilter, like: str, message_of_error: str) -> tuple[
         (f"(note {matches} OR {message_of_error} {matches})", (text, text)),
         ("id BETWEEN ? AND ?", _range_of(chosen.prefix)),
     ]
-    # By the first value alone: it is None where the filter does not ask, and missing where there are no states.
+    # By the first value alone: it is None where the filter does not ask, and missing where there are no
+    # states.
     given = [(clause, values) for clause, values in wanted if values and values[0] is not None]
     return [clause for clause, _ in given], [value for _, values in given for value in values]
 

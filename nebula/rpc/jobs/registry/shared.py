@@ -64,8 +64,8 @@ class Notified(NamedTuple):
 
 
 # What one instance needs of the others is three things, all in the database: a lease that says who lives, a
-# number that rises with each change, and a mark on a job that a caller wants cancelled. Instances never talk to each
-# other directly, so nothing is lost while one of them is away.
+# number that rises with each change, and a mark on a job that a caller wants cancelled. Instances never talk
+# to each other directly, so nothing is lost while one of them is away.
 class SharedRegistry(JobRegistry):
     """A registry that all instances of a service share."""
 
