@@ -14,8 +14,8 @@ from nebula.rpc.jobs.scheduler.actions import Moment
 __all__ = ["Clock", "every"]
 
 
-@dataclass(frozen=True, slots=True)
 # An argument of the service, so that tests move jobs by days without waiting.
+@dataclass(frozen=True, slots=True)
 class Clock:
     """Where the time comes from: seconds since the epoch, and seconds that never jump."""
 
