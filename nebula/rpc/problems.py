@@ -13,8 +13,7 @@ from nebula.rpc.errors import CODES, StreamBroken, UnexpectedReply, VerbError
 
 __all__ = ["Problem", "problem_of", "status_of"]
 
-# Only codes of the framework, and only where the rule of `status_of` is not enough. 502 and 504 are for what
-# lies behind the service, so that a proxy's alarm points there.
+# Only codes of the framework, and only where the rule of `status_of` is not enough.
 _STATUSES: Final[Mapping[str, HTTPStatus]] = {
     "bad-request": HTTPStatus.BAD_REQUEST,
     "bad-parameters": HTTPStatus.UNPROCESSABLE_ENTITY,

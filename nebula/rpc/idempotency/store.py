@@ -46,7 +46,7 @@ class Claim:
 
 
 # One key of fixed length whose beginning is the sender: a store that is full can forget the largest sender's
-# replies first, by a range of keys, and sees no principal's name.
+# replies first, and sees no principal's name.
 def join_key(sender: str, request: str) -> str:
     """A key for a store, of digests in hex of 64 characters each."""
     return sender[:_SENDER_LENGTH] + request[_SENDER_LENGTH:]

@@ -55,7 +55,7 @@ def is_open(circuits: Circuits, target: str = "shop") -> bool:
     return False
 
 
-def test_so_many_failures_one_after_the_other_open_it(circuits: Circuits) -> None:
+def test_row_of_failures_opens_it(circuits: Circuits) -> None:
     for _ in range(3):
         fail(circuits)
 
@@ -64,7 +64,7 @@ def test_so_many_failures_one_after_the_other_open_it(circuits: Circuits) -> Non
     assert (caught.value.destination, caught.value.failures, caught.value.retry_after) == ("shop", 3, 10.0)
 
 
-def test_success_between_them_begins_the_count_anew(circuits: Circuits) -> None:
+def test_success_between_them_resets_the_count(circuits: Circuits) -> None:
     for _ in range(5):
         fail(circuits)
         fail(circuits)

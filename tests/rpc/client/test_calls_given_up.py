@@ -301,7 +301,7 @@ async def test_declared_error_is_raised_as_its_class(client: Client, serving: Se
     assert isinstance(error.__cause__, RemoteError)
 
 
-async def test_declared_error_of_another_service_is_not_told_as_ones_own(
+async def test_declared_error_of_another_service_is_not_passed_on_as_the_services_own(
     client: Client, serving: Serving
 ) -> None:
     stock, orders = Responder("far-stock"), Responder("orders")

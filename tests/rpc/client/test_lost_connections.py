@@ -237,7 +237,7 @@ async def test_what_was_not_acked_of_a_queue_comes_again_once(
     assert again[0].headers["redelivered"] == "true"
 
 
-async def test_durable_subscription_gets_what_came_meanwhile(
+async def test_durable_subscription_gets_messages_sent_during_its_absence(
     client: Client, broker_url: str, way: Faults
 ) -> None:
     states, topic = States(), f"/topic/news-{uuid4().hex}"
@@ -334,9 +334,7 @@ async def test_request_under_way_at_the_loss_comes_again_and_is_answered_once(
 
 
 @pytest.mark.usefixtures("cut_service")
-async def test_service_that_came_back_hears_of_withdrawn_calls(
-    mill: Mill, client: Client, way: Faults
-) -> None:
+async def test_service_that_came_back_receives_cancels(mill: Mill, client: Client, way: Faults) -> None:
     way.drop_connection()
     with anyio.fail_after(_DEADLINE):
         await client.call(mill.name, "quick", wait_for_responder=10, timeout=10)

@@ -125,7 +125,7 @@ async def test_what_does_not_pass_is_not_tried_again(error: NebulaError) -> None
         await Trial(error).run(TWICE)
 
 
-async def test_number_of_attempts_is_kept_and_the_last_error_told() -> None:
+async def test_number_of_attempts_is_kept_and_the_last_error_raised() -> None:
     trial = Trial(BUSY, NOBODY, FULL, LOST)
 
     with pytest.raises(Rejected, match="rejected-full"):

@@ -98,7 +98,7 @@ async def test_all_handlers_share_one_client_that_is_closed_with_the_service(
             await shop.app.client()
 
 
-async def test_no_connection_is_opened_that_nobody_wants(mortal_broker: MortalBroker) -> None:
+async def test_connection_that_is_not_wanted_is_not_opened(mortal_broker: MortalBroker) -> None:
     shop = Shop()
     async with Client(mortal_broker.url) as client:
         with anyio.fail_after(5):
@@ -186,7 +186,7 @@ async def claim_another(call: Call, call_next: MakeCall) -> Any:
 
 
 @pytest.mark.parametrize("verb", ["place", "order", "buy"])
-async def test_callee_is_told_on_whose_behalf_a_service_calls_and_claims_go_no_further(verb: str) -> None:
+async def test_callee_learns_on_whose_behalf_a_service_calls_and_claims_go_no_further(verb: str) -> None:
     shop, front = Shop(), Responder(f"front-{uuid4().hex}")
 
     @front.verb
@@ -221,7 +221,7 @@ async def test_claim_gives_no_rights() -> None:
                 await client.call(empty)
 
 
-async def test_nothing_is_claimed_or_read_where_the_broker_vouches_for_nobody() -> None:
+async def test_claim_is_neither_made_nor_read_without_a_vouching_broker() -> None:
     headers = {"sender": "alice", names.ON_BEHALF_OF: "the queen"}
     request = Request(Envelope("place"), headers, destination="/queue/shop", principal=None)
     sent: list[dict[str, str]] = []

@@ -84,7 +84,7 @@ def test_what_is_given_twice_is_refused() -> None:
         Signature(quote)
 
 
-def test_provider_with_a_parameter_that_nobody_gives_is_refused() -> None:
+def test_provider_with_a_parameter_that_gets_no_value_is_refused() -> None:
     def provider(name: str) -> str:
         return name
 
@@ -315,7 +315,7 @@ async def test_generators_close_in_the_opposite_order() -> None:
 
 
 @pytest.mark.anyio
-async def test_generator_is_told_that_the_handler_failed() -> None:
+async def test_generator_gets_the_error_of_the_handler() -> None:
     app, diary = fresh(), Diary()
 
     @app.verb
@@ -350,7 +350,7 @@ async def test_error_of_a_provider_is_answered_and_those_before_it_are_closed() 
 
 
 @pytest.mark.anyio
-async def test_bug_of_a_provider_tells_its_caller_nothing() -> None:
+async def test_bug_of_a_provider_is_hidden_from_the_caller() -> None:
     app = fresh()
 
     def broken() -> int:
@@ -367,7 +367,7 @@ async def test_bug_of_a_provider_tells_its_caller_nothing() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_fails_after_the_answer_harms_nobody() -> None:
+async def test_failure_after_the_reply_does_no_harm() -> None:
     app = fresh(concurrency=1)
 
     async def rude() -> AsyncIterator[int]:
@@ -427,7 +427,7 @@ async def test_stream_has_what_is_given_until_its_end() -> None:
 
 
 @pytest.mark.anyio
-async def test_second_request_with_a_key_makes_nothing_anew() -> None:
+async def test_second_request_with_a_key_makes_nothing_new() -> None:
     app, diary = fresh(), Diary()
 
     @app.verb

@@ -71,7 +71,7 @@ class Lamp(Partial):
         ({"watts": 1, "old": 0}, {"watts": 1, "old": 0}),
     ],
 )
-def test_partial_model_is_sent_without_what_nobody_set(given: dict[str, Any], sent: dict[str, Any]) -> None:
+def test_partial_model_is_sent_without_its_unset_fields(given: dict[str, Any], sent: dict[str, Any]) -> None:
     lamp = Lamp.model_validate(given)
 
     with warnings.catch_warnings():

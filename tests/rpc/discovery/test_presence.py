@@ -180,7 +180,7 @@ async def test_service_that_lost_its_connection_comes_back_under_its_name(
     assert after.destination == before.destination
 
 
-async def test_load_is_told_as_it_changes(serving: Serving, client: Client) -> None:
+async def test_load_is_published_as_it_changes(serving: Serving, client: Client) -> None:
     app, may_end = fresh(), anyio.Event()
 
     @app.verb
@@ -218,7 +218,7 @@ async def test_load_is_told_as_it_changes(serving: Serving, client: Client) -> N
         b'{"service": "%b", "name": "i1", "version": "' + b"x" * 501 + b'"}',
     ],
 )
-async def test_what_no_instance_would_say_of_itself_is_nobody(client: Client, body: bytes) -> None:
+async def test_impossible_entry_of_an_instance_is_ignored(client: Client, body: bytes) -> None:
     service = f"service-{uuid4().hex}"
     destination = f"{names.SERVICE_PREFIX}{service}.i1"
     await client.stomp.send(destination, body.replace(b"%b", service.encode()), receipt=True)
@@ -228,7 +228,7 @@ async def test_what_no_instance_would_say_of_itself_is_nobody(client: Client, bo
     await client.stomp.send(destination, b"", receipt=True)
 
 
-async def test_service_that_nobody_runs_has_no_instances(client: Client) -> None:
+async def test_service_that_does_not_run_has_no_instances(client: Client) -> None:
     assert await client.services(f"service-{uuid4().hex}") == []
 
 
@@ -240,7 +240,7 @@ async def test_name_of_a_service_is_no_glob(serving: Serving, client: Client, na
         assert len(await client.services()) > 0
 
 
-async def test_instances_are_up_to_date_and_little_is_kept_where_nobody_asks_for_changes(
+async def test_instances_are_up_to_date_and_little_is_kept_without_a_reader_of_changes(
     broker_url: str, client: Client
 ) -> None:
     service = f"service-{uuid4().hex}"
@@ -306,7 +306,7 @@ async def answering(client: Client, count: int, service: str | None = None) -> l
     return found
 
 
-async def test_where_there_are_no_last_values_instances_answer_who_asks(plain_url: str) -> None:
+async def test_instances_reply_to_questions_where_there_are_no_last_values(plain_url: str) -> None:
     apps = fresh(), fresh()
     async with serving_at(plain_url, *apps), Client(plain_url) as client:
         everybody = await answering(client, 2)
@@ -316,7 +316,7 @@ async def test_where_there_are_no_last_values_instances_answer_who_asks(plain_ur
     assert [found.service for found in one] == [apps[0].name]
 
 
-async def test_only_who_is_asked_for_answers(plain_url: str) -> None:
+async def test_only_the_instance_that_is_asked_replies(plain_url: str) -> None:
     apps = fresh(), fresh()
     inbox = f"{names.INBOX_PREFIX}{uuid4()}"
     async with (

@@ -84,7 +84,7 @@ async def test_only_what_one_may_call_is_suggested(guarded: RunningBroker) -> No
             assert await near("bob", "bank-") == "bank"
 
 
-async def test_service_that_may_not_make_itself_known_serves_all_the_same(guarded: RunningBroker) -> None:
+async def test_service_that_may_not_register_serves_all_the_same(guarded: RunningBroker) -> None:
     # Of its name it has no right, only of its queue.
     app = Responder("kiosk", queues=["shop"])
     with anyio.fail_after(20):

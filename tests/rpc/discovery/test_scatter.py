@@ -281,7 +281,7 @@ async def test_answers_of_what_was_not_entered_are_no_empty_list(client: Client)
         await anext(aiter(answers))
 
 
-async def test_service_that_nobody_runs_gives_no_answers(client: Client) -> None:
+async def test_service_without_instances_gives_no_replies(client: Client) -> None:
     found = await client.call_all(f"herd-{uuid4().hex}", "quick")
 
     assert (found.answers, found.missing, found.values) == ([], [], {})

@@ -30,7 +30,7 @@ class StoreSuite:
         assert await store.claim("k", "g", "b", 60) == Claim("f")
         assert await store.claim("other", "g", "b", 60) == Claim("g", is_mine=True)
 
-    async def test_kept_answer_is_told_with_the_parameters_it_was_for(self, store: IdempotencyStore) -> None:
+    async def test_kept_reply_is_found_with_the_parameters_it_was_for(self, store: IdempotencyStore) -> None:
         await store.claim("k", "f", "a", 60)
         await store.keep("k", "a", b"\x00answer", 60)
 

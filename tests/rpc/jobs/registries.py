@@ -257,7 +257,7 @@ class RegistrySuite:
         assert sorted(int(one.id) for one in forgotten) == [1, 2, 3]
         assert [int(one.id) for one in registry.page(JobFilter(), 10)] == [6, 5, 4]
 
-    def test_owners_that_have_the_most_jobs_lose_theirs_and_nobody_else(self, registry: JobRegistry) -> None:
+    def test_owners_with_the_most_jobs_lose_theirs_and_no_others_do(self, registry: JobRegistry) -> None:
         owners = ["alice", "bob", *["mallory"] * 20, "bob"]
         for number, owner in enumerate(owners, 1):
             registry.insert(job(number, owner=owner, state=JobState.DONE, ended_at=100.0))
@@ -268,7 +268,7 @@ class RegistrySuite:
         assert sorted(int(one.id) for one in forgotten) == list(range(3, 18))
         assert prune(registry, ended_before=0.0, keep=8) == []
 
-    def test_whoever_has_not_seen_the_last_status_is_refused(self, registry: JobRegistry) -> None:
+    def test_writer_that_has_not_seen_the_last_status_is_refused(self, registry: JobRegistry) -> None:
         registry.insert(job())
         registry.save(job(state=JobState.STARTING, seq=2, holder="i1"))
         registry.save(job(state=JobState.RUNNING, seq=3, holder="i1"))

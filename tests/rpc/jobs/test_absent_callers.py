@@ -144,7 +144,7 @@ async def test_result_is_there_tomorrow_although_everybody_died_today(house: Hou
 
 
 @pytest.mark.parametrize("is_service_killed", [False, True])
-async def test_end_that_came_while_the_broker_was_away_is_told_when_it_is_back(
+async def test_end_during_an_outage_of_the_broker_is_delivered_afterwards(
     house: House, is_service_killed: bool
 ) -> None:
     with anyio.fail_after(60):

@@ -260,7 +260,7 @@ async def test_new_registry_takes_no_jobs_on_a_disk_that_is_near_the_floor(house
     assert (caught.value.code, caught.value.retryable) == ("busy", True)
 
 
-async def test_owners_are_told_with_what_they_have(house: House) -> None:
+async def test_owners_are_listed_with_their_jobs_and_bytes(house: House) -> None:
     house.limits = JobLimits(max_stored_bytes=_MB)
     async with house.living() as service:
         await _run(house, service, "mallory", 100_000)

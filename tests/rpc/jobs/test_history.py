@@ -41,7 +41,7 @@ def _record(**fields: Any) -> JobRecord:
     return JobRecord("0" * 26, "count", {}, 1.0, **fields)
 
 
-def test_step_begins_when_it_is_first_told_and_ends_with_the_next() -> None:
+def test_step_begins_when_it_is_first_reported_and_ends_with_the_next() -> None:
     record = with_step(_record(), (1, 2, "read"), 10.0)
     record = with_step(record, (1, 2, "read"), 11.0)
     record = with_step(record, (2, 2, "write"), 12.0)
@@ -288,7 +288,7 @@ async def test_rerun_of_a_verb_that_is_gone_says_so(house: House) -> None:
         (["bob"], "alice", None, False),
     ],
 )
-async def test_who_may_have_a_job_run_again(
+async def test_rights_to_have_a_job_run_again(
     house: House, allow: list[str] | None, owner: str | None, asks: str | None, may: bool
 ) -> None:
     async with house.living() as service:
@@ -304,7 +304,7 @@ async def test_who_may_have_a_job_run_again(
     assert code == (None if may else "not-allowed")
 
 
-async def test_job_that_is_forgotten_is_told_so(house: House) -> None:
+async def test_forgotten_job_is_reported_as_such(house: House) -> None:
     async with house.living() as service:
         with pytest.raises(VerbError) as caught:
             await ask(service, "job.show", {"job": "counting/01JDB3QK6M0000000000000000"})

@@ -86,7 +86,7 @@ async def test_plain_function_runs_in_a_thread_and_coroutine_function_as_a_task(
         assert house.published.states(job) == ["queued", "starting", "running", "done"]
 
 
-async def test_job_tells_steps_progress_and_lines(tmp_path: Path, gate: Gate) -> None:
+async def test_job_reports_steps_progress_and_lines(tmp_path: Path, gate: Gate) -> None:
     def work(ctx: Job) -> tuple[str, int, str]:
         with ctx.step(1, 2, "read"):
             ctx.progress(1, 4, "a quarter")
@@ -108,7 +108,7 @@ async def test_job_tells_steps_progress_and_lines(tmp_path: Path, gate: Gate) ->
     assert [line["text"] for line in log["lines"]] == ["nearly there"]
 
 
-async def test_cancellation_that_nobody_asked_for_fails_its_job_alone(tmp_path: Path) -> None:
+async def test_cancellation_from_inside_fails_its_job_alone(tmp_path: Path) -> None:
     async def work() -> None:
         # As awaiting an asyncio future does that somebody cancelled. Trio has no such thing: a TypeError.
         raise anyio.get_cancelled_exc_class()
@@ -119,7 +119,7 @@ async def test_cancellation_that_nobody_asked_for_fails_its_job_alone(tmp_path: 
             await house.published.until(job, "failed")
 
 
-async def test_thread_hears_of_a_cancel_when_it_reports(tmp_path: Path) -> None:
+async def test_thread_learns_of_a_cancel_when_it_reports(tmp_path: Path) -> None:
     caught: list[type[BaseException]] = []
     entered = threading.Event()
 
@@ -341,7 +341,7 @@ async def test_thread_that_ends_while_the_service_stops_has_its_result(tmp_path:
     assert house.published.states(job)[-1] == "done"
 
 
-async def test_jobs_run_beside_each_other_up_to_the_verbs_own_limit(tmp_path: Path, gate: Gate) -> None:
+async def test_jobs_run_concurrently_up_to_the_verbs_own_limit(tmp_path: Path, gate: Gate) -> None:
     running: list[str] = []
 
     def work(ctx: Job) -> None:

@@ -196,7 +196,7 @@ def test_job_that_waits_for_its_time_is_cancelled_or_expires_like_any_other(tabl
     assert table.begun() == []
 
 
-def test_first_ones_of_a_line_are_told_where_they_stand_when_it_moves_and_not_too_often(
+def test_first_positions_of_a_line_are_published_when_it_moves_and_not_too_often(
     table: Table,
 ) -> None:
     for number in range(1, 12):
@@ -283,7 +283,7 @@ def test_progress_never_falls_and_is_not_complete_before_the_end(table: Table) -
     assert [record.progress for record in table.told][2:] == [0.2, 0.2, 0.2, 0.5, 0.5, 0.99, 0.99, 1.0]
 
 
-def test_progress_is_told_at_most_so_often_and_the_latest_of_it(table: Table) -> None:
+def test_progress_is_published_at_intervals_and_the_latest_of_it(table: Table) -> None:
     key = table.run(progress_every=2.0)
     told = len(table.told)
     for step in range(1, 16):
@@ -299,7 +299,7 @@ def test_progress_is_told_at_most_so_often_and_the_latest_of_it(table: Table) ->
     assert (table.last().progress, table.last().tasks) == (0.15, TaskCounts(15, 100, 2))
 
 
-def test_change_of_state_tells_the_progress_that_waited(table: Table) -> None:
+def test_change_of_state_publishes_the_pending_progress(table: Table) -> None:
     key = table.run()
     table.scheduler.progress(key, Progress(0.3, note="reading", step=(1, 2, "read")), table.now)
     table.scheduler.cancel("j1", table.now)
@@ -309,7 +309,7 @@ def test_change_of_state_tells_the_progress_that_waited(table: Table) -> None:
     assert (table.last().progress, table.last().note, table.last().step) == (0.3, "reading", (1, 2, "read"))
 
 
-def test_same_progress_is_not_told_again(table: Table) -> None:
+def test_same_progress_is_not_published_again(table: Table) -> None:
     key = table.run(progress_every=0.0)
     for _ in range(3):
         table.scheduler.progress(key, Progress(0.3), table.now)
@@ -557,7 +557,7 @@ def test_lost_job_that_was_being_cancelled_is_cancelled_and_not_run_again() -> N
     assert table.begun() == ["j1"]
 
 
-def test_what_an_earlier_attempt_still_says_is_not_heard() -> None:
+def test_report_of_an_earlier_attempt_is_ignored() -> None:
     table = Table(on_lost="rerun")
     old = table.run()
     table.scheduler.lost(old, "the engine died", table.now)
@@ -935,7 +935,7 @@ def test_place_is_taken_for_a_job_before_it_is_recorded_and_given_back_if_it_is_
     assert table.begun() == ["j3"]
 
 
-def test_no_place_is_taken_before_those_who_wait_and_may_begin() -> None:
+def test_place_is_not_taken_before_waiting_jobs_that_may_begin() -> None:
     table = Table()
     table.left = ["count"]
     table.add(1)

@@ -91,7 +91,7 @@ def test_state_that_came_over_the_wire_is_the_member_that_people_compare_with() 
     assert JobStatus.from_json({"job": "a/b", "seq": 1, "state": "running"}).state is JobState.RUNNING
 
 
-def test_state_that_nobody_knows_is_not_final() -> None:
+def test_unknown_state_is_not_final() -> None:
     status = JobStatus.from_json({"job": "a/b", "seq": 1, "state": "paused", "colour": "red"})
 
     assert (status.state, status.is_final) == ("paused", False)

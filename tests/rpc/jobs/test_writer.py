@@ -107,7 +107,7 @@ async def test_work_after_the_end_is_refused(tmp_path: Path) -> None:
         await writer.do(insert(1))
 
 
-async def test_disk_that_fails_ends_the_writer_and_is_told_to_who_waits(tmp_path: Path) -> None:
+async def test_disk_failure_ends_the_writer_and_reaches_the_waiting_callers(tmp_path: Path) -> None:
     disk = failing_at("COMMIT")
     registry = SqliteJobRegistry(tmp_path / "jobs.sqlite", connect=partial(sqlite3.connect, factory=disk))
     told: list[object] = []
@@ -124,7 +124,7 @@ async def test_disk_that_fails_ends_the_writer_and_is_told_to_who_waits(tmp_path
     assert told == []
 
 
-async def test_work_that_nobody_waits_for_and_fails_ends_the_writer(tmp_path: Path) -> None:
+async def test_work_without_a_caller_that_fails_ends_the_writer(tmp_path: Path) -> None:
     registry = SqliteJobRegistry(tmp_path / "jobs.sqlite")
 
     async def write() -> None:

@@ -346,7 +346,7 @@ async def test_slow_handler_has_no_more_messages_than_its_credit(
     assert heard.all == list(range(50))
 
 
-async def test_slow_handler_of_a_value_is_told_of_the_newest_only(app: Responder, heard: Heard) -> None:
+async def test_slow_handler_of_a_value_gets_the_newest_only(app: Responder, heard: Heard) -> None:
     go = anyio.Event()
 
     @app.on("X/reading")
@@ -380,7 +380,7 @@ async def test_acked_early_a_message_comes_once_whatever_becomes_of_it(app: Resp
     assert (told["errors"], told["given_up"]) == (4, 0)
 
 
-async def test_broker_without_last_values_is_told_of_at_the_start(app: Responder) -> None:
+async def test_broker_without_last_values_is_reported_at_the_start(app: Responder) -> None:
     @app.on("X/reading")
     async def note(meter: Meter) -> None: ...
 
@@ -580,7 +580,7 @@ async def test_avro_is_read_with_the_schema_that_the_broker_knows(
     assert heard.all == [Meter(cents=5), None]
 
 
-async def test_avro_of_a_schema_that_nobody_knows_is_counted_and_the_service_goes_on(
+async def test_avro_of_an_unknown_schema_is_counted_and_the_service_goes_on(
     app: Responder, heard: Heard
 ) -> None:
     @app.on("/topic/a")
@@ -700,7 +700,7 @@ async def test_what_is_listened_to_is_described_and_in_the_asyncapi_document(app
     assert (operation["summary"], operation["description"]) == ("Note a meter.", "All of them.")
 
 
-async def test_service_that_listens_to_nothing_says_nothing_of_it() -> None:
+async def test_service_that_listens_to_nothing_describes_no_subscriptions() -> None:
     async with TestClient(Responder("plain")) as client:
         assert "listens" not in await client.call("plain", "describe")
         assert "listens" not in await client.call("plain", "stats")

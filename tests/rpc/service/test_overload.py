@@ -45,7 +45,7 @@ def pool() -> WorkerPool:
     return WorkerPool(serve_nothing, 1)
 
 
-def test_limit_lets_so_many_in_and_the_others_in_the_order_of_their_coming() -> None:
+def test_limit_admits_its_number_and_the_others_in_order_of_arrival() -> None:
     limit, waiting = ConcurrencyLimit(1, None), pool()
     first, second, third = message(), message(), message()
 

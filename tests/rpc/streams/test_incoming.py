@@ -198,7 +198,7 @@ def test_number_that_is_none_breaks_the_stream() -> None:
     assert isinstance(error_of(stream), StreamBroken)
 
 
-def test_leaving_is_told_to_the_instance_once() -> None:
+def test_leaving_is_reported_to_the_instance_once() -> None:
     wire = Wire()
     stream = begun(wire, timeout=9)
     stream.set(part(0))
@@ -208,7 +208,7 @@ def test_leaving_is_told_to_the_instance_once() -> None:
     assert wire.left == [(INSTANCE, True)]
 
 
-def test_leaving_before_anything_came_is_told_to_the_service() -> None:
+def test_leaving_before_the_first_item_is_reported_to_the_service() -> None:
     wire = Wire()
     begun(wire).close()
 

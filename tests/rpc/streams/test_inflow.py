@@ -42,7 +42,7 @@ def test_missing_items_before_the_end_break_the_stream() -> None:
         flow.read(5, 0)
 
 
-def test_stream_that_begins_anew_is_broken() -> None:
+def test_stream_that_begins_again_is_broken() -> None:
     flow = Inflow(256)
     flow.arrive(0, is_end=False)
 

@@ -165,7 +165,7 @@ def test_what_is_no_error_of_ours_is_refused_with_what_to_write() -> None:
         ([OutOfStock, SoldOut], "two of them"),
     ],
 )
-def test_errors_that_callers_could_not_tell_apart_are_refused(
+def test_errors_that_callers_could_not_distinguish_are_refused(
     errors: list[type[VerbError]], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
@@ -183,7 +183,7 @@ def test_answered_error_becomes_the_declared_one_by_its_code() -> None:
     assert as_declared(answered, [Closed]) is answered
 
 
-def test_declared_error_with_a_constructor_of_its_own_can_be_read_all_the_same() -> None:
+def test_declared_error_with_a_constructor_of_its_own_can_still_be_read() -> None:
     class Missing(VerbError):
         code = "missing"
 

@@ -102,7 +102,7 @@ def test_merged_statistics_are_those_of_all_requests_together() -> None:
     assert quote["p99_seconds"] == pytest.approx(1.0, rel=1 / 16)
 
 
-def test_an_instance_that_tells_no_latency_counts_all_the_same() -> None:
+def test_instance_without_latency_is_still_counted() -> None:
     old = reply(0.5)
     del old["verbs"]["quote"]["latency"]
 

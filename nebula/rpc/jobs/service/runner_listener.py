@@ -25,8 +25,8 @@ __all__ = ["RunnerListener"]
 _log = get_logger(__name__)
 
 
-# Each method is two lines, in this order: the scheduler decides, then `settle` posts what it decided. Both
-# happen within one call on the loop, so nothing comes between a decision and its place in the writer's line.
+# In each report the scheduler decides first, then `settle` posts what it decided. Both happen within one call
+# on the loop, so nothing comes between a decision and its place in the writer's line.
 class RunnerListener(JobListener):
     """The `JobListener` of a service's runners.
 

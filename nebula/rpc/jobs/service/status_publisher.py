@@ -182,7 +182,7 @@ def _notify_headers(record: JobRecord) -> dict[str, str]:
     # It came from a peer and goes into our header, which may be longer there than it was.
     if record.reply_id is not None and len(record.reply_id) <= LONGEST_HEADER:
         headers[names.IN_REPLY_TO] = record.reply_id
-    # On a queue all of them, so that the order survives the broker; elsewhere the end, which matters most.
+    # On a queue all of them outlive the broker; elsewhere the end, which matters most.
     if record.has_ended or record.wants_notice:
         headers[names.PERSISTENT] = "true"
     return headers
