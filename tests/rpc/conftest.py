@@ -1,4 +1,4 @@
-"""What the RPC suite runs on: a real broker by TCP, and services in the loop of the test."""
+"""Fixtures of the RPC tests: a real broker over TCP, and services in the loop of the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a service's functions were called with, for tests that wait for it."""
+"""Recorded calls of a service's functions, for tests that wait for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that plays one script for each connection that comes, and then is gone."""
+"""A broker that plays one script for each connection, and then is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The circuit breaker: closed, open, half-open; on a clock of the test's."""
+"""Circuit breaker: closed, open, half-open; on a clock that the test moves."""
 
 from __future__ import annotations
 

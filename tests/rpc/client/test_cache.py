@@ -1,4 +1,4 @@
-"""The response cache: one request for one question, and never an answer that is not the question's.
+"""Cache of replies: one request for equal calls, and never the reply to another call.
 
 Rules: C.6, D.39.
 """

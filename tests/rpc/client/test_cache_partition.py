@@ -1,4 +1,4 @@
-"""Who is the same to the same broker."""
+"""Cache partitions: which clients count as the same for the same broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that their callers give up: who is told, and how long a call may take at all."""
+"""Calls that their callers give up: which services learn of it, and how long a call may take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The caller's side: what a call returns, what it raises, and when (C.3)."""
+"""Client: what a call returns, what it raises, and when (C.3)."""
 
 from __future__ import annotations
 

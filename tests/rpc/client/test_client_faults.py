@@ -1,4 +1,4 @@
-"""Callers and holders of jobs before services and brokers that answer nonsense."""
+"""Clients and job handles against services and brokers that reply with nonsense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that nobody waits for: one for many calls, another after a call that was given up."""
+"""Daemon threads: one for many calls, and another one after an abandoned call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients and services whose connection is cut between them and a real broker, whichever that is.
+"""Clients and services whose connection to a real broker is cut.
 
 Step by step, against scripted brokers, is in `test_reconnecting` and `test_services_that_reconnect`. Here the
 broker has to make it come true: keep, give out again, forget, and let in again.

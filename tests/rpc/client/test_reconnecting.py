@@ -1,4 +1,4 @@
-"""A client whose connection ends: what fails, what is sent again, what waits, and when it tries."""
+"""A client whose connection ends: which calls fail, are sent again or wait, and when it reconnects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions whose connection is lost again while they are made again."""
+"""Subscriptions whose connection is lost again while they are being restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which failures are tried again, how often, and how long after; all without a loop's clock."""
+"""Retries: which failures, how often, and after which delays; without the loop's clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions that read: Avro with schemas that the broker knows, JSON, and what is neither."""
+"""Typed subscriptions: Avro with schemas that the broker knows, JSON, and bodies that are neither."""
 
 from __future__ import annotations
 

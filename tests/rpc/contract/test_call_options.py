@@ -1,4 +1,4 @@
-"""Options of calls and starts: where they are given, and what is said of wrong ones."""
+"""Options of calls and starts: where they are given, and the errors about wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers are given beside their parameters: made for each request, closed after the answer."""
+"""Injected arguments of handlers: made for each request, closed after the reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declarations of what is elsewhere: whom a call goes to, and what is sent of a model."""
+"""Declarations of remote verbs: which service a call goes to, and which fields of a model are sent."""
 
 from __future__ import annotations
 

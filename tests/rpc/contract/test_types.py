@@ -1,4 +1,4 @@
-"""Every type that a handler may take and give: called by its function, by name, and through a stub."""
+"""Every type that a handler may take and return: called by function, by name, and through a stub."""
 
 from __future__ import annotations
 

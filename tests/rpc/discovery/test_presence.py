@@ -1,4 +1,4 @@
-"""Instances make themselves known, and clients see who is there."""
+"""Instances register, and clients see which ones are there."""
 
 from __future__ import annotations
 

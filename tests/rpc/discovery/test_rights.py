@@ -1,4 +1,4 @@
-"""Who is seen by whom, where rights are configured: the implied ones are enough."""
+"""Discovery where rights are configured: the implied rights are enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request to all instances: who answers, who does not, and when it is over."""
+"""One request to all instances: which ones reply, which do not, and when it is over."""
 
 from __future__ import annotations
 

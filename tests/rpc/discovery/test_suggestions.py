@@ -1,4 +1,4 @@
-"""A call of a misspelt service names the one that may have been meant."""
+"""A call to a misspelt service names the service that may have been meant."""
 
 from __future__ import annotations
 

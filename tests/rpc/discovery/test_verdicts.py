@@ -1,4 +1,4 @@
-"""What brokers say of requests to one instance: only that nobody listens there means that it is gone."""
+"""Verdicts of brokers on requests to one instance: only a missing listener means that it is gone."""
 
 from __future__ import annotations
 

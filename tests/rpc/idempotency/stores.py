@@ -1,4 +1,4 @@
-"""What every store of answers has to do: run over each of them."""
+"""Contract tests for stores of replies, run over each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job service without a broker: a clock that is moved by hand, a runner that does as it is told."""
+"""A job service without a broker: a clock that is moved by hand, a runner that follows orders."""
 
 from __future__ import annotations
 

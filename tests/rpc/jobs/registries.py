@@ -1,4 +1,4 @@
-"""What every table of jobs does, in whichever database."""
+"""Contract tests for registries of jobs, whatever the database."""
 
 from __future__ import annotations
 

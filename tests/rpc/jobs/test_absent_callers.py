@@ -1,4 +1,4 @@
-"""A job is asked for today and its result tomorrow, though caller, service and broker die in between."""
+"""A job is started today and its result read tomorrow, though caller, service and broker die in between."""
 
 from __future__ import annotations
 

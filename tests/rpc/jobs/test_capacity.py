@@ -1,4 +1,4 @@
-"""Room for jobs: who makes way, who is refused, and what happens on a disk that is full."""
+"""Room for jobs: whose jobs are removed, which ones are refused, and what a full disk does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a registry in PostgreSQL is: read without a server, told without its password."""
+"""The address of a registry in PostgreSQL: read without a server, shown without its password."""
 
 from __future__ import annotations
 

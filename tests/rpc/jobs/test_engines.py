@@ -1,4 +1,4 @@
-"""Engines by their names: what a responder takes, and what it makes of them."""
+"""Engines by name: what a responder accepts, and what it makes of them."""
 
 from __future__ import annotations
 

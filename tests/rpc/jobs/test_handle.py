@@ -1,4 +1,4 @@
-"""Handles: they miss no end, never go back, and never hang, whatever happens between any two steps."""
+"""Job handles: they miss no end, never go back and never hang, whatever happens between two steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be learnt of a job by and by: its steps, its log as it grows, all of it, and the same again."""
+"""The history of a job: its steps, its log as it grows, all of it, and a rerun."""
 
 from __future__ import annotations
 

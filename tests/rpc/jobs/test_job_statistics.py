@@ -1,4 +1,4 @@
-"""Numbers of jobs and engines: as many as verbs are declared, whatever is recorded."""
+"""Statistics of jobs and engines: one set per declared verb, whatever is recorded."""
 
 from __future__ import annotations
 

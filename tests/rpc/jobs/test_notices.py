@@ -1,4 +1,4 @@
-"""The end of a job arrives at the queue that its caller named, whoever was away meanwhile."""
+"""The end of a job arrives at the queue that its caller named, whichever side was away."""
 
 from __future__ import annotations
 

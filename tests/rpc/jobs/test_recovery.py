@@ -1,4 +1,4 @@
-"""What a service finds at its start, and what it leaves at its end."""
+"""The start of a service with jobs from before, and the state that it leaves at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from what happens to a job: by values alone, no loop, no disk, no waiting."""
+"""Scheduler: what follows from each event of a job; by values alone, no loop, no disk, no waiting."""
 
 from __future__ import annotations
 

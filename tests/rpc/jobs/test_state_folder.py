@@ -1,4 +1,4 @@
-"""Folders of instances: one process each, names that outlive processes."""
+"""State folders: one process each, names that outlive processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States: which may follow which, and the status message."""
+"""Job states: which may follow which, and the status message."""
 
 from __future__ import annotations
 

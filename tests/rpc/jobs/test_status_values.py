@@ -1,4 +1,4 @@
-"""Statuses as last values of a broker of ours: what a late watcher finds, and what goes with its service.
+"""Statuses as last values of a Nebula broker: what a late watcher finds, and what goes with its service.
 
 Rules: G.job-status.
 """

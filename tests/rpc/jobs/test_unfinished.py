@@ -1,4 +1,4 @@
-"""What runs that were killed left unfinished goes at the next start, and now and then."""
+"""Unfinished outputs of killed runs, removed at the next start and at intervals."""
 
 from __future__ import annotations
 

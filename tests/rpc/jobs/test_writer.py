@@ -1,4 +1,4 @@
-"""Work on the registry: in order, in batches, each with its own fate."""
+"""Registry writer: work in order, in batches, each piece with its own outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions around each request and each call, and those that are there to be used."""
+"""Middleware around requests and calls, including Nebula's own."""
 
 from __future__ import annotations
 

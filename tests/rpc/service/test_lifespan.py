@@ -1,4 +1,4 @@
-"""What a service has for as long as it runs: opened before it listens, closed after its last answer."""
+"""The lifespan of a service: opened before it listens, closed after its last reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`@app.on` functions: first what goes wrong, then what they are given."""
+"""`@app.on` functions: first what goes wrong, then their arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service whose connection ends: it comes back, and nothing it was doing is lost or answered twice."""
+"""A service whose connection ends: it comes back, and no request is lost or answered twice."""
 
 from __future__ import annotations
 

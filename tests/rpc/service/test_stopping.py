@@ -1,4 +1,4 @@
-"""A service that is stopped: what it began it answers, and all else goes to the other instances at once."""
+"""Stopping a service: requests in progress get a reply, all others go to other instances at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`@app.on` functions, as far as the broker has to do its part.
+"""`@app.on` functions, where the broker has a part in it.
 
 All else about them, in memory, is in `test_listening`.
 """

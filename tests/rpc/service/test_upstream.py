@@ -1,4 +1,4 @@
-"""A handler's own calls that fail: what its caller is told, over STOMP and of jobs, and what the log says."""
+"""Failing calls of handlers: what the caller gets, over STOMP and from jobs, and what the log says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service that streams are read from."""
+"""The service that the tests read streams from."""
 
 from __future__ import annotations
 

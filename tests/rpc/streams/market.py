@@ -1,4 +1,4 @@
-"""A service whose verbs yield, for the tests of streams, and what its handlers tell of themselves."""
+"""A service whose verbs yield, for the tests of streams, and the records of its handlers."""
 
 from __future__ import annotations
 

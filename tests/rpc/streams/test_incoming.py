@@ -1,4 +1,4 @@
-"""A stream in flight as its inbox sees it: who is silent, who is dropped, and what is said back. No loop."""
+"""A stream in flight as its inbox sees it: silent peers, dropped streams, messages back. No loop."""
 
 from __future__ import annotations
 

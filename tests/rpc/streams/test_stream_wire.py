@@ -1,4 +1,4 @@
-"""Streams as they go over the wire (G.stream), to and from peers that are not ours."""
+"""Streams on the wire (G.stream), to and from foreign peers."""
 
 from __future__ import annotations
 

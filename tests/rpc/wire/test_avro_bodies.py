@@ -1,4 +1,4 @@
-"""Bodies in Avro: what a verb with schemas takes and gives, and what becomes of all other bodies."""
+"""Bodies in Avro: what a verb with schemas takes and returns, and what happens to other bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The brands of brokers and their words."""
+"""The brands of brokers and their headers."""
 
 from __future__ import annotations
 

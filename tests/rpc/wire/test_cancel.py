@@ -1,4 +1,4 @@
-"""PendingCancels requests: how a cancel is read and remembered, and what becomes of the request.
+"""Cancels: how they are read and remembered, and what happens to the request.
 
 Rules: G.cancel.
 """

@@ -1,4 +1,4 @@
-"""A request's time: told to the handler, handed on to what it calls, and the end of the handler."""
+"""Deadlines of requests: seen by the handler, passed on to its calls, and the end of the handler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codes of `error` replies, and what a caller makes of a peer's errors (G.error-codes)."""
+"""Codes of `error` replies, and how a caller reads a peer's errors (G.error-codes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gem's own frames (C.4, E.57), octet by octet, against a service and a client of ours."""
+"""The gem's own frames (C.4, E.57), byte by byte, against a service and a client of Nebula."""
 
 from __future__ import annotations
 

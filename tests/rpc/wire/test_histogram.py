@@ -1,4 +1,4 @@
-"""Counts of durations, and the statistics made of them."""
+"""Histograms of durations, and the statistics made of them."""
 
 from __future__ import annotations
 

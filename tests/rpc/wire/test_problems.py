@@ -1,4 +1,4 @@
-"""Failed calls as a web application answers them."""
+"""Failed calls as HTTP problems of a web application."""
 
 from __future__ import annotations
 
