@@ -62,7 +62,7 @@ class Options(TypedDict):
 
 
 class Order(BaseModel):
-    """What is to be brought.
+    """The things to bring.
 
     A text with \\ and \"\"\" in it.
     """

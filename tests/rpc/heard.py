@@ -10,7 +10,7 @@ _DEADLINE = 20.0
 
 
 class Heard:
-    """What handlers were given, in order."""
+    """The arguments of handlers, in order."""
 
     def __init__(self) -> None:
         self.all: list[Any] = []

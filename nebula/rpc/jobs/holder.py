@@ -128,7 +128,7 @@ class JobHolder:
 
 
 def is_away(error: NebulaError) -> bool:
-    """Whether the service may come back and still know the job that it knew."""
+    """Whether the error may pass: the service may come back and still know the job."""
     return isinstance(error, NoResponder | CallTimeout) or (
         # `busy` and `engine-unavailable` come from a service that is there; another request may succeed.
         isinstance(error, RemoteError) and error.retryable

@@ -48,7 +48,7 @@ def request(verb: str, parameters: Any = None) -> bytes:
 
 
 class Asked:
-    """Whoever is asked: counts, and answers with its count."""
+    """A service that counts its requests and replies with the count."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -148,7 +148,7 @@ def test_keys_are_equal_where_questions_are(one: tuple[Any, Any, Any], other: tu
 
 
 def _turned(value: Any) -> Any:
-    """The same value, whose objects have their keys in the other order."""
+    """The same value with the keys of its objects in reverse order."""
     if isinstance(value, dict):
         return {key: _turned(each) for key, each in reversed(value.items())}
     return [_turned(each) for each in value] if isinstance(value, list) else value
@@ -438,7 +438,7 @@ async def test_answer_that_was_under_way_when_it_was_forgotten_is_not_kept(cache
 
 
 class SlowPut(MemoryCache):
-    """Keeps an answer when it may."""
+    """A store whose `put` waits until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -481,7 +481,7 @@ async def test_caller_that_waits_for_another_call_does_not_wait_for_the_store() 
     assert asked.times == 1
 
 
-# --- for whom ---
+# --- partitions ---
 
 
 async def test_answers_are_not_for_others_unless_they_are_shared() -> None:

@@ -16,7 +16,7 @@ A = "stomp://alice:secret@a.example"
 
 
 def token(subject: str, number: int) -> str:
-    """A JWT in form, signed by nobody."""
+    """An unsigned JWT."""
     claims = base64.urlsafe_b64encode(json.dumps({"sub": subject, "n": number}).encode()).decode()
     return f"e30.{claims.rstrip('=')}.x"
 

@@ -223,7 +223,7 @@ async def _await(work: Any) -> None:
 
 
 async def timeout_of(call: Any) -> float:
-    """What a call says on the wire, in seconds."""
+    """The timeout on the wire, in seconds."""
     told: list[str] = []
 
     async def script(peer: Peer) -> None:

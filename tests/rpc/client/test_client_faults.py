@@ -50,7 +50,7 @@ Answer = Callable[[FaultyPeer, str], Awaitable[None]]
 
 
 def answering(answer: Answer) -> Callable[[FaultyPeer], Awaitable[None]]:
-    """A broker that gives an inbox, and then has each SEND answered so until the client leaves."""
+    """A broker that opens an inbox, then has `answer` reply to each SEND until the client leaves."""
 
     async def script(peer: FaultyPeer) -> None:
         await peer.accept("1.2", "server:RabbitMQ/4\n")
@@ -65,7 +65,7 @@ def answering(answer: Answer) -> Callable[[FaultyPeer], Awaitable[None]]:
 
 
 async def failure_of(work: Callable[[Client], Awaitable[object]], answer: Answer) -> NebulaError:
-    """What `work` raises with a client whose every request is answered so."""
+    """The error that `work` raises with a client whose requests all get this reply."""
     async with mad_broker(answering(answer)) as url, Client(url, timeout=5) as client:
         with pytest.raises(NebulaError) as caught:
             await work(client)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Thing:
-    """Something that can be seen to be gone."""
+    """An object that a weak reference can point to."""
 
 
 async def test_calls_go_to_one_thread_until_it_is_closed() -> None:

@@ -80,7 +80,7 @@ class Mill:
 
 
 class States:
-    """What a client said of its connection."""
+    """The states that a client reported."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
@@ -103,7 +103,7 @@ async def mill(tmp_path: Path) -> Mill:
 
 @pytest.fixture
 def way(broker_url: str) -> Faults:
-    """The way to the broker, which can be cut."""
+    """A link to the broker that can be cut."""
     return Faults(broker_url)
 
 

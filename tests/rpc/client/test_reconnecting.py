@@ -58,7 +58,7 @@ async def silent(peer: Peer) -> None:
 
 
 def leaving(cut: anyio.Event) -> Script:
-    """A broker that gives an inbox, confirms what is subscribed to, and is gone when `cut` is set."""
+    """A broker that opens an inbox, confirms subscriptions, and is gone when `cut` is set."""
 
     async def script(peer: Peer) -> None:
         await welcome(peer)

@@ -34,7 +34,7 @@ class Confirming:
 
 
 def stopping(behind_the_answer: str = "") -> Script:
-    """A broker that confirms one subscription, and ends the connection with what is read at once."""
+    """A broker that confirms one subscription and ends the connection in the same write."""
 
     async def script(peer: Peer) -> None:
         await welcome(peer)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Trial:
-    """Something that fails with these errors one after the other, and a clock that only sleeping moves."""
+    """Work that fails with these errors in turn, and a clock that only sleeping moves."""
 
     def __init__(self, *errors: NebulaError) -> None:
         self.errors = list(errors)

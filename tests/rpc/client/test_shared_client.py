@@ -41,7 +41,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Shop:
-    """A service, and one that it calls, which tells what it was asked with."""
+    """A service that calls another one, which keeps its requests."""
 
     def __init__(self, **options: Any) -> None:
         self.stock = Responder(f"stock-{uuid4().hex}")
@@ -180,7 +180,7 @@ async def test_calls_have_the_principal_of_the_service() -> None:
 
 
 async def claim_another(call: Call, call_next: MakeCall) -> Any:
-    """What any client may write."""
+    """Claim another principal, as any client may."""
     call.headers[names.ON_BEHALF_OF] = "the queen"
     return await call_next(call)
 

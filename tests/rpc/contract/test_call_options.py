@@ -35,7 +35,7 @@ def total(month: int) -> int:
 
 
 def wrong(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Awaitable[Any]:
-    """A call that no type checker lets pass."""
+    """A call that type checkers refuse."""
     made: Awaitable[Any] = call(*args, **kwargs)
     return made
 

@@ -122,7 +122,7 @@ class Settings:
 
 
 class Doubling:
-    """And so is an object that can be called."""
+    """A callable object is a provider, too."""
 
     async def __call__(self, settings: Settings = Depends(Settings)) -> str:
         return settings.verb * 2
@@ -245,7 +245,7 @@ async def test_context_and_parameters_go_together_with_what_is_given() -> None:
 
 
 class Diary:
-    """What became of a provider's yield, as it happened."""
+    """The events of a provider's `yield`, in order."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

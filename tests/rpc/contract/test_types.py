@@ -75,7 +75,7 @@ CASES = [
 
 
 def echo_of(kind: Any) -> Callable[..., Any]:
-    """A handler that takes one value of a type and gives it back."""
+    """A handler that takes one value of a type and returns it."""
 
     def echo(value: Any) -> Any:
         return value

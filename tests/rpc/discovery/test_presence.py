@@ -29,7 +29,7 @@ def fresh(name: str | None = None, **options: Any) -> Responder:
 
 
 async def until(presence: Presence, count: int) -> list[Instance]:
-    """The instances once there are so many."""
+    """The instances, as soon as there is this number of them."""
     if len(presence.instances) == count:
         return presence.instances
     async for _ in presence.changes():
@@ -158,7 +158,7 @@ async def test_service_whose_connection_is_cut_is_gone(client: Client, broker_ur
 async def test_service_that_lost_its_connection_comes_back_under_its_name(
     mortal_broker: RunningBroker,
 ) -> None:
-    # Where it has to be asked, it is back before anybody knows that it was gone.
+    # Where clients have to ask, it is back before they notice that it was gone.
     url = mortal_broker.url
     app, faults, started = fresh(), Faults(url), anyio.Event()
     with anyio.fail_after(10):
@@ -299,7 +299,7 @@ async def test_changes_end_with_the_connection(mortal_broker: RunningBroker) -> 
 
 
 async def answering(client: Client, count: int, service: str | None = None) -> list[Instance]:
-    """Those that answer, asked until they are so many: a busy machine may take longer than it is given."""
+    """The instances that reply, asked again until all do: a busy machine may need more time."""
     with anyio.fail_after(20):
         while len(found := await client.services(service, timeout=0.5)) < count:
             pass

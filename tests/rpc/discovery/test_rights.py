@@ -34,7 +34,7 @@ bob = ["Ask-bank"]
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[RunningBroker]:
-    """A broker whose principals may do what their addresses' names are granted."""
+    """A broker with rights for the principals that addresses name."""
     file = tmp_path / "rights.toml"
     file.write_text(RIGHTS)
     with RunningBroker(rights=[file]) as broker:

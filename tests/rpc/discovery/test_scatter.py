@@ -184,7 +184,7 @@ async def test_instances_are_asked_by_the_handlers_own_function(serving: Serving
 
 @asynccontextmanager
 async def stoppable(url: str, app: Responder, grace: float) -> AsyncGenerator[anyio.CancelScope]:
-    """Run a service for the block, and stop it before by cancelling the scope."""
+    """Run a service for the block, or until the scope is cancelled."""
     scope, started = anyio.CancelScope(), anyio.Event()
 
     async def live() -> None:
@@ -270,7 +270,7 @@ async def test_instance_that_left_is_asked_for_nothing_while_it_may_be_answering
             look = await anext(asked)
 
     assert b"quick" in question.body
-    # What the protocol has everybody skip.
+    # The body that the protocol says to skip.
     assert look.body == BOO
 
 

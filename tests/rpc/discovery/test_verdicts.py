@@ -32,7 +32,7 @@ async def reject(peer: Peer, verdict: str) -> None:
 
 
 def knowing_one(then: Callable[[Peer, str], Awaitable[None]]) -> Callable[[Peer], Awaitable[None]]:
-    """A broker that knows one instance. `then` is given the subscription that was told so."""
+    """A broker that knows one instance. `then` gets the subscription that learned of it."""
 
     async def script(peer: Peer) -> None:
         await welcome(peer)

@@ -85,7 +85,7 @@ class StoreSuite:
 
 
 class TimedStoreSuite:
-    """Tests over the fixtures `store` and `clock`, by which its time goes."""
+    """Tests over the fixtures `store` and `clock`, which is the store's clock."""
 
     async def test_claim_that_is_not_renewed_ends(self, store: IdempotencyStore, clock: HandClock) -> None:
         await store.claim("k", "f", "a", 30)

@@ -39,7 +39,7 @@ async def test_watch_goes_on_while_the_service_is_away(tmp_path: Path, error: Ne
 
 
 async def _come_back(job: Watched, asked: int) -> None:
-    """When it has been asked so often; and the job ends meanwhile."""
+    """Bring the service back after a number of requests; the job ends in between."""
     if len(job.client.asked) < asked:
         job.client.at["asking"] = partial(_come_back, job, asked)
     else:

@@ -466,7 +466,7 @@ async def test_caller_that_is_gone_still_has_its_job(house: House) -> None:
 
 
 async def _live_until_it_crashes(house: House) -> dict[str, Any] | None:
-    """Accept a job and run it to its end, unless something fails. What the caller was told, if anything."""
+    """Accept a job and run it to its end, unless something fails. Returns the caller's receipt, if any."""
     receipt = None
     try:
         async with house.living() as service:
@@ -481,7 +481,7 @@ async def _live_until_it_crashes(house: House) -> dict[str, Any] | None:
 
 
 async def _redeliver(house: House) -> tuple[dict[str, Any], list[JobTask]]:
-    """The next process gets the request again: the receipt, and what runs then."""
+    """Deliver the request to the next process: the receipt, and the tasks that run then."""
     async with house.living() as service:
         receipt = await house.accept(service, **DELIVERY)
         await ask(service, "job.status", {"job": receipt["job"]})

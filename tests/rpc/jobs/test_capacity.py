@@ -276,7 +276,7 @@ async def test_owners_are_listed_with_their_jobs_and_bytes(house: House) -> None
 
 
 async def _live_until_the_disk_is_full(house: House, disk: type[FullDisk]) -> tuple[VerbError, Exception]:
-    """What a caller was answered, and what the service ended with."""
+    """The error that a caller got, and the one that ended the service."""
     answers: list[VerbError] = []
 
     async def live() -> None:

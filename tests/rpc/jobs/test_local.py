@@ -110,7 +110,7 @@ async def test_job_reports_steps_progress_and_lines(tmp_path: Path, gate: Gate) 
 
 async def test_cancellation_from_inside_fails_its_job_alone(tmp_path: Path) -> None:
     async def work() -> None:
-        # As awaiting an asyncio future does that somebody cancelled. Trio has no such thing: a TypeError.
+        # Like awaiting a cancelled asyncio future. Trio has no such thing: a TypeError.
         raise anyio.get_cancelled_exc_class()
 
     async with living(tmp_path, work) as (start, house, _):
@@ -253,7 +253,7 @@ async def test_result_that_cannot_travel_fails_the_job(tmp_path: Path, result: A
 
 
 class Writer(BaseModel):
-    """A model that writes what is no JSON."""
+    """A model that serializes to something that is not JSON."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
     mean: float

@@ -327,7 +327,7 @@ async def test_ends_that_have_piled_up_are_read_once_each(tmp_path: Path) -> Non
 
 
 async def _tell(do: Callable[..., Any], deliver: Callable[..., Any], all_are: anyio.Event) -> None:
-    """Send what is owed until this is so, and all is quiet."""
+    """Send what is owed until this is true, and no work is left."""
     notices = Notices(
         do, StatusPublisher("counting", "/queue/a", publish_nothing).notice, deliver, lambda: 2.0
     )

@@ -24,7 +24,7 @@ _GRACE = 10.0
 
 
 class Table:
-    """A board with a clock, two engines' worth of verbs, and what came of each job."""
+    """A scheduler with a clock, verbs of two engines, and the outcome of each job."""
 
     def __init__(self, **options: Any) -> None:
         self.verbs = {
@@ -808,7 +808,7 @@ def test_job_keeps_its_holder_as_long_as_something_of_it_runs() -> None:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Whatever is said in whatever order, what is told of each job makes sense."""
+    """Any order of any events leads to consistent statuses of each job."""
 
     jobs = st.integers(1, 4).map(lambda number: f"j{number}")
     keys = st.tuples(jobs, st.integers(1, 3))
@@ -940,7 +940,7 @@ def test_place_is_not_taken_before_waiting_jobs_that_may_begin() -> None:
     table.left = ["count"]
     table.add(1)
     table.dispatch()
-    # Its engine is mended, and nobody has looked yet.
+    # Its engine works again, and no event has come since.
     table.left = []
 
     assert table.scheduler.reserve(known(2), table.now) is None

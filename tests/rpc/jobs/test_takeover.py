@@ -56,7 +56,7 @@ def _ids(folder: Path) -> list[int]:
 @asynccontextmanager
 async def adopting(house: House, dead: Path) -> AsyncIterator[JobService]:
     """An instance that runs, after it has looked at what this folder has."""
-    # Its own folder is a new one as long as somebody has the other.
+    # Its own folder is a new one while another process has the other.
     lock = StateFolder.lock(dead)
     assert lock is not None
     async with house.living() as service:
@@ -66,7 +66,7 @@ async def adopting(house: House, dead: Path) -> AsyncIterator[JobService]:
 
 
 async def _adopt(house: House, dead: Path) -> dict[int, dict[str, Any]]:
-    """What an instance that runs says of the four, after it has looked."""
+    """The four jobs as a running instance reports them, after it has looked."""
     async with adopting(house, dead) as service:
         for number in (1, 2):
             await house.runner.next_task(number)

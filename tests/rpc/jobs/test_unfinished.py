@@ -24,7 +24,7 @@ def house(tmp_path: Path) -> House:
 
 
 def _leave(state: Path, final: Path) -> Path:
-    """As an attempt that was killed while it wrote."""
+    """Leave files like an attempt that was killed while it wrote."""
     unfinished = final.with_name(f"{final.name}.__J.1")
     unfinished.mkdir()
     note = AttemptNote(notes_of(state), "J.1")

@@ -141,7 +141,7 @@ async def test_work_without_a_caller_that_fails_ends_the_writer(tmp_path: Path) 
 
 
 class Away(SqliteJobRegistry):
-    """A database that is away for some transactions: each is lost when it is all but done."""
+    """A database that loses some transactions just before their end."""
 
     times = 2
     at_last: Callable[[], None] = staticmethod(lambda: None)
@@ -186,7 +186,7 @@ async def test_database_that_stays_away_beyond_the_deadline_ends_the_writer(tmp_
 
 
 class Hanging(SqliteJobRegistry):
-    """A database to which no connection comes about, as while a host's name is looked up."""
+    """A database whose connection hangs, as in a look-up of a host's name."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

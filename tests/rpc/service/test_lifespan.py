@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class State:
-    """Of a service."""
+    """The state of a service."""
 
     lines: list[str] = field(default_factory=list)
 

@@ -253,7 +253,7 @@ async def test_garbage_over_a_topic_or_value_is_counted_and_the_next_one_is_hand
 
     async with TestClient(app) as client:
         await client.publish(destination, b"garbage", content_type="avro/binary")
-        # Answered behind it: a value that is overwritten unread is nobody's fault.
+        # Answered after it: a value may be overwritten before it is read.
         await client.call("meters", "ping")
         await client.publish(destination, Meter(cents=2))
         await heard.until(1)

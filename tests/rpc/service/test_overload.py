@@ -80,7 +80,7 @@ def test_limit_is_full_when_as_many_wait_as_may(max_waiting: int | None, is_full
 
 
 class Subscribed(NoListener):
-    """One that may be lost."""
+    """A subscription that may be lost."""
 
     is_closed = False
 
@@ -168,7 +168,7 @@ async def test_what_is_handled_after_a_loss_counts_again_for_what_may_wait() -> 
 
 
 class Rooms:
-    """Verbs that stay until they are let go, and count how many there are."""
+    """Verbs that wait for a signal, and count how many wait."""
 
     def __init__(self, **options: Any) -> None:
         self.app = Responder(f"rooms-{uuid4().hex}", **options)

@@ -86,7 +86,7 @@ def service(**options: Any) -> Responder:
 
     @app.verb
     async def await_the_cancelled() -> None:
-        # As awaiting an asyncio future does that somebody cancelled. Trio has no such thing: a TypeError.
+        # Like awaiting a cancelled asyncio future. Trio has no such thing: a TypeError.
         raise anyio.get_cancelled_exc_class()
 
     return app

@@ -31,7 +31,7 @@ _AHEAD = 500
 
 
 class Duo:
-    """Two instances of one service. The verb `held` stays until it is let go; orders may fail at one."""
+    """Two instances of one service. The verb `held` waits for a signal; orders may fail at one."""
 
     def __init__(self, *, fails: bool = False, **options: Any) -> None:
         self.fails = fails

@@ -83,7 +83,7 @@ def test_group_of_failed_calls_is_reported_by_the_first_and_no_other_group() -> 
 
 
 def calling(work: Callable[[], Any], **options: Any) -> Responder:
-    """A service whose verb fails as this does."""
+    """A service whose verb fails like this call."""
     app = Responder(f"shop-{uuid4().hex}", **options)
 
     @app.verb

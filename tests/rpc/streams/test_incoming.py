@@ -19,7 +19,7 @@ INSTANCE = "/queue/prices.one"
 
 
 class Wire:
-    """What a stream says back."""
+    """The messages that a stream sends back."""
 
     def __init__(self) -> None:
         self.credit: list[tuple[str, str]] = []

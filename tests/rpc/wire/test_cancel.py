@@ -289,7 +289,7 @@ async def test_thread_learns_that_its_request_is_cancelled_and_its_reply_is_drop
 
 @pytest.fixture
 def strict_broker() -> Iterator[RunningBroker]:
-    """Anybody may serve and ask at one queue, and nothing else."""
+    """A broker where every principal may serve and call at one queue, and nothing else."""
     capability = Capability(publish=("/queue/quick",), subscribe=("/queue/quick",))
     access = AccessPolicy(Grants({"Quick": capability}, {"anonymous": ("Quick",)}))
     broker = RunningBroker(access=access)

@@ -136,7 +136,7 @@ class SoldOut(VerbError):
 
 
 class HTTPFailed2Often(Exception):
-    """Of somebody else."""
+    """An error class of another library."""
 
 
 def test_what_is_no_error_of_ours_is_refused_with_what_to_write() -> None:

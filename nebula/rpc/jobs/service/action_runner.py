@@ -56,7 +56,7 @@ class ActionRunner:
         notices: sends the ends that are owed.
         on_end: hears of each job that has ended here.
         refused: gets an action that was not done because another instance has changed the job.
-        moved: set when the scheduler has decided: what time alone will change may be something else now.
+        moved: set after each decision of the scheduler, which may have changed when the next timer is due.
     """
 
     def __init__(

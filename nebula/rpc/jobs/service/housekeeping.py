@@ -30,7 +30,7 @@ _PRUNE_EVERY: Final = 3600.0
 
 
 class Housekeeping:
-    """Puts the jobs of one instance in order, at its start and now and then.
+    """Recovers the jobs of one instance at its start, and cleans up at intervals.
 
     Args:
         context: the instance.
@@ -70,14 +70,14 @@ class Housekeeping:
         await self._warn_of_others()
 
     async def run(self) -> NoReturn:
-        """Do now and then what has to be done so, until cancelled."""
+        """Do the periodic work until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(every, _PRUNE_EVERY, self.prune, name="job retention")
             tasks.start_soon(every, self._context.limits.adopt_every, self.take_over, name="job adoption")
         raise AssertionError("unreachable")
 
     async def prune(self) -> None:
-        """Forget what need not be remembered any longer, and remove what killed runs left unfinished."""
+        """Forget old jobs, and remove unfinished outputs of killed runs."""
         context, tell = self._context, self._actions.publisher.forget
         now = context.clock.wall()
         await forget_old_jobs(self._actions.do, tell, context.state.path, context.limits, now)
@@ -121,7 +121,7 @@ class Housekeeping:
                 self._actions.publisher.tell(record, self._scheduler.waiting_state(record.id))
 
     async def _warn_of_others(self) -> None:
-        """Say so where keys and numbers of verbs hold for less than their author may think."""
+        """Warn if exclusive keys and limits of verbs do not hold over other running instances."""
         bound = [name for name, verb in self._context.verbs.items() if verb.exclusive or verb.max_running]
         running = await self._others.running() if bound else []
         if running:

@@ -16,7 +16,7 @@ __all__ = ["JobQueries", "Logged"]
 
 
 class Logged(NamedTuple):
-    """Lines of a job's log, and how the job was before they were read: of one that has ended all is there."""
+    """Lines of a job's log, and the job as it was before they were read: if it had ended, none is missing."""
 
     record: JobRecord
     lines: list[LogLine]

@@ -31,9 +31,9 @@ class RunnerListener(JobListener):
     """The `JobListener` of a service's runners.
 
     Args:
-        board: hears it.
+        scheduler: gets the events.
         now: the time.
-        settle: called after each call: the board has work.
+        settle: called after each event, as the scheduler may have actions.
     """
 
     def __init__(self, scheduler: Scheduler, now: Callable[[], Moment], settle: Callable[[], None]) -> None:

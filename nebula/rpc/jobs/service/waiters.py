@@ -36,10 +36,10 @@ class _Waiter:
 # A waiting caller holds a request of the service, and one of its workers. So their number is limited, and a
 # caller beyond it gets what there is at once: it asks again, and pays for its own patience.
 class Waiters:
-    """Who waits for news of jobs.
+    """Callers that wait for news of jobs.
 
     Args:
-        most: are kept waiting at once; others get what there is.
+        most: the number of callers that wait at once; others get a reply at once.
     """
 
     def __init__(self, most: int) -> None:
