@@ -117,7 +117,7 @@ LACKS: Final = (
         },
         (
             "test_calls_made_while_one_instance_stops_are_answered_by_the_other",
-            "test_what_waited_for_a_worker_or_its_turn_goes_to_the_other_uncounted",
+            "test_request_that_waited_for_a_worker_or_its_turn_goes_to_the_other_instance_uncounted",
             "test_message_that_an_instance_gave_back_may_fail_as_often_as_any_other",
         ),
     ),

@@ -203,7 +203,7 @@ def test_probe_that_is_given_up_leaves_the_circuit_of_later_failures_alone(
         assert is_open(circuits)
 
 
-def test_of_a_thousand_targets_that_failed_the_one_that_failed_longest_ago_is_forgotten(
+def test_target_that_failed_longest_ago_of_a_thousand_is_forgotten(
     circuits: Circuits,
 ) -> None:
     for target in ("shop", "bank", "shop"):

@@ -224,7 +224,7 @@ async def test_memory_is_bounded_and_what_was_not_asked_for_goes_first() -> None
         ({"prices.quote": float("nan")}, "no time to keep"),
     ],
 )
-def test_what_cannot_be_kept_is_said_at_once(verbs: dict[str, float], reason: str) -> None:
+def test_unusable_rules_of_a_cache_are_refused_at_once(verbs: dict[str, float], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Cache(verbs)
 
@@ -493,7 +493,7 @@ async def test_answers_are_not_for_others_unless_they_are_shared() -> None:
         assert asked.times == times
 
 
-async def test_what_is_forgotten_is_forgotten_for_all(cache: Cache) -> None:
+async def test_forgotten_reply_is_forgotten_for_all(cache: Cache) -> None:
     asked = Asked()
     for partition in ("alice", "bob"):
         await ask(cache, asked, {"a": 1}, partition=partition)

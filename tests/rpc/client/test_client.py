@@ -120,7 +120,7 @@ async def test_any_json_value_comes_back_as_it_went(client: Client, shop: str, v
     assert await client.call(shop, "echo", {"value": value}) == value
 
 
-async def test_many_calls_in_flight_each_get_their_own_answer(client: Client, shop: str) -> None:
+async def test_calls_in_flight_each_get_their_own_reply(client: Client, shop: str) -> None:
     answers: dict[int, Any] = {}
 
     async def ask(number: int) -> None:

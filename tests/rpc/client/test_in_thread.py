@@ -29,7 +29,7 @@ async def test_calls_go_to_one_thread_until_it_is_closed() -> None:
     assert not first.is_alive()
 
 
-async def test_what_a_call_raises_is_raised_and_the_thread_goes_on() -> None:
+async def test_exception_of_a_call_is_raised_and_the_thread_goes_on() -> None:
     thread = DaemonThread()
     before = await thread.call(threading.current_thread)
     with pytest.raises(ZeroDivisionError):

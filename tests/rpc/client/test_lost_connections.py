@@ -215,7 +215,7 @@ async def test_subscription_to_a_topic_goes_on(
     assert bodies == [b"one", b"two"]
 
 
-async def test_what_was_not_acked_of_a_queue_comes_again_once(
+async def test_unacked_message_of_a_queue_comes_again_once(
     client: Client, cut: Client, way: Faults, states: States
 ) -> None:
     queue = f"/queue/work-{uuid4().hex}"

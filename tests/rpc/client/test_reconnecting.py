@@ -495,7 +495,7 @@ async def test_subscription_goes_on_with_the_next_connection() -> None:
         assert [(await anext(news)).body, (await anext(news)).body] == [b"one", b"two"]
 
 
-async def test_what_was_not_acked_of_a_queue_is_not_handed_out_twice_and_old_acks_do_nothing() -> None:
+async def test_unacked_message_of_a_queue_is_not_handed_out_twice_and_old_acks_do_nothing() -> None:
     def message(text: str, subscribing: str) -> str:
         return (
             f"MESSAGE\nsubscription:{header(subscribing, 'id')}\nmessage-id:{text}\nack:{text}\n"

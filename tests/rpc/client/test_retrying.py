@@ -120,7 +120,7 @@ async def test_other_call_is_not_tried_again_where_it_may_have_been_run(error: N
         RemoteError("not-allowed", "no"),
     ],
 )
-async def test_what_does_not_pass_is_not_tried_again(error: NebulaError) -> None:
+async def test_permanent_failure_is_not_tried_again(error: NebulaError) -> None:
     with pytest.raises(type(error)):
         await Trial(error).run(TWICE)
 

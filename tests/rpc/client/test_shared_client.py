@@ -294,7 +294,7 @@ async def test_fakes_are_what_handlers_reach_in_tests() -> None:
             assert await client.call(shop.place, "hat") == "faked"
 
 
-async def test_outside_of_a_running_service_there_is_none() -> None:
+async def test_code_outside_of_a_running_service_has_no_client() -> None:
     app = Responder("shop")
 
     with pytest.raises(LocalProtocolError, match=r"does not run here.+async with Client"):

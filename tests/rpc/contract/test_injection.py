@@ -36,7 +36,7 @@ def doubled(number: Annotated[int, Depends(one)]) -> int:
     return 2 * number
 
 
-def test_what_is_given_is_no_part_of_the_contract() -> None:
+def test_injected_argument_is_no_part_of_the_contract() -> None:
     def quote(symbol: str, *, number: int = Depends(one)) -> str:
         return symbol
 
@@ -50,7 +50,7 @@ def test_what_is_given_is_no_part_of_the_contract() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_is_given_may_stand_anywhere_and_in_an_annotation() -> None:
+async def test_injected_argument_may_stand_anywhere_and_in_an_annotation() -> None:
     app = fresh()
 
     @app.verb
@@ -77,7 +77,7 @@ async def test_what_is_given_may_stand_anywhere_and_in_an_annotation() -> None:
             await client.call(last, "ABC", 2)
 
 
-def test_what_is_given_twice_is_refused() -> None:
+def test_argument_with_two_values_is_refused() -> None:
     def quote(symbol: str, number: Annotated[int, Depends(one)] = Depends(one)) -> None: ...
 
     with pytest.raises(TypeError, match="number has Depends twice; keep one"):
@@ -443,7 +443,7 @@ async def test_second_request_with_a_key_makes_nothing_new() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_a_provider_calls_has_the_time_that_the_request_has() -> None:
+async def test_call_of_a_provider_has_the_time_of_the_request() -> None:
     app = fresh()
     left: list[float | None] = []
 

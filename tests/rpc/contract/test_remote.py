@@ -82,7 +82,7 @@ def test_partial_model_is_sent_without_its_unset_fields(given: dict[str, Any], s
         }
 
 
-def test_what_was_filled_in_place_is_sent() -> None:
+def test_list_that_was_filled_in_place_is_sent() -> None:
     lamp = Lamp(watts=1)
     lamp.tags.append("new")
 

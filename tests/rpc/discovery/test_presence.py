@@ -89,7 +89,7 @@ async def test_other_contracts_have_another_hash(serving: Serving, client: Clien
     assert len(set(hashes)) == 2
 
 
-async def test_without_a_name_all_services_are_seen(serving: Serving, client: Client) -> None:
+async def test_all_services_are_seen_without_a_name(serving: Serving, client: Client) -> None:
     apps = fresh(), fresh()
     async with serving(*apps):
         found = {one.service for one in await client.services()}
@@ -334,7 +334,7 @@ async def test_only_the_instance_that_is_asked_replies(plain_url: str) -> None:
     assert sorted(ids) == sorted(app.name for app in apps)
 
 
-async def test_where_there_are_no_last_values_all_questions_are_answered_in_one_queue(plain_url: str) -> None:
+async def test_questions_are_answered_in_one_queue_where_there_are_no_last_values(plain_url: str) -> None:
     app, inboxes = fresh(), []
     async with (
         serving_at(plain_url, app),
@@ -355,7 +355,7 @@ async def test_where_there_are_no_last_values_all_questions_are_answered_in_one_
     assert len(set(inboxes)) == 1
 
 
-async def test_where_there_are_no_last_values_changes_are_seen_by_asking_again(plain_url: str) -> None:
+async def test_changes_are_seen_by_asking_again_where_there_are_no_last_values(plain_url: str) -> None:
     app = fresh()
     with anyio.fail_after(20):
         async with (

@@ -64,7 +64,7 @@ async def test_one_sees_and_asks_the_services_that_one_may_call(guarded: Running
     assert foreign == []
 
 
-async def test_only_what_one_may_call_is_suggested(guarded: RunningBroker) -> None:
+async def test_only_services_that_the_principal_may_call_are_suggested(guarded: RunningBroker) -> None:
     async def near(principal: str, service: str) -> str | None:
         async with Client(address(guarded, principal)) as client:
             with pytest.raises(Rejected) as refused:

@@ -71,7 +71,7 @@ class StoreSuite:
 
         assert await store.claim("k", "f", "b", 60) == Claim("f", reply=b"answer")
 
-    async def test_of_many_at_once_one_gets_the_key(self, store: IdempotencyStore) -> None:
+    async def test_one_of_many_simultaneous_requests_gets_the_key(self, store: IdempotencyStore) -> None:
         claims: list[Claim] = []
 
         async def claim(owner: str) -> None:

@@ -140,7 +140,7 @@ async def test_same_key_gets_the_same_answer_and_runs_once(orders: Orders, calle
     assert orders.runs == ["é"]
 
 
-async def test_other_keys_and_none_at_all_run_again(orders: Orders, caller: Caller) -> None:
+async def test_other_keys_and_requests_without_a_key_run_again(orders: Orders, caller: Caller) -> None:
     answers = [await caller.call("order", key, "x") for key in ("k", "l", None, None, "")]
 
     assert [number for _, number in answers] == [1, 2, 3, 4, 5]
@@ -430,7 +430,9 @@ async def test_other_instance_on_the_same_file_waits_for_the_first(
     assert sum(len(one.runs) for one in both) == 1
 
 
-async def test_other_instance_knows_nothing_of_this_ones_memory(broker_url: str, serving: Serving) -> None:
+async def test_other_instance_does_not_share_the_memory_of_this_one(
+    broker_url: str, serving: Serving
+) -> None:
     async with two_instances(broker_url, serving, [MemoryStore(), MemoryStore()]) as (both, caller):
         for _ in range(4):
             await caller.call("order", "k", 1)

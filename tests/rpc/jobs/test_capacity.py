@@ -205,7 +205,7 @@ async def test_job_is_busy_where_nothing_can_make_way_and_nothing_is_forgotten(h
         assert len(await _kept(service)) == 9
 
 
-async def test_what_grew_beyond_the_room_meanwhile_is_put_right_by_the_hour(house: House) -> None:
+async def test_registry_above_a_lowered_limit_loses_ended_jobs_at_the_start(house: House) -> None:
     async with house.living() as service:
         for _ in range(5):
             await _run(house, service, "mallory", 100_000)

@@ -298,7 +298,7 @@ async def test_rerun_is_asked_of_the_instance_that_holds_the_job(tmp_path: Path)
     assert new.id != job
 
 
-async def test_all_that_is_known_of_a_job_is_shown(tmp_path: Path) -> None:
+async def test_full_view_of_a_job_is_shown(tmp_path: Path) -> None:
     async with watching(tmp_path) as job:
         job.house.runner.listener.on_log(*job.key, "one")
         known = await job.handle.show()

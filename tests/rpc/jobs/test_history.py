@@ -61,7 +61,7 @@ def test_step_that_is_begun_again_after_its_end_is_another_one() -> None:
     assert len(with_step(record, (1, 1, "read"), 3.0).steps) == 2
 
 
-def test_of_very_many_steps_the_last_are_kept() -> None:
+def test_last_ones_of_very_many_steps_are_kept() -> None:
     record = _record()
     for number in range(1, 3 * MOST_STEPS):
         record = with_step(record, (number, 1000, ""), float(number))
@@ -157,7 +157,7 @@ async def test_follower_is_kept_waiting_for_a_line_or_the_end(house: House, what
     assert answer["is_over"] is (what == "end")
 
 
-async def test_more_followers_than_may_wait_are_answered_at_once(house: House) -> None:
+async def test_followers_beyond_the_limit_are_answered_at_once(house: House) -> None:
     house.limits = JobLimits(max_waiting=0)
     async with house.living() as service:
         job, _ulid = await _running(house, service)

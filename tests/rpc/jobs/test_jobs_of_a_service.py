@@ -118,9 +118,7 @@ async def _run(app: Responder, url: str, started: anyio.Event) -> None:
     await app.run(url, started=started)
 
 
-async def test_without_await_a_log_is_followed_and_a_job_shown_and_run_again(
-    broker_url: str, tmp_path: Path
-) -> None:
+async def test_sync_client_follows_a_log_and_shows_and_reruns_a_job(broker_url: str, tmp_path: Path) -> None:
     app, started = fresh(tmp_path), anyio.Event()
 
     def script() -> tuple[list[str], list[str], object, object]:

@@ -185,7 +185,7 @@ async def test_result_that_comes_after_the_cancel_is_dropped(tmp_path: Path, gat
         (SystemExit(3), "job", "SystemExit: 3"),
     ],
 )
-async def test_what_a_job_raises_ends_it_as_failed_and_nothing_else(
+async def test_exception_of_a_job_ends_it_as_failed_and_nothing_else(
     tmp_path: Path, error: BaseException, code: str, message: str, is_async: bool
 ) -> None:
     def plain(ctx: Job) -> None:

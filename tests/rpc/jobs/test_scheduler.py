@@ -249,7 +249,7 @@ def test_job_that_waits_says_what_for(table: Table) -> None:
     ]
 
 
-def test_what_cannot_run_here_is_left_to_others_as_long_as_they_can(table: Table) -> None:
+def test_job_that_cannot_run_here_is_left_to_others_as_long_as_they_can(table: Table) -> None:
     table.left = ["count"]
     table.add(1)
     table.add(2, "lone")
@@ -715,7 +715,7 @@ def test_job_that_another_instance_accepted_is_begun_in_its_turn() -> None:
     assert table.last("j1").holder == "me"
 
 
-def test_what_others_run_counts_for_keys_and_verbs_and_not_for_engines() -> None:
+def test_runs_of_other_instances_count_for_keys_and_verbs_and_not_for_engines() -> None:
     table = shared()
     running = known(1, verb="lone", state=JobState.RUNNING, seq=3, holder="other", exclusive="a")
     table.scheduler.learn(running, table.now)
@@ -781,7 +781,7 @@ def test_job_that_was_refused_after_its_cancel_leaves_its_place_and_its_key_to_t
     assert table.begun() == ["j1", "j2", "j3"]
 
 
-def test_what_is_written_by_ourselves_is_no_news() -> None:
+def test_own_writes_are_no_news() -> None:
     table = shared()
     key = table.run(1)
     before = table.last("j1")

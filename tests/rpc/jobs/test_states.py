@@ -101,6 +101,6 @@ _DONE = {"job": "a", "seq": 1, "state": "done"}
 
 
 @pytest.mark.parametrize("body", [None, [], "done", {}, _DONE | {"seq": "x"}, _DONE | {"step": [1]}])
-def test_what_is_no_status_is_refused(body: object) -> None:
+def test_malformed_status_is_refused(body: object) -> None:
     with pytest.raises(ValueError, match="no job status"):
         JobStatus.from_json(body)

@@ -33,7 +33,7 @@ def _leave(state: Path, final: Path) -> Path:
     return unfinished
 
 
-async def test_what_is_left_anywhere_goes_at_the_start(house: House, tmp_path: Path) -> None:
+async def test_leftover_output_goes_at_the_start(house: House, tmp_path: Path) -> None:
     ours, gone = (house.root / "counting" / name for name in ("i", "gone"))
     left = [_leave(ours, tmp_path / "a"), _leave(gone, tmp_path / "b")]
 
@@ -41,7 +41,7 @@ async def test_what_is_left_anywhere_goes_at_the_start(house: House, tmp_path: P
         assert [path.exists() for path in left] == [False, False]
 
 
-async def test_what_is_left_anywhere_goes_now_and_then(
+async def test_leftover_output_goes_at_intervals(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(housekeeping, "_PRUNE_EVERY", 0.01)

@@ -79,7 +79,7 @@ async def test_work_that_fails_spoils_no_other(tmp_path: Path) -> None:
     assert [int(one.id) for one in seen] == [1, 2]
 
 
-async def test_what_came_before_the_end_is_still_written(tmp_path: Path) -> None:
+async def test_work_before_the_end_is_still_written(tmp_path: Path) -> None:
     registry = SqliteJobRegistry(tmp_path / "jobs.sqlite")
     async with writing(registry) as writer:
         for number in range(5):

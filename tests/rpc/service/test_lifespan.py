@@ -159,7 +159,7 @@ async def test_lost_connection_leaves_the_lifespan_open(free_port: int) -> None:
     assert state.lines == ["opened", "closed"]
 
 
-async def test_what_the_lifespan_raises_ends_the_service_as_it_is(broker_url: str) -> None:
+async def test_exception_of_the_lifespan_ends_the_service_as_it_is(broker_url: str) -> None:
     @asynccontextmanager
     async def broken() -> AsyncIterator[None]:
         if app.name:

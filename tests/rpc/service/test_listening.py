@@ -163,7 +163,7 @@ async def test_dead_letter_of_garbage_says_what_is_wrong_with_it(app: Responder)
     assert "cents" in headers["dead-letter-text"]
 
 
-async def test_what_a_function_says_goes_before_what_its_service_says(heard: Heard) -> None:
+async def test_retry_of_a_function_precedes_that_of_its_service(heard: Heard) -> None:
     app = Responder("meters", retry=Retry(attempts=9, first=60.0))
 
     @app.on("/queue/readings", retry=Retry(attempts=4, first=0.0))
@@ -262,7 +262,7 @@ async def test_garbage_over_a_topic_or_value_is_counted_and_the_next_one_is_hand
     assert (told["messages"], told["unreadable"], told["given_up"]) == (1, 1, 0)
 
 
-async def test_after_a_lost_connection_it_listens_again(
+async def test_service_listens_again_after_a_lost_connection(
     app: Responder, heard: Heard, nebula_client: Client, nebula_faults: Faults
 ) -> None:
     @app.on("/topic/readings")
@@ -395,7 +395,7 @@ async def test_broker_without_last_values_is_reported_at_the_start(app: Responde
 
 
 @pytest.mark.parametrize("server", ["RabbitMQ/4", "ActiveMQ/5.17"])
-async def test_where_a_broker_knows_no_delay_the_service_keeps_the_message_until_its_next_attempt(
+async def test_service_keeps_the_message_until_its_next_attempt_if_the_broker_knows_no_delay(
     heard: Heard, server: str
 ) -> None:
     app = Responder("meters", retry=Retry(attempts=3, first=0.05))
@@ -737,7 +737,7 @@ async def test_middleware_stands_around_each_call_of_its_function(app: Responder
     assert heard.all == [("outer", "note", "/topic/readings", {"cents": 5}), 5, "after", 6]
 
 
-async def test_what_middleware_raises_or_answers_is_as_if_the_function_had(
+async def test_result_or_exception_of_middleware_counts_as_the_functions(
     app: Responder, heard: Heard
 ) -> None:
     async def guard(request: Request, call_next: CallNext) -> ReplyBody:

@@ -180,7 +180,7 @@ def test_end_that_cannot_be_the_next_part_is_no_end() -> None:
 
 
 @pytest.mark.parametrize("seq", [4, 5])
-def test_more_than_there_is_credit_for_is_not_kept(seq: int) -> None:
+def test_items_beyond_the_credit_are_not_kept(seq: int) -> None:
     stream = begun(Wire())
     stream.set(part(0))
     stream.set(part(seq))
@@ -237,7 +237,7 @@ def test_stream_that_the_collector_dropped_on_another_thread_is_left_at_the_next
     assert wire.left == [(SERVICE, False)]
 
 
-def test_what_came_before_the_loss_is_read_first() -> None:
+def test_item_from_before_the_loss_is_read_first() -> None:
     wire = Wire()
     stream = begun(wire)
     stream.set(part(0))

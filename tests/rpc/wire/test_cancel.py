@@ -58,7 +58,7 @@ def test_cancel_is_read_as_the_protocol_has_it() -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_cancel_is_read_as_none(body: bytes) -> None:
+def test_malformed_cancel_is_ignored(body: bytes) -> None:
     assert Cancel.parse(body) is None
 
 

@@ -52,7 +52,7 @@ def test_deadline_is_counted_from_the_arrival() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "-1", "1.5", "soon", "²", "1" * 5000])
-def test_what_is_no_number_of_milliseconds_is_no_deadline(text: str | None) -> None:
+def test_malformed_number_of_milliseconds_is_no_deadline(text: str | None) -> None:
     assert deadline_of({} if text is None else {"neb-timeout": text}, 10.0) is None
 
 

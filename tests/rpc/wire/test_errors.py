@@ -139,7 +139,7 @@ class HTTPFailed2Often(Exception):
     """An error class of another library."""
 
 
-def test_what_is_no_error_of_ours_is_refused_with_what_to_write() -> None:
+def test_foreign_error_class_is_refused_with_a_remedy() -> None:
     app = Responder("shop")
     kinds: Any = [HTTPFailed2Often]
 

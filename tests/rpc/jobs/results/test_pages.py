@@ -301,7 +301,7 @@ async def test_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pyt
         {"next": None, "data": [1], "schema": [{"name": "a", "type": {"odd": 1, "list": 2}}]},
     ],
 )
-async def test_what_is_no_page_is_unexpected(page: Any) -> None:
+async def test_malformed_page_is_unexpected(page: Any) -> None:
     async def answer(_wanted: Any) -> Any:
         return page
 

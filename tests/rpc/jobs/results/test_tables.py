@@ -93,7 +93,7 @@ def test_table_without_rows_has_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "-1.0", "0.0.0", "0. 1", "٣.0", "9" * 10 + ".0"])
-def test_what_is_no_place_is_refused(text: str) -> None:
+def test_malformed_place_is_refused(text: str) -> None:
     with pytest.raises(TableError):
         Place.read(text)
 
