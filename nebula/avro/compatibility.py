@@ -38,9 +38,11 @@ class _Comparison:
         writer = self._resolve(writer, self._writer_names)
         reader = self._resolve(reader, self._reader_names)
         if isinstance(writer, list):
+            # Any of its branches may be written, so each must be readable.
             found = [self.difference(branch, reader, path) for branch in writer]
             return next((each for each in found if each), None)
         if isinstance(reader, list):
+            # One branch of the reader's that fits is enough.
             if any(self.difference(writer, branch, path) is None for branch in reader):
                 return None
             return _at(path, f"{_kind(writer)} is none of the reader's choices")
@@ -56,6 +58,7 @@ class _Comparison:
             case "record" | "error":
                 return self._records(writer, reader, path)
             case "enum":
+                # A default of the reader's stands for symbols that it does not know.
                 missing = set(writer["symbols"]) - set(reader["symbols"])
                 if missing and "default" not in reader:
                     return _at(path, f"the reader has no symbol {min(missing)}")
@@ -88,6 +91,7 @@ class _Comparison:
 
     def _fields(self, writer: Any, reader: Any, path: str) -> str | None:
         written = {field["name"]: field for field in writer["fields"]}
+        # Only the reader's fields count: what it does not know is skipped.
         for field in reader["fields"]:
             here = f"{path}.{field['name']}".lstrip(".")
             names = [field["name"], *field.get("aliases", ())]
@@ -112,6 +116,7 @@ def _kind(schema: Any) -> str:
 
 
 def _names(writer: Any, reader: Any, path: str) -> str | None:
+    # Names without their namespaces, as the specification compares them ("Schema Resolution").
     ours, theirs = _unqualified(writer), _unqualified(reader)
     if ours == theirs or writer["name"] in reader.get("aliases", ()) or ours in reader.get("aliases", ()):
         return None

@@ -85,6 +85,7 @@ class Envelope:
             return None
         if len(data) != 8:
             raise AvroError(f"a fingerprint of {len(data)} bytes")
+        # B.9: little-endian, as in Avro's single-object encoding.
         return int.from_bytes(data, "little")
 
     @property
@@ -102,6 +103,7 @@ class Envelope:
         data = self.first(Item.TIMESTAMP)
         if data is None:
             return None
+        # The item is `bytes`, and the number in it is a varint of its own.
         number, end = read_long(data, 0)
         if end != len(data):
             raise AvroError("bytes are left over behind the timestamp")
@@ -139,6 +141,7 @@ def encode_envelope(envelope: Envelope) -> bytes:
 def _encode(items: Iterable[tuple[int, bytes]]) -> bytes:
     chunks = [b"%b%b%b" % (write_long(key), write_long(len(value)), value) for key, value in items]
     if not chunks:
+        # An array without items is its end alone.
         return b"\0"
     return b"%b%b\0" % (write_long(len(chunks)), b"".join(chunks))
 
@@ -153,6 +156,7 @@ def decode_envelope(data: bytes) -> Envelope:
     met: set[int] = set()
     count, end, position = read_block(data, 0, NO_END)
     while count:
+        # Before the items are read: the count is the peer's, and may be any number.
         if len(items) + count > MAX_ITEMS:
             raise AvroError(f"more than {MAX_ITEMS} items")
         for _ in range(count):

@@ -62,6 +62,7 @@ def scan(  # noqa: C901
     stack: list[_Frame] = []
     steps, at, left, end, is_block, depth, position = program.steps, 0, 0, NO_END, False, 0, 0
     counted = 0
+    # Known from the schema alone, before a byte is read.
     _check_depth(program.height, max_depth)
     while True:
         if at == len(steps):
@@ -79,6 +80,7 @@ def scan(  # noqa: C901
         code, operand, values, level = steps[at]
         at += 1
         counted += values
+        # Counted before it is looked at, since values without bytes take time too.
         if counted > max_values:
             raise _too_many(max_values)
         if code == RUN:
@@ -95,6 +97,7 @@ def scan(  # noqa: C901
         elif code == ENUM:
             _, position = _index(data, position, operand)
         else:
+            # Only now a frame: runs, texts and bytes need none, and they are nearly all of a datum.
             stack.append((program, at, left, end, is_block, depth))
             if code == UNION:
                 branch, position = _index(data, position, len(operand))
@@ -126,7 +129,9 @@ def _after_items(data: bytes, position: int, items: Items, counted: int, most: i
         counted += count * items.values
         if counted > most:
             raise _too_many(most)
+        # Items without bytes are counted, and there is nothing to match.
         many, rest = (0, 0) if items.is_empty else divmod(count, items.at_once)
+        # A regular expression for many items at once: one call into C where a loop would make one for each.
         for match_next, times in ((items.many, many), (items.one, rest)):
             for _ in range(times):
                 match = match_next(data, position)
@@ -151,6 +156,7 @@ def read_block(data: bytes, position: int, end: int) -> tuple[int, int, int]:
     count, position = read_long(data, position)
     if count >= 0:
         return count, NO_END, position
+    # A negative count is followed by the block's size in bytes ("Arrays" of the specification).
     size, position = _length(data, position)
     return -count, position + size, position
 
@@ -180,6 +186,7 @@ def _after_bytes(data: bytes, position: int, most: int) -> int:
 def _after_string(data: bytes, position: int) -> int:
     size, position = read_long(data, position)
     text = data[position : position + size]
+    # A negative size gives a slice too, so it is compared as well as the length.
     if not 0 <= size == len(text):
         raise AvroError("a text with a length beyond the end of the data")
     if not text.isascii():

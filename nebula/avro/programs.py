@@ -155,6 +155,7 @@ class _Compiler:
 
     def program(self, schema: Any) -> Program:
         parts = self._of(schema)
+        # `_named` has filled it already, since the record may refer to itself.
         if isinstance(schema, Mapping) and schema["type"] in _RECORDS:
             return self._programs[str(schema["name"])]
         return self._fill(Program(), parts)
@@ -207,9 +208,11 @@ class _Compiler:
         elif schema["type"] == "fixed":
             parts = [_fixed(schema)]
         else:
+            # Before its fields, which may refer to it.
             program = self._programs[name] = Program()
             parts = self._record(name, schema["fields"])
             self._fill(program, parts)
+        # Only now: within itself a type is called, and not repeated.
         self._parts[name] = parts
         return parts
 
@@ -240,6 +243,7 @@ class _Compiler:
             raise AvroError(f"a union has no branch, or two of one type: {', '.join(kinds)[:200]}")
         compiled = [self._of(branch) for branch in branches]
         regular = [_as_regular(parts) for parts in compiled]
+        # With an index of one byte the branches are alternatives of one expression.
         if len(branches) <= _ONE_BYTE_INDEXES and None not in regular:
             found = [one for one in regular if one is not None]
             if sum(len(one.pattern) for one in found) <= _MAX_PATTERN_BYTES:
@@ -277,6 +281,7 @@ def _append(parts: list[_Part], part: _Part) -> None:
 
 def _counted(parts: list[_Part]) -> list[_Part]:
     """The parts of a record's fields, with the record itself counted as a value."""
+    # A record without fields has no bytes, and is a value all the same.
     if not parts:
         return [_Regular(b"", 1, 0)]
     first, *others = parts
@@ -295,6 +300,7 @@ def _kind_of_branch(branch: Any) -> str:
     if isinstance(branch, list):
         raise AvroError("a union stands directly in a union")
     if isinstance(branch, Mapping):
+        # A union may hold several named types, and one of each other kind ("Unions" of the specification).
         return str(branch["name"] if branch["type"] in _NAMED else branch["type"])
     return str(branch)
 
@@ -339,4 +345,5 @@ def _is_decimal(schema: Any) -> bool:
 
 def _index(number: int) -> bytes:
     """A pattern for the index of a branch or symbol, zigzag."""
+    # The zigzag form of a number that is not negative is twice the number; below 64 it is one byte.
     return re.escape(bytes([number * 2]))

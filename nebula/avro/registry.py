@@ -38,6 +38,8 @@ class Registry:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        # For registering alone: a look-up in a dictionary is atomic, and a schema is whole before it is
+        # added.
         self._lock = threading.Lock()
         self._schemas: dict[int, Schema] = {}
         self._by_name: dict[str, list[Schema]] = {}
@@ -81,10 +83,13 @@ class Registry:
         """
         is_text = isinstance(definition, str | bytes)
         schema = Schema.from_text(definition) if is_text else Schema(definition)
+        # Two schemas of one name that come at once have to be compared with each other.
         with self._lock:
             if schema.fingerprint not in self._schemas:
                 self._check(schema)
                 self._write(schema)
+                # On disk before it can be found: what a broker has accepted data by is there after a
+                # restart.
                 self._add(schema)
             return self._schemas[schema.fingerprint]
 
@@ -97,6 +102,7 @@ class Registry:
             raise AvroError(f"more than {MAX_SCHEMAS} schemas")
         if not isinstance(schema.parsed, Mapping) or "name" not in schema.parsed:
             raise AvroError(f"an {schema.name} has no name to be known by: put it into a record")
+        # With all of its name and both ways: readers and writers of any age may meet in one destination.
         for other in self.by_name(schema.name):
             for writer, reader in ((other, schema), (schema, other)):
                 difference = why_unreadable(writer.parsed, reader.parsed)

@@ -38,7 +38,10 @@ class Schema:
         self.definition = definition
         try:
             self.parsed: Any = fastavro.parse_schema(definition)
+            # The canonical form is without documentation, defaults and aliases: schemas that differ in
+            # nothing else have one fingerprint, and write the same bytes.
             canonical = to_parsing_canonical_form(definition)
+            # The hexadecimal text is that of the bytes in their order, which is little-endian.
             self.fingerprint = int.from_bytes(bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO")), "little")
         except UnknownType as error:
             raise AvroError(
@@ -46,6 +49,8 @@ class Schema:
             ) from error
         except (SchemaParseException, ValueError, TypeError, KeyError, AttributeError) as error:
             raise AvroError(f"no Avro schema: {error}") from error
+        # Compiled here, so that what breaks a rule is refused when it is registered, and not at the first
+        # message.
         self._program = compile_schema(self.parsed)
         self._sure = self._sure_program()
         self.name = _name(self.parsed)
@@ -53,6 +58,7 @@ class Schema:
     @classmethod
     def from_text(cls, text: str | bytes) -> Schema:
         """Read a schema. Raises AvroError as the constructor, also for what is no JSON, or too much of it."""
+        # Before the text is parsed, as parsing takes many times its size.
         if len(text) > MAX_SCHEMA_BYTES:
             raise AvroError(f"a schema of more than {MAX_SCHEMA_BYTES} bytes")
         try:
@@ -69,6 +75,8 @@ class Schema:
         """The bytes of a value. Raises AvroError for one that is not of this type."""
         out = io.BytesIO()
         try:
+            # `strict` refuses a value with a field that the schema lacks, which would be lost without a
+            # word.
             fastavro.schemaless_writer(out, self.parsed, value, strict=True)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, IndexError) as error:
             raise AvroError(f"not a value of {self.name}: {error}") from error
@@ -88,8 +96,10 @@ class Schema:
 
     def is_datum(self, datum: bytes) -> bool:
         """Whether `decode` would succeed. Never raises."""
+        # Nearly all data pass this program, which is much quicker than decoding them.
         if self._sure is not None and _passes(self._sure, datum):
             return True
+        # Without logical types both programs are the same, so that its No is certain.
         if self._sure is self._program:
             return False
         try:
@@ -148,6 +158,7 @@ def _logical_types(parsed: Any) -> set[str]:
 def _check_depth(definition: Any) -> None:
     """A library would go down as deep as the schema does, by recursion."""
     level = [definition]
+    # Level by level and not by recursion, which a deep definition would exhaust.
     for _ in range(MAX_SCHEMA_DEPTH):
         below: list[Any] = []
         for each in level:

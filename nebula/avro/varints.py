@@ -32,6 +32,7 @@ def read_long(data: bytes, position: int) -> tuple[int, int]:
                 raise AvroError("a number is too long")
     except IndexError:
         raise AvroError("the data ends within a number") from None
+    # Ten groups of seven bits have room for 70, of which 64 count.
     if value >= _LIMIT:
         raise AvroError("a number has more than 64 bits")
     if not byte:  # each number has one form only, so that the same value is the same bytes
@@ -41,6 +42,7 @@ def read_long(data: bytes, position: int) -> tuple[int, int]:
 
 def write_long(number: int) -> bytes:
     """The bytes of a number."""
+    # Python's shift keeps the sign: the second part is -1 for negative numbers and 0 for others.
     value = (number << 1) ^ (number >> 63)
     data = bytearray()
     while value >= 0x80:

@@ -25,6 +25,7 @@ _SHORTHANDS = {"host": ("listener", 0, "host"), "port": ("listener", 0, "port")}
 
 
 def _glob(pattern: str) -> str:
+    # Compiled to raise for a glob that means nothing; the core compiles it again, once for each table.
     compile_glob(pattern)
     return pattern
 
@@ -43,12 +44,14 @@ def _plain_queue(destination: str) -> str:
 
 
 def _not_empty(listeners: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, ...]:
+    # An empty list is not the default: the broker would start, report no error, and be out of reach.
     if not listeners:
         raise ValueError("has no table: the broker would listen nowhere")
     return listeners
 
 
 class _Table(BaseModel):
+    # `forbid`: a misspelled setting is an error, and not a default in place of what its author meant.
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -83,6 +86,7 @@ class ListenerSettings(_Table):
         default=None,
         description="File with the fingerprints of client certificates that are refused, one on each line.",
     )
+    # None is decided in `assembly`: it depends on the address, on `client_ca` and on `[identity]`.
     anonymous: bool | None = Field(
         default=None,
         description="Whether peers may connect without authentication. The default is true on loopback if"
@@ -95,9 +99,12 @@ class ListenerSettings(_Table):
     )
 
     @model_validator(mode="after")
+    # Relations between fields are checked when settings load, so that a broker that starts can use them
+    # all.
     def _agrees(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("has one of tls_cert and tls_key: TLS needs both")
+        # A CA without TLS would look like protection and be none.
         if self.tls_cert is None and (self.client_ca is not None or self.deny is not None):
             raise ValueError("has client_ca or deny, which mean nothing without tls_cert and tls_key")
         if self.profile == "maxam" and self.client_ca is None:
@@ -189,6 +196,7 @@ class DestinationSettings(_Table):
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         limits = (self.max_messages, self.max_bytes, self.max_deliveries, self.ttl, self.priorities or None)
+        # Globs without a prefix can reach bare names, which are queues (D.10).
         may_be_queues = self.pattern.startswith(("/queue/", "*")) or not self.pattern.startswith(("/", "X/"))
         if not may_be_queues and (any(limits) or self.when_full is not WhenFull.REJECT):
             raise ValueError("has limits, which only queues have: begin its pattern with /queue/")
@@ -226,6 +234,7 @@ class LastValueSettings(_Table):
 
 
 # A pydantic dataclass checks its values; the core's plain one stays free of third parties.
+# `allow_inf_nan=False`: an infinite limit would be no limit, and every comparison with NaN is false.
 @dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False), frozen=True)
 class LimitsSettings(Limits):
     """`[limits]`: the broker's `Limits`, checked."""
@@ -273,6 +282,7 @@ class BrokerSettings(Settings):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
+        # A copy there would be a dead letter that has not died.
         if any(each.copy_to == self.dead_letter for each in self.destination):
             raise ValueError("a [[destination]] has copy_to, which must not be the queue of dead letters")
         if self.http_calls and self.http is None:
@@ -292,6 +302,7 @@ def load_broker_settings(file: Path | None = None, **flags: Any) -> Loaded[Broke
     Raises:
         SettingsError: a line for each mistake.
     """
+    # A file that is named has to exist (`load` says so); the default one may be missing.
     if file is None and DEFAULT_FILE.exists():
         file = DEFAULT_FILE
     return load(BrokerSettings, env_prefix=ENV_PREFIX, file=file, flags=flags, shorthands=_SHORTHANDS)

@@ -54,11 +54,13 @@ class _Document:
         self._url = url
         self._schemas = _Schemas()
         self._messages: dict[str, Any] = {}
+        # The channel of replies has a fixed key, which no queue may take.
         self._verbs, self._errors, self._queues = _Keys(), _Keys(), _Keys(_REPLIES)
         self._channels: dict[str, Any] = {
             self._queues.of(queue): {"address": queue, "messages": {}} for queue in description["queues"]
         }
         about = "Where the request says, in `neb-reply-to`: for most callers a queue of their own."
+        # `address` null is AsyncAPI's way to say that the address is known only at run time.
         self._channels[_REPLIES] = {"address": None, "description": about, "messages": {}}
 
     def whole(self) -> dict[str, Any]:
@@ -80,6 +82,7 @@ class _Document:
         }
 
     def _operation(self, verb: Mapping[str, Any]) -> dict[str, Any]:
+        # Most verbs share the service's queue; a verb may have one of its own.
         channel = self._queues.of(verb.get("queue") or self._description["queues"][0])
         # The request first: of two models of one name, its keeps the name.
         requests = [self._said(channel, name, message) for name, message in self._requests(verb)]
@@ -97,6 +100,7 @@ class _Document:
             },
         }
         texts = {"summary": summary, "description": more.strip()}
+        # AsyncAPI allows fields of our own with `x-` in front.
         marks = {f"x-{name}": verb[name] for name in ("idempotent", "job", "stream") if verb.get(name)}
         if verb.get("job"):
             name = f"{self._verbs.of(verb['verb'])}.result"
@@ -140,6 +144,7 @@ class _Document:
         headers = _object({names.REPLY_TO: _TEXT, names.REPLY_ID: _TEXT, names.TIMEOUT: timeout})
         parameters = self._schemas.of(verb["parameters"], name)
         whole = PARAMETER_NAME in verb["parameters"]
+        # Parameters may be left out where none of them is required.
         may_lack = "default" in verb["parameters"] or not (whole or verb["parameters"].get("required"))
         message: dict[str, Any] = {
             "title": f"{verb['verb']} request",
@@ -158,12 +163,14 @@ class _Document:
             accepted = _object({"job": _TEXT, "state": _TEXT}, "job")
             yield f"{name}.accepted", _reply("The job is recorded.", _envelope(SUCCESS, accepted))
         elif result.get("type") == "null":
+            # A result that is always null is a reply without a value.
             yield SUCCESS, _reply("It worked, and there is nothing to report.", _envelope(SUCCESS))
         else:
             reply = self._value(verb, self._schemas.of(result, f"{name}.result"))
             yield f"{name}.reply", reply
             if avro := _in_avro(verb, "result"):
                 yield f"{name}.reply.avro", reply | avro
+            # A verb that may reply null has two replies: with a value and without.
             if _may_be_null(result):
                 yield SUCCESS, _reply("It worked, and there is nothing to report.", _envelope(SUCCESS))
         for error in verb.get("errors", ()):
@@ -172,6 +179,7 @@ class _Document:
                 _error(error["code"], error["description"], {"const": error["code"]}),
             )
         codes = {"enum": list(CODES)}
+        # Any verb may fail with the codes that Nebula itself uses (docs/how-to/errors.md).
         yield ERROR, _error("error", "What any verb may reply.", codes)
 
     def _value(self, verb: Mapping[str, Any], value: Any) -> dict[str, Any]:
@@ -186,6 +194,8 @@ class _Document:
 class _Schemas:
     """The document's own schemas, each once."""
 
+    # By identity: two verbs that use the same model share one component, and equal names of different
+    # models get numbers.
     def __init__(self) -> None:
         self.components: dict[str, Any] = {}
         self._known: dict[str, str] = {}
@@ -203,6 +213,7 @@ class _Schemas:
         return {"$ref": f"{_COMPONENTS}{name}"}
 
     def _name(self, definition: Schema, one: str, identity: str) -> str:
+        # The digest is of all that a definition reaches, as two models may differ in a nested one alone.
         if identity not in self._known:
             title = _key(class_name(str(definition.get("title") or one)))
             taken, name, number = set(self._known.values()), title, 2
@@ -225,6 +236,7 @@ def _own_form(node: Any, given: Mapping[str, str]) -> Any:
         return node
     shown: dict[str, Any] = {}
     for name, one in node.items():
+        # Their values are data: a default may look like a schema, with a key `$ref`.
         if name in _VALUES:
             shown[name] = one
         elif name in _NAMED:
@@ -233,8 +245,10 @@ def _own_form(node: Any, given: Mapping[str, str]) -> Any:
             shown[name] = _own_form(one, given)
     if str(node.get("$ref", "")).startswith(REFERENCE):
         shown["$ref"] = f"{_COMPONENTS}{given[referred(node['$ref'])]}"
+    # Draft 7 has `items` as a list for what 2020-12 calls `prefixItems`.
     if "prefixItems" in shown:
         shown |= {"additionalItems": shown.get("items", False), "items": shown.pop("prefixItems")}
+    # AsyncAPI takes the property's name alone.
     if isinstance(tag := node.get("discriminator"), Mapping):
         shown["discriminator"] = tag["propertyName"]
     if DEPRECATED_BECAUSE in shown:
@@ -279,6 +293,7 @@ def _object(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
 
 
 def _may_be_null(schema: Schema) -> bool:
+    # A schema without a type allows anything, null included, unless it says by other words what it allows.
     return (
         not schema.get("type")
         and ("anyOf" not in schema or any(one.get("type") == "null" for one in schema["anyOf"]))
@@ -288,6 +303,7 @@ def _may_be_null(schema: Schema) -> bool:
 
 def _server(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
+    # Without login and passcode: the document is made to be shown.
     shown = {"host": parts.netloc.rpartition("@")[2], "protocol": parts.scheme}
     return shown | {"pathname": parts.path} if parts.path.strip("/") else shown
 

@@ -21,6 +21,7 @@ _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 def quoted(text: str) -> str:
     """A string literal in double quotes, but where that would need more escapes."""
+    # As the formatters choose quotes: double ones, unless that costs a backslash.
     if '"' in text and "'" not in text:
         return repr(text)
     # What cannot be seen, such as a sign that turns the direction of writing, is not to hide in code.
@@ -53,8 +54,11 @@ def docstring(text: str, indent: int) -> list[str]:
     text = "".join(sign for sign in text.expandtabs(4) if sign.isprintable() or sign == "\n")
     lines = [line.rstrip() for line in text.strip().split("\n")]
     body = "\n".join(f"{pad}{line}" if line else "" for line in lines).strip()
+    # The order matters: the backslashes that the second replacement adds must not be doubled.
     body = body.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    # 6 for both sets of quotes.
     if len(lines) == 1 and indent + len(body) + 6 <= WIDTH:
+        # A quote in front of the closing ones would end the string one character too early.
         closing = '"""' if not body.endswith('"') else ' """'
         return [f'{pad}"""{body}{closing}']
     return [f'{pad}"""{body}', f'{pad}"""']
@@ -80,6 +84,7 @@ def broken(code: str, indent: int, suffix: str = "") -> list[str]:
     """One piece of code, broken inside its longest pair of brackets if it is too long for a line."""
     if indent + len(code) + len(suffix) <= WIDTH:
         return [f"{' ' * indent}{code}{suffix}"]
+    # The longest pair is broken first: what is inside may then fit as it is.
     marks = max(_brackets(code), key=lambda marks: marks[-1] - marks[0], default=None)
     if marks is None:
         return [f"{' ' * indent}{code}{suffix}"]
@@ -89,6 +94,7 @@ def broken(code: str, indent: int, suffix: str = "") -> list[str]:
 
 def _brackets(code: str) -> Iterator[list[int]]:
     """The outermost pairs of brackets: where each begins, its own commas, and where it ends."""
+    # The tokenizer and no search for brackets, since a string may hold some.
     depth, marks = 0, [0]
     for token in tokenize.generate_tokens(io.StringIO(code).readline):
         if token.type != tokenize.OP:

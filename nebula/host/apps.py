@@ -52,6 +52,10 @@ class App(Protocol):
         """
 
 
+# Theory. An app has a thread and a loop of its own, because verbs may compute or block, and a broker that
+# shares its loop with them would answer no heart-beat meanwhile. They still share the interpreter's lock,
+# so its switch interval is shortened too (`shared_interpreter`). The bytes go through memory (`pipe`), and
+# the broker sees an ordinary connection.
 @contextlib.asynccontextmanager
 async def hosting(
     server: Server,
@@ -76,6 +80,7 @@ async def hosting(
     """
 
     def on_end(app: App, error: BaseException | None) -> None:
+        # None: `stop` has ended it, which is no failure.
         if error is not None:
             on_failure(app, error)
 
@@ -83,14 +88,17 @@ async def hosting(
     with shared_interpreter(apps):
         try:
             for app in apps:
+                # One after the other: a later app may call an earlier one while it starts.
                 threads.append(AppThread(app, server, partial(on_end, app), grace=grace))
                 # Abandoned with the caller: an app may hang as it starts, and is stopped then.
                 await anyio.to_thread.run_sync(threads[-1].start().result, abandon_on_cancel=True)
             yield
         finally:
+            # Shielded, or a cancelled block would leave threads that serve a broker which is about to stop.
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as stopping:
                     for thread in threads:
+                        # All at once: each may take its whole grace.
                         stopping.start_soon(partial(anyio.to_thread.run_sync, thread.stop))
 
 
@@ -101,7 +109,7 @@ class AppThread:
 
     Args:
         app: what to run.
-        server: whom it connects to; must be started, on another thread's loop.
+        server: the broker that it connects to; started, on another thread's loop.
         on_end: called once, on the app's thread, when an app that had started has ended: with its
             error, or None when it was stopped.
         grace: seconds that requests under way have to be answered when it is stopped.
@@ -119,10 +127,13 @@ class AppThread:
         self._server = server
         self._on_end = on_end
         self._grace = grace
+        # A future of threads and not of asyncio: the thread that waits may have no loop.
         self._started: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._is_stopping = False
+        # Taken on the caller's thread: context variables do not follow into a new one by themselves.
         self._ambient = ambient_broker()
         self._cancel: Callable[[], None] = lambda: None
+        # A daemon: an app that hangs must not keep the process alive when everything else has ended.
         self._thread = threading.Thread(target=self._run, name=f"app {app.name}", daemon=True)
 
     def start(self) -> concurrent.futures.Future[None]:
@@ -139,6 +150,7 @@ class AppThread:
         Without `timeout` it has its grace and a second.
         """
         timeout = self._grace + _CLOSING_SECONDS if timeout is None else timeout
+        # Set before `_cancel` is called; see `_main` for the other half.
         self._is_stopping = True
         self._cancel()
         self._thread.join(timeout)
@@ -150,8 +162,10 @@ class AppThread:
         try:
             with carried(self._ambient):
                 anyio.run(self._main, backend_options={"use_uvloop": _has_uvloop()})
+        # Also SystemExit and KeyboardInterrupt: this thread ends with them, and the caller has to know why.
         except BaseException as failure:
             error = failure
+        # It has ended before it took requests: that is the result of `start`, and `on_end` is not called.
         if not self._started.done():
             self._started.set_exception(error or RuntimeError("the app ended before it had started"))
         elif self._on_end is not None:
@@ -162,6 +176,8 @@ class AppThread:
         started = anyio.Event()
         # A task, not a group of them, which would wrap the app's error.
         telling = loop.create_task(self._tell_started(started))
+        # The scope swallows the cancellation of `stop`, so that an app that was stopped ends without an
+        # error.
         with anyio.CancelScope() as scope:
 
             def cancel() -> None:
@@ -199,6 +215,7 @@ def shared_interpreter(apps: Sequence[App]) -> Iterator[None]:
         _switch_interval.end()
 
 
+# Several hosts may run in one process, as in tests: the first sets the interval, and the last restores it.
 class _SwitchInterval:
     """The interpreter's switch interval, which belongs to the whole process."""
 

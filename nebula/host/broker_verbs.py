@@ -22,6 +22,7 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.service.responder import Responder
 
 # The principal of what is hosted is `app:` and its name; this one alone may serve reserved queues.
+# Reserved names: `BROKERS_OWN` in the core's access rules is the same principal.
 NAME = "nebula"
 
 _RELOAD_SECONDS = 10.0
@@ -74,6 +75,8 @@ def broker_responder(assembly: Assembly) -> Responder:
         """Read certificates, deny lists, users and rights again, as SIGHUP does."""
         may_call(request, "rights.reload")
         try:
+            # Verbs run in threads; files are read and rights are changed on the broker's loop, between two
+            # inputs.
             asyncio.run_coroutine_threadsafe(_reload(assembly), assembly.server.runtime.loop).result(
                 _RELOAD_SECONDS
             )
@@ -96,12 +99,14 @@ def broker_responder(assembly: Assembly) -> Responder:
 def _add_backup(
     responder: Responder, store: SqliteStore, folder: Path, may_call: Callable[[Request, str], None]
 ) -> None:
+    # One copy at a time: each reads the whole file and needs its space once more.
     turn = threading.Lock()
 
     @responder.verb(name="store.backup")
     def backup(name: CopyName, request: Request) -> CopyMade:
         """Copy the store as it is now, and replace an earlier copy of this name. The broker goes on."""
         may_call(request, "store.backup")
+        # Refused and not queued: a copy may take minutes.
         if not turn.acquire(blocking=False):
             raise VerbError("busy", "another copy is being made")
         try:
@@ -180,6 +185,8 @@ def _permission_check(assembly: Assembly) -> Callable[[Request, str], None]:
     """The check of the right to call a verb (B.7): the broker's verbs make it themselves."""
 
     def may_call(request: Request, verb: str) -> None:
+        # Without a `sender`, which this broker stamps on every message (G.sender), the principal is
+        # unknown.
         principal = request.principal
         if principal is None or not assembly.access.rights_of(principal).may_call(verb):
             raise VerbError("not-allowed", f"{principal or 'an unknown principal'} may not call {verb}")

@@ -19,16 +19,23 @@ async def peek_deep(
     server: Server, queue: Queue, *, after: int, limit: int, max_bytes: int
 ) -> list[MessageView]:
     """Messages that wait, in memory and on disk; as `nebula.broker.operations.dead_letters.peek`."""
+    # Theory. A deep queue has a window of its messages in memory; the others are on disk alone. A page is
+    # read for each of its lines (levels of priority), and `peek` merges all by number. A page may end
+    # before its line does. What has a higher number than its last row is then not shown, because there may
+    # be others before it (`up_to`). The queue goes on while this waits for the disk, so a message may be
+    # found twice, of which `peek` drops one.
     read: list[tuple[Message, int]] = []
     up_to: float = inf
     for line in queue.store.line.lines:
         paged, journal = line.paged, server.broker.journal
+        # Nothing that is asked for is on disk alone.
         if paged is None or journal is None or after >= paged.up_to:
             continue
         last = paged.up_to
         request = PageRequest(line.name, max(after, paged.after), last, limit, PAGE_BYTES, None)
         rows = await server.runtime.read_page(request)
         read += [(journal.restore(row, QUEUE_KIND), row.attempts) for row in rows]
+        # The page was cut by its limit of messages or bytes.
         if rows and rows[-1].number < last:
             up_to = min(up_to, rows[-1].number)
     return peek(

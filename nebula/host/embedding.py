@@ -55,17 +55,21 @@ async def embedded(
         allow_outside: True allows connections to all other brokers; or their addresses.
 
     Raises:
-        OSError: the address cannot be had.
+        OSError: the address cannot be used.
         Exception: what an app raised while it started.
     """
+    # Without a store: an embedded broker is for tests and trials, and keeps nothing.
     broker = BrokerThread(Server([Listener(host, port)], limits=limits))
+    # In a worker thread, as `start` waits for the other loop; the caller's own loop may be trio's.
     await anyio.to_thread.run_sync(broker.start)
     try:
         url = broker.server.urls[0]
+        # `confined` before `hosting`: what the apps connect to while they start is this broker as well.
         with confined(url, hint=_HINT, allow_outside=allow_outside):
             async with hosting(broker.server, apps, _log_failure):
                 yield url
     finally:
+        # Shielded: without the stop the port would stay open until the process ends.
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(broker.stop)
 
@@ -89,6 +93,7 @@ class BrokerThread:
         try:
             self._started.result()
         except BaseException:
+            # Joined, so that nothing of the thread runs any more when the caller sees the error.
             self._thread.join(_STOP_SECONDS)
             raise
 
@@ -103,6 +108,8 @@ class BrokerThread:
         try:
             self._run_loop()
         except BaseException as error:
+            # It failed while it ran: the traceback goes to `threading.excepthook`, and the block finds
+            # connections lost.
             if self._started.done():
                 raise
             self._started.set_exception(error)
@@ -119,6 +126,7 @@ class BrokerThread:
     async def _main(self) -> None:
         self._stopped = asyncio.Event()
         await self.server.start()
+        # Confinement lets clients of this process connect to these addresses.
         with listening_here(self.server.urls):
             self._started.set_result(None)
             await self._stopped.wait()

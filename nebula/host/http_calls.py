@@ -60,9 +60,11 @@ _CREDIT: Final = 64
 
 _STOPPING: Final = problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "calls are not taken now")
 
+# An inbox costs a connection and a subscription; a minute covers a page that calls now and then.
 _IDLE_SECONDS: Final = 60.0
 _SWEEP_SECONDS: Final = 10.0
 _MOST_IDLE: Final = 64
+# For replies and acknowledgements that are on their way when a client leaves.
 _LEAVING_SECONDS: Final = 0.5
 
 # The rest of a request's body, without parameters and verb.
@@ -103,8 +105,11 @@ def http_calls(assembly: Assembly) -> list[HttpCalls]:
     """The app that serves HTTP calls, if a listener takes them. Call this before the broker starts."""
     if not assembly.takes_calls:
         return []
+    # The listener's handler runs on the broker's loop, and the calls on the loop of this app. So a slow
+    # JSON body costs the broker nothing.
     calls = HttpCalls(assembly.server)
     assembly.server.posts[PATH] = calls.reply
+    # A reload may have removed the principal of a client that is kept.
     assembly.server.renewals.append(calls.renew)
     return [calls]
 
@@ -127,6 +132,8 @@ class HttpCalls:
         self._callers: dict[str, _Caller] = {}
         self._streams: set[HttpStream] = set()
         self._calls = 0
+        # Counts reloads. A call carries the number from its begin; if it differs at the end, the client is
+        # not kept.
         self._reloads = 0
         self._is_stopping = False
         self._idle = anyio.Event()
@@ -146,18 +153,25 @@ class HttpCalls:
             if started is not None:
                 started.set()
             try:
+                # The sweep is all that this task does; calls run in tasks of the loop
+                # (`run_coroutine_threadsafe`).
                 while True:
                     await anyio.sleep(_SWEEP_SECONDS)
                     self._part_from_idle()
             finally:
+                # First, so that no call begins while the others are waited for.
                 self._is_stopping = True
                 for stream in self._streams:
                     stream.end_with(_STOPPING)
+                # Shielded, as we are being cancelled; the grace is for calls that have been sent, and may
+                # have had an effect.
                 with anyio.CancelScope(shield=True), anyio.move_on_after(grace):
                     while self._calls:
+                        # A new one for each wait, as an event of anyio cannot be cleared.
                         self._idle = anyio.Event()
                         await self._idle.wait()
                 for caller in self._callers.values():
+                    # Their tasks are in the group, which ends when all have left.
                     caller.leave()
 
     async def reply(self, posted: Posted) -> Response | Streamed:
@@ -176,6 +190,7 @@ class HttpCalls:
         Raises:
             Stopping: calls are not taken now.
         """
+        # Cancelling the wrapped future cancels the task on the other loop, which withdraws the call.
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._running_loop()))
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
@@ -200,10 +215,12 @@ class HttpCalls:
                 self._loop.call_soon_threadsafe(self._drop_idle_callers)
 
     def _drop_idle_callers(self) -> None:
+        # Callers with calls go when the last of them ends (`_asking`).
         for caller in [each for each in self._callers.values() if not each.calls]:
             self._drop_caller(caller)
 
     async def _reply(self, posted: Posted, reloads: int) -> Response:
+        # Counted before anything can wait, or `run` could end in between.
         try:
             with self._counted():
                 call = self._read(posted, _DEFAULT_SECONDS)
@@ -219,6 +236,7 @@ class HttpCalls:
         with self._counted():
             # Streams have no time limit unless the request sets one.
             call = self._read(posted, math.inf)
+            # Before the check below: a stop either sees it in the set, or has set the flag by then.
             self._streams.add(reader)
             if self._is_stopping:
                 reader.end_with(_STOPPING)
@@ -242,7 +260,7 @@ class HttpCalls:
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """Around work that has to end before we do."""
+        """Count work that `run` waits for when it stops."""
         self._calls += 1
         try:
             yield
@@ -253,6 +271,7 @@ class HttpCalls:
 
     def _read(self, posted: Posted, seconds: float) -> Call:
         call = read_call(posted, seconds)
+        # The verb is a JSON string in the body: a character may take six bytes there, as `\u00e9` does.
         most = self._server.limits.max_body_bytes - _ENVELOPE_BYTES - 6 * len(call.verb)
         if call.parameters is not None and len(call.parameters) > most:
             raise _TooLarge
@@ -271,12 +290,14 @@ class HttpCalls:
     @asynccontextmanager
     async def _asking(self, principal: str, reloads: int) -> AsyncIterator[_Client]:
         """The client of a principal, kept at least as long as the block."""
+        # No `await` between finding the caller and counting the call, so it cannot be dropped in between.
         caller = self._caller_of(principal)
         caller.calls += 1
         try:
             yield await caller.client()
         finally:
             caller.calls -= 1
+            # Idle from now on; the sweep compares this.
             caller.since = time.monotonic()
             # A principal that was admitted before a reload may no longer be valid.
             if caller.is_lost or (reloads != self._reloads and not caller.calls):
@@ -286,6 +307,8 @@ class HttpCalls:
         caller = self._callers.get(principal)
         if caller is None:
             assert self._tasks is not None
+            # Only idle ones make room: with many principals at once there are more than this, for as long
+            # as they call.
             if len(self._callers) >= _MOST_IDLE:
                 self._part_from_oldest()
             caller = self._callers[principal] = _Caller(self._server, principal)
@@ -303,6 +326,7 @@ class HttpCalls:
             self._drop_caller(min(idle, key=lambda each: each.since))
 
     def _drop_caller(self, caller: _Caller) -> None:
+        # Another one may have taken its place, after this one was lost.
         if self._callers.get(caller.principal) is caller:
             del self._callers[caller.principal]
         caller.leave()
@@ -313,6 +337,7 @@ class _Client(Client):
 
     async def ask(self, call: Call) -> Any:
         """As `call` does."""
+        # The service validates the parameters; here they were only checked to be JSON.
         body = encode(JSON_TYPE, call.verb, call.parameters)
         destination = f"/queue/{call.service}"
         return await self._calls.ask(call.verb, destination, body, call.seconds, self._rules, None)
@@ -327,7 +352,7 @@ class _Client(Client):
 
 
 class _Caller:
-    """Asks in the name of one principal.
+    """The client of one principal, and the task that keeps it connected.
 
     Attributes:
         principal: whose name that is.
@@ -347,7 +372,7 @@ class _Caller:
 
     @property
     def is_lost(self) -> bool:
-        """It will have no more answers: another one has to be made."""
+        """Its connection is lost: the next call needs another one."""
         return self._failure is not None
 
     async def client(self) -> _Client:
@@ -356,6 +381,7 @@ class _Caller:
         Raises:
             NebulaError: it cannot have one, or has lost its connection.
         """
+        # The first call waits for CONNECT and the inbox; all others find the event set.
         await self._ready.wait()
         if self._client is None or self._failure is not None:
             assert self._failure is not None
@@ -368,12 +394,15 @@ class _Caller:
 
     async def run(self) -> None:
         """Be connected until `leave`. After cancellation, calls in progress may still end."""
+        # Shielded: at a stop the calls under way end first, and `leave` ends this.
         with anyio.CancelScope(shield=True) as scope:
             try:
                 async with _Client(_NO_ADDRESS, link=self._open_link) as client:
                     self._client = client
                     self._ready.set()
                     await self._leaving.wait()
+                    # From here on the client disconnects; a broker that does not answer must not hold it
+                    # up.
                     scope.deadline = anyio.current_time() + _LEAVING_SECONDS
             except NebulaError as error:
                 self._failure = error
@@ -382,6 +411,7 @@ class _Caller:
                 _log.exception("caller failed", principal=self.principal)
                 self._failure = ConnectionLost("the log says why")
             finally:
+                # Also after a failure: a call that waits for the client gets the error.
                 self._ready.set()
 
     async def _open_link(self) -> AppEnd:
@@ -399,6 +429,7 @@ def read_call(posted: Posted, seconds: float = _DEFAULT_SECONDS) -> Call:
         BadCall: it cannot be read.
     """
     names = [unquote(name) for name in posted.path.removeprefix(PATH).split("/")]
+    # `unquote` first: `is_name` has to see an escaped slash.
     if len(names) != 2 or not all(is_name(name) for name in names):
         raise BadCall(f"post to {PATH}SERVICE/VERB")
     return Call(names[0], names[1], _parameters_of(posted.body), timeout_of(posted, seconds))
@@ -416,6 +447,7 @@ def _parameters_of(body: bytes) -> bytes | None:
 
 
 def is_name(text: str) -> bool:
+    # A slash would make a deeper name of `/queue/SERVICE`, with rights of its own.
     return 0 < len(text) <= _MOST_CHARACTERS and text.isprintable() and "/" not in text
 
 

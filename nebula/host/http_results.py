@@ -46,6 +46,7 @@ __all__ = ["PATH", "HttpResults", "calls_and_results", "format_of"]
 
 PATH: Final = "/jobs/"
 
+# Rows of a page at most: a page is held until its reader has it.
 _ROWS: Final = 5000
 
 # Each holds a few megabytes. One principal may have half of them.
@@ -90,11 +91,14 @@ class HttpResults:
 
     async def reply(self, posted: Posted) -> Response | Streamed:
         """Reply to a request, on the broker's loop; cancellation withdraws it."""
+        # Released here for everything that fails; with `pop_all` the pieces own it.
         with ExitStack() as stack:
             try:
                 result = _Result(self._calls, posted, format_of(posted.accept, posted.query))
                 if result.to is ResultFormat.PARQUET:
                     stack.enter_context(self._parquet_slot(posted.principal))
+                # The first page comes before the status, so that a job that does not exist is an error and
+                # no empty file.
                 first = await self._calls.on_loop(result.begin)
             except _Busy:
                 return problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "many results go out as Parquet now")
@@ -112,6 +116,7 @@ class HttpResults:
         try:
             yield
         finally:
+            # Subtraction removes names that reach zero.
             self._parquet -= Counter([principal])
 
 
@@ -165,6 +170,7 @@ class _Result:
         self._calls, self._principal, self._seconds = calls, posted.principal, timeout_of(posted)
         self._service, ulid = _job_of(posted.path)
         self.job, self.to = ulid, to
+        # On the constructor, so that a missing package is an error and not a response that breaks off.
         self._writer = writer_of(to)
         self._id = f"{self._service}/{ulid}"
         self._wanted = {"job": self._id, "rows": _ROWS, "form": form_of(to)}
@@ -176,6 +182,8 @@ class _Result:
         try:
             page = await self._ask(self._wanted)
         except RemoteError as error:
+            # A result that is one value has no rows. As NDJSON it is one line; CSV and Parquet cannot hold
+            # it.
             if error.code != "no-rows" or self.to is not ResultFormat.NDJSON:
                 raise
             return await self._whole()
@@ -186,7 +194,9 @@ class _Result:
         while not self._is_over:
             if self._next is None:
                 self._is_over = True
+                # In a thread, as packing the rest takes time.
                 return await anyio.to_thread.run_sync(self._writer.end)
+            # A page may yield nothing: Parquet gathers rows until a group of them is worth writing.
             data = await self._written(await self._ask({**self._wanted, "page": self._next}))
             if data:
                 return data
@@ -244,6 +254,7 @@ def format_of(accept: str, query: str) -> ResultFormat:
             return ResultFormat(named)
         except ValueError:
             raise NotAcceptable(f"format is one of {', '.join(ResultFormat)}") from None
+    # No `Accept` means anything (RFC 9110, 12.5.1).
     for kind in preferences(accept) if accept.strip() else ["*/*"]:
         if kind in _BY_TYPE:
             return _BY_TYPE[kind]

@@ -19,6 +19,7 @@ from nebula.rpc.wire.envelope import dump_json
 
 __all__ = ["EVENTS", "LINES", "Form", "HttpStream", "form_of"]
 
+# Not registered, but what the tools for lines of JSON send and expect.
 NDJSON_TYPE: Final = "application/x-ndjson"
 EVENTS_TYPE: Final = "text/event-stream"
 
@@ -62,6 +63,7 @@ class _Lines:
     """NDJSON: a line for each item."""
 
     content_type = NDJSON_TYPE
+    # A blank line would be an error for strict readers of NDJSON, so this form has no sign of life.
     beat = b""
     end = b""
 
@@ -69,6 +71,7 @@ class _Lines:
         return b"".join([dump_json(item) + b"\n" for item in items])
 
     def failed(self, body: bytes) -> bytes:
+        # A field of its own and no HTTP status, as that has been sent with the first item.
         return b'{"%b":%b}\n' % (ERROR.encode(), body.strip())
 
 
@@ -76,6 +79,7 @@ class _Events:
     """Server-sent events: one without a name for each item."""
 
     content_type = f"{EVENTS_TYPE}; charset=utf-8"
+    # A line that begins with a colon is a comment (WHATWG HTML, "Server-sent events").
     beat = b":\n\n"
     end = b"event: %b\ndata: null\n\n" % END.encode()
 
@@ -132,6 +136,7 @@ class HttpStream:
         self._open = open
         self._problem = problem
         # None is the end.
+        # One piece at most, as `_put` waits until it was taken; and perhaps the end behind it.
         self._ready: asyncio.Queue[bytes | Response | None] = asyncio.Queue()
         self._ahead: bytes | None = None
         self._task: asyncio.Task[None] | None = None
@@ -144,6 +149,7 @@ class HttpStream:
         try:
             first = await self._on_loop(_STATUS_SECONDS)
         except BaseException:
+            # Also if the reader goes away while the first item is waited for.
             self.close()
             raise
         if isinstance(first, Response):
@@ -154,6 +160,7 @@ class HttpStream:
     async def next(self) -> bytes:
         """The next piece, or a sign of life; empty at the end."""
         ahead, self._ahead = self._ahead, None
+        # An empty first piece (a beat of a form without one) must not be taken for the end.
         if ahead:
             return ahead
         if self._is_over:
@@ -194,6 +201,7 @@ class HttpStream:
 
     async def _take(self, seconds: float | None) -> bytes | Response | None:
         """The next piece, or a sign of life if none comes for a while."""
+        # Not begun in the constructor, which runs on the broker's loop and not on this one.
         if self._task is None and not self._is_closed:
             self._task = self._loop.create_task(self._read())
         try:
@@ -201,6 +209,7 @@ class HttpStream:
                 piece = await self._ready.get()
         except TimeoutError:
             return self._form.beat
+        # After the piece was handed over, so that the next one is read while this one is written.
         self._ready.task_done()
         return piece
 
@@ -225,6 +234,7 @@ class HttpStream:
         try:
             while batch := await stream.next_batch():
                 await self._put(self._form.items(batch))
+        # The service replied with one value in place of a stream: a stream of one item.
         except NotAStream as error:
             await self._put(self._form.items([error.value]))
         await self._put(None)

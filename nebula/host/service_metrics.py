@@ -26,6 +26,7 @@ _BUILT_IN: Final = ("process_", "python_")
 
 def service_metrics(app: Responder) -> bytes:
     """All metrics of a service that runs or will, and of its program, in Prometheus's text format."""
+    # A registry for each scrape: services of one process must not be mixed.
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ServiceCollector(app))
     registry.register(_ProgramCollector())
@@ -41,6 +42,7 @@ class ServiceCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families, in the order of the page in docs/reference."""
+        # None: the service has not begun to run.
         stats = self._app.statistics()
         if stats is None:
             return
@@ -91,6 +93,7 @@ def _of_verbs(service: str, tallies: Mapping[str, Tally]) -> Iterator[Metric]:
         requests.add_metric([service, verb], tally.requests)
         errors.add_metric([service, verb], tally.errors)
         bad.add_metric([service, verb], tally.bad_results)
+        # Cumulative, as Prometheus wants its buckets.
         counts = [*tally.latency.at_most(BOUNDS), tally.latency.total]
         buckets = list(zip([*map(str, BOUNDS), "+Inf"], map(float, counts), strict=True))
         seconds.add_metric([service, verb], buckets, sum_value=tally.seconds)

@@ -36,8 +36,10 @@ async def pages_served(app: Responder, host: str, port: int) -> AsyncIterator[st
         The URL.
 
     Raises:
-        SettingsError: the address cannot be had.
+        SettingsError: the address cannot be used.
     """
+    # The broker's listener without WebSockets, calls and rights: limits of requests and lingering close
+    # included.
     listener = HttpListener(None, pages=_pages_of(app, is_local=is_loopback(host)))
     try:
         server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(listener), host, port)
@@ -53,6 +55,7 @@ async def pages_served(app: Responder, host: str, port: int) -> AsyncIterator[st
 
 def _pages_of(app: Responder, *, is_local: bool) -> Mapping[str, Page]:
     async def ready() -> list[str]:
+        # Hooks are asked only while it serves: before that they may ask for what does not exist yet.
         return await app.not_ready() if app.is_serving else [_NOT_SERVING]
 
     async def metrics(asked: Asked) -> Response:
@@ -74,6 +77,8 @@ def _probe(failing: Callable[[], Awaitable[list[str]]], well: str) -> Page:
         reasons = await failing()
         if not reasons:
             return Response(HTTPStatus.OK, f"{well}\n".encode())
+        # The reasons are names of hooks, which the service's author has chosen; no text of a request is in
+        # them.
         return Response(HTTPStatus.SERVICE_UNAVAILABLE, f"{', '.join(reasons)}\n".encode())
 
     return page

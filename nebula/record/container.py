@@ -34,7 +34,7 @@ class ContainerError(AvroError):
 
     Attributes:
         path: of the file.
-        offset: of the byte from which on it is none: what lies before is good.
+        offset: where the damage begins; everything before it is good.
     """
 
     def __init__(self, path: Path, offset: int, problem: str) -> None:
@@ -50,7 +50,7 @@ class Header:
     Attributes:
         metadata: all of it, among it `avro.schema` and `avro.codec`.
         sync: the marker behind each block.
-        end_bytes: of how many bytes the header is: where the first block begins.
+        end_bytes: the size of the header, which is where the first block begins.
     """
 
     metadata: Mapping[str, bytes]
@@ -143,20 +143,26 @@ class ContainerWriter:
         self.path = path
         self._codec: Codec = codec_named(codec)
         self._block_bytes = block_bytes
+        # At random for each file, so that a reader that looks for it in the middle of a file finds blocks
+        # of this file.
         self._sync = os.urandom(SYNC_BYTES)
         self._data: list[bytes] = []
         self.count = self.written = self.size_bytes = self.buffered_bytes = 0
         everything = {**(metadata or {}), "avro.schema": schema.encode(), "avro.codec": codec.encode()}
+        # O_EXCL: two recorders never write into one file, whatever their names are.
         self._file = open_private(path, os.O_WRONLY | os.O_EXCL)
         try:
             self._write(_encode_header(everything, self._sync))
         except BaseException:
+            # Half a header would be a file that no reader accepts, and its name would be taken.
             os.close(self._file)
             path.unlink()
             raise
 
     def append(self, datum: bytes) -> None:
         """Take a datum; written with its block. Raises OSError if that is full and cannot be written."""
+        # Kept until `flush_block` has succeeded, so that an error of the disk loses nothing that was
+        # appended.
         self._data.append(datum)
         self.count += 1
         self.buffered_bytes += len(datum)
@@ -177,6 +183,7 @@ class ContainerWriter:
             return
         data = self._codec.compress(b"".join(self._data))
         head = write_long(len(self._data)) + write_long(len(data))
+        # Head, data and marker as one piece, which `write_at` undoes as a whole.
         self._write(b"%b%b%b" % (head, data, self._sync))
         self.written = self.count
         self._data.clear()
@@ -189,6 +196,7 @@ class ContainerWriter:
 
     def close(self) -> None:
         """As `flush_block`; then close the file. Idempotent. Raises OSError: it is still open then."""
+        # If this raises, the file stays open and the data wait: there may be room later.
         if self._file >= 0:
             self.flush_block()
             self.abandon()
@@ -247,8 +255,9 @@ class ContainerReader:
             end: None is the end of the file.
 
         Raises:
-            ContainerError: the file does not go on with a whole block.
+            ContainerError: the next block is not whole.
         """
+        # Offset 0 is in the header, and a block cannot begin there, so it can stand for the first block.
         position = start or self.header.end_bytes
         end = self.size_bytes if end is None else min(end, self.size_bytes)
         while position < end:
@@ -257,7 +266,7 @@ class ContainerReader:
             position = block.end
 
     def read(self, block: Block) -> bytes:
-        """The data of a block, decompressed. Raises ContainerError if they are not so compressed."""
+        """The data of a block, decompressed. Raises ContainerError if its codec cannot read them."""
         self._file.seek(block.data_offset)
         try:
             return codec_named(self.header.codec).decompress(self._file.read(block.size_bytes))
@@ -276,6 +285,7 @@ class ContainerReader:
 
     def _block(self, offset: int) -> Block:
         self._file.seek(offset)
+        # Two numbers of at most ten bytes; what is read beyond them belongs to the data and is not used.
         head = self._file.read(2 * _LONGEST_LONG)
         try:
             count, position = read_long(head, 0)
@@ -287,6 +297,8 @@ class ContainerReader:
         if count <= 0 or size < 0 or block.end > self.size_bytes:
             raise ContainerError(self.path, offset, "the block is cut, or was never one")
         self._file.seek(block.end - SYNC_BYTES)
+        # The marker is checked without reading the data, so that finding all blocks costs one seek for
+        # each.
         if self._file.read(SYNC_BYTES) != self.header.sync:
             raise ContainerError(self.path, offset, "the block does not end with the file's sync marker")
         return block
@@ -296,6 +308,7 @@ class ContainerReader:
         if not data.startswith(MAGIC):
             raise ContainerError(self.path, 0, "this is no Avro container file")
         try:
+            # The header has the schema, which may be larger than what is read at first.
             return self._decode_header(data)
         except ContainerError:
             rest = self._file.read(_MAX_HEADER_BYTES)
@@ -318,7 +331,7 @@ def cut(path: Path) -> Cut:
     """Cut a file at its last whole block, and make that durable. What is whole is left as it is.
 
     Raises:
-        ContainerError: its header is not whole: there is nothing to be kept.
+        ContainerError: its header is not whole, so nothing can be kept.
         OSError, SyncFailed: it cannot be read, or not cut.
     """
     count, end = 0, 0
@@ -328,6 +341,7 @@ def cut(path: Path) -> Cut:
             for block in reader.blocks():
                 count, end = count + block.count, block.end
         except ContainerError as error:
+            # The offset of the first block that is not whole, which is where the file has to end.
             end = error.offset
     if end < size:
         truncate(path, end)
@@ -336,6 +350,7 @@ def cut(path: Path) -> Cut:
 
 def _encode_header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:
     entries = [_encode_bytes(key.encode()) + _encode_bytes(value) for key, value in metadata.items()]
+    # A map is a series of blocks of entries, ended by an empty one: the zero byte.
     return b"%b%b%b\0%b" % (MAGIC, write_long(len(entries)), b"".join(entries), sync)
 
 
@@ -352,6 +367,7 @@ def _decode_map(data: bytes, position: int) -> tuple[dict[str, bytes], int]:
             _, position = read_long(data, position)
         for _ in range(count):
             key, position = _decode_bytes(data, position)
+            # Names may be anything in a foreign file; only those that begin with `avro.` are looked at.
             found[key.decode(errors="replace")], position = _decode_bytes(data, position)
         count, position = read_long(data, position)
     return found, position

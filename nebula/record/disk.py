@@ -35,6 +35,7 @@ def is_full(error: OSError) -> bool:
 def sync_file(file: int, path: Path) -> None:
     """Make what was written durable. Raises SyncFailed; never OSError, which would pass for a full disk."""
     try:
+        # `fdatasync` and not `fsync`: the length is written as well, and only times of the file may be old.
         os.fdatasync(file)
     except OSError as error:
         raise SyncFailed(f"{path} could not be synced: {error.strerror}") from error
@@ -43,6 +44,8 @@ def sync_file(file: int, path: Path) -> None:
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable. Raises SyncFailed."""
     try:
+        # A new name is an entry of its folder, and is lost with it in a power cut, though the file itself
+        # was synced.
         file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise SyncFailed(f"{folder} could not be synced: {error.strerror}") from error
@@ -65,6 +68,7 @@ def make_folders(folder: Path, root: Path) -> None:
         make_folders(folder.parent, root)
     if not folder.is_dir():
         make_private(folder)
+        # Durable from the top: a folder whose parent was not synced could be lost with all that is in it.
         sync_folder(folder.parent)
     elif folder != root:
         tighten(folder)
@@ -92,9 +96,12 @@ def write_at(file: int, data: bytes, offset: int) -> int:
     rest, position = memoryview(data), offset
     try:
         while rest:
+            # `pwrite` at our own offset: after a failed write the file's position would be somewhere in
+            # between.
             done = os.pwrite(file, rest, position)
             rest, position = rest[done:], position + done
     except OSError:
+        # Cut back, so that the offsets in the ledger stay right and the next try begins where this one did.
         os.ftruncate(file, offset)
         raise
     return position
@@ -111,11 +118,13 @@ def lock_folder(folder: Path, what: str) -> int:
         SettingsError: another process has it.
         OSError: there can be no lock in it.
     """
+    # The lock file stays: removing it would let a third process lock a new file of the same name.
     lock = open_private(folder / "lock", os.O_RDWR)
     until = monotonic() + _LOCK_SECONDS
     while not _is_locked_by_us(lock):
         if monotonic() > until:
             os.close(lock)
+            # Not waited for longer: the other process may run for days.
             raise SettingsError(f"{what} {folder} is in use by another process: end that, or take another")
         sleep(_LOCK_PAUSE)
     return lock
@@ -138,9 +147,11 @@ def is_locked(folder: Path) -> bool | None:
     except OSError:
         return None
     try:
+        # A shared lock, so that several lookers do not take each other for a recorder.
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    # Closing gives the lock back, which may have been had for this moment.
     finally:
         os.close(lock)
     return False

@@ -30,7 +30,9 @@ def id_of(headers: Mapping[str, str], brand: Brand) -> str:
         headers: of the MESSAGE.
         brand: of the broker.
     """
+    # Every broker sets it (STOMP 1.2, "MESSAGE").
     message_id = headers["message-id"]
     if has_stable_ids(brand):
         return message_id
+    # The last resort, which a second delivery does not have: such messages may be doubled (`lossless`).
     return headers.get(DEDUP_ID) or headers.get(_AMQP_ID) or message_id

@@ -27,7 +27,7 @@ class Batch:
     Attributes:
         stomp: the connection that they came by.
         messages: with their times of receipt, ms since 1970.
-        cost_bytes: what they hold in memory, or so.
+        cost_bytes: approximately what they hold in memory.
     """
 
     stomp: StompClient
@@ -39,7 +39,7 @@ class Intake:
     """Collects messages, and has the connection read no further when too much waits.
 
     Args:
-        enough: messages that are worth being recorded at once.
+        enough: the number of messages that are recorded without waiting for more.
         now: seconds since 1970.
     """
 
@@ -48,6 +48,8 @@ class Intake:
         self._now = now
         self._stomp: StompClient | None = None
         self._messages: list[tuple[Message, int]] = []
+        # The connection stops reading above a limit of bytes that wait with us. So a slow disk slows the
+        # broker down, and does not fill the memory.
         self._cost = 0  # of what waits
         self._told = 0  # of what the connection knows of, taken batches that are not done among it
         self._first = 0.0  # when the first of them came
@@ -64,6 +66,7 @@ class Intake:
     def detach(self) -> None:
         """The connection has ended. What came by it and was not taken comes again."""
         self._stomp = None
+        # Dropped, not recorded: the broker gives them out again, as they were not ACKed.
         self._take()
 
     def on_message(self, message: Message) -> None:
@@ -78,12 +81,15 @@ class Intake:
         if len(messages) == 1:
             self._first = monotonic()
             self._some.set()
+        # Equal and not more: the event is set once for each batch.
         if len(messages) == self._enough_messages:
             self._enough.set()
 
     async def wait(self, patience: float, delay: float) -> bool:
-        """Wait `patience` seconds at most until messages are due: when there are enough, or `delay` seconds
-        after the first one came. Whether they are."""
+        """Wait at most `patience` seconds until messages are due: there are enough of them, or the first one
+        came `delay` seconds ago. Returns whether they are due."""
+        # Two waits: for the first message, which may take long, and then for others that are synced with
+        # it.
         with anyio.move_on_after(patience):
             await self._some.wait()
             with anyio.move_on_after(self._first + delay - monotonic()):
@@ -95,6 +101,7 @@ class Intake:
         """Take all; its bytes still count until `done`. None: there is nothing."""
         stomp = self._stomp
         if not self._messages or stomp is None:
+            # Without a connection there is nothing to ACK by, so what has come waits to come again.
             return None
         self._tell()
         return Batch(stomp, *self._take())
@@ -105,6 +112,7 @@ class Intake:
 
     def done(self, batch: Batch) -> None:
         """A batch is recorded."""
+        # By the connection that they came by, which counts its own bytes.
         batch.stomp.connection.count_buffered(-batch.cost_bytes)
 
     def wake(self) -> None:
@@ -116,6 +124,7 @@ class Intake:
     def _take(self) -> tuple[list[tuple[Message, int]], int]:
         taken = self._messages, self._cost
         self._messages, self._cost, self._told = [], 0, 0
+        # After `wake` the events stay set, so that `wait` returns at once until the end.
         if not self._is_awake:
             self._some, self._enough = anyio.Event(), anyio.Event()
         return taken

@@ -72,8 +72,8 @@ class Ledger:
 
     Attributes:
         files: up to where each file counts, by name. Read-only.
-        is_new: there was no ledger, or none with a line. Its opener repairs the files first, then calls
-            `rewrite`, which writes one: a ledger that was lost is lost until then, though it dies between.
+        is_new: there was no ledger, or an empty one. The opener repairs the files first and then calls
+            `rewrite`: until then a lost ledger counts as lost, also after a crash in between.
         size_bytes: of the ledger.
     """
 
@@ -82,6 +82,8 @@ class Ledger:
         self.files: dict[str, Mark] = {}
         self._max_in_doubt = max_in_doubt
         self._state = _State()
+        # By group in rising order, since dictionaries keep the order of insertion; `_forget_oldest` takes
+        # the first.
         self._groups: dict[int, Sequence[str]] = {}
         self._group_of: dict[str, int] = {}
         # Written down with the next group.
@@ -92,6 +94,7 @@ class Ledger:
         try:
             self.size_bytes = self._load()
             self.is_new = self.size_bytes == 0
+            # The file's name has to be durable before its first line counts.
             if is_made:
                 sync_folder(path.parent)
         except BaseException:
@@ -135,6 +138,8 @@ class Ledger:
         # Nothing of `self` changes before the line is on disk: a caller that got OSError tries again with the
         # same arguments, and gets the same group. `write_at` cuts off what a failed try has written.
         group = self._state.last_group + 1
+        # `count` and not the length of `ids`: after `rewrite` a line may have ids of earlier groups and
+        # count none.
         entry: dict[str, Any] = {"group": group, "ids": list(ids), "count": len(ids), "files": files}
         rest = {"again": again, "gone": self._gone, "confirmed": self._confirmed}
         entry |= {name: list(value) for name, value in rest.items() if value}
@@ -150,11 +155,13 @@ class Ledger:
 
         Written down with the next group: until then a new start knows them still, which does no harm.
         """
+        # At once in memory, and durable only with the next group: a sync for each confirmation would double
+        # them.
         self._forget(group)
         self._confirmed.append(group)
 
     def drop(self, name: str) -> None:
-        """A file is no more, or need not be looked after any more. Written down with the next group."""
+        """A file is gone, or is complete and needs no further care. Written down with the next group."""
         if self.files.pop(name, None) is not None:
             self._gone.append(name)
 
@@ -164,6 +171,8 @@ class Ledger:
         Raises:
             SyncFailed: the ledger has to be opened anew.
         """
+        # Compacted when most of it is history, so the cost of rewriting is spread over the lines that led
+        # to it.
         if self.size_bytes < max(_LEAST_COMPACTED_BYTES, _BYTES_PER_ID * self.in_doubt):
             return
         try:
@@ -208,6 +217,7 @@ class Ledger:
         """The fewest lines that say the same: the group at the end holds the place of the last one."""
         # In the order of groups, as `_forget_oldest` relies on it after the next start, too.
         for group, ids in self._groups.items():
+            # Ids that have moved to a later group are left out here, and are written with that one.
             kept = [each for each in ids if self._group_of.get(each) == group]
             if kept:
                 yield {"group": group, "ids": kept, "count": 0, "files": {}}
@@ -237,6 +247,7 @@ class Ledger:
                     sync_file(self._file, self.path)
                     break
                 size += len(line)
+                # Confirmations first: they are of earlier groups.
                 for group in entry.get("confirmed", ()):
                     self._forget(group)
                 self._apply(entry)
@@ -246,6 +257,7 @@ class Ledger:
     def _apply(self, entry: Mapping[str, Any]) -> None:
         group = entry["group"]
         self._state.last_group = group
+        # After `rewrite` the last line has the position as a whole, before it lines only count.
         self._state.position = entry.get("position", self._state.position) + entry["count"]
         if ids := [*entry["ids"], *entry.get("again", ())]:
             # An id that came again belongs to its new group: its earlier ACK may be lost, so only the RECEIPT
@@ -285,6 +297,7 @@ def _line(entry: Mapping[str, Any]) -> bytes:
 def _entry(line: bytes) -> dict[str, Any] | None:
     """What a line says; None if it is not whole."""
     checksum, _, text = line.partition(b" ")
+    # `text[:-1]` is without the line end, which is not part of the checksum.
     if not text.endswith(b"\n") or len(checksum) != _CHECKSUM or checksum != b"%08x" % zlib.crc32(text[:-1]):
         return None
     found: dict[str, Any] = json.loads(text)

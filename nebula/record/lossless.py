@@ -11,14 +11,16 @@ __all__ = ["notes_on"]
 
 
 def notes_on(destinations: Sequence[str], durable: str | None, brand: Brand = NEBULA) -> list[str]:
-    """What of a recording is not lossless, a sentence each; empty: all of it is."""
+    """Sentences about what a recording may lose or double; empty: nothing."""
     notes = []
     for destination in destinations:
+        # Last values are replaced before they are read: nothing that a recorder does could bring them back.
         if is_last_value(destination):
             notes.append(
                 f"{destination}: only the latest values are recorded; with copy_to at the broker, record the"
                 " queue that gets a copy of each"
             )
+        # Queues keep messages without a subscriber. Topics do so for durable subscriptions alone.
         elif durable is None and not destination.startswith("/queue/"):
             notes.append(
                 f"{destination}: what is sent while the recorder is away is not recorded; a durable"

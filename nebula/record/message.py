@@ -41,6 +41,7 @@ _TEXTS: Final[dict[str, bytes]] = {}
 _MOST_TEXTS: Final = 4096
 _LONGEST_TEXT: Final = 200
 
+# Lengths of one or two bytes, made once: a message has some twenty of them.
 _SHORT: Final = tuple(write_long(number) for number in range(2048))
 
 
@@ -70,6 +71,7 @@ def encode_message(
 
 def _map(headers: Mapping[str, str]) -> bytes:
     kept = [_known_text(key) + _known_text(value) for key, value in headers.items() if key not in _NOT_KEPT]
+    # Avro writes a map as blocks; one block and the empty one at the end are enough.
     return b"%b%b\0" % (_length(len(kept)), b"".join(kept)) if kept else b"\0"
 
 

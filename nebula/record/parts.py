@@ -66,6 +66,11 @@ class _Part:
 _Key = tuple[Kind, int]
 
 
+# Theory of the files. One file is open for each kind of data and hour of receipt. It is hidden while it
+# grows: a reader of the folder lists only what is complete. It is closed by size, by age, or when its hour
+# is over, and only if the ledger has all that is in it; then a rename makes it visible, and the ledger
+# forgets it. After a crash the hidden files of this instance are cut to what the ledger says and revealed,
+# or removed if nothing in them counts. So readers need no lock and never see a datum that may come again.
 class Parts:
     """The open files of one recorder. For one thread at a time.
 
@@ -92,6 +97,7 @@ class Parts:
     ) -> None:
         self._folder, self._instance = folder, instance
         self._codec, self._rotation, self._now = codec, rotation, now
+        # The time makes names differ between runs, so that no file of an earlier one is written to again.
         self._names = f"{instance}-{_stamp(now())}"
         self._number = 0
         self._waiting: dict[_Key, list[bytes]] = {}
@@ -101,6 +107,7 @@ class Parts:
 
     def append(self, kind: Kind, time_ms: int, datum: bytes) -> None:
         """Take a datum; in memory until `sync`."""
+        # By the hour of receipt: all data of a file are in its folder's hour.
         key = kind, time_ms // _HOUR_MS
         data = self._waiting.get(key)
         if data is None:
@@ -116,6 +123,7 @@ class Parts:
         """
         while self._waiting:
             key = next(iter(self._waiting))
+            # A new file may fail for want of room; the data are still in `_waiting` then.
             part = self._open.get(key) or self._begin(key)
             # From the one to the other at once: no try finds it in both, or in none.
             part.writer.extend(self._waiting.pop(key))
@@ -176,6 +184,7 @@ class Parts:
             OSError, SyncFailed: of the disk.
         """
         found = list(self._left_open(ledger))
+        # The ledger looks after open files only, and there is no open file now.
         for name in list(ledger.files):
             ledger.drop(name)
         return found
@@ -230,6 +239,7 @@ class Parts:
         home = self._homes.get(kind)
         if home is None:
             home = self._folder / kind.name
+            # Two schemas of one name in one folder would make a table that no reader can read as a whole.
             if not _claim(home, kind, self._folder):
                 home = self._folder / f"{kind.name}.{kind.fingerprint:016x}"
                 _claim(home, kind, self._folder)
@@ -243,6 +253,7 @@ class Parts:
             # A clock that was set back makes the difference negative: the file is closed rather than left
             # open until the clock has caught up.
             or not 0 <= now - part.began < self._rotation.seconds
+            # A partition of an hour that is over does not grow.
             or int(now * 1000) // _HOUR_MS > part.hour
         )
 
@@ -250,6 +261,8 @@ class Parts:
         part = self._open.pop(key)
         part.writer.abandon()  # all of it has been synced
         _reveal(part.writer.path, part.final)
+        # Dropped after the rename: after a crash in between the ledger names a file that is no longer
+        # hidden, which `recover` does not look for.
         ledger.drop(self._name(part.writer.path))
         return part.final
 
@@ -275,6 +288,7 @@ def _claim(home: Path, kind: Kind, root: Path) -> bool:
     """Whether a type's folder is this kind's; a folder without a kind becomes one of this kind."""
     make_folders(home, root)
     file = home / _SCHEMA_FILE
+    # With our process id: several recorders of a folder may claim the same type at once.
     draft = home / f".{os.getpid()}{_SCHEMA_FILE}.tmp"
     if not file.exists():
         try:

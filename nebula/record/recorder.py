@@ -118,6 +118,7 @@ class Recording:
     idle_seconds: float | None = None
 
     def __post_init__(self) -> None:
+        # The value is frozen, and normal forms are set once here.
         object.__setattr__(self, "destinations", [_named(one) for one in self.destinations])
         object.__setattr__(self, "bare", {_named(one): schema for one, schema in self.bare.items()})
         if not self.destinations or len(set(self.destinations)) < len(self.destinations):
@@ -145,8 +146,8 @@ class Recorder:
     seen when they are whole, by a rename. Of last values only the latest are recorded; a queue that gets a
     copy of each (`copy_to`) has them all.
 
-    It connects again for ever. With no room on the disk it takes nothing, says so, and goes on when there is
-    some. What waits in memory is bounded: bodies of 64 MiB or so, and `prefetch` messages.
+    It reconnects without limit. While the disk is full it takes no messages and reports that, and goes on
+    when there is room. Memory is bounded: about 64 MiB of bodies, and `prefetch` messages.
 
     Args:
         recording: what, and how.
@@ -171,10 +172,12 @@ class Recorder:
     ) -> None:
         self._recording, self._url, self._tls, self._on_status = recording, url, tls, on_status
         self.status = RecorderStatus(recording.instance, destinations=list(recording.destinations))
+        # Apart from the data: readers skip folders whose names begin with a dot.
         self._state_folder = state_folder(recording.into, recording.instance)
         self._finder = SchemaFinder(recording.schemas, self._ask)
         self._intake = Intake(recording.sync_messages)
         self._rate = Rate(time.monotonic)
+        # One thread for all blocking work, so that the store needs no locks and its calls keep their order.
         self._thread = anyio.CapacityLimiter(1)
         self._brand = NEBULA
         self._unconfirmed: Counter[int] = Counter()  # receipts that are awaited, by group
@@ -191,7 +194,7 @@ class Recorder:
         self._intake.wake()
 
     async def run(self, on_recording: Callable[[], None] = lambda: None) -> None:
-        """Record until `stop`, or cancelled: then at once, and what was not ACKed comes again. Called once.
+        """Record until `stop`. Cancellation ends it at once; what was not ACKed comes again. Call it once.
 
         Args:
             on_recording: called once, when all is subscribed to for the first time.
@@ -206,6 +209,7 @@ class Recorder:
         self._store = store = await self._in_thread(self._open)
         self.status.began, self.status.files = time.time(), len(store.recovered)
         try:
+            # The status file is made now, so that a full disk can be reported later by a rename (`status`).
             await self._in_thread(self._tell)  # while there is room
             await self._run()
             if self._failure is None:
@@ -214,6 +218,7 @@ class Recorder:
                 raise self._failure
         finally:
             self.status.state, self.status.failure = RecorderState.STOPPED, str(self._failure or "")
+            # Shielded: also after a cancellation the last status is written and the lock is given back.
             with anyio.CancelScope(shield=True):
                 await self._in_thread(self._tell)
                 store.close()
@@ -240,6 +245,7 @@ class Recorder:
                 self._failure = error
             except OSError as error:
                 self._fail(error)
+            # Ends `_stay_connected`, and with it the group.
             self._connections.leave()
 
     async def _finish(self) -> None:
@@ -274,13 +280,17 @@ class Recorder:
             self._begin()
             yield
         finally:
+            # What came by this connection and was not taken comes again by the next one.
             self._intake.detach()
+            # Their receipts were lost with the connection, so their ids stay in the ledger until they come
+            # again.
             self._unconfirmed.clear()
 
     def _options(self, destination: str) -> SubscribeOptions:
         recording = self._recording
         options = SubscribeOptions(
             ack=AckMode.CLIENT,
+            # The broker's prefetch window is what bounds messages without an ACK.
             headers={self._brand.prefetch_count: str(recording.prefetch)},
             timeout=_SUBSCRIBE_SECONDS,
         )
@@ -315,7 +325,9 @@ class Recorder:
                     return
                 self._last_arrival = time.monotonic()
             if time.monotonic() >= self._next_tick:
+                # Also without a message: files are closed by time.
                 self._next_tick = time.monotonic() + _TICK_SECONDS
+                # In the task and the thread that write, so never between a `take` and its `sync`.
                 await self._in_thread(partial(self._tick, self._take_confirmed()))
                 self._on_status(self.status)
             if is_last:
@@ -328,8 +340,9 @@ class Recorder:
         return patience is not None and is_quiet and time.monotonic() - self._last_arrival >= patience
 
     async def _record(self, batch: Batch) -> bool:
-        """Write a batch, sync it, ACK it. False: it is to stop, and there is no room for it."""
+        """Write a batch, sync it, ACK it. False: the recorder stops, and there is no room for the batch."""
         write: Callable[[], int | None] = partial(self._write, batch, self._take_confirmed())
+        # Tried again until there is room; meanwhile the broker keeps what we do not ACK.
         while True:
             try:
                 group = await self._in_thread(write)
@@ -346,7 +359,9 @@ class Recorder:
             # The store has taken the batch and the confirmations: only the sync is left to try again.
             write = self._store.sync
         self._say_room()
+        # The order of the four steps: synced first, and then ACKed.
         self._ack(batch, group)
+        # From here on the connection may read as much again.
         self._intake.done(batch)
         return True
 
@@ -386,6 +401,7 @@ class Recorder:
         return confirmed
 
     async def _await_receipts(self) -> None:
+        # Time is up: the ids stay, and the next run drops what comes again.
         with anyio.move_on_after(_LAST_RECEIPTS_SECONDS):
             while self._unconfirmed:
                 await anyio.sleep(_LOOK_SECONDS)
@@ -406,7 +422,7 @@ class Recorder:
             _log.info("there is room again", folder=str(self._recording.into))
 
     def _show(self) -> None:
-        """What keeps it from recording, the disk before the broker."""
+        """Set the status: what keeps it from recording, the disk before the broker."""
         status = self.status
         if self._no_room:
             status.state, status.failure = RecorderState.FULL, self._no_room
@@ -440,6 +456,7 @@ class Recorder:
         """On the worker's thread."""
         if not self._brand.has_verbs:
             return None
+        # Called in the worker, asked on the loop: the client needs it. The worker waits, and so do writes.
         return anyio.from_thread.run(ask_broker, self._url, self._tls, fingerprint)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:

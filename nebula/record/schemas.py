@@ -33,8 +33,8 @@ class SchemaFinder:
 
     Args:
         folder: of `.avsc` files; None for no folder.
-        ask: asks a further source, and may take its time; its None: unknown, or no reply.
-        now: seconds of any clock that does not jump.
+        ask: asks another source, and may block; None: the schema is unknown, or no reply came.
+        now: seconds of a monotonic clock.
 
     Raises:
         SettingsError: the folder cannot be used.
@@ -54,12 +54,16 @@ class SchemaFinder:
 
     def find(self, fingerprint: int) -> Schema | None:
         """The schema of a fingerprint; None if it is unknown now."""
+        # The folder first: asking it costs nothing.
         found = None if self._registry is None else self._registry.by_fingerprint(fingerprint)
         if found is not None:
             return found
         now = self._now()
+        # A default of "just long enough ago", so that a fingerprint that was never asked for passes.
         if now - self._unknown.get(fingerprint, now - _FORGET_SECONDS) < _FORGET_SECONDS:
             return None
+        # At most `_MOST_ASKED` questions in `_FORGET_SECONDS`: each takes seconds, and nothing is recorded
+        # meanwhile.
         if len(self._asked) == _MOST_ASKED and now - self._asked[0] < _FORGET_SECONDS:
             return None
         self._asked.append(now)
@@ -80,10 +84,12 @@ async def ask_broker(
     """Ask a Nebula broker for a schema; None: it does not know it, or did not answer. Never raises."""
     name = f"{fingerprint:016x}"
     try:
+        # A client of its own: the recorder's connection is plain STOMP, without an inbox.
         async with Client(url, tls=tls, timeout=_ASK_SECONDS, reconnect=False) as client:
             answer = await client.call("nebula.broker", "schema.get", {"fingerprint": name})
         schema = Schema(answer["definition"])
     except (NebulaError, AvroError, KeyError, TypeError) as error:
         _log.info("schema not found", fingerprint=name, reason=str(error))
         return None
+    # A broker may answer with anything; data under a wrong schema would spoil a file.
     return schema if schema.fingerprint == fingerprint else None

@@ -57,12 +57,14 @@ class Sorter:
         self._bare = {name: (_kind(schema), schema) for name, schema in (bare or {}).items()}
         self._by_fingerprint: dict[bytes, tuple[Kind, Schema]] = {}
         self._messages: dict[str, Kind] = {}
+        # Envelopes whose schema is unknown are data of the envelope's own schema, and stay readable.
         self._envelopes = _kind(Schema(envelope.SCHEMA))
 
     def sort(self, message: Message, time_ms: int) -> tuple[Kind, bytes]:
         """The stream of a message, and its datum there. Never raises."""
         subscribed = message.subscription.destination
         body = message.body
+        # `bare` is declared for what was subscribed to, which may be a glob of destinations.
         if (bare := self._bare.get(subscribed)) is not None:
             if bare[1].is_datum(body):
                 return bare[0], body
@@ -78,15 +80,18 @@ class Sorter:
             return None
         fingerprint, datum = items.get(Item.FINGERPRINT), items.get(Item.BODY)
         # What a tombstone deletes is told by the message's destination.
+        # MaXaM's fingerprints have eight bytes (B.9).
         if fingerprint is None or datum is None or Item.TOMBSTONE in items or len(fingerprint) != 8:
             return None
         known = self._by_fingerprint.get(fingerprint) or self._find(fingerprint)
         if known is None:
             return self._envelopes, body
         kind, schema = known
+        # A datum that does not fit its schema is kept as the whole message.
         return (kind, datum) if schema.is_datum(datum) else None
 
     def _find(self, fingerprint: bytes) -> tuple[Kind, Schema] | None:
+        # Little-endian, as in Avro's single-object encoding.
         schema = self._lookup(int.from_bytes(fingerprint, "little"))
         if schema is None:
             return None
@@ -99,6 +104,7 @@ class Sorter:
             name = "message." + _safe(subscribed.strip("/").replace("/", "."))
             kind = self._messages[subscribed] = Kind(name, MESSAGE_TEXT, MESSAGE.fingerprint)
         headers = message.headers
+        # A message that was copied (`copy_to`) says where it was sent to (G.copies).
         sent_to = headers.get(ORIGINAL_DESTINATION, message.destination)
         return kind, encode_message(message.id, sent_to, time_ms, headers, message.body)
 

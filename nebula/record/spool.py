@@ -122,6 +122,8 @@ class Spool:
         self.folder = folder
         self._codec = codec
         self._segment_bytes, self._segment_groups = segment_bytes, segment_groups
+        # Reentrant: properties that take it are used within other methods. Readers and the receiver are two
+        # threads.
         self._guard = threading.RLock()
         self._waiting: dict[str, bytes] = {}  # for the next sync, in order
         self._writing = 0  # how many of them the segment's writer has by now
@@ -132,11 +134,13 @@ class Spool:
         try:
             with ExitStack() as opened:
                 make_folders(folder, folder)
+                # The lock is taken before anything is read: another process may be truncating.
                 opened.callback(os.close, lock_folder(folder, "the spool"))
                 self._ledger = _open_ledger(folder, max_in_doubt)
                 opened.callback(self._ledger.close)
                 self._segments = self._recover()
                 if self._ledger.is_new:
+                    # Only after the segments were checked: a ledger that was lost stays lost until then.
                     self._ledger.rewrite()
                 self._opened = opened.pop_all()
         except OSError as error:
@@ -258,6 +262,7 @@ class Spool:
         """
         with self._guard:
             gone = [each for each in self._segments if each.end <= min(up_to, self.end)]
+            # The last segment may be deleted while it is written, when the reader has caught up.
             if gone and self._writer is not None and gone[-1].path == self._writer.path:
                 # While a failed sync waits for its next try, its data are in there and do not count yet.
                 if self._writing:
@@ -268,12 +273,14 @@ class Spool:
                 each.path.unlink(missing_ok=True)
                 self._ledger.drop(each.path.name)
             self._segments = self._segments[len(gone) :]
+            # Segments are deleted from the front alone, so what is left is one run of positions.
             return len(gone)
 
     def close(self) -> None:
-        """Give the folder free. What was appended and not synced is gone: it was not ACKed. Idempotent."""
+        """Release the folder. What was appended and not synced is gone: it was not ACKed. Idempotent."""
         with self._guard:
             if self._writer is not None:
+                # Only closed; what was synced stays.
                 self._end_segment()
             self._opened.close()
 
@@ -334,12 +341,14 @@ class Spool:
         """The first ones may have been deleted, and no others."""
         ends = [each.end for each in found]
         starts = [each.start for each in found[1:]]
+        # Each segment ends where the next one begins, and the last one where the ledger says.
         if found and ends != [*starts, self._ledger.position]:
             raise LedgerDamaged(f"the spool {self.folder} lacks a segment between others: restore its files")
 
 
 def _open_ledger(folder: Path, max_in_doubt: int) -> Ledger:
     ledger = Ledger(folder / "ledger", max_in_doubt=max_in_doubt)
+    # Segments without their ledger: it is unknown what was ACKed, so guessing would lose or double data.
     if ledger.is_new and any(folder.glob("*" + _SUFFIX)):
         ledger.close()
         ledger.path.unlink()

@@ -25,7 +25,7 @@ _RATE_SECONDS: Final = 10.0
 
 
 class RecorderState(StrEnum):
-    """What a recorder is at."""
+    """The state of a recorder."""
 
     CONNECTING = "connecting"
     """There is no connection."""
@@ -40,7 +40,7 @@ class RecorderState(StrEnum):
     """It has ended."""
 
     GONE = "gone"
-    """Its process is there no more, and has not said that it ended: it was killed, or the disk was full."""
+    """Its process has ended without saying so: it was killed, or the disk was full."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class RecorderStatus:
 
     Attributes:
         instance: its name.
-        state: what it is at.
+        state: what it does now.
         destinations: what it records.
         began: when it was started, seconds since 1970; `told` is when this was written.
         messages: recorded and ACKed; `total` is those of all its runs in the folder.
@@ -83,10 +83,10 @@ class RecorderStatus:
 
 
 class Rate:
-    """How many there were per second, lately.
+    """The rate of a counter over the last seconds.
 
     Args:
-        now: seconds of any clock that does not jump.
+        now: seconds of a monotonic clock.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -94,9 +94,11 @@ class Rate:
         self._seen: deque[tuple[float, int]] = deque()
 
     def tell(self, count: int) -> float:
-        """The total by now; the rate per second of late."""
+        """Note the total so far, and return the recent rate per second."""
         now = self._now()
         self._seen.append((now, count))
+        # The oldest that is kept lies just outside of the interval, so that the rate is of ten seconds or a
+        # little more.
         while len(self._seen) > 2 and now - self._seen[1][0] >= _RATE_SECONDS:
             self._seen.popleft()
         began, before = self._seen[0]
@@ -104,7 +106,7 @@ class Rate:
 
 
 def write_status(state_folder: Path, status: RecorderStatus) -> None:
-    """Put it where `read_statuses` finds it, and as metrics next to it, each seen whole or not at all.
+    """Write it where `read_statuses` finds it, and as metrics next to it. Each file appears whole.
 
     Raises:
         OSError: it cannot be written. Where that is for want of room, what is found says so from now on:
@@ -132,7 +134,7 @@ def _write(state_folder: Path, status: RecorderStatus, suffix: str = "") -> None
 
 
 def metrics_of(status: RecorderStatus) -> str:
-    """The same as Prometheus reads it, of node_exporter's textfile collector for example."""
+    """The status in Prometheus's text format, for node_exporter's textfile collector for example."""
     lines = []
     for name, kind, value, what in (
         ("messages_total", "counter", status.messages, "Messages recorded and ACKed."),
@@ -151,7 +153,7 @@ def metrics_of(status: RecorderStatus) -> str:
 
 
 def read_statuses(folder: Path) -> list[dict[str, Any]]:
-    """How the recorders of a folder are, by name, with `age`: the seconds since they wrote it.
+    """The statuses of a folder's recorders, by name, with `age`: the seconds since each was written.
 
     What cannot be read is left out. Other users than the recorder's cannot see that it is gone: for them its
     state stays what it told last.

@@ -63,6 +63,7 @@ class RecordStore:
         max_in_doubt: int = MAX_IN_DOUBT,
         now: Callable[[], float] = time.time,
     ) -> None:
+        # Before anything is made: a codec that is not installed is a mistake of the settings.
         codec_named(codec)
         self.folder = folder
         self._sorter = sorter
@@ -72,6 +73,7 @@ class RecordStore:
         self.recovered: list[Path] = []
         state = state_folder(folder, instance)
         try:
+            # In this order: the lock before the ledger, and the ledger before the files that it describes.
             with ExitStack() as opened:
                 make_folders(folder, folder)
                 make_folders(state, folder)
@@ -136,12 +138,15 @@ class RecordStore:
         """
         if not self._waiting and not self._again:
             return None
+        # The order is the invariant: data on disk, then the ledger, then (by the caller) the ACKs.
         marks = self._parts.sync()
         group = self._ledger.commit(list(self._waiting), marks, again=list(self._again))
+        # Only now: if the ledger could not be written, the same marks are returned by the next try.
         self._parts.settle()
         self.recorded += len(self._waiting)
         self.doubles += len(self._again)
         self._waiting, self._again = {}, {}
+        # After the commit, as it may write the whole ledger anew.
         self._ledger.compact()
         return group
 
@@ -170,7 +175,7 @@ class RecordStore:
         return found
 
     def close(self) -> None:
-        """Give the folder free, as it is. Idempotent."""
+        """Release the folder, as it is. Idempotent."""
         self._opened.close()
 
     def __enter__(self) -> Self:
@@ -181,7 +186,7 @@ class RecordStore:
 
 
 def state_folder(folder: Path, instance: str) -> Path:
-    """Where a recorder keeps what is its own. Raises SettingsError if the name is none."""
+    """The folder of a recorder's own files. Raises SettingsError if the name is not allowed."""
     if not _NAME.fullmatch(instance):
         raise SettingsError(f"the recorder's name {instance!r}: take letters, digits and . _ -, 64 at most")
     return folder / STATE_FOLDER / instance

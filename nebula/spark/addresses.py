@@ -58,6 +58,7 @@ class Remote:
 
     def url(self, **more: str) -> str:
         """As the client of Spark takes it, with these parameters in addition."""
+        # `safe=''`: a token may hold a semicolon or an equals sign, which would end the parameter.
         told = {**self.parameters, **more}
         return f"{self}/;" + ";".join(f"{name}={quote(value, safe='')}" for name, value in told.items())
 
@@ -90,6 +91,7 @@ def _host_and_port(address: str, source: str) -> tuple[str, int]:
         host, port = parts.hostname, parts.port or DEFAULT_PORT
     except ValueError:
         host = None
+    # `netloc` must be all of it: a path or a query would otherwise be dropped without a word.
     if not host or parts.netloc != address or "@" in address:
         raise ValueError(
             f"{source} is no address of a Connect server: give sc://host:{DEFAULT_PORT}, with "
@@ -113,6 +115,7 @@ def _check_token(remote: Remote) -> None:
     try:
         is_loopback = ipaddress.ip_address(remote.host).is_loopback
     except ValueError:
+        # A host name is not resolved here; the client decides by the text `localhost` alone.
         return
     if is_loopback:
         raise ValueError(
@@ -123,6 +126,7 @@ def _check_token(remote: Remote) -> None:
 
 def _shown(address: str) -> str:
     """As much of a mistaken address as cannot be a password, a token or the name of a user."""
+    # Up to the first sign that may precede a secret: the scheme, and a word that is no value.
     begin = re.match(r"[^:/;?=@#]*[:/]*", address)
     assert begin is not None  # it matches nothing, too
     return repr(begin[0] + ("…" if begin.end() < len(address) else ""))

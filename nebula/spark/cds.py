@@ -54,6 +54,7 @@ def archive_path(
         conf: the user's settings of the engine.
         heap_bytes: of the driver, where that is known.
     """
+    # Sorted, because the order in which a folder is listed differs between machines.
     listed = sorted(jars.glob("*.jar"))
     environment = EngineEnvironment.read()
     facts = [
@@ -68,6 +69,7 @@ def archive_path(
         [getattr(environment, name) or None for name in _ENVIRONMENT],
         (heap_bytes or 0) >= _LONG_POINTERS_BYTES,
     ]
+    # 64 bits of the digest: it tells a few archives of one user apart.
     key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     return folder / f"spark-{version}-java-{java.version}-{key}.jsa"
 
@@ -81,6 +83,7 @@ def java_options(archive: Path) -> str:
 def is_used_by(pid: int, archive: Path) -> bool:
     """Whether the JVM has mapped the archive. True where that is unknown (no /proc)."""
     try:
+        # A mapped file is in the list of the process's memory; with `-Xshare:auto` Java does not say.
         return str(archive) in Path(f"/proc/{pid}/maps").read_text()
     except OSError:
         return not Path("/proc/self/maps").exists()
@@ -92,8 +95,10 @@ def why_distrusted(archive: Path) -> str | None:
     It is code: another user who could write it, or exchange it in its folder, would have engines run theirs.
     """
     files = (archive, base_of(archive))
+    # The folder too: another user who may write there could replace a file that is in order.
     for path, is_kind in ((archive.parent, stat.S_ISDIR), *((file, stat.S_ISREG) for file in files)):
         try:
+            # `lstat`: a link would be followed to a file that another user chose.
             found = path.lstat()
         except FileNotFoundError:
             continue
@@ -110,6 +115,7 @@ def why_distrusted(archive: Path) -> str | None:
 
 def set_aside(archive: Path, reason: str) -> None:
     """Keep engines from using or making this archive for a day. Blocks; does nothing without write access."""
+    # In a folder that others may write to nothing is removed: a name there may lead anywhere.
     if why_distrusted(archive):
         return
     with suppress(OSError):
@@ -118,7 +124,8 @@ def set_aside(archive: Path, reason: str) -> None:
 
 
 def is_set_aside(archive: Path) -> bool:
-    """Whether it was, less than a day ago."""
+    """Whether it was set aside less than a day ago."""
+    # By the time of the mark's file, which outlives the processes.
     try:
         return time.time() - _mark(archive).stat().st_mtime < _ASIDE_SECONDS
     except OSError:
@@ -126,17 +133,18 @@ def is_set_aside(archive: Path) -> bool:
 
 
 def note_use(archive: Path) -> None:
-    """Have it count as used now; see `forget_old`."""
+    """Mark it as just used; see `forget_old`."""
     with suppress(OSError):
         os.utime(archive)
 
 
 def forget_old(folder: Path) -> None:
-    """Remove archives but the few used last, each has 150 MB or more; and what killed makers left."""
+    """Remove all archives except the few used last (150 MB or more each), and remains of killed makers."""
     with suppress(OSError):
         archives = sorted(folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
         for archive in archives[_MOST_KEPT:]:
             archive.unlink(missing_ok=True)
+            # The base belongs to the archive above it, and is of no use to another.
             base_of(archive).unlink(missing_ok=True)
         for lock in folder.glob("*.lock"):
             with suppress(OSError):

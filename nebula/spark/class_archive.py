@@ -74,6 +74,7 @@ class ClassArchive:
     ) -> None:
         self._settings, self._idle_seconds = settings, idle_seconds
         self._command, self._patience = [*command, str(niceness)], patience
+        # A Connect server's JVM is not ours.
         wants = settings.cds and settings.remote is None
         self.folder = (folder or ServiceEnvironment.read().cache_root / "spark") if wants else None
         self.state = "off"
@@ -91,6 +92,7 @@ class ClassArchive:
         self.state = ready.archive_state
         if ready.archive is None:
             return
+        # Set aside later, in `run`: this is called within a conversation, and must not block.
         archive = Path(ready.archive)
         if ready.archive_state == "refused":
             self._refused = (archive, "Java refused it")
@@ -116,6 +118,7 @@ class ClassArchive:
                 await self._make_when_idle(archive)
 
     async def _make_when_idle(self, archive: Path) -> None:
+        # In a thread, since the cache may be on a slow disk.
         if await anyio.to_thread.run_sync(is_set_aside, archive):
             self.state = "failed"
             return
@@ -131,6 +134,7 @@ class ClassArchive:
             self.state = "failed"
             log.warning("archive of classes not made, and not tried again for a day", reason=reason)
             await anyio.to_thread.run_sync(set_aside, archive, reason)
+        # The maker returns 0 also where another process makes the archive now.
         elif await anyio.to_thread.run_sync(archive.is_file):
             self.state = "made"
             log.info("archive of classes made")
@@ -148,6 +152,7 @@ class ClassArchive:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 env=environment_of(incarnation),
+                # A group of its own, so that Ctrl-C in a terminal goes to the service alone.
                 start_new_session=True,
             )
         except OSError as error:
@@ -159,6 +164,7 @@ class ClassArchive:
                 assert process.stderr is not None
                 await process.stdin.send(lines.LineWriter().encode(self._configuration(incarnation)))
                 async for part in process.stderr:
+                    # Of what it said only the end counts, and a maker that says much must not fill memory.
                     said = (said + part)[-1000:]
                 await process.wait()
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
@@ -176,6 +182,7 @@ class ClassArchive:
             incarnation=incarnation,
             folder="",
             results="",
+            # One thread: it runs next to jobs, and only the classes that are loaded matter.
             master="local[1]",
             memory=self._settings.memory,
             conf=dict(self._settings.conf),
@@ -187,11 +194,13 @@ class ClassArchive:
 
 
 async def _end(process: Any, incarnation: str) -> None:
+    # Also at a cancellation: no maker outlives the service that wanted it.
     with anyio.CancelScope(shield=True):
         if process.returncode is None:
             process.kill()
             with anyio.move_on_after(5):
                 await process.wait()
+        # The maker's JVM carries the mark, and may outlive it.
         await anyio.to_thread.run_sync(kill_engine, incarnation, process.pid)
         with anyio.move_on_after(5):
             await process.aclose()

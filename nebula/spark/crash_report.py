@@ -46,6 +46,7 @@ def read_crash(errors: Path, status: int | None) -> CrashReport:
     """
     if status is None:
         return CrashReport("it cannot be ended")
+    # asyncio and `subprocess` give the negative number of the signal.
     how = _signal(-status) if status < 0 else f"exit status {status}"
     # Whom a signal kills dies by no exception: one that is there is a job's.
     trace = _last_error(errors, _CRASHED if status < 0 else _RAISED) if status else None
@@ -62,6 +63,7 @@ def _signal(number: int) -> str:
 def _last_error(errors: Path, kind: re.Pattern[str]) -> str | None:
     try:
         with errors.open("rb") as file:
+            # Seeking behind the beginning would raise for a short file.
             file.seek(max(0, errors.stat().st_size - _LOOKED_AT_BYTES))
             text = file.read().decode(errors="replace")
     except OSError:
@@ -90,6 +92,7 @@ def starved_thread(report: Path) -> str | None:
         return None
     if not _NO_MEMORY.search(head):
         return None
+    # The thread that asked for memory; of several jobs its job is taken to be the one at fault.
     named = _THREAD.search(head)
     return named[1] if named else ""
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Spark(EngineSettings):
     """One Spark engine of a service: `Responder("reports", spark=Spark())`, or one of several by name.
 
-    An engine is one child process with one session. What has none of its jobs to do is *idle*: only then
-    is it stopped or replaced, with the reason in the log and in `engine.status`; meanwhile jobs wait.
+    An engine is one child process with one session. An engine without a job is *idle*: only then is it
+    stopped or replaced, with the reason in the log and in `engine.status`; meanwhile jobs wait.
 
     Attributes:
         master: where Spark runs: on this machine, `local[*]`, or on a cluster in client mode:

@@ -112,6 +112,7 @@ class EngineProcess:
     def __init__(self, process: Process, incarnation: str, folder: Path, settings: EngineSettings) -> None:
         self._process, self._folder, self._settings = process, folder, settings
         self._reader, self._writer = lines.LineReader(), lines.LineWriter()
+        # Unbounded, but see `say`: it holds a few lines for each job that the engine was given.
         self._outbox = Mailbox[lines.Line]()
         self._must_look = anyio.Event()
         self._has_opened = False
@@ -166,6 +167,7 @@ class EngineProcess:
             How the attempt failed, where it cannot be said in a line; the host has not heard of it.
         """
         line = lines.Submit.of(task)
+        # Encoded here to see that it can be: in the writer's task an error would reach no job.
         try:
             lines.check(line)
         except (TypeError, ValueError) as error:
@@ -197,6 +199,8 @@ class EngineProcess:
 
             async def until_it_ends(wait: Callable[[], Awaitable[End]]) -> None:
                 end = await wait()
+                # The first end counts; the others are cancelled with the group, and may find an end of
+                # their own before.
                 self.end, self.is_leaving = self.end or end, True
                 group.cancel_scope.cancel()
 
@@ -208,7 +212,9 @@ class EngineProcess:
     async def close(self) -> Ended:
         """End it, politely unless it is hung. No process of it lives when this returns."""
         self.is_leaving = True
+        # Cancelled from outside: no watcher has found a reason.
         end = self.end = self.end or End("the service stopped")
+        # A host that hangs does not read a Stop, so no time is given to it.
         status = await self._end(0.0 if end.is_hung else self._settings.stop_grace)
         if not end.is_sudden:
             return Ended(end.reason, status, is_failure=end.is_failure)
@@ -223,6 +229,7 @@ class EngineProcess:
 
     async def _send(self, line: lines.Line) -> None:
         assert self._process.stdin is not None  # it was opened with a pipe
+        # A host that has died shows in what it says, so the writer reports nothing.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             await self._process.stdin.send(self._writer.encode(line))
 
@@ -279,6 +286,7 @@ class EngineProcess:
     async def _await_exit(self) -> End:
         # Normally the end of its output says so, but a process that a job forked may hold that open.
         await self._process.wait()
+        # The pipe may still hold the lines before its end, `Bye` among them.
         await anyio.sleep(_LAST_LINES_SECONDS)
         return self._its_own_end()
 
@@ -294,6 +302,7 @@ class EngineProcess:
                 await self._must_look.wait()
             self._must_look = anyio.Event()
             now = monotonic()
+            # Twice the tick: a loop that is late by less is only busy.
             if now - looked > 2 * TICK_SECONDS:
                 # Our own loop stood still: the silence may be ours, not the host's.
                 self._heard = now
@@ -320,6 +329,7 @@ class EngineProcess:
             The exit status, negative for a signal; None if the kernel does not let it go.
         """
         with anyio.CancelScope(shield=True):
+            # The time is for a clean stop: Spark removes its folders, and a Connect server hears of it.
             with anyio.move_on_after(grace):
                 await self._send(lines.Stop())
                 async with anyio.create_task_group() as group:
@@ -330,6 +340,8 @@ class EngineProcess:
             # The host first: while it lives it may start more.
             with suppress(ProcessLookupError):
                 self._process.kill()
+            # SIGKILL cannot be refused, but a process in an uninterruptible wait for a disk ends only
+            # afterwards.
             with anyio.move_on_after(_KILL_SECONDS):
                 await self._process.wait()
             await anyio.to_thread.run_sync(kill_engine, self.incarnation, self.pid)
@@ -348,6 +360,7 @@ def environment_of(incarnation: str) -> dict[str, str]:
     # The host and Python's workers import the same modules as the service, wherever it found them. Its
     # own sys.path reaches neither: workers get theirs from the environment alone.
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
+    # The mark comes last: a service that runs within an engine's job gives its own engines their own mark.
     return {**os.environ, **_broker(), MARKER: incarnation, "PYTHONPATH": path}
 
 

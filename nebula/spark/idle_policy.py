@@ -52,7 +52,9 @@ def most_rss_bytes(settings: EngineSettings) -> int | None:
     """What the processes of an idle engine may hold; None where that is unknown."""
     if settings.recycle_above_bytes is not None:
         return settings.recycle_above_bytes
+    # The user's own setting wins over ours, so it is what the JVM was started with.
     heap = heap_bytes(settings.conf.get("spark.driver.memory", settings.memory))
+    # Half of the heap for what Java needs besides, and a gigabyte for the host with its Python code.
     return None if heap is None else heap * 3 // 2 + _GIB
 
 

@@ -95,6 +95,7 @@ class IsolatedRuns:
             broken = await run.live(self._back_off)
         finally:
             del self._runs[key]
+        # A run that was cancelled before its start says nothing about the next one.
         if run.has_tried:
             self._failing = run.refusal
         self._idle_since = monotonic()
@@ -165,6 +166,7 @@ class _Run:
                 return None
             if self._broken is not None or number + 1 == _TRIES:
                 break
+            # A cancel ends the pause, so that its job does not wait for a start that it does not need.
             with anyio.move_on_after(back_off[min(number, len(back_off) - 1)]):
                 await self._is_cancelled.wait()
         if self._table.has_waiting:

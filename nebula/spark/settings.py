@@ -28,6 +28,7 @@ _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _HEAP = re.compile(r"(\d+)([kmgt])b?", re.IGNORECASE)
 
 
+# Checked when they are declared, so that a mistake is found at import and not by the first job.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """The values of one engine, as `Spark` describes them."""
@@ -103,6 +104,7 @@ def _check_remote(spark: EngineSettings, source: str) -> None:
     parse_remote(spark.remote, source.partition("=")[0])
     if spark.memory != _MEMORY:
         raise ValueError(f"with {source} the driver's memory is set where the Connect server is started")
+    # What only a server can set is refused, and not left out: its author means something by it.
     if spark.ui:
         raise ValueError(f"with {source} Spark's pages are the Connect server's, and switched on there")
     for name in spark.conf:
@@ -131,6 +133,7 @@ def _check_values(spark: EngineSettings) -> None:
             raise ValueError(f"{name} is {getattr(spark, name)}: a number of seconds is wanted")
     if not heap_bytes(spark.memory):
         raise ValueError(f"memory is {spark.memory!r}: a number with m or g is wanted, such as 2g")
+    # `not value > 0` refuses NaN too.
     for name in _MORE_THAN_NOTHING:
         value = getattr(spark, name)
         if value is not None and not value > 0:
@@ -163,6 +166,7 @@ def _check_pages(spark: EngineSettings) -> None:
     Raises:
         ValueError: it would name the loopback to its workers.
     """
+    # With pages on the loopback the driver binds there, and its workers could not call it back.
     if "spark.driver.host" not in spark.conf and not _is_in_defaults("spark.driver.host"):
         raise ValueError(
             "ui=True keeps Spark's pages to the loopback, and its driver with them: on a cluster give the "

@@ -108,6 +108,7 @@ class SparkRunner:
             command=command,
             archives=self._archive.folder,
         )
+        # Before any engine runs: afterwards unfinished outputs may be those of a job.
         self._plan.clean()
         self.max_running = settings.max_running
         # Commands go through a mailbox, so that a listener is never called from within `submit`.
@@ -212,8 +213,11 @@ class SparkRunner:
                     isolated.begin(task, group)
                 case JobTask() as task:
                     table.add(task)
+                    # Busy from now on, though no process has the job yet: the idle policy must not stop the
+                    # engine for it.
                     self._idle_since = math.inf
                     self._has_work.set()
+                    # Jobs fail at once while the engine is broken, since a start may take minutes.
                     if self._broken:
                         table.refuse_waiting(self._broken)
                     slot.hand_over()
@@ -226,6 +230,7 @@ class SparkRunner:
         match line:
             case lines.Ready():
                 self._archive.hear(line, suspects_it=slot.suspects_archive)
+                # A successful start clears everything: earlier failures say nothing about this engine.
                 self._failures, self._broken, slot.suspects_archive = 0, None, False
                 self._failing, self._ready_since = None, monotonic()
                 facts = {"spark": line.spark, "java": line.java, "seconds": line.seconds}
@@ -236,6 +241,7 @@ class SparkRunner:
                     self._log_broken(line.reason)
                 self._broken = line.reason
             case lines.Done():
+                # A job was finished, so the engine is of use, and an end after it is no early one.
                 self._early_ends = 0
                 table.hear(line)
             case _:
@@ -244,6 +250,7 @@ class SparkRunner:
     # --- the engine ---
 
     async def _keep_engine(self, table: JobTable, slot: EngineSlot) -> None:
+        # A cold engine is started by its first job.
         waits_for_job = not self._settings.warm or not self._is_shared
         while True:
             if waits_for_job:
@@ -256,12 +263,15 @@ class SparkRunner:
                 lambda line: self._hear(line, table, slot), lambda now: self._why_end(table, slot, now)
             )
             end = process.end if process is not None else None
+            # Without `ready` the start has failed, unless it was ended to be restarted.
             if process is None or end is None or not (process.ready or self._wants_restart.is_set()):
                 # Once tried it is tried again, job or not: nothing else would find out that it was mended.
                 waits_for_job = False
                 await self._after_failure(table, slot, monotonic() - began)
             else:
                 is_wanted = self._settings.warm and self._is_shared and not end.is_idle
+                # An engine that ended by itself is replaced even if no job waits, to find out whether it
+                # can be.
                 waits_for_job = not (is_wanted or end.is_failure)
                 await self._after_end(end, slot)
 
@@ -287,6 +297,7 @@ class SparkRunner:
 
     async def _after_end(self, end: End, slot: EngineSlot) -> None:
         """An engine has ended that had been ready: the next one follows at once, unless they end early."""
+        # Wanted ends (idle, recycled, restarted) are followed by the next start without a pause.
         if not end.is_failure:
             return
         self._failing = f"Spark's engine has ended, {slot.last_end}"
@@ -306,6 +317,7 @@ class SparkRunner:
 
     # --- why it ends ---
 
+    # Asked twice a second for the engine's whole life, so it only compares numbers.
     def _why_end(self, table: JobTable, slot: EngineSlot, now: float) -> End | None:
         # From here on a thread is lost for good: Python cannot end one from outside.
         self._stuck_since = (self._stuck_since or now) if table.has_stuck else None
@@ -338,6 +350,7 @@ class SparkRunner:
     def _idle_seconds(self) -> float:
         """How long the engine has had nothing to do; 0 where it has, or is about to start."""
         isolated = self._isolated.idle_seconds if self._isolated else 0.0
+        # A stopped engine is idle, and the archive may be made then.
         if self._state is EngineState.STOPPED:
             return isolated
         if self.state is not EngineState.READY:

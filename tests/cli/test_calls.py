@@ -18,7 +18,7 @@ from nebula import __version__
 from nebula.cli import app
 from nebula.sync import Client
 from tests.cli.conftest import state
-from tests.cli.programs import NEBULA, environment, nebula, running
+from tests.cli.programs import NEBULA, Program, environment, nebula, running
 from tests.cli.strangers import run as on_a_terminal
 from tests.ports import free_port
 
@@ -167,6 +167,17 @@ def test_stopped_service_answers_the_request_under_way_and_exits_0(
             assert service.wait(timeout=10) == 0
 
 
+def _read_until(service: Program, event: str) -> str:
+    """What it has logged, up to the line of this event."""
+    assert service.stderr is not None
+    logged = ""
+    for line in service.stderr:
+        logged += line
+        if event in line:
+            break
+    return logged
+
+
 def test_service_whose_broker_is_killed_goes_on_with_the_next_one(folder: Path) -> None:
     port = str(free_port())
     with (
@@ -177,8 +188,12 @@ def test_service_whose_broker_is_killed_goes_on_with_the_next_one(folder: Path) 
         broker.wait()
         with running("broker", "--port", port), Client(line["url"]) as client:
             price = client.call("shop", "price", {"item": "lamp", "qty": 3}, wait_for_responder=20)
+            # It replies as soon as it has subscribed, and says so a moment later.
+            logged = _read_until(service, "service came back")
             service.terminate()
-            _, logged = service.communicate(timeout=10)
+            assert service.stderr is not None
+            logged += service.stderr.read()
+            service.wait(timeout=10)
 
     assert (price, service.returncode) == ("3.75", 0)
     assert "Traceback" not in logged

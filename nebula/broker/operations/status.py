@@ -81,6 +81,7 @@ def broker_status(
 
 def _pools(account: Account) -> dict[str, PoolStatus]:
     usages = account.usages.all
+    # Memory is not a pool in the account but is shown as one, so that all bounds have the same metrics.
     memory = Pool(Resource.MEMORY, account.max_bytes, account.reserved_bytes, account.stored_bytes)
     return {
         pool.resource.value: PoolStatus(

@@ -17,6 +17,8 @@ from nebula.shown import Shown, Unit
 class QueueRow:
     """A queue."""
 
+    # The order of fields is that of the columns. An empty title keeps a field out of tables: it is in JSON
+    # alone.
     queue: Annotated[str, Shown("queue")]
     depth: Annotated[int, Shown("depth", Unit.COUNT, "Messages held: waiting, un-ACKed and postponed.")]
     unacked: Annotated[int, Shown("un-ACKed", Unit.COUNT, "Messages delivered and not settled.")]
@@ -34,6 +36,8 @@ class QueueRow:
             "Messages accepted since the queue was made. What `taken - depth` grows by has left it.",
         ),
     ]
+    # At least, because arrival times are derived from message numbers (`rows.Arrivals`). Messages on disk
+    # alone are not looked at, which would cost a read for each queue of a list.
     oldest_seconds: Annotated[
         float | None,
         Shown("oldest", Unit.SECONDS, "Age of the first message, at least; null: none waits in memory."),
@@ -68,6 +72,7 @@ class QueueDetails:
     max_bytes: Annotated[int, Shown("may hold, bytes", Unit.BYTES, "Bytes that it may hold.")]
     is_exclusive: Annotated[bool, Shown("exclusive", Unit.FLAG, "One subscription alone may consume.")]
     auto_delete: Annotated[bool, Shown("auto-delete", Unit.FLAG, "Deleted with its last subscription.")]
+    # Without `Shown`: a list of rows is a table of its own.
     subscriptions: list[SubscriptionRow]
 
 
@@ -77,6 +82,7 @@ class TopicRow:
 
     topic: Annotated[str, Shown("topic")]
     kind: Annotated[str, Shown("kind", about="`topic` or `last-value`.")]
+    # None for a last value: subscriptions to globs reach it as well, and are not counted for each value.
     subscribers: Annotated[
         int | None,
         Shown("subscribers", Unit.COUNT, "Of a topic: subscriptions, including those of absent sessions."),
@@ -98,6 +104,7 @@ class TopicRow:
         float | None, Shown("changed", Unit.SECONDS, "Of a last value: since its last change, at least.")
     ] = None
     sender: Annotated[str | None, Shown("sender", about="Of a last value: its principal.")] = None
+    # None for a value that stays when its sender goes.
     owner: Annotated[
         str | None, Shown("", Unit.ID, "Of an ephemeral last value: the session whose end deletes it.")
     ] = None
@@ -154,6 +161,7 @@ class PrincipalRow:
     """What one principal uses of the broker's resources."""
 
     principal: Annotated[str, Shown("principal", about="Its name; an anonymous peer has its address in it.")]
+    # One number of all resources, so that principals can be ordered by how close they are to a refusal.
     used_fraction: Annotated[
         float,
         Shown(
@@ -205,6 +213,7 @@ class ConnectionFacts:
     read_bytes: Annotated[int, Shown("read", Unit.BYTES, "With TLS, of what is inside.")]
     written_bytes: Annotated[int, Shown("written", Unit.BYTES, "With TLS, of what is inside.")]
     sent_frames: Annotated[int, Shown("frames sent", Unit.COUNT)]
+    # Only of the transport: how much the system holds behind it cannot be seen from here.
     buffered_bytes: Annotated[
         int, Shown("in the system's buffer", Unit.BYTES, "Written, and not yet taken by the system.")
     ]
@@ -227,6 +236,7 @@ class ConnectionRow:
     subscriptions: Annotated[int, Shown("", Unit.COUNT)]
     unacked: Annotated[int, Shown("un-ACKed", Unit.COUNT, "Messages delivered and not settled.")]
     outbox_bytes: Annotated[int, Shown("outbox", Unit.BYTES, "To be written to it.")]
+    # Nested fields have dotted names, `link.peer`. They are what the server adds to what the core knows.
     link: ConnectionFacts
 
 
@@ -247,6 +257,7 @@ class MessageView:
     destination: Annotated[str, Shown("destination")]
     sender: Annotated[str, Shown("sender", about="A principal.")]
     headers: Annotated[dict[str, str], Shown("headers", about="As receivers get them.")]
+    # As text where it is text, since people look at it; `encoding` tells programs which of the two it is.
     body: Annotated[str, Shown("body", about="Its beginning: text if it is UTF-8, else Base64.")]
     encoding: Annotated[Literal["text", "base64"], Shown("encoding", about="`text` or `base64`.")]
     body_bytes: Annotated[int, Shown("size", Unit.BYTES, "Of the whole body.")]
@@ -262,6 +273,8 @@ class DeadLetter:
     """A message that could not be delivered."""
 
     number: Annotated[int, Shown("number", Unit.NUMBER, "Its place in the order of arrival.")]
+    # Most of what follows comes from the `dead-letter-…` headers that the broker wrote when the message died.
+    # The source is the destination of the SEND, and not the queue of dead letters.
     source: Annotated[str, Shown("from", about="The destination that it was sent to.")]
     reason: Annotated[str, Shown("why", about="`exhausted`, `expired`, `full` or `rejected`.")]
     died_at: Annotated[float, Shown("when", Unit.TIME)]
@@ -353,12 +366,14 @@ class BrokerStatus:
     written_bytes: Annotated[int, Shown("written", Unit.BYTES, "Written to all connections, within TLS.")]
     memory_bytes: Annotated[int, Shown("memory", Unit.BYTES, "Memory in use, as the broker counts it.")]
     max_memory_bytes: Annotated[int, Shown("", Unit.BYTES, "The limit `max_memory_bytes`.")]
+    # The connection's outbox alone; bytes that transports hold are in-flight bytes (`inflight`).
     outbox_bytes: Annotated[int, Shown("outbox", Unit.BYTES, "To be written to connections.")]
     held_back: Annotated[
         int, Shown("held back", Unit.COUNT, "Connections that are not read until there is room.")
     ]
     delayed: Annotated[int, Shown("delayed", Unit.COUNT, "Delayed messages.")]
     dead_letters: Annotated[int, Shown("dead", Unit.COUNT, "Messages in the dead-letter queue.")]
+    # Reasons, events and endings are closed sets of the code: metrics have a series for each.
     dropped: Annotated[
         Mapping[str, int], Shown("dropped", Unit.COUNT, "Messages that were not delivered, by reason.")
     ]
@@ -366,5 +381,7 @@ class BrokerStatus:
     ended: Annotated[Mapping[str, int], Shown("", Unit.COUNT, "Connections ended by the broker, by reason.")]
     kinds: Mapping[str, KindTotals]
     principals: Annotated[int, Shown("principals", Unit.COUNT, "Principals that use something.")]
+    # By resource; memory is among them, though the core counts it apart.
     pools: Mapping[str, PoolStatus]
+    # None where there is no store: the metrics of a store are then missing, and not 0.
     store: StoreStatus | None

@@ -63,6 +63,7 @@ class Admission:
         Returns:
             Why it is refused, as the peer is told; None: it is in, until `leave`.
         """
+        # A TLS guest enters before its handshake and again in `connection_made`, as the same object.
         if guest in self._places:
             return None
         place = None if address is None else place_of(address)
@@ -86,6 +87,8 @@ class Admission:
         Args:
             has_share: its principal has its own share, so it no longer counts for its address.
         """
+        # Also where it has no share of its own, as an anonymous peer: it has sent its CONNECT, so it is no
+        # longer one of those that hold a place and say nothing.
         self._forget_unknown(guest)
         place = self._places.get(guest)
         if has_share and place is not None:
@@ -111,13 +114,18 @@ class Admission:
         them; False: no guest can be ended."""
         # A guest that is leaving loses least: its ERROR may remain unread.
         if self._lingering:
+            # The one that lingers longest has had most time to read its ERROR; dicts keep the order of
+            # insertion.
             return self._end(next(iter(self._lingering)))
         return bool(self._unknown) and self._make_room_at(
+            # Linear in the number of addresses with unauthenticated guests. This runs only while the house
+            # is full, and each guest is one of at most `max_connections`.
             max(self._unknown, key=lambda each: len(self._unknown[each]))
         )
 
     def _make_room_at(self, place: str) -> bool:
-        """The same for guests of one address."""
+        """Make room as `_make_room` does, among the guests of one address."""
+        # Linear in the guests that linger, which `LINGER_SECONDS` and `FLUSH_SECONDS` keep few.
         for guest in self._lingering:
             if self._places[guest] == place:
                 return self._end(guest)
@@ -154,6 +162,7 @@ def keep_alive(transport: asyncio.BaseTransport, seconds: float) -> str | None:
     """
     found = transport.get_extra_info("socket")
     if found is None or found.family not in (socket.AF_INET, socket.AF_INET6):
+        # An in-memory pipe has no socket, and Unix sockets have neither an address nor keepalive.
         return None
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     # Not all systems let the time be chosen; it is two hours there.
@@ -167,8 +176,10 @@ def keep_alive(transport: asyncio.BaseTransport, seconds: float) -> str | None:
 
 def place_of(address: str) -> str:
     """The key under which an address is counted: itself, or its /64 subnet for IPv6."""
+    # Only IPv6 has colons. An IPv4 address is the smallest unit that an owner has, so it counts alone.
     if ":" not in address:
         return address
+    # `%eth0`, the scope of a link-local address, is no part of the number.
     whole = ipaddress.IPv6Address(address.partition("%")[0])
     if whole.ipv4_mapped is not None:
         return str(whole.ipv4_mapped)  # a peer of IPv4 at a listener on `::`

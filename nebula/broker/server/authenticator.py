@@ -134,9 +134,12 @@ class Authenticator:
         Raises:
             SettingsError: a file that cannot be used; then everything stays as it was.
         """
+        # All files are read before anything is assigned: a reload changes everything or nothing.
         users = _read_users(self._users_file)
         keys = _read_keys(self._keys_file)
         if users != self._users:
+            # Made anew only with other users: it must have the costliest parameters of those that are there
+            # now.
             self._dummy = _dummy_for(users)
         self._users, self._keys = users, keys
         self._prints = frozenset(map(_print_of, keys))
@@ -145,11 +148,14 @@ class Authenticator:
         """Whether the passcode's hash, or the key that signed the token, is still in the files."""
         if identity.proof is Proof.TOKEN:
             return identity.checked_by in self._prints
+        # Compared with the hash and not only with the name: a changed passcode ends the connections of the
+        # old one.
         return self._users.get(identity.principal) == identity.checked_by
 
     def admit_at_once(self, login: str | None) -> Identity | None:
         """The identity `anonymous`, if nothing needs to be verified; otherwise None."""
         return (
+            # With neither users nor tokens nothing could check a login, so it is ignored and not refused.
             ANONYMOUS_IDENTITY if self._may_be_anonymous and (login is None or not self._can_check) else None
         )
 
@@ -180,6 +186,8 @@ class Authenticator:
     async def _find(self, login: str | None, passcode: str | None, place: str) -> Identity | None:
         if passcode is None:
             return None
+        # A token is tried before the login, but only where tokens are configured: a passcode may have two
+        # dots.
         if self._keys and self._takes_for_token(passcode):
             return self._read_token(passcode)
         if login is None or not self._users:
@@ -196,6 +204,8 @@ class Authenticator:
     async def _check_login(self, login: str, passcode: str, place: str) -> Identity | None:
         key = self._digest(login, passcode)
         expected = self._users.get(login)
+        # The remembered hash is compared with the current one, so that a reload invalidates entries without
+        # a search.
         if expected is not None and self._good.get(key) == (login, expected):
             self._good.move_to_end(key)
             return Identity(login, Proof.PASSCODE, checked_by=expected)
@@ -218,6 +228,7 @@ class Authenticator:
         if check is None:
             check = self._checks[key] = _Check()
             check.task = asyncio.get_running_loop().create_task(self._hash(check, *asked))
+            # A callback, so that the entry goes even if the task failed or every waiter was cancelled.
             check.task.add_done_callback(lambda _: self._forget(key, check))
         check.asking += 1
         try:
@@ -225,6 +236,8 @@ class Authenticator:
             return await asyncio.shield(check.task)
         finally:
             check.asking -= 1
+            # A check that has begun is left to its end. Its thread cannot be stopped, and cancelling would
+            # free its place in the rate limiter while the thread still takes 64 MiB and a core.
             if not (check.asking or check.has_begun):
                 check.task.cancel()
                 self._forget(key, check)
@@ -234,9 +247,12 @@ class Authenticator:
             del self._checks[key]
 
     async def _hash(self, check: _Check, expected: str | None, login: str, passcode: str, place: str) -> bool:
+        # For an unknown login the dummy is hashed to its end, and the result is False because the noise
+        # matches no passcode.
         stored = self._dummy if expected is None else expected
         try:
             async with self._rate_limiter.take(place):
+                # From here on the check is not cancelled any more; see `_wait_for`.
                 check.has_begun = True
                 is_good = await asyncio.to_thread(_is_hash_of, stored, passcode)
         except TooManyWaiting:
@@ -252,11 +268,13 @@ class Authenticator:
 
     def _digest(self, login: str, passcode: str) -> bytes:
         # The length keeps ("a", "bc") and ("ab", "c") apart.
+        # `surrogatepass`: no text may make this fail, whatever the codec has let through.
         encoded = login.encode(errors="surrogatepass"), passcode.encode(errors="surrogatepass")
         return hmac.digest(self._secret, b"%d:%s%s" % (len(encoded[0]), *encoded), hashlib.sha256)
 
     def _remember(self, key: bytes, login: str, expected: str) -> None:
         self._good[key] = (login, expected)
+        # Oldest first: entries move to the end when they are used (`_check_login`).
         if len(self._good) > MAX_REMEMBERED_PASSCODES:
             self._good.popitem(last=False)
 
@@ -269,10 +287,13 @@ class Authenticator:
             claims = jwt.decode(
                 token,
                 key,
+                # The key says which algorithm it is for. Taking the algorithm from the token's header would
+                # let the sender choose, which is the classic attack on JWT.
                 algorithms=[key.algorithm_name],
                 audience=self._audience,
                 issuer=self._issuer,
                 leeway=TOKEN_LEEWAY_SECONDS,
+                # Without `exp` a token would be valid for ever, and without `sub` it names no principal.
                 options={"require": ["exp", "sub"]},
             )
         # A token's header may be JSON of any depth, and its `exp` an Infinity.
@@ -290,6 +311,8 @@ class Authenticator:
 
     def _key_of(self, token: str) -> jwt.PyJWK:
         name = jwt.get_unverified_header(token).get("kid")
+        # RFC 7515, 4.1.4: `kid` is optional. With several keys and no name any of them might be meant, and
+        # trying all would make a refused token cost several signatures.
         if name is None and len(self._keys) == 1:
             return self._keys[0]
         found = next((key for key in self._keys if name is not None and key.key_id == name), None)
@@ -355,6 +378,7 @@ def _read_users(file: Path | None) -> Mapping[str, str]:
     users = load(_UsersFile, env_prefix="", file=file, environ={}).value.users
     if not isinstance(users, dict):
         raise SettingsError(f"{file}: [users]: is not a table")
+    # The table is checked by hand, because a message has to name the login and must not show its value.
     problems = [
         f"{file}: [users] {json.dumps(login, ensure_ascii=False)}: {fault}"
         for login, words in users.items()
@@ -373,6 +397,8 @@ def _fault_of(principal: str) -> str | None:
     if principal != principal.strip():
         # STOMP 1.0 and many programs strip white space, and would take it for another name.
         return "begins or ends with white space"
+    # Rights are given to names by exact match, so the broker needs no folding. People read names in logs
+    # and files, though: a login that looks like `anonymous` or `app:x` to them must not exist.
     bare = _bare(principal)
     # Anonymous peers pay as `anonymous@ADDRESS`.
     if bare == ANONYMOUS or bare.startswith((f"{ANONYMOUS}@", "app:")):
@@ -414,6 +440,7 @@ def _dummy_for(users: Mapping[str, str]) -> str:
     if not users:
         return ""
     costliest = max(users.values(), key=cost)
+    # The noise is as long as a real digest, so that the comparison at the end takes as long too.
     length = argon2.extract_parameters(costliest).hash_len
     noise = base64.b64encode(secrets.token_bytes(length)).decode().rstrip("=")
     return f"{costliest.rpartition('$')[0]}${noise}"
@@ -442,6 +469,7 @@ def _print_of(key: jwt.PyJWK) -> str:
 def _read_key(place: str, entry: Any) -> jwt.PyJWK:
     if not isinstance(entry, dict):
         raise SettingsError(f"{place}: is not an object")
+    # `oct` keys are symmetric (HS256): a file with one would let every reader of it make tokens.
     if _PRIVATE_PARTS & entry.keys() or entry.get("kty") == "oct":
         raise SettingsError(f"{place}: is a secret key, which can sign tokens; put public keys here")
     try:

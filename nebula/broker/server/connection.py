@@ -58,6 +58,8 @@ class Connection(asyncio.Protocol):
         self._listener = listener
         self._login = Login(listener, principal)
         self._end = EndStory()
+        # Any: a socket's transport, `WebSocketTransport` or an in-memory pipe, which have no common base
+        # with `set_write_buffer_limits` and `abort`.
         self._transport: Any = None
         self._protocol: ServerProtocol
         self._timer: asyncio.TimerHandle | None = None
@@ -108,6 +110,8 @@ class Connection(asyncio.Protocol):
         self.peer = Peer(transport, self._listener, now)
         self.traffic = self.peer.traffic
         limits = self._broker.limits
+        # The identity comes first, because the session is opened for a principal, who pays for it. A
+        # refused peer gets a session too: its ERROR goes the same way as everything that peers are told.
         refusal = self._identify()
         identity = self._login.identity
         session = self._broker.open_session(
@@ -121,14 +125,19 @@ class Connection(asyncio.Protocol):
             self._broker, session, server=self._runtime.name, now=now, authenticates=identity is None
         )
         self.peer.protocol = self._protocol
+        # asyncio calls `pause_writing` above this mark. The core stops dispatching at the same number of
+        # its own outbox, so that a slow peer holds about twice this much, and not all that its queues have.
         self._transport.set_write_buffer_limits(high=limits.outbox_high_water_bytes)
         host = self.peer.keep_alive(limits.keepalive_seconds)
+        # Also where the certificate was refused: until its ERROR is read, the connection takes a file
+        # descriptor. The peer is told the later reason; the log has the earlier one, which was noted first.
         refusal = self._runtime.admit(self, host) or refusal
         if refusal is not None:
             self._refuse(refusal)
             return
         if identity is not None:
             self._begin_life(identity, now)
+        # The first tick sets the timer for `connect_timeout`.
         self._tick()
 
     def _identify(self) -> str | None:
@@ -168,6 +177,7 @@ class Connection(asyncio.Protocol):
 
     def _note_login(self, identity: Identity | None) -> None:
         """The login was verified, which took a while."""
+        # It was ended meanwhile, by its timeout for example: the result comes too late.
         if self._is_closing:
             return
         now = self._runtime.time()
@@ -177,6 +187,8 @@ class Connection(asyncio.Protocol):
             self._protocol.fail(NOT_ADMITTED, now)
         else:
             self._admit(identity, now)
+            # A CONNECT is handled inside `admit`, and so may the frames behind it be. What follows here is
+            # what `data_received` does after any input.
             if self._protocol.version is not None:
                 self._note_open()
             self._pause_if_needed(is_long=False)
@@ -189,6 +201,7 @@ class Connection(asyncio.Protocol):
     def _note_open(self) -> None:
         """The peer has received its CONNECTED."""
         self._is_open = True
+        # Refusals before this belong to `anonymous`, or to other connections of this principal.
         self._refusals = self._protocol.session.usage.refusals
         self._runtime.note_known(self)
         version, address = self._protocol.version, self.peer.address
@@ -203,6 +216,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes, and do all that follows from them, for other peers too, before returning."""
+        # Bytes behind a DISCONNECT or an ERROR: the rules of the lingering close read them and drop them.
         if self._is_closing:
             return
         runtime = self._runtime
@@ -214,13 +228,19 @@ class Connection(asyncio.Protocol):
         try:
             protocol.receive_data(data, now)
         except Exception:
+            # A fault of the peer never raises (`ServerProtocol.receive_data`), so this is a bug in the
+            # broker.
             self._fail_internally()
         if not self._is_open:
+            # `credentials` stay set while the login is verified, and further bytes may come: one check per
+            # connection.
             if protocol.credentials is not None and not self._login.has_begun:
                 self._log_in(protocol.credentials)
             if protocol.version is not None:
                 self._note_open()
         is_long = runtime.fairness.is_long_read(len(data))
+        # The length of the read counts, and not the number of frames: that is what uvloop would go on
+        # reading.
         self._pause_if_needed(is_long=is_long)
         runtime.pump.work(now)
 
@@ -233,6 +253,8 @@ class Connection(asyncio.Protocol):
             if protocol.is_resting:
                 self._line_up(rest_seconds)
         elif protocol.session.is_ahead_of_store:
+            # A connection with subscriptions is never ahead of the store, or its ACKs would wait with its
+            # SENDs.
             self._waits_for_store = True
             protocol.pause()
             self._transport.pause_reading()
@@ -244,10 +266,12 @@ class Connection(asyncio.Protocol):
         """How long to read nothing, because its principal was refused more than its share since the last
         call."""
         usage = self._protocol.session.usage
+        # The difference, because `usage` counts for all connections of the principal.
         refused, self._refusals = usage.refusals - self._refusals, usage.refusals
         # Before the login nothing was refused, and the refusals of another principal do not count.
         if refused <= 0 or not self._is_open:
             return 0.0
+        # A peer that is alone may be refused as fast as it likes: it harms no other.
         if not self._runtime.fairness.has_other_principals(self._runtime.time()):
             return 0.0
         return min(MAX_REFUSAL_REST_SECONDS, refused * REFUSAL_REST_SECONDS)
@@ -257,6 +281,7 @@ class Connection(asyncio.Protocol):
             return
         self._is_in_line = True
         if rest_seconds:
+            # Lined up later and not at once: a place in the line would be a turn in a millisecond.
             self._runtime.loop.call_later(rest_seconds, self._runtime.fairness.line_up, self)
         else:
             self._runtime.fairness.line_up(self)
@@ -283,12 +308,16 @@ class Connection(asyncio.Protocol):
             self._protocol.go_on(now, in_vain=in_vain)
         except Exception:
             self._fail_internally()
+        # A wait that is over may be followed by another one: the frames behind may hold the connection back
+        # again.
         if not self._is_closing:
             self._pause_if_needed(is_long=False)
         self.read_on()
 
     def read_on(self) -> None:
         """Read the peer again, unless it is held back, waits for the store or is at its end."""
+        # `_is_in_line`: the scheduler resumes it. Reading on now would give a turn to a connection that
+        # waits for one.
         is_at_rest = self._is_closing or self._runtime.is_stopping or self._is_in_line
         if not (self._protocol.is_held_back or self._waits_for_store or is_at_rest):
             self._transport.resume_reading()
@@ -307,6 +336,7 @@ class Connection(asyncio.Protocol):
         session = protocol.session
         if session.ending is not None and not protocol.is_finished:
             self._note_ended_by_broker(session.ending)
+            # Its size is in the log already, as `unsent_bytes`.
             session.take_outbox()  # otherwise it would be copied for a peer that does not read
             protocol.fail(session.ending, now)
         if self._waits_for_store and not session.is_ahead_of_store:
@@ -324,8 +354,12 @@ class Connection(asyncio.Protocol):
                 pieces = protocol.take_output(now)
                 self.peer.write(pieces)
                 self._runtime.in_flight.touch(self)
+                # The alternation of own and shared bytes is only known here; from the transport's buffer it
+                # could not be told which of them were written (`inflight`).
                 if self._is_blocked and len(pieces) > 1:
                     self.peer.remember(pieces)
+            # `may_close` and not `is_finished`: RECEIPTs may still wait for the store, and the peer must
+            # get them before the ERROR, or it would take accepted messages for lost.
             if protocol.may_close:
                 self._close()
             elif protocol.is_finished:
@@ -338,6 +372,8 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The peer does not keep up: queues stop dispatching to it."""
         self._is_blocked = True
+        # Topics deliver regardless; the size of the outbox ends the session if it goes on
+        # (`max_outbox_bytes`).
         self._protocol.session.is_throttled = True
         self._runtime.note_blocked(self._transport.get_write_buffer_size())
 
@@ -346,6 +382,7 @@ class Connection(asyncio.Protocol):
         self._is_blocked = False
         self.peer.forget()
         now = self._runtime.time()
+        # First what waits, then more from queues: the order of messages is the order of the outbox.
         self.flush(now)
         self._resume_dispatch()
 
@@ -360,6 +397,8 @@ class Connection(asyncio.Protocol):
     def rest_for_good(self) -> None:
         """The broker stops: read and dispatch no more, but write what the session was told."""
         if not self._is_closing:
+            # Queues keep what they have for the time after the restart; a delivery now would only come back
+            # as redelivered.
             self._protocol.session.is_throttled = True
             self._protocol.pause()  # the peer's heart-beats are not read, so they must not be missed
             self._transport.pause_reading()
@@ -370,11 +409,14 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         now = self._runtime.time()
+        # The protocol's own tick would end the connection at once; it is called only if the second look
+        # agrees.
         self._is_suspect = not self._is_suspect and self._protocol.heartbeat.is_dead(now)
         if self._is_suspect:
             self._timer = self._runtime.loop.call_later(_SECOND_LOOK_SECONDS, self._tick)
             return
         was_finished = self._protocol.is_finished
+        # The deadline is a lower bound: heart-beats move it, and the tick then sets the timer anew.
         deadline = self._protocol.tick(now)
         if self._protocol.is_finished and not was_finished:
             self._end.note(EndReason.TIMED_OUT, self._protocol.fault or "")
@@ -394,6 +436,7 @@ class Connection(asyncio.Protocol):
         now = self._runtime.time()
         if reason is not None and not self._protocol.is_finished:
             self._end.note(reason)
+        # The protocol keeps the first ERROR; so does the story keep the first reason.
         self._protocol.fail(message, now)
         self._runtime.pump.work(now)
 
@@ -407,6 +450,8 @@ class Connection(asyncio.Protocol):
     def give_way(self) -> None:
         """End it to free memory: in-flight bytes of all connections are above their cap."""
         is_unwritten = self.peer.unwritten_bytes > 0
+        # `end` and not `fail`: the core stops dispatching to it, and `flush` turns the ending into the
+        # ERROR.
         self._protocol.session.end(NO_ROOM)
         self._runtime.pump.work(self._runtime.time())
         if is_unwritten:
@@ -425,6 +470,8 @@ class Connection(asyncio.Protocol):
 
     def crash(self) -> None:
         """End this connection because of a bug in the broker. Called while the exception is handled."""
+        # Before the ERROR is written: what failed may be `flush` itself, and the pump must not call it
+        # again.
         self._is_closing = True
         self._fail_internally()
         self.abort()
@@ -451,9 +498,13 @@ class Connection(asyncio.Protocol):
         self._runtime.note_lingering(self)
         if self._timer is not None:
             self._timer.cancel()
+        # Reading may be paused. The peer's own end would go unnoticed then, and closing with unread input
+        # sends a reset, which may destroy the ERROR on its way (`linger`).
         self._transport.resume_reading()
         # The peer may have reset the connection a moment ago.
         with contextlib.suppress(OSError):
+            # TLS has no half close in asyncio: the peer sees the ERROR, closes, and otherwise the timer
+            # does.
             if self._transport.can_write_eof():
                 self._transport.write_eof()
         seconds = FLUSH_SECONDS if self._transport.get_write_buffer_size() else LINGER_SECONDS

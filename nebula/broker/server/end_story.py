@@ -41,6 +41,7 @@ class EndStory:
             is_lost: the peer went away without DISCONNECT, and the broker had not ended the connection.
         """
         protocol, traffic = peer.protocol, peer.traffic
+        # Only where there is no better reason: an ERROR for a reason of the broker leaves a `fault` too.
         if self._reason is None and protocol.fault:
             # A fault may quote what the peer has sent.
             self.note(EndReason.PROTOCOL_ERROR, unquoted(protocol.fault))

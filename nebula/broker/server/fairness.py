@@ -104,8 +104,11 @@ class FairScheduler(Generic[_C]):
             if connection.payer != self._payer:
                 self._payer, self._payer_changed_at = connection.payer, now
         # Alone: the reader has not changed for a while, so no other one waits.
+        # The first reads after another connection's are shared too: `_changed_at` was set above.
         if now - self._changed_at >= AT_WORK_SECONDS:
             return None
+        # One number for all connections: handling is synchronous, so there is never more than one turn at a
+        # time.
         self._over_at = time.perf_counter() + SHORT_TURN_SECONDS
         return self._is_over
 
@@ -121,6 +124,7 @@ class FairScheduler(Generic[_C]):
 
         The threshold is lower while connections wait to be written.
         """
+        # Rule 3. Small reads go on even then, so that heart-beats and ACKs do not wait for a large fan-out.
         return size >= LONG_READ_BYTES or (size >= READ_BEHIND_BYTES and bool(self._unwritten))
 
     def line_up(self, connection: _C) -> None:
@@ -128,6 +132,8 @@ class FairScheduler(Generic[_C]):
 
         Principals take turns in rotation, and so do the connections of each.
         """
+        # The principal is looked up now and not kept with the connection: a login between two turns changes
+        # it.
         self._lines.setdefault(connection.payer, deque()).append(connection)
         self._waiting += 1
         self._read_on_soon()
@@ -139,6 +145,8 @@ class FairScheduler(Generic[_C]):
             written_bytes: what was written in this turn to connections with large outboxes.
         """
         # While others wait to be written, this one lines up behind them.
+        # The first large outboxes of a turn are written directly, which saves the usual case (one large
+        # body, a few readers) a turn of the loop.
         if written_bytes < LONG_WRITES_BYTES and not self._unwritten:
             return False
         # One callback for all of them: it goes on until none is left.
@@ -154,6 +162,8 @@ class FairScheduler(Generic[_C]):
 
     def _read_on(self) -> None:
         self._reads_on_soon = False
+        # `defers` was called between `call_soon` and now. `_write_on` calls `_read_on_soon` when it is
+        # done.
         if self._unwritten:
             return
         # Not the loop's time, which stands still within a turn.
@@ -163,6 +173,7 @@ class FairScheduler(Generic[_C]):
             self._take_next().take_turn()
             if time.perf_counter() >= until:
                 break
+        # `call_soon` and not a loop: the sockets are polled between two turns, so new input is seen.
         self._read_on_soon()
 
     def _take_next(self) -> _C:
@@ -180,9 +191,13 @@ class FairScheduler(Generic[_C]):
         while self._unwritten and written_bytes < LONG_WRITES_BYTES:
             connection = self._unwritten.popleft()
             written_bytes += connection.outbox_bytes
+            # A connection that has closed meanwhile is still in the line; its `flush` finds it closing and
+            # writes nothing.
             self._flush(connection, now)
         if self._unwritten:
             self._loop.call_soon(self._write_on)
         else:
             self._read_on_soon()
+        # Flushing makes room in outboxes, so queues may have more to dispatch; that is the pump's work, and
+        # it comes after the bytes are on their way.
         self._work()

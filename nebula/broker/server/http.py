@@ -88,15 +88,21 @@ class HttpListener:
         self.reads = reads or {}
         self.listener = listener
         self.lifetimes = Lifetimes() if lifetimes is None else lifetimes
+        # A call becomes one message, so a body that the broker would refuse as a message is not read at
+        # all.
         self.max_posted_bytes = min(self.limits.max_http_body_bytes, self.limits.max_body_bytes)
         self.posted_bytes = 0
         self._posted_by: Counter[str] = Counter()
+        # The caller's log and not `log`: its events are counted for the metrics, and this module knows no
+        # runtime.
         self.note_refused_login = note_refused_login
         self.log = PacedLog("nebula.broker")
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self.is_stopping = False
         self._asking: set[HttpPeer] = set()
         # A request is no connection that the broker counts, but holds a file descriptor.
+        # Two counts, since a probe takes milliseconds and a call takes as long as its service: with one
+        # count, slow calls would make `/readyz` fail and the supervisor would restart a healthy broker.
         self.admission = _admission(self.limits.max_http_requests)
         self.calling = _admission(self.limits.max_http_calls)
         self._callers: dict[HttpPeer, str] = {}
@@ -123,6 +129,7 @@ class HttpListener:
         self.admission.leave(connection)
         self.calling.leave(connection)
         if (payer := self._callers.pop(connection, None)) is not None:
+            # Subtraction drops the keys that reach zero, so that principals that are gone take no memory.
             self._calls_by -= Counter([payer])
 
     def begin_call(self, connection: HttpPeer, address: str | None) -> bool:
@@ -134,12 +141,15 @@ class HttpListener:
                 readers want.
         """
         payer = connection.payer
+        # Half of all for one principal, in addition to half for one address: behind a proxy all calls come
+        # from one address, and one principal may call from many.
         if self._calls_by[payer] >= max(1, self.limits.max_http_calls // 2):
             return False
         if self.calling.enter(connection, address) is not None:
             return False
         self._callers[connection] = payer
         self._calls_by[payer] += 1
+        # It left the count of requests only now: until `enter` succeeded it was still a request.
         self.admission.leave(connection)
         return True
 
@@ -154,6 +164,8 @@ class HttpListener:
         If all of them together are too large, the largest one is cut off, of the principal or address whose
         responses hold most.
         """
+        # Linear in the connections of this listener, and only run when a reader is slow
+        # (`BodyWriter.on_wait`) or a response did not fit into the system's buffer.
         while (unread_bytes := self.unread_bytes) > self.limits.max_http_unread_bytes:
             held: Counter[str] = Counter()
             for connection in self._asking:
@@ -161,6 +173,8 @@ class HttpListener:
             ((payer, _),) = held.most_common(1)
             theirs = [connection for connection in self._asking if connection.payer == payer]
             slowest = max(theirs, key=lambda connection: connection.unread_bytes)
+            # A single large response is limited by its own time limit; cutting it off would make room for
+            # no one.
             if slowest.unread_bytes == unread_bytes:
                 break  # it is the only one
             slowest.abort()
@@ -176,6 +190,8 @@ class HttpListener:
 
     def take_posted(self, size: int, payer: str) -> bool:
         """Reserve room for the bytes of a body, if there is some. One payer may have half of it."""
+        # A body is in memory until its call has a reply. Half of all for each payer, so that one sender of
+        # large bodies does not keep out the others.
         most = HTTP_BODIES * self.max_posted_bytes
         if self.posted_bytes + size > most or self._posted_by[payer] + size > most // 2:
             return False
@@ -191,7 +207,7 @@ class HttpListener:
             del self._posted_by[payer]
 
     def trusts(self, origin: str, host: str) -> bool:
-        """Whether a page of this origin may connect, who asked for this host.
+        """Whether a page of this origin may connect, in a request that named this host.
 
         A browser lets any page of the web open a WebSocket to a broker on its user's machine: the
         origin is all that tells them apart. A page of the same host is trusted where that host is this
@@ -200,6 +216,8 @@ class HttpListener:
         if origin.lower() in self._origins:
             return True
         page = host_name(origin)
+        # Compared with the Host of the same request, so that a page of `http://localhost:3000` may not
+        # connect to `127.0.0.1` under another name; ports differ and do not count.
         return is_loopback(page) and page == host_name(f"//{host}")
 
 

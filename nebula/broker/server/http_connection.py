@@ -57,6 +57,8 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
+        # h11 collects the head itself and raises above this size; without it a head could grow until the
+        # timeout.
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HTTP_HEAD_BYTES)
         self._data = bytearray()  # of the request's head, as they came
         self._transport: asyncio.Transport
@@ -81,15 +83,19 @@ class HttpConnection(asyncio.Protocol):
         self._address = keep_alive(transport, self._listener.limits.keepalive_seconds)
         if self._address is not None:
             self.payer = f"{ANONYMOUS}@{place_of(self._address)}"
+        # The timer is running already; `connection_lost` cancels it.
         if not self._listener.admit(self, self._address):
             self.abort()
 
     def data_received(self, data: bytes) -> None:
         """Read bytes of the request. What follows the request is dropped, so that it fills no memory."""
+        # A pipelined request is dropped as well: `connection: close` tells the sender that it was not read.
         if self._has_all:
             return
         self._http.receive_data(data)
         if self._body is None:
+            # Kept as they came for the WebSocket's own parser, which reads the same head again
+            # (`_upgrade`).
             self._data += data
             self._read_head()
         elif not self._is_resting:
@@ -97,6 +103,8 @@ class HttpConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The peer has closed its half. It may still read a complete response, but not a stream."""
+        # True keeps the transport open for writing. TLS transports cannot, so `can_write_eof` decides:
+        # asyncio warns of a True that means nothing there.
         is_ending = self._farewell is not None and self.unread_bytes > 0
         return is_ending and self._transport.can_write_eof()
 
@@ -145,6 +153,7 @@ class HttpConnection(asyncio.Protocol):
             ],
         )
         # The response to a HEAD has no body, and h11 would not send one.
+        # Lengths are announced as for GET (RFC 9110, 9.3.2).
         is_head = self._data.startswith(b"HEAD ")
         head = self._http.send(written) or b""
         self._end_with(head if is_head else head + response.body)
@@ -153,8 +162,10 @@ class HttpConnection(asyncio.Protocol):
         self._has_all = True
         self._timer.cancel()
         self._listener.lifetimes.end(self)
+        # The body of a refused request may still be coming; unread bytes would turn the close into a reset.
         self._transport.resume_reading()
         self._farewell = LingeringClose(self._transport, data, self._listener.limits.connect_timeout)
+        # The writer's transport is still full: `pause_writing` was called before this object existed.
         if self._body_writer is not None and self._body_writer.is_blocked:
             self._farewell.pause()
         self._farewell.begin()
@@ -211,6 +222,8 @@ class HttpConnection(asyncio.Protocol):
         elif not is_admitted(self._transport, rules, self._listener.lifetimes.wall_clock()):
             self.respond_with_text(HTTPStatus.FORBIDDEN, "not admitted")
         else:
+            # A page takes no body, so what follows is dropped; and its own work is not limited by
+            # `connect_timeout`.
             self._has_all = True
             self._timer.cancel()
             asked = asked_of(request, rules)
@@ -229,6 +242,8 @@ class HttpConnection(asyncio.Protocol):
     def _begin_post(self, request: h11.Request, path: str, post: Post, method: str = "POST") -> None:
         listener = self._listener
         refusal = refusal_of(request, listener.listener, listener.max_posted_bytes, method)
+        # A browser sends its user's certificate with the requests of any page, so the Origin is all that
+        # tells a page of the web from the user's own program.
         if refusal is None and not self._is_trusted(request):
             refusal = problem(HTTPStatus.FORBIDDEN, "wrong-origin", "pages of this origin may not post")
         if refusal is None and listener.is_stopping:
@@ -255,15 +270,21 @@ class HttpConnection(asyncio.Protocol):
                 listener.note_refused_login(f"{host}:{port}")
                 self._respond(NOT_ADMITTED)
                 return
+            # The payer may change because nothing of the body was read yet: what was reserved for one payer
+            # is given back to the same one.
             if identity.is_proved:
                 self.payer = identity.principal
+            # A token may expire, and a user may be removed, while a call waits: `end_for` ends the request
+            # then.
             listener.lifetimes.begin(self, listener.listener, identity)
             if self._http.they_are_waiting_for_100_continue:
                 informational = h11.InformationalResponse(status_code=100, headers=[])
                 self._transport.write(self._http.send(informational) or b"")
             self._go_on()
+            # The task waits here for `_read_body`, which the transport calls. `_time_out` cancels it.
             posted = await body.whole
             self._timer.cancel()
+            # Only now, because a slow upload is a request that is being read and not a call that waits.
             if not listener.begin_call(self, self._address):
                 self._respond(TOO_BUSY)
                 return
@@ -271,6 +292,8 @@ class HttpConnection(asyncio.Protocol):
             timeout = value_of(request, TIMEOUT.encode())
             accept = value_of(request, b"accept")
             response = await post(Posted(identity.principal, path, query, timeout, posted, accept))
+        # CancelledError is no Exception: it ends the task without a response, and its sender has responded
+        # or closed.
         except Exception:
             listener.log.exception("post failed")
             response = _INTERNAL
@@ -287,6 +310,7 @@ class HttpConnection(asyncio.Protocol):
         seconds = listener.limits.connect_timeout
         # `relieve` looks at all connections, so it is called only if the reader is slow.
         self._body_writer = writer = BodyWriter(self._http, self._transport, seconds, listener.relieve)
+        # `b""` is a last piece without content: h11 still has to write the end of the body.
         last: bytes | None = b""
         try:
             writer.begin(streamed)
@@ -305,6 +329,7 @@ class HttpConnection(asyncio.Protocol):
             self._listener.log.exception("stream failed")
             last = streamed.pieces.failed(_INTERNAL)
         finally:
+            # Also where the task was cancelled because the reader has gone.
             streamed.pieces.close()
         self._end_stream(writer, last)
 
@@ -317,9 +342,11 @@ class HttpConnection(asyncio.Protocol):
 
     def end_for(self, reason: str) -> None:  # noqa: ARG002  # the status says that it is its fault
         """Refuse the request in progress, because its sender is no longer valid. A call is cancelled."""
+        # Before the response: the task would otherwise respond a second time when its call fails.
         self._stop_post()
         if self._body_writer is None or self._streamed is None:
             self._respond(NOT_ADMITTED)
+        # With a `_farewell` the response is complete, and only waits to be read.
         elif self._farewell is None:
             self._end_stream(self._body_writer, self._streamed.pieces.failed(NOT_ADMITTED))
 
@@ -347,17 +374,21 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(error)
             return
         self._rest()
+        # `call_soon` and not a loop: other sockets are read in between.
         asyncio.get_running_loop().call_soon(self._go_on)
 
     def _read_piece(self, body: Body) -> bool:
         """Take in the next piece of the body; False: no piece has arrived, or no more is wanted."""
         event = self._http.next_event()
+        # No return: `EndOfMessage` is not `Data`, so the next line ends the reading.
         if isinstance(event, h11.EndOfMessage):
             self._has_all = True
             body.end()
         if not isinstance(event, h11.Data):
             return False
         refusal = None
+        # Bytes are reserved before they are kept; `_forget_body` gives back what the body has, also of this
+        # piece.
         if not self._listener.take_posted(len(event.data), self.payer):
             refusal = problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too much is posted at once")
         elif not body.take(bytes(event.data)):
@@ -410,6 +441,7 @@ class HttpConnection(asyncio.Protocol):
             self._end_with(response)
             return
         self._timer.cancel()
+        # From here on the broker counts it: `connection_made` admits it anew, by its own limits.
         self._listener.dismiss(self)
         self._transport.write(response)
         assert self._listener.make_connection is not None

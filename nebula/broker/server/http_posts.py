@@ -128,6 +128,8 @@ def problem(
 
 
 WRONG_HOST: Final = "this host is not served here; the listener's `hosts` name those that are"
+# One reply for all reasons: a stranger learns neither that a login exists nor that its certificate is
+# denied.
 NOT_ADMITTED: Final = problem(HTTPStatus.UNAUTHORIZED, "not-admitted", "say who you are", _CHALLENGE)
 TOO_BUSY: Final = problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many calls wait for their answers")
 
@@ -151,12 +153,15 @@ class Body:
 
     def take(self, data: bytes) -> bool:
         """Add a piece; False: the body is too large."""
+        # Added before the size is checked: `size_bytes` is what is given back to the listener, which has
+        # counted it.
         self._data += data
         self.size_bytes += len(data)
         return self.size_bytes <= self._max_bytes
 
     def end(self) -> None:
         """The body is complete."""
+        # The waiter is gone if the request was cancelled between two pieces.
         if not self.whole.done():
             self.whole.set_result(bytes(self._data))
         self._data.clear()
@@ -178,6 +183,8 @@ def refusal_of(
         message = f"the body is JSON, and the request says so: `Content-Type: {JSON_TYPE}`"
         return problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-json", message)
     length = value_of(request, b"content-length")
+    # Without a length, in chunks, the size is found by `Body.take`. A length that is no number is h11's to
+    # refuse.
     return too_large(max_bytes) if length.isdigit() and int(length) > max_bytes else None
 
 
@@ -219,6 +226,7 @@ def is_admitted(transport: asyncio.Transport, listener: Listener, wall: float) -
         wall: seconds since 1970.
     """
     try:
+        # Time 0: the peer is only asked for its certificate, and its age is not looked at.
         Peer(transport, listener, 0.0).identify(wall)
     except Refused:
         return False
@@ -228,6 +236,7 @@ def is_admitted(transport: asyncio.Transport, listener: Listener, wall: float) -
 def is_json(content_type: str) -> bool:
     """Whether a content type is JSON's, which is always UTF-8."""
     essence, _, parameters = content_type.lower().partition(";")
+    # RFC 8259, 8.1: JSON between systems is UTF-8, so no other charset has to be decoded.
     return essence.strip() == JSON_TYPE and parameters.strip().replace('"', "") in ("", "charset=utf-8")
 
 
@@ -242,6 +251,7 @@ def preferences(accept: str) -> list[str]:
         for part in accept.split(",", MAX_ACCEPTED_TYPES)[:MAX_ACCEPTED_TYPES]
     ]
     weighed = [(_weight_of(words), name.strip()) for name, _, words in named]
+    # `sorted` is stable, so equal weights keep the order of the header.
     return [name for weight, name in sorted(weighed, key=lambda each: -each[0]) if weight > 0 and name]
 
 
@@ -277,6 +287,7 @@ def credentials_of(authorization: str) -> tuple[str | None, str] | None:
         login, colon, passcode = base64.b64decode(words, validate=True).decode().partition(":")
     except (binascii.Error, ValueError):
         return None
+    # RFC 7617, 2: the first colon separates; a passcode may contain more of them.
     return (login, passcode) if colon else None
 
 
@@ -299,8 +310,10 @@ async def identify(
     except Refused:
         return None
     if authorization and authenticator is not None:
+        # Unreadable credentials are refused like wrong ones: (None, None) finds no identity.
         login, passcode = credentials_of(authorization) or (None, None)
         return await authenticator.verify(login, passcode, peer.place, is_strict=True)
     if identity is None and authenticator is not None:
+        # None: only a listener that lets peers be anonymous admits a sender without an `Authorization`.
         return authenticator.admit_at_once(None)
     return identity

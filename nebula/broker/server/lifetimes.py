@@ -77,8 +77,11 @@ class Lifetimes:
             listener: where it came in.
             now: the loop's time; None: its age does not count.
         """
+        # A certificate counts until its expiry date even if the CA was replaced since; see the reload in
+        # `tls`.
         life = _Life(listener, identity)
         if self._max_seconds is not None and now is not None:
+            # The spread shortens and never lengthens: the maximum age is a promise to the operator.
             life.too_old_at = now + self._max_seconds * (1 - _SPREAD * self._chance())
         if identity.is_proved or life.too_old_at < inf:
             self._lives[connection] = life
@@ -92,11 +95,14 @@ class Lifetimes:
         """Files were read again: end denied connections now, and those of removed users after the grace."""
         wall = self.wall_clock()
         for connection, life in list(self._lives.items()):
+            # At once, without the grace: a certificate is denied because another person may have its key.
             if life.listener.denies(life.identity):
                 self._end(connection, NOT_ADMITTED)
             elif life.listener.still_knows(life.identity):
+                # A later reload may bring a removed user back; then the grace begins anew the next time.
                 life.unknown_since = inf
             else:
+                # `min`, so that a second reload does not prolong the grace of the first.
                 life.unknown_since = min(life.unknown_since, wall)
                 self._note(life)
         self.advance(now)
@@ -104,8 +110,11 @@ class Lifetimes:
     def advance(self, now: float) -> None:
         """End connections whose time is over. Call it a few times a second."""
         wall = self.wall_clock()
+        # Two numbers and no heap: a reload or an expiry visits all connections, which is linear and rare,
+        # and every other call costs two comparisons.
         if wall < self._next_expiry and now < self._next_age:
             return
+        # Rebuilt below from the connections that stay.
         self._next_expiry = self._next_age = inf
         for connection, life in list(self._lives.items()):
             reason = self._reason_to_end(life, wall, now)
@@ -128,5 +137,6 @@ class Lifetimes:
         self._next_age = min(self._next_age, life.too_old_at)
 
     def _end(self, connection: Expiring, reason: str) -> None:
+        # Removed first: `end_for` may lead to `end` for the same connection.
         self._lives.pop(connection, None)
         connection.end_for(reason)

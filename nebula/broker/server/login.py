@@ -35,6 +35,7 @@ class Login:
 
     @property
     def has_begun(self) -> bool:
+        # The task stays after it is done, so that a second CONNECT cannot start a second check.
         return self._task is not None
 
     def identify(self, peer: Peer, wall: float) -> None:
@@ -68,6 +69,7 @@ class Login:
         authenticator = self._listener.authenticator
         assert authenticator is not None, "without one the peer is known before it speaks"
         login, passcode = credentials
+        # In this call, so that a broker without users makes no task for a connection.
         identity = authenticator.admit_at_once(login)
         if identity is not None:
             return identity
@@ -81,4 +83,6 @@ class Login:
     def cancel(self) -> None:
         """The connection is closed: stop waiting."""
         if self._task is not None:
+            # The check itself is shared (`Authenticator._wait_for`); this only takes the connection out of
+            # the wait.
             self._task.cancel()

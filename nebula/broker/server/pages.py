@@ -45,6 +45,7 @@ class Token:
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "is not ASCII"
             raise SettingsError(f"{self._file}: cannot be read: {reason}") from None
+        # `compare_digest` would accept an empty token from both sides, so an empty file must not pass.
         if len(text) < _FEWEST_CHARACTERS or not text.isprintable() or " " in text:
             # The text is secret, so it is not shown.
             raise SettingsError(
@@ -83,6 +84,7 @@ class Shared:
     async def get(self) -> bytes:
         """The value that is kept or being computed; otherwise a new one."""
         loop = asyncio.get_running_loop()
+        # A task that has failed leaves `_fresh_until` at 0, so the next request tries again.
         if self._making is None or (self._making.done() and loop.time() >= self._fresh_until):
             self._making = loop.create_task(self._make_fresh())
         # A request that is cancelled must not cancel it for the others.
@@ -100,6 +102,7 @@ def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
     """
 
     async def read_metrics() -> bytes:
+        # One walk for all requests of a second: a walk visits every destination.
         return metrics_text(await server.runtime.walk(server.status()), server.runtime.commits)
 
     text = Shared(read_metrics, METRICS_SECONDS)

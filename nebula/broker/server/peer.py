@@ -97,6 +97,8 @@ class Peer:
 
     def write(self, pieces: Sequence[bytes]) -> None:
         """Hand the output of `Encoder.outbox` to the transport."""
+        # Piece by piece: large bodies go on without a copy (`LARGE_BODY_BYTES`), and the encoder has joined
+        # the rest.
         for piece in pieces:
             self.traffic.written_bytes += len(piece)
             self._transport.write(piece)

@@ -25,7 +25,7 @@ class RateLimiter:
 
     Args:
         per_second: how many turns there are.
-        at_once: how many may be had at the same time.
+        at_once: how many may run at the same time.
         longest_wait: seconds; the lines together are as long as the turns of this time.
 
     Raises:
@@ -46,7 +46,7 @@ class RateLimiter:
 
     @asynccontextmanager
     async def take(self, place: str = "") -> AsyncGenerator[None]:
-        """Wait for a turn, and have it for the block. A waiter that is cancelled leaves its line.
+        """Wait for a turn, and hold it during the block. A waiter that is cancelled leaves its line.
 
         Raises:
             TooManyWaiting: too many wait.
@@ -57,6 +57,10 @@ class RateLimiter:
         self._call()
         try:
             await turn
+        # A BaseException, because a cancelled task gets CancelledError here. Three cases: the waiter was
+        # cancelled (leave the line); the turn was given and then the task was cancelled before it ran (give
+        # the turn back); the line was full (`TooManyWaiting` is the future's own exception, and there is
+        # nothing to give back).
         except BaseException:
             if turn.cancelled():
                 self._leave(place, turn)
@@ -77,10 +81,13 @@ class RateLimiter:
             return
         longest = max(self._lines, key=lambda each: len(self._lines[each]))
         # One more of the same place, or of one that has as many, has the worse claim.
+        # The new waiter is refused and not another one: otherwise an address could push out those of its
+        # equals.
         if len(self._lines[longest]) <= len(self._lines.get(place, ())) + 1:
             raise TooManyWaiting
         # The last of a line has waited least.
         last = self._lines[longest][-1]
+        # Removed before the exception is set: its waiter runs later and must not be found in the line.
         self._leave(longest, last)
         last.set_exception(TooManyWaiting())
 
@@ -92,12 +99,15 @@ class RateLimiter:
                 del self._lines[place]
 
     def _call(self) -> None:
-        """Have the next one called when it may be."""
+        """Schedule the next turn for the earliest time that the rate allows."""
+        # One timer at most. It is set when there is both a waiter and a free slot, so an idle limiter costs
+        # nothing.
         if self._lines and self._at_once and self._timer is None:
             self._timer = asyncio.get_running_loop().call_at(self._next, self._give)
 
     def _give(self) -> None:
         self._timer = None
+        # The waiters may have been cancelled between the timer and now.
         if not (self._lines and self._at_once):
             return
         place, line = self._lines.popitem(last=False)

@@ -111,6 +111,8 @@ class Runtime:
         self.lifetimes = lifetimes
         self.loop = asyncio.get_running_loop()
         self.time: Callable[[], float] = self.loop.time
+        # The scheduler and the pump need each other: it flushes through the pump, and the pump asks it what
+        # to defer.
         self.fairness: FairScheduler[Managed] = FairScheduler(self.loop, self._flush, self._work_now)
         self.pump = Pump(broker, read_page=self._read_page, write=self._write, defers=self.fairness.defers)
         self.events = EventLog(broker.account)
@@ -162,6 +164,8 @@ class Runtime:
         """Count a connection out."""
         self.connections.discard(connection)
         self.lifetimes.end(connection)
+        # Into the sum of the departed before the connection is forgotten: `traffic` is the sum of both, and
+        # a counter that falls would look like a restart to Prometheus.
         self._departed.add(connection.traffic)
         self.admission.leave(connection)
 
@@ -186,6 +190,7 @@ class Runtime:
         # would count as a failed delivery.
         for session in self.broker.sessions.values():
             session.is_throttled = True
+        # A copy: `end` may lead to `dismiss`, which takes a connection out of the set.
         for connection in list(self.connections):
             connection.end(message, reason)
 
@@ -226,6 +231,8 @@ class Runtime:
         """Read a page of a deep queue, to show it to an operator. Pages exist only where a store does."""
         assert self._writer is not None
         page: asyncio.Future[list[StoredMessage]] = self.loop.create_future()
+        # The future is cancelled if the operator's request is; the page is read all the same and dropped
+        # here.
         self._writer.read(request, lambda _, rows: None if page.done() else page.set_result(rows))
         return await page
 
@@ -256,13 +263,17 @@ class Runtime:
     def advance(self) -> None:
         """Let time pass, now and from now on until `stop_clock`."""
         now = self.time()
+        # First the disk and then the core: what becomes due now is refused or accepted by the state of the
+        # disk now.
         if self._disk is not None and self._disk.look(now):
             self.broker.account.note_disk(self._disk.room_bytes, is_low=self._disk.is_low)
         self.broker.advance(now)
         self.lifetimes.advance(now)
         self.administration.advance(now)
+        # Everything above has only decided; this writes it.
         self.pump.work(now)
         self.events.advance(now)
+        # Last, because the pump has just written what could be written.
         self.relieve()
         self._clock = self.loop.call_later(_ADVANCE_SECONDS, self.advance)
 

@@ -154,6 +154,7 @@ class Server:
             OSError: an address cannot be used; no listener is open then.
             StoreError: the store cannot be opened.
         """
+        # Before the listeners: a peer that connects must find its queues and sessions as they were.
         kept = None if self._writer is None else await self._writer.start()
         runtime = self._runtime = Runtime(
             self._make_broker(kept),
@@ -169,12 +170,15 @@ class Server:
         except OSError:
             self._open_listeners.end()
             if self._writer is not None:
+                # The store is closed cleanly; the next start need not check it.
                 await self._writer.close([])
             raise
         runtime.advance()
 
     def _make_broker(self, kept: Snapshot | None) -> Broker:
         now = asyncio.get_running_loop().time()
+        # Monotonic time within the core, and one number to get from it to the clock on the wall, taken
+        # once: a clock that is put on or back while the broker runs changes no expiry.
         wall_offset = time.time() - now
         context = CoreContext(
             limits=self.limits,
@@ -188,6 +192,7 @@ class Server:
             key_of=self._key_of,
             dead_letter=self._dead_letter,
             # Chance comes in here and nowhere below.
+            # It begins every message-id (D.20), and without a store the ids of two runs must differ too.
             incarnation=secrets.token_hex(4) if kept is None else kept.incarnation,
         )
         broker = Broker(context)
@@ -211,6 +216,7 @@ class Server:
         now = runtime.time()
         renewals = [*self.renewals, *(renew for each in self._listeners for renew in each.renewals)]
         if load_grants is not None:
+            # Rights first: a connection that is judged below should be judged by the rights of this reload.
             renewals.insert(0, lambda: self.broker.review(load_grants(), now))
         problems = []
         for renew in renewals:
@@ -218,6 +224,7 @@ class Server:
                 renew()
             except SettingsError as error:
                 problems.append(str(error))
+        # After all files, also those that failed: the ones that were read count.
         self.lifetimes.review(now)
         runtime.pump.work(now)
         if problems:
@@ -246,6 +253,7 @@ class Server:
         """
         runtime = self.runtime
         seconds = self.limits.drain_seconds if drain_seconds is None else drain_seconds
+        # One deadline for peers and disk together, since a supervisor waits for both.
         until = runtime.time() + seconds
         self.close_listeners()
         runtime.is_stopping = True
@@ -315,4 +323,5 @@ async def _until(condition: Callable[[], bool], seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while not condition():
+                # Polled: what it waits for ends in many places, and a stop is rare.
                 await asyncio.sleep(0.01)

@@ -41,6 +41,8 @@ class ServiceManager:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                # A datagram socket whose reader hangs would block: the watchdog's beat must not stop the
+                # loop it watches.
                 sender.setblocking(False)
                 sender.sendto("\n".join(states).encode(), self._address)
         except OSError as error:
@@ -54,6 +56,7 @@ class ServiceManager:
             yield
             return
         loop = asyncio.get_running_loop()
+        # A handle that does nothing yet, so that `finally` always has one to cancel.
         timer: asyncio.Handle = loop.call_soon(lambda: None)
 
         def beat() -> None:

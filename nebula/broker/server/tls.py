@@ -121,6 +121,8 @@ class ServerTls:
         principal = self.principal(peer.getpeercert(binary_form=True))
         if principal is None:
             return None
+        # `getpeercert()` is a dictionary only if the certificate was verified, and here OpenSSL has
+        # verified it.
         expires_at = float(ssl.cert_time_to_seconds(str((peer.getpeercert() or {})["notAfter"])))
         if wall >= expires_at:
             raise Refused("expired", f"certificate {principal} has expired")
@@ -140,6 +142,7 @@ class _StandIn(ssl.SSLContext):
     actual: ssl.SSLContext
 
     def __new__(cls) -> Self:
+        # Without a protocol `SSLContext` warns that its default is deprecated.
         return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
 
     def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
@@ -152,6 +155,7 @@ class _StandIn(ssl.SSLContext):
 def _actual_context(files: TlsFiles) -> ssl.SSLContext:
     _check_pair(files.certificate, files.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # 1.0 and 1.1 are deprecated (RFC 8996), and browsers and Java have switched them off.
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Renegotiation exists in TLS 1.2 only, and lets a peer make the broker work without end.
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -164,6 +168,7 @@ def _actual_context(files: TlsFiles) -> ssl.SSLContext:
         for authority in _certificates(files.client_ca):
             _warn_of_dates(files.client_ca, authority)
         context.load_verify_locations(files.client_ca)
+        # OPTIONAL goes on without a certificate, but one that is shown has to be good.
         context.verify_mode = ssl.CERT_REQUIRED if files.needs_client_certificate else ssl.CERT_OPTIONAL
         # A resumed session shows no certificate: the one of its first handshake counts, and its date is not
         # checked again. The first line is for TLS 1.3, the second for 1.2.
@@ -174,6 +179,7 @@ def _actual_context(files: TlsFiles) -> ssl.SSLContext:
 
 def _check_pair(certificate: Path, key: Path) -> None:
     """Say which of the two files is wrong, as OpenSSL does not; warn of one that peers will not take."""
+    # The first one is the broker's own; the rest are intermediate CAs (RFC 8446, 4.4.2).
     own, *_ = _certificates(certificate)
     try:
         private = load_pem_private_key(_read(key), password=None)

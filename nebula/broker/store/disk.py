@@ -47,7 +47,10 @@ class DiskWatch:
         try:
             free_bytes = self._free_bytes()
         except OSError:
+            # A file system that cannot be asked is not a full one; low stays low, and not low stays not
+            # low.
             return False  # the next write will find out
+        # What a persistent message may still take; the core divides it among the principals (`note_disk`).
         self.room_bytes = free_bytes - self._min_free_bytes
         enough_bytes = self._min_free_bytes * (_ENOUGH if self.is_low else 1.0)
         is_low = free_bytes < enough_bytes

@@ -71,6 +71,7 @@ def store_error(file: Path, verb: str, error: Exception | str) -> StoreError:
     code = getattr(error, "sqlite_errorcode", None)
     # Python's own errors have no code, and their texts quote what was read.
     fault = "a row makes no sense" if code is None else error
+    # `& 0xFF` is the primary code; SQLite's extended codes say more in the higher bits.
     remedy = _RESTORE if code is None else _REMEDIES.get(code & 0xFF, _RESTORE)
     return StoreError(f"{file}: cannot be {verb}, {fault}; {remedy}")
 
@@ -88,6 +89,8 @@ def lock_folder(folder: Path) -> int:
     # The lock belongs to the open file: it ends with the process, however that ends.
     lock = open_private(folder / _LOCK, os.O_RDWR)
     try:
+        # `flock` and not a file with a process id: the system releases it, also after a kill, and ids are
+        # used again.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(lock)
@@ -111,6 +114,7 @@ def tell_holder(lock: int, urls: Sequence[str] = ()) -> None:
     said = json.dumps({"pid": os.getpid(), "urls": list(urls)}).encode()
     # On a full disk the note is missing, and everything else works.
     with suppress(OSError):
+        # Truncated first: a shorter note must not end with the rest of a longer one.
         os.ftruncate(lock, 0)
         os.pwrite(lock, said[:_HOLDER_BYTES], 0)
 
@@ -165,6 +169,7 @@ def refuse_foreign_log(file: Path) -> None:
         )
     with file.open("rb") as opened:
         head = opened.read(_WRITE_VERSION + 1)
+    # A file that is shorter than its header yields an empty slice, which is left for SQLite to refuse.
     if head[_WRITE_VERSION:] == bytes([_WITHOUT_LOG]):
         raise StoreError(
             f"{file}: is a copy, and {log.name} next to it is the log of another store, which would "
@@ -184,6 +189,8 @@ def sync_folder(folder: Path) -> None:
 def _make(folder: Path) -> None:
     if folder.exists():
         return
+    # Parents first, each synced in its own parent, or a power cut could lose the folder with the store in
+    # it.
     _make(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)  # the umask may have removed our own permissions

@@ -32,6 +32,7 @@ def restore(broker: Broker, kept: Snapshot, now: float) -> None:
     broker.values.sweep()
     _restore_queues(broker, journal, kept, now)
     # What did not fit into the window was on disk alone, and is so again.
+    # Everything up to this number is in the store, so that it may leave memory again.
     journal.begin(kept.first_number - 1)
     broker.queues.page_out(journal.taken_number)
 
@@ -47,6 +48,7 @@ def _restore_sessions_and_values(broker: Broker, journal: Journal, kept: Snapsho
         deletes = is_tombstone or not value.body
         broker.values.restore(journal.restore(value, LAST_VALUE_KIND), deletes=deletes)
     for row in kept.subscriptions:
+        # After an unclean end `pending` may be incomplete. With None a subscription gets all that changed.
         pending = kept.pending.get((row.session, row.id), ()) if kept.is_clean else None
         broker.subscriptions.restore(row, broker.kind_of(row.destination), pending)
 
@@ -54,6 +56,7 @@ def _restore_sessions_and_values(broker: Broker, journal: Journal, kept: Snapsho
 def _restore_schedule(broker: Broker, journal: Journal, kept: Snapshot) -> None:
     """Delayed messages, and the `dedup-id`s of the current window."""
     for message, deliver_at in kept.delayed:
+        # Times on disk are of the wall clock; the core's clock begins anew with each run.
         broker.routing.delayed.restore(journal.restore(message, QUEUE_KIND), deliver_at - journal.wall_offset)
     for row in kept.duplicates:
         key = DedupKey(row.destination, row.principal, row.id)
@@ -74,6 +77,8 @@ def _restore_queues(broker: Broker, journal: Journal, kept: Snapshot, now: float
         if name in queues and due > now:
             queues[name].restore_postponed(postponed.number, name, due)
         else:
+            # The message may be gone, with the write of its row lost in a crash; or the time has passed
+            # while the broker was down, and the message waits in its line like any other.
             journal.drop(POSTPONED, name, postponed.number)
 
 
@@ -105,6 +110,7 @@ def _queue_of(broker: Broker, journal: Journal, line: str, kept: Snapshot) -> Qu
 
 def _owner_of(broker: Broker, journal: Journal, name: str, rows: list[StoredMessage]) -> Usage:
     """The principal that pays for a queue: the sender of its first message, where that is known."""
+    # The dead-letter queue belongs to the broker, and not to the sender of its first letter.
     if not rows or name == broker.queues.dead_letter:
         return broker.account.own
     return journal.usage_of(dict(rows[0].headers).get(SENDER, ""))

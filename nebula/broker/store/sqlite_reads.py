@@ -95,6 +95,7 @@ SELECT GROUP_CONCAT(size), MIN(destination), MAX(destination), MIN(headers), MAX
 _BODIES: Final = "GROUP_CONCAT(number), GROUP_CONCAT(LENGTH(body)), CAST(GROUP_CONCAT(body, '') AS BLOB)"
 
 # Rows that differ in nothing else, as one.
+# Most pages are like that: one sender, one kind of message. The names and headers are then read once.
 _ALIKE: Final = f"SELECT {_BODIES}"
 
 # All rows as one, a column of them as one text. JSON has no bare line feed; QUOTE gives all digits of a
@@ -104,6 +105,7 @@ SELECT {_BODIES}, GROUP_CONCAT(JSON_QUOTE(destination), CHAR(10)), GROUP_CONCAT(
     GROUP_CONCAT(QUOTE(expires_at)), GROUP_CONCAT(attempts), GROUP_CONCAT(is_request)
 """
 
+# `quick_check` does not compare tables with their indexes, so it is found here, by two ways to count.
 _DISAGREE: Final = "a table and its index disagree"
 
 
@@ -141,6 +143,10 @@ class _Page:
     size_bytes: int = PAGE_BYTES
 
 
+# Theory of the first pages. What is read at a start has to fit into memory too (`most_bytes`). If the first
+# pages of all lines are larger together, each line gets an equal share, half of it for bodies and half for
+# the fixed cost of a message. A line that begins with a body for which there is no room gets no page; it is
+# read when it is that line's turn.
 def _first_page(extents: Iterable[_Extent], most_bytes: int) -> _Page:
     line_bytes = [
         min(each.body_bytes, PAGE_BYTES) + min(each.count, PAGE_MESSAGES) * _ROW_BYTES for each in extents
@@ -240,6 +246,7 @@ def _first_pages(
     yield from shared.items()
     known: dict[int, bytes] = {}
     for line, extent in deep.items():
+        # Found without reading the body: `_OUTLINE` looks at lengths alone.
         if _size_of(db, line, extent.first) > max(left_bytes, most.size_bytes):
             # It would be there alone: it is read when it is its turn.
             yield line, []
@@ -272,6 +279,8 @@ def read_page(db: sqlite3.Connection, request: PageRequest) -> list[StoredMessag
     Raises:
         sqlite3.Error, ValueError, TypeError: the file is broken.
     """
+    # Two statements: the first says how many rows fit (`GROUP_CONCAT` of their sizes), the second reads
+    # these. Reading until the size is exceeded would be a step of SQLite for each row.
     sizes, destination, last_destination, headers, last_headers, *others = _one(db, _OUTLINE, request)
     if sizes is None:
         return []
@@ -303,6 +312,7 @@ def _of_page(columns: str, *, shares: bool) -> str:
 
 def _alike(db: sqlite3.Connection, page: PageRequest, destination: str, headers: str) -> list[StoredMessage]:
     """The rows of a page that differ in their bodies alone, as most do: half the work."""
+    # Interned, as all messages of a line have the same destination.
     name, headed = sys.intern(destination), _headers(headers)
     numbers, sizes, bodies = _one(db, _ALIKE, page)
     if numbers is None:
@@ -341,6 +351,7 @@ def _cut(bodies: bytes | None, sizes: str | None) -> Iterator[bytes]:
     for size in map(int, sizes.split(",")):
         yield bodies[begin : begin + size]
         begin += size
+    # The sizes and the bodies come from one statement, so a difference means that a row was no blob.
     if begin != len(bodies):
         raise ValueError("a body is no bytes")
 
@@ -365,6 +376,8 @@ def _message(
     attempts: int,
     is_request: int,
 ) -> StoredMessage:
+    # `type` and not `isinstance`: SQLite gives exactly these, and a test of four types for each row has to
+    # be quick.
     if (type(number), type(body), type(attempts), type(is_request)) != _TYPES:
         raise ValueError("a column is of another type")
     if expires_at is not None and type(expires_at) is not float:

@@ -57,6 +57,7 @@ class Writer:
         self._store = store
         self._on_committed = on_committed
         self._on_failed = on_failed
+        # One thread each, which is what a `Store` may rely on: calls of one kind never overlap.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._page_thread = ThreadPoolExecutor(1, thread_name_prefix="store-pages")
         self.commits = Commits()
@@ -76,6 +77,7 @@ class Writer:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._store.load)
         except BaseException:
+            # Not waited for: after a cancellation the thread may still be reading the store.
             self._thread.shutdown(wait=False)
             raise
 
@@ -84,7 +86,10 @@ class Writer:
         self._journal = journal
         # Group commit: what comes while a batch is under way stays in the journal, and makes the next one.
         if self._writing is not None or self.has_failed or self._is_closed:
+            # `_on_done` looks at `self._journal` again, so nothing that is gathered now is forgotten.
             return
+        # The journal begins its next batch with this call; a RECEIPT that asks from now on waits for that
+        # one.
         batch, writes = journal.take()
         loop = asyncio.get_running_loop()
         self._writing = loop.run_in_executor(self._thread, self._store.apply, writes)
@@ -121,6 +126,8 @@ class Writer:
             return
         self._is_closed = True
         try:
+            # Its end is noticed also if the disk hangs: the wait is cancelled, and the thread goes on.
+            # Python would wait for it at exit, so the program has to be killed (`StoreStuck`).
             async with asyncio.timeout(seconds):
                 await self._close(last)
         except TimeoutError:
@@ -130,6 +137,7 @@ class Writer:
         # Pages that wait are not read any more. The one that is being read is waited for below.
         self._page_thread.shutdown(wait=False, cancel_futures=True)
         # The store must not close while a page is being read.
+        # Only the page that has begun: the executor has cancelled the rest, whose futures end at once.
         under_way: list[asyncio.Future[Any]] = [*self._reading]
         if self._writing is not None:
             under_way.append(self._writing)
@@ -139,6 +147,7 @@ class Writer:
         try:
             # After a failure nothing is written: the last batch may rely on one that is lost.
             if last and not self.has_failed:
+                # On the same thread as all batches, and behind them.
                 await loop.run_in_executor(self._thread, self._store.apply, last)
         except Exception:
             await self._end_run()
@@ -170,6 +179,7 @@ class Writer:
         reading: asyncio.Future[list[StoredMessage]],
     ) -> None:
         self._reading.discard(reading)
+        # `on_page` must not run once `close` has begun: the core is not asked any more.
         if reading.cancelled() or self._is_closed:
             return
         error = reading.exception()

@@ -64,6 +64,7 @@ class Speaker:
 
     def say(self, line: lines.Event) -> None:
         """Write one line. If it is not read any more it is dropped: the reader's end shows on the input."""
+        # A host must not fail because its reader is gone; it learns about that from its input.
         with self._lock, suppress(OSError):
             data = memoryview(self._writer.encode(line))
             while data:
@@ -92,6 +93,7 @@ class Host:
         self._standing = threading.Lock()
         self._jobs: dict[str, RunningJob] = {}
         self._leaving = threading.RLock()
+        # Compared later: the parent's number changes when it ends, whatever the signal says.
         self._parent = os.getppid()
 
     def serve(self, descriptor: int) -> NoReturn:
@@ -100,6 +102,7 @@ class Host:
             self._speaker.say(lines.Hello(lines.VERSION, os.getpid()))
             self._begin(self._beat)
             reader = lines.LineReader()
+            # `failure` is looked at first: after a fault nothing more is read.
             while reader.failure is None and (data := os.read(descriptor, 65536)):
                 for line in reader.feed(data):
                     self._obey(line)
@@ -139,6 +142,7 @@ class Host:
         if self._session is not None:
             self._session.kill()
         if self._config is not None:
+            # By the mark: what jobs have started outlives the JVM.
             kill_engine(self._config.incarnation)
         # After the last task that could write to it.
         for job in list(self._jobs.values()):
@@ -206,6 +210,7 @@ class Host:
                 self._standby = Standby(self._session.prepare)
 
     def _start(self, config: lines.Configure) -> None:
+        # Clocks of two processes are not compared: the service takes the seconds from `Ready`.
         began = time.monotonic()
         try:
             self._session = session = start_session(config)
@@ -241,6 +246,7 @@ class Host:
     def _beat(self) -> None:
         while True:
             session = self._session
+            # Asked each second, as a job can stop the context without ending the JVM.
             if session is not None and not session.is_alive:
                 self._await_death(session, _BEAT_SECONDS)
                 # The JVM lives, so a job has stopped the context that all share.
@@ -259,6 +265,8 @@ class Host:
             for job in jobs:
                 job.wait(max(0.0, deadline - time.monotonic()))
             # What Spark does at its end must not be told as its death.
+            # From here on no other thread can leave; this one is let through, because the lock is
+            # reentrant.
             self._leaving.acquire()
             self._session.stop()
         self.leave("asked to stop", _STATUS_STOPPED)
@@ -269,6 +277,7 @@ def main() -> NoReturn:
     # The protocol gets descriptors of its own, which no child inherits: a job may print, and read its
     # stdin, without touching it.
     commands, events = os.dup(0), os.dup(1)
+    # Descriptors 0 and 1 are what a job's code, and everything it starts, reads and prints to.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     _log_to(sys.__stderr__)

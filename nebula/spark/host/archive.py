@@ -68,8 +68,10 @@ def _leave_with_service(incarnation: str) -> None:
 
 def _make_once(archive: Path, config: lines.Configure) -> None:
     make_private(archive.parent)
+    # Checked by the maker as well, in the folder that it has just made or found.
     if reason := why_distrusted(archive):
         raise RuntimeError(reason)
+    # `O_NOFOLLOW`: another user could have put a link there.
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(archive.with_suffix(".lock"), flags, 0o600)
     try:
@@ -77,6 +79,7 @@ def _make_once(archive: Path, config: lines.Configure) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return
+    # Another process may have made it while this one was being started.
     if not archive.is_file():
         _make(archive, config)
         forget_old(archive.parent)
@@ -93,6 +96,7 @@ def _make(archive: Path, config: lines.Configure) -> None:
         session = ClassicSession(_writing_to(unfinished, config, work, base))
         _do_a_little_of_everything(session, work)
         _end(session)
+        # A rename: an engine that looks now sees no archive or a whole one.
         unfinished.rename(archive)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -120,6 +124,8 @@ def _writing_to(unfinished: Path, config: lines.Configure, work: Path, base: str
     return replace(config, folder=str(work), results=str(work), conf=conf, archives=None)
 
 
+# What most jobs do first: count, aggregate, Python functions, the common formats, SQL, Arrow. Classes that
+# it misses are loaded as without an archive.
 def _do_a_little_of_everything(session: ClassicSession, work: Path) -> None:
     from pyspark.sql import functions
 

@@ -160,6 +160,8 @@ class ConnectSession:
         for one in before:
             self._await_end(one, is_wanted)
         if before:
+            # Tasks of a session that was ended may still run for some seconds, and could write what we
+            # write.
             time.sleep(max(0.0, self._clear_at - time.monotonic()))
 
     def _await_end(self, group: str, is_wanted: Callable[[], bool]) -> None:
@@ -295,6 +297,7 @@ class ConnectPlace:
         """
         self._session.end_before(self._group, lambda: not self._is_cancelled)
         spark = self._session.connect(self._id)
+        # Under the lock: a cancel either sees the session, or has set the flag that was looked at.
         with self._lock:
             if self._is_cancelled:
                 raise ConnectionAbortedError("cancelled before it began")
@@ -362,6 +365,7 @@ def within(seconds: float, call: Callable[[], _Result]) -> _Result:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
+    # The thread goes on if the call hangs; it is a daemon, and its result is dropped.
     thread.join(seconds)
     if errors:
         raise errors[0]

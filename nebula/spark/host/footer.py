@@ -32,6 +32,7 @@ def add_metadata(file: Path, pairs: Mapping[str, str]) -> None:
     """
     with file.open("r+b") as opened:
         size = opened.seek(0, os.SEEK_END)
+        # The last eight bytes: the footer's length and the mark.
         opened.seek(max(0, size - 8))
         tail = opened.read(8)
         begin = size - 8 - int.from_bytes(tail[:4], "little")
@@ -49,6 +50,7 @@ def _with_pairs(footer: bytes, pairs: Mapping[str, str]) -> bytes:
     except IndexError as error:
         raise FooterError("the footer ends too soon") from error
     added = b"".join(_pair(key, value) for key, value in pairs.items())
+    # The list's own header holds the count, so it is written anew; all else stays byte for byte.
     return footer[:start] + _list_header(count + len(pairs)) + added + footer[after:]
 
 

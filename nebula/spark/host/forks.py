@@ -39,6 +39,7 @@ def ended_where_forked() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
+        # A fork returns twice: the child would otherwise go on as the job's second thread of control.
         if os.getpid() != pid:
             _exit(error)
         raise
@@ -54,4 +55,5 @@ def _exit(error: BaseException | None) -> NoReturn:
         traceback.print_exception(error)
     with suppress(OSError, ValueError):
         sys.stdout.flush()
+    # `_exit`: the exit handlers are the parent's.
     os._exit(status & 0xFF)

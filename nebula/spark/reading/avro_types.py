@@ -154,6 +154,8 @@ def parts(each: AvroType) -> Iterator[AvroType]:
 
 def unwrap(each: AvroType) -> tuple[AvroType, bool]:
     """What a value is that is not null, and whether it may be null."""
+    # A union says whether null is one of its branches; any other type may be null only if it is null
+    # itself.
     if isinstance(each, Union):
         return each.inner, NULL in each.branches
     return each, each == NULL
@@ -168,10 +170,13 @@ class _Parser:
         if isinstance(schema, list):
             return self._union(schema, where)
         if isinstance(schema, str):
+            # A name stands for the definition that came before it; in the tree it is that definition again.
             if schema in self._named:
                 return self.type_of(self._named[schema], where)
             return Primitive(schema)
         kind = schema["type"]
+        # `{"type": ["null", "int"]}` and `{"type": {"type": "int"}}` are other ways to write the inner
+        # type.
         if isinstance(kind, list) or (isinstance(kind, Mapping) and "name" not in schema):
             return self.type_of(kind, where)
         match kind:
@@ -189,11 +194,14 @@ class _Parser:
                 return Map(self.type_of(schema["values"], f"{where}{{}}"))
         if kind in self._named:
             return self.type_of(self._named[kind], where)
+        # A logical type on the wrong type is ignored, as the specification demands ("Logical Types").
         logical = schema.get("logicalType") if (kind, schema.get("logicalType")) in _LOGICAL else None
         return Primitive(kind, logical, *_digits(schema, where))
 
     def _record(self, schema: Mapping[str, Any], where: str) -> Record:
         name = self._remember(schema)
+        # Avro allows a record within itself, such as a list's next element. A table has columns of fixed
+        # depth.
         if name in self._open:
             raise UnsupportedTypeError(f"{where}: {name} holds itself, and Spark has no such type")
         self._open.append(name)
@@ -207,6 +215,7 @@ class _Parser:
             )
             for each in schema["fields"]
         )
+        # Only while its fields are read: elsewhere a record may be used as often as one likes.
         self._open.pop()
         return Record(name, _aliases(schema), fields)
 
@@ -214,10 +223,12 @@ class _Parser:
         branches = tuple(self.type_of(each, where) for each in schemas)
         some = [each for each in branches if each != NULL]
         if len(some) < 2:
+            # A union of null and one type, or of null alone: what all readers call a nullable column.
             return Union(branches, some[0] if some else NULL)
         kinds = {each.kind if isinstance(each, Primitive) and each.logical is None else "" for each in some}
         for numbers, widest in _WIDEST:
             if kinds <= numbers:
+                # spark-avro does so too: a union of int and long is a column of longs.
                 return Union(branches, Primitive(widest))
         why = (
             f"{where} is a union of several types ({', '.join(map(_word, some))}): Spark has no such column; "
@@ -237,6 +248,7 @@ def _digits(schema: Mapping[str, Any], where: str) -> tuple[int, int]:
     precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
     if precision > MAX_DECIMAL_DIGITS:
         raise UnsupportedTypeError(f"{where} is a decimal of {precision} digits, and Spark's have at most 38")
+    # The scale may be missing, and is 0 then ("Decimal" of the specification).
     return precision, scale
 
 

@@ -41,6 +41,7 @@ def read_blocks(part: Part) -> Iterator[tuple[bytes, int]]:
     """
     path = part.file.path
     try:
+        # Two handles: one goes from head to head, the other reads data, so that neither loses its place.
         with ContainerReader(Path(path)) as reader, Path(path).open("rb") as file:
             # Parts were made of the size at that time: what grew or shrank since is another file.
             if reader.size_bytes < part.file.size_bytes:
@@ -58,6 +59,8 @@ def walk(part: Part) -> Iterator[None]:
     """
     try:
         with ContainerReader(Path(part.file.path)) as reader:
+            # From head to head without reading the data: cheap even for large files, and enough to see a
+            # cut.
             for _ in reader.blocks():
                 yield
     except (ContainerError, OSError) as error:
@@ -66,6 +69,7 @@ def walk(part: Part) -> Iterator[None]:
 
 def _groups(reader: ContainerReader, file: BinaryIO, part: Part) -> Iterator[tuple[bytes, int]]:
     decompress = _decompressor(reader.header.codec)
+    # Once for each part; from there on blocks follow each other without a search.
     start = _first_block(file, reader.header, part)
     data, count, size = list[bytes](), 0, 0
     # The marker before a block decides whose it is, and of the last block's the first byte.
@@ -73,6 +77,7 @@ def _groups(reader: ContainerReader, file: BinaryIO, part: Part) -> Iterator[tup
         file.seek(block.data_offset)
         try:
             data.append(decompress(file.read(block.size_bytes)))
+        # The place of the block is added: a file may be damaged at one place and read around it.
         except AvroError as error:
             raise AvroError(f"{error}, in the block at byte {block.offset}") from error
         count, size = count + block.count, size + len(data[-1])
@@ -89,11 +94,13 @@ def _groups(reader: ContainerReader, file: BinaryIO, part: Part) -> Iterator[tup
 # end with the marker.
 def _first_block(file: BinaryIO, header: Header, part: Part) -> int | None:
     """Where the first block behind a marker begins, from the part's start on; None if no block does."""
+    # The header ends with the marker too: the part that has its first byte owns the first block.
     if part.start <= header.end_bytes - SYNC_BYTES:
         return header.end_bytes
     position, before = part.start, b""
     file.seek(position)
     while position - len(before) < part.end:
+        # In portions of a megabyte: a block may be large, and only its marker is looked for.
         chunk = file.read(_SEARCH_BYTES)
         found = (before + chunk).find(header.sync)
         if found >= 0:
@@ -130,11 +137,13 @@ def _decompressor(codec: str) -> Callable[[bytes], bytes]:
 
 def _unzstd(data: bytes) -> bytes:
     # Arrow has the codec wherever Spark is; the module that the recorder uses may be missing here.
+    # Arrow reads as a stream, so that the size can be bounded; Zstandard's own header may leave it out.
     return _bounded(pa.input_stream(pa.py_buffer(data), compression="zstd"))
 
 
 def _unsnappy(data: bytes) -> bytes:
     size, start = _snappy_size(data)
+    # Avro puts four bytes of checksum behind Snappy's data ("Required Codecs" of the specification).
     unpacked: bytes = pa.Codec("snappy").decompress(data[:-4], size, asbytes=True)
     if zlib.crc32(unpacked) != int.from_bytes(data[-4:], "big") or not start:
         raise AvroError("the checksum of a block is wrong")
@@ -167,6 +176,7 @@ def _whole(unpacker: bz2.BZ2Decompressor | lzma.LZMADecompressor, unpacked: byte
 
 
 def _bounded(stream: Any) -> bytes:
+    # One byte more than allowed, to tell "just as large" from "larger".
     unpacked: bytes = stream.read(MAX_BLOCK_BYTES + 1)
     if len(unpacked) > MAX_BLOCK_BYTES:
         raise AvroError(f"a block of more than {MAX_BLOCK_BYTES} bytes")

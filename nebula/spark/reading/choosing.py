@@ -64,6 +64,7 @@ def choose(spark: SparkSession, wanted: Wanted, reader: str) -> tuple[Name, str]
     Raises:
         DataError: the one that is named is not there, or cannot read this. Says what to do.
     """
+    # A reader that is named is used or refused; it is never replaced by another one.
     if reader != "auto":
         named = next((name for name in ORDER if name == reader), None)
         if named is None:
@@ -72,17 +73,20 @@ def choose(spark: SparkSession, wanted: Wanted, reader: str) -> tuple[Name, str]
         if why is not None:
             raise DataError(f"the reader {named} cannot be had: {why}")
         return named, "as asked for"
+    # All that cannot be used are named in the job's log, with their reasons.
     reasons: list[str] = []
     for name in ORDER:
         why = _why_not(spark, wanted, name)
         if why is None:
             return name, "; ".join(reasons)
         reasons.append(why)
+    # Types that Spark cannot hold have been refused by then (`Plan.table`).
     raise AssertionError("fastavro reads whatever Spark can hold")
 
 
 def why_no_polars(writer: Record | None) -> str | None:
     """Why polars cannot be had, or not for data of this schema; None: it can."""
+    # Looked for and not imported: it takes a while, and workers import it only where they decode with it.
     if importlib.util.find_spec("polars") is None:
         return "polars is not installed (pip install 'nebula-rpc[polars]')"
     lacks = None if writer is None else why_not_polars(writer)
@@ -107,10 +111,13 @@ def why_not_spark_avro(wanted: Wanted) -> str | None:
     Raises:
         DataError: a file cannot be read as it is wanted. Names the file.
     """
+    # Each reason below is a case in which spark-avro would give other rows or columns, not an error.
     if wanted.unpacks:
         return "spark-avro unpacks no envelopes"
+    # Hadoop's own rule, also where the file is named.
     if hidden := name_hidden_from_java(file.path for file in wanted.files):
         return f"spark-avro leaves out files that are called {hidden}"
+    # Spark compares names without their case unless it is told otherwise.
     fields = [field.name.lower() for field in wanted.record.fields]
     if len({*fields}) < len(fields):
         return "spark-avro knows no capital letters, and two columns have the same name without them"
@@ -118,14 +125,17 @@ def why_not_spark_avro(wanted: Wanted) -> str | None:
     if folders & {*fields}:
         return "spark-avro takes a column of a folder's name for one of the data"
     roots = {root_of(file) for file in wanted.files}
+    # Spark takes one `basePath`, below which all names of folders are columns.
     if folders and (None in roots or len(roots) > 1):
         return "spark-avro takes columns from the names of folders below one folder only"
+    # One for each schema and not for each file: a folder has few of them.
     others = (_resolved_otherwise(path, text, wanted) for text, path in _written(wanted.files).items())
     return next((f"spark-avro {other}" for other in others if other), None)
 
 
 def root_of(file: File) -> Path | None:
     """The folder above those whose names are columns; None if there is no column, or others lie between."""
+    # Other folders in between would be part of the base path for some files and not for others.
     folders = Path(file.path).parents
     depth = len(file.parts)
     return folders[depth] if depth and all("=" in each.name for each in folders[:depth]) else None
@@ -133,6 +143,7 @@ def root_of(file: File) -> Path | None:
 
 def _written(files: Sequence[File]) -> dict[str, str]:
     """The schemas that files were written with, each with the path of one."""
+    # Reversed, so that of the files of one schema the first by name is the one in an error.
     return {read_header(file.path).schema: file.path for file in reversed(files)}
 
 
@@ -144,6 +155,7 @@ def _resolved_otherwise(path: str, text: str, wanted: Wanted) -> str | None:
     """
     try:
         writer = parse_record(Schema.from_text(text).parsed)
+        # Resolved as our own readers would: what cannot be resolved is an error with any reader.
         Resolution(writer, wanted.record, wanted.columns)
     except AvroError as error:
         raise CorruptFileError(path, str(error)) from error
@@ -168,6 +180,7 @@ def _made_otherwise(writer: AvroType, reader: AvroType) -> str | None:
 
 def _has_doubtful_names(writer: Record, reader: Record) -> bool:
     """Whether a field could be made of several, or several of one."""
+    # The writer's fields that each field of the reader could be made of, by its name or by an alias.
     written = {field.name for field in writer.fields}
     found = [written & {field.name, *field.aliases} for field in reader.fields]
     return any(len(each) > 1 for each in found) or sum(map(len, found)) > len(set().union(*found))

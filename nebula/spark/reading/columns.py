@@ -43,6 +43,7 @@ _PLAIN_ARROW = {
 
 _LOGICAL_ARROW = {
     "date": pa.date32(),
+    # Spark's times have microseconds, so milliseconds are widened once, here.
     "timestamp-millis": pa.timestamp("us", tz="UTC"),
     "timestamp-micros": pa.timestamp("us", tz="UTC"),
     "local-timestamp-millis": pa.timestamp("us"),
@@ -74,6 +75,7 @@ def spark_type(each: AvroType) -> spark.DataType:
     """
     inner, _ = unwrap(each)
     match inner:
+        # Before the others: a decimal is bytes or fixed, and only its precision tells.
         case Primitive(precision=precision, scale=scale) | Fixed(precision=precision, scale=scale) if (
             precision
         ):
@@ -111,6 +113,7 @@ def arrow_type(each: AvroType) -> pa.DataType:
         case Fixed():
             return pa.binary()
         case Array():
+            # The inner fields have the names that Spark gives them in Arrow.
             return pa.list_(pa.field("element", arrow_type(inner.items)))
         case Map():
             return pa.map_(pa.string(), pa.field("value", arrow_type(inner.values)))
@@ -135,14 +138,17 @@ def raw_type(each: AvroType) -> pa.DataType:
             return pa.decimal128(precision, scale)
         case Primitive():
             return _PLAIN_ARROW[inner.kind]
+        # The index of the symbol; the texts are looked up by it over the whole column.
         case Enum():
             return pa.int32()
         case Array():
             return pa.list_(raw_type(inner.items))
+        # Avro's map is encoded as a series of pairs.
         case Map():
             entry = [pa.field("key", pa.string()), pa.field("value", raw_type(inner.values))]
             return pa.list_(pa.struct(entry))
         case Record():
+            # Raw records lack what Spark cannot hold, as does the schema that they are decoded by.
             return pa.struct([pa.field(f.name, raw_type(f.type)) for f in inner.fields if _is_held(f.type)])
         case _:
             return pa.binary()
@@ -173,6 +179,7 @@ def raw_schema(record: Record, *, only_held: bool = False) -> dict[str, Any]:
         only_held: without the fields that Spark cannot hold, its own and those of records within it: what
             is read by that schema skips them.
     """
+    # Names within one schema have to differ, and are not looked at.
     numbers = count()
 
     def raw(each: AvroType) -> Any:

@@ -43,6 +43,7 @@ class Decoder(Protocol):
         ...
 
 
+# By name, as a plan travels as text.
 def decoder(name: str, writer: Record, needed: tuple[str, ...]) -> Decoder:
     """The decoder of that name; fastavro's where polars cannot decode the schema.
 
@@ -69,6 +70,7 @@ class PolarsDecoder:
         text = json.dumps(schema).encode()
         parts = (b"avro.schema", text, b"avro.codec", b"null")
         entries = b"".join(write_long(len(part)) + part for part in parts)
+        # A header with two entries, in a block of its own: built once, as it is the same for each group.
         self._head = b"Obj\x01" + write_long(2) + entries + b"\0" + _SYNC
         self._needed = list(needed)
         # polars reads as many rows as it is told to, and does not see where they end. So one more is put
@@ -76,6 +78,7 @@ class PolarsDecoder:
         out = io.BytesIO()
         fastavro.schemaless_writer(out, fastavro.parse_schema(schema), _sample(schema))
         self._last = out.getvalue()
+        # Read once alone, so that the comparison below is between two results of the same decoder.
         self._expected = self._read(b"", 1)
 
     def decode(self, data: bytes, count: int) -> Mapping[str, pa.Array]:
@@ -83,6 +86,7 @@ class PolarsDecoder:
         table = self._read(data, count + 1)
         if not table.slice(count, 1).equals(self._expected):
             raise AvroError(_MORE_OR_LESS)
+        # One piece for each column: Arrow's kernels are called once, and not for each chunk.
         rows = table.slice(0, count).combine_chunks()
         return {name: _one(rows.column(name)) for name in self._needed}
 
@@ -91,6 +95,7 @@ class PolarsDecoder:
         import polars as pl
 
         size_bytes = len(data) + len(self._last)
+        # A block as the specification has it: the count, the size, the data, the marker.
         block = (write_long(count), write_long(size_bytes), data, self._last, _SYNC)
         file = b"".join((self._head, *block))
         try:
@@ -120,10 +125,12 @@ class FastavroDecoder:
         """See `Decoder`."""
         stream = io.BytesIO(data)
         chunks = []
+        # In runs, so that the objects of one run are freed before the next one is made.
         for start in range(0, count, _FASTAVRO_ROWS):
             rows = min(_FASTAVRO_ROWS, count - start)
             with _no_collection():
                 chunks.append(self._rows(stream, rows))
+        # fastavro reads as many rows as it is told to, so the end has to be where the block ends.
         if stream.tell() != len(data):
             raise AvroError(_MORE_OR_LESS)
         records = pa.concat_arrays(chunks) if chunks else pa.array([], self._type)
@@ -153,6 +160,7 @@ def _no_collection() -> Iterator[None]:
 def _sample(schema: Any) -> Any:
     """A value of a raw schema that no bytes left over would be taken for."""
     if isinstance(schema, list):
+        # The last branch, or the first where the last is null: a value with bytes of its own.
         return _sample(schema[-1] if schema[-1] != "null" else schema[0])
     kind = schema["type"] if isinstance(schema, dict) else schema
     match kind:

@@ -60,14 +60,19 @@ def list_files(paths: Paths) -> list[File]:
         for root in _roots(_local(os.fspath(path))):
             real_root = os.path.realpath(root)
             for found in _below(root):
+                # A file that is named itself has no folders to take columns from.
                 parts = _parts(Path(found).parent.relative_to(root)) if root != found else ()
                 file = File(found, _size_bytes(found), parts)
                 real = os.path.realpath(found)
                 is_linked = real != real_root + found.removeprefix(root)
+                # A name without a link wins, then the first in order, so that the choice does not depend on
+                # the listing.
                 known = files.get(real)
                 if known is None or (is_linked, found) < (known[0], known[1].path):
                     files[real] = is_linked, file
+    # By name, which says which file is the last one, whose schema counts.
     ordered = sorted((file for _, file in files.values()), key=lambda file: file.path)
+    # Compared with the first: all have to agree, so any one will do.
     for file in ordered[1:]:
         if [name for name, _ in file.parts] != [name for name, _ in ordered[0].parts]:
             raise DataError(
@@ -87,6 +92,7 @@ def column_types(files: Sequence[File]) -> dict[str, str]:
 
     A type is the narrowest that every value has, as where Spark lists files itself.
     """
+    # From the first file, as all have the same columns.
     values: dict[str, set[str]] = {name: set() for file in files[:1] for name, _ in file.parts}
     for file in files:
         for name, value in file.parts:
@@ -105,6 +111,7 @@ def folder_types(paths: Paths) -> dict[str, str]:
     values: dict[str, set[str]] = {}
     for root in _folders(paths):
         for folder, folders, _ in os.walk(root):
+            # `folders[:] =` in place: that is how `os.walk` is told where not to go.
             folders[:] = [each for each in folders if not each.startswith(_HIDDEN)]
             for name, value in _parts(Path(folder).relative_to(root)):
                 values.setdefault(name, set()).update(() if value is None else (value,))
@@ -137,6 +144,7 @@ def _roots(path: str) -> list[str]:
     absolute = str(Path(path).absolute())
     if Path(absolute).exists():
         return [absolute]
+    # A path that exists is never a glob, whatever characters are in it.
     found = sorted(glob.glob(absolute)) if glob.has_magic(path) else []  # noqa: PTH207  of an absolute path
     if not found:
         raise DataError(f"{path}: there is no such file or folder")
@@ -152,6 +160,7 @@ def _below(root: str) -> Iterator[str]:
         _check_ends_somewhere(folder, root)
         folders[:] = sorted(each for each in folders if not each.startswith(_HIDDEN))
         for name in names:
+            # Hive writes files without an ending.
             if not name.startswith(_HIDDEN) and Path(name).suffix in (".avro", ""):
                 yield str(Path(folder, name))
 
@@ -160,6 +169,7 @@ def _check_ends_somewhere(folder: str, root: str) -> None:
     path = Path(folder)
     if path.is_symlink() and folder != root:
         target = path.resolve()
+        # Only folders above it within the data set: a link to elsewhere ends somewhere.
         above = [each for each in path.parents if each.is_relative_to(root)]
         if any(each.resolve() == target for each in above):
             raise DataError(f"{folder} is a link to a folder above it ({target}): its files would never end")
@@ -173,12 +183,14 @@ def _size_bytes(path: str) -> int:
 
 
 def _parts(folder: Path) -> tuple[tuple[str, str | None], ...]:
+    # Escaped as in a URL, which is how Hive and Spark write signs that file systems do not take.
     pairs = (part.split("=", 1) for part in folder.parts if "=" in part)
     return tuple((unquote(name), None if value == NULL_NAME else unquote(value)) for name, value in pairs)
 
 
 def _type_of(values: set[str]) -> str:
     if values and all(_INTEGER.fullmatch(value) for value in values):
+        # Spark's own rule, so that a table has the same types where Spark lists the files.
         return "int" if all(-_INT_LIMIT <= int(value) < _INT_LIMIT for value in values) else "bigint"
     return "date" if values and all(map(_is_date, values)) else "string"
 

@@ -81,6 +81,8 @@ class Plan:
     def stored(self) -> spark.StructType:
         """All that the files have of the table, and all that their folders' names have. Raises as `table`."""
         columns = [*self.data_columns, *self.folder_types]
+        # Spark's reader of Avro appends columns of folders to those of the data, so they are asked for in
+        # this order.
         return replace(self, columns=columns).table()
 
     def narrowed(self) -> str:
@@ -106,6 +108,8 @@ class Plan:
             "slots": self.slots,
             "contents": contents,
         }
+        # Base64 of deflated JSON: options are texts, and a list of files is long and alike. Level 1 is
+        # enough.
         return base64.b64encode(zlib.compress(json.dumps(told).encode(), 1)).decode()
 
     @classmethod
@@ -127,6 +131,7 @@ def choose_columns(record: Record, folders: Mapping[str, str], columns: Sequence
     Raises:
         DataError: there is no such column.
     """
+    # The data's column stands where both have one.
     every = [*dict.fromkeys([*(field.name for field in record.fields), *folders])]
     if columns is None:
         return every

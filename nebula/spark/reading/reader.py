@@ -128,6 +128,7 @@ class Reader:
         """
         _check("envelope", envelope, ("content", "raw"))
         _check("corrupt", corrupt, ("fail", "skip"))
+        # All of them, also those that `where` leaves out: a table's types must not depend on a condition.
         everything = list_files(path)
         types = column_types(everything)
         if not everything:
@@ -147,6 +148,7 @@ class Reader:
         # After the files are known, because the choice depends on their names and schemas.
         name, why = choose(self._spark, wanted, reader)
         self._tell(path, plan, name, why)
+        # With `skips` each file was read to its end already.
         if name == "spark-avro" and not skips:
             self._check_ends(plan)
         return self._load(plan, name)
@@ -156,10 +158,12 @@ class Reader:
             if files:
                 raise DataError("where= asks for columns of folders, and no folder is called NAME=VALUE")
             return []
+        # One row for each combination of values and not for each file: folders have many files.
         kinds = {file.parts: typed(file, types) for file in files}
         fields = [spark_types.StructField(name, SPARK_TYPES[kind]) for name, kind in types.items()]
         number = spark_types.StructField(_NUMBER, spark_types.IntegerType())
         rows = [(*values.values(), at) for at, values in enumerate(kinds.values())]
+        # Spark evaluates the condition, as it has its own rules for types and nulls.
         table = self._spark.createDataFrame(rows, spark_types.StructType([*fields, number]))
         try:
             kept = {row[_NUMBER] for row in table.where(where).select(_NUMBER).collect()}
@@ -237,6 +241,7 @@ class Reader:
 
     def _load_by_spark(self, plan: Plan) -> DataFrame:
         source = self._spark.read.format(str(sparks_name(self._spark))).schema(plan.stored())
+        # `CORRECTED`: dates before 1582 are read as they are written, as our own readers do.
         source = source.option("avroSchema", plan.narrowed()).option("datetimeRebaseMode", "CORRECTED")
         root = root_of(plan.files[0])
         if root is not None:
@@ -244,6 +249,7 @@ class Reader:
         paths = [spark_glob(file.path) for file in plan.files]
         with self._listed_here():
             table = source.load(paths)
+        # In backquotes, since a name may have a dot in it.
         return table.select(*(f"`{name}`" for name in plan.columns))
 
     @contextmanager
@@ -255,6 +261,7 @@ class Reader:
             yield
         finally:
             if before is None:
+                # The session is the job's own, and its other reads have the setting that they had.
                 self._spark.conf.unset(_LISTING_CONF)
             else:
                 self._spark.conf.set(_LISTING_CONF, before)

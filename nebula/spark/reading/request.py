@@ -57,6 +57,8 @@ class Request:
         """
         text, writer = self._last_schema()
         contents = None
+        # Envelopes are rows of a column that holds bytes: the columns that are wanted are those of what
+        # they hold.
         if text is not None and self.envelope == "content" and is_envelope(_record(text)):
             contents = _folder_of_schemas(self.schemas)
             text = self._content_schema(contents) if self.schema is None else None
@@ -65,14 +67,17 @@ class Request:
         if reader is None:
             raise DataError("there is no Avro file to take the schema from: give schema= for an empty table")
         record = _record(reader)
+        # The data win over the folders where both have a column of that name.
         folders = {name: kind for name, kind in self.folder_types.items() if not _has(record, name)}
         columns = choose_columns(record, folders, self.columns)
+        # Judged by the writer's schema, since that is what a decoder has to understand.
         lacks = why_no_polars(None if writer is None else _record(writer))
         decoder = "polars" if lacks is None else "fastavro"
         plan = Plan(decoder, self.files, folders, reader, columns, self.slots, contents)
         return plan, Wanted(record, self.files, plan.data_columns, contents is not None, lacks)
 
     def _last_schema(self) -> tuple[str | None, str | None]:
+        # The last file by name, as recorders name files by time: its schema is the newest.
         for file in reversed(self.samples):
             try:
                 text = read_header(file.path).schema
@@ -84,6 +89,7 @@ class Request:
         return None, None
 
     def _content_schema(self, contents: Mapping[int, str]) -> str:
+        # Backwards too. A file of nothing but deletions has no value to take a schema from.
         for file in reversed(self.samples):
             try:
                 fingerprint = _first_content(file)
@@ -102,6 +108,7 @@ def _first_content(file: File) -> int | None:
     """The fingerprint of the first value in a file of envelopes."""
     writer = _record(read_header(file.path).schema)
     decoder = FastavroDecoder(writer, ("content",))
+    # Only as far as the first value: one block is read, whatever the size of the file.
     try:
         for data, count in read_blocks(Part(file, 0, file.size_bytes)):
             for found in unpack(decoder.decode(data, count)["content"]):
@@ -128,6 +135,7 @@ def _schema_text(schema: SchemaLike) -> str:
     if isinstance(schema, Mapping):
         return json.dumps(_checked(schema, "schema=").definition)
     text = os.fspath(schema)
+    # Text that begins like JSON is a schema, and anything else a path.
     if text.lstrip().startswith(("{", "[", '"')):
         return json.dumps(_checked(text, "schema=").definition)
     return json.dumps(_read_schema(Path(text)).definition)

@@ -63,6 +63,7 @@ class Resolution:
     def __init__(self, writer: Record, reader: Record, columns: Sequence[str] | None = None) -> None:
         if not _same_name(writer, reader):
             raise DataError(f"{writer.name} cannot be read as {reader.name}: give that one an alias")
+        # The reader's order, and only what is wanted.
         fields = {field.name: field for field in reader.fields}
         wanted = [fields[name] for name in fields if columns is None or name in columns]
         self._sources = [_source(writer, field, field.name) for field in wanted]
@@ -81,6 +82,8 @@ class Resolution:
             DataError: a value cannot be read so: null where there may be none, a symbol that the reader
                 lacks, a text that is no UTF-8, a time that is out of Spark's range.
         """
+        # A reader's field without a writer's is made from its default, which needs the number of rows
+        # alone.
         nothing = pa.nulls(count)
         arrays = [
             convert(columns[source] if source is not None else nothing) for source, convert in self._sources
@@ -126,10 +129,12 @@ def converter(writer: AvroType, reader: AvroType, path: str) -> Convert:
     wanted, may_hold_null = unwrap(reader)
     if isinstance(wanted, Unsupported):
         raise UnsupportedTypeError(wanted.why)
+    # A column that is always null has no type of its own in Arrow.
     if inner == Primitive("null") and may_hold_null:
         target = arrow_type(wanted)
         return lambda column: pa.nulls(len(column), target)
     convert = _between(inner, wanted, path)
+    # The data decide: a nullable column may have no null in it, and is accepted then.
     if may_be_null and not may_hold_null:
         return _without_nulls(convert, path)
     return convert
@@ -154,6 +159,7 @@ def _between(writer: AvroType, reader: AvroType, path: str) -> Convert:
 
 
 def _primitive(writer: Primitive, reader: Primitive, path: str) -> Convert:
+    # Avro has no promotion between decimals.
     is_decimal = bool(writer.precision or reader.precision)
     if is_decimal and writer != reader:
         raise DataError(f"{path}: {_word(writer)} cannot be read as {_word(reader)}")
@@ -166,7 +172,10 @@ def _primitive(writer: Primitive, reader: Primitive, path: str) -> Convert:
         unit = _UNITS[str(said).rpartition("-")[2]]
         if writer.kind == "int":
             return _chain(
-                _cast(pa.int64(), path), _cast(pa.timestamp(unit, target.tz), path), _cast(target, path)
+                # By way of the 64-bit number, since Arrow casts an int of 32 bits to no timestamp.
+                _cast(pa.int64(), path),
+                _cast(pa.timestamp(unit, target.tz), path),
+                _cast(target, path),
             )
         return _chain(_cast(pa.timestamp(unit, target.tz), path), _cast(target, path))
     # A long may have more digits than a float: Avro promotes it all the same.
@@ -223,6 +232,7 @@ def _record(writer: Record, reader: Record, path: str) -> Convert:
 def _spread(values: pa.Array, like: pa.Array) -> pa.Array:
     """Put values back to where `like` is not null."""
     valid = like.is_valid()
+    # For each valid row its place among the valid ones.
     places = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
     return values.take(pc.if_else(valid, places, pa.scalar(None, pa.int64())))
 
@@ -231,6 +241,7 @@ def _lists(column: pa.Array, convert: Convert) -> tuple[pa.Array, pa.Array]:
     """Offsets of 32 bits and converted items of a column of lists; a null list is empty."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int32())
     ends = pc.cumulative_sum(lengths) if len(lengths) else lengths
+    # Offsets are made anew, as those of a slice do not begin at 0.
     return pa.concat_arrays([pa.array([0], pa.int32()), ends]), convert(column.flatten())
 
 
@@ -245,6 +256,7 @@ def _array(convert: Convert, target: pa.DataType) -> Convert:
 
 def _map(convert: Convert, target: pa.DataType) -> Convert:
     def mapping(column: pa.Array) -> pa.Array:
+        # The entries come as a list of records; Arrow's map takes keys and values apart.
         offsets, entries = _lists(column, lambda items: items)
         keys, values = entries.flatten()
         mask = column.is_null() if column.null_count else None
@@ -256,6 +268,7 @@ def _map(convert: Convert, target: pa.DataType) -> Convert:
 
 def _enum(writer: Enum, reader: Enum, path: str) -> Convert:
     known = set(reader.symbols)
+    # Looked up once for each symbol and not for each value.
     symbols = pa.array([each if each in known else reader.default for each in writer.symbols], pa.string())
     unknown = [each for each in writer.symbols if each not in known and reader.default is None]
 
@@ -264,6 +277,7 @@ def _enum(writer: Enum, reader: Enum, path: str) -> Convert:
             texts = symbols.take(column)
         except pa.ArrowIndexError as error:
             raise DataError(f"{path}: a value is not one of the enum's symbols") from error
+        # More nulls than before: a symbol that is not known.
         if unknown and texts.null_count != column.null_count:
             raise DataError(f"{path}: the reader's schema lacks one of the symbols {', '.join(unknown)}")
         return texts
@@ -277,9 +291,11 @@ def _constant(default: Any, field: AvroType, path: str) -> Convert:
         raw = pa.array([_raw_default(default, field)], raw_type(field))
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise DataError(f"{path}: the default {default!r} is not of the field's type") from error
+    # The default goes the way of data, so that its type is the same.
     value = converter(field, field, path)(raw)
 
     def repeat(column: pa.Array) -> pa.Array:
+        # An index that is 0 for each row.
         return value.take(pa.nulls(len(column), pa.int64()).fill_null(0))
 
     return repeat
@@ -314,6 +330,7 @@ def _raw_default(default: Any, field: AvroType) -> Any:
 
 
 def _same_name(writer: Record | Enum | Fixed, reader: Record | Enum | Fixed) -> bool:
+    # Without the namespace, as the specification compares names.
     own = writer.name.rpartition(".")[2]
     return own in {each.rpartition(".")[2] for each in (reader.name, *reader.aliases)}
 

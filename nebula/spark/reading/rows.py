@@ -41,11 +41,13 @@ class RowReader:
             DataError: it cannot be read; names the file.
         """
         path = part.file.path
+        # Before the blocks: its schema decides how they are decoded.
         text = read_header(path).schema
         try:
             kind = self._kind_of(text)
             for data, count in read_blocks(part):
                 yield from (self._with_folders(rows, part) for rows in self._rows(kind, data, count))
+        # As it is: it has the file's name and the place in it.
         except CorruptFileError:
             raise
         except DataError as error:
@@ -68,6 +70,7 @@ class RowReader:
         if not self._unpacks(kind.writer):
             yield kind.rows(data, count)
             return
+        # Envelopes first, as columns of keys and values; then what they hold, by schema.
         for unpacked in unpack(kind.decode(data, count)["content"]):
             yield self._content(unpacked).rows(unpacked.data, unpacked.count)
 
@@ -88,8 +91,10 @@ class RowReader:
     def _with_folders(self, rows: pa.RecordBatch, part: Part) -> pa.RecordBatch:
         types = self._plan.folder_types
         if not any(name in types for name in self._plan.columns):
+            # Without a copy: `select` only chooses columns.
             return rows.select(self._columns)
         values = typed(part.file, types)
+        # Each of these columns has one value in all rows of a file.
         count = rows.num_rows
         arrays = [
             pa.repeat(pa.scalar(values[name], _FOLDER_ARROW[types[name]]), count)

@@ -13,6 +13,7 @@ def use_in_thread(spark: SparkSession) -> None:
 
     One of Spark Connect is left as it is: there a thread has none.
     """
+    # A Connect session has no JVM on this side.
     if hasattr(spark, "_jvm"):
         type(spark)._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 

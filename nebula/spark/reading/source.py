@@ -44,6 +44,7 @@ class AvroSource(DataSource):
 
     def schema(self) -> spark.StructType:
         """The table of the plan."""
+        # Spark asks in several processes, so the plan travels as text and is read in each.
         return Plan.from_text(self.options["plan"]).table()
 
     def reader(self, schema: spark.StructType) -> DataSourceReader:  # noqa: ARG002  Spark's signature
@@ -88,6 +89,7 @@ class PruningReader(AvroReader):
             if test is None:
                 yield each
             else:
+                # Judged here and taken off: Spark filters again only by what is given back.
                 self._files = [file for file in self._files if test(typed(file, types))]
 
 
@@ -117,6 +119,7 @@ class CheckReader(AvroReader):
 
     def partitions(self) -> list[InputPartition]:
         """Files whole: what is wrong with one is told once."""
+        # Not cut: each part would find the same damage, and the file would be listed twice.
         most = target_bytes(self._files, self._plan.slots)
         whole = [[Part(file, 0, file.size_bytes)] for file in self._files if file.size_bytes >= most]
         small = split([file for file in self._files if file.size_bytes < most], most)
@@ -125,6 +128,7 @@ class CheckReader(AvroReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[str, str]]:
         """A row for each damaged file."""
         assert isinstance(partition, Task)
+        # `walk` goes from block to block, which finds a cut file and not damaged data.
         read = _row_reader(self._plan).read if self._is_deep else walk
         for part in partition.parts:
             try:
@@ -145,6 +149,7 @@ def _row_reader(plan: Plan) -> Any:
 def _import_for_good(decoder: str) -> None:
     """Import what tasks need, once in a worker, and take it from Python's collections of garbage."""
     # Each task slot has a process of its own: threads of polars' would only be in each other's way.
+    # `setdefault`: a user's own number counts.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     for name in ("nebula.spark.reading.rows", decoder):
         importlib.import_module(name)

@@ -29,6 +29,7 @@ class Part:
 
 def target_bytes(files: Iterable[File], slots: int) -> int:
     """What a task is to read: enough tasks for each slot to have two, within limits."""
+    # Small files cost their opening too, so that ten thousand of them are many tasks' work.
     total = sum(file.size_bytes + _OPENING_BYTES for file in files)
     # A twentieth more, so that files of nearly one size need no task more for the larger ones.
     return min(MOST_BYTES, max(LEAST_BYTES, total * 21 // (40 * max(1, slots))))
@@ -42,6 +43,7 @@ def split(files: Iterable[File], most_bytes: int) -> list[list[Part]]:
         most_bytes: that a task is to read.
     """
     parts = [part for file in files for part in _cut(file, most_bytes)]
+    # Largest first, so that the last tasks to start are the short ones.
     parts.sort(key=lambda part: part.start - part.end)
     tasks: list[tuple[int, list[Part]]] = []
     for part in parts:
@@ -62,6 +64,7 @@ def _cut(file: File, most_bytes: int) -> list[Part]:
     # A file of little more than a task's share is not worth a second opening.
     if 2 * file.size_bytes <= 3 * most_bytes:
         return [Part(file, 0, file.size_bytes)]
+    # Parts of equal size; where a block lies across a border, its marker decides whose it is.
     count = -(-file.size_bytes // most_bytes)
     bounds = [file.size_bytes * each // count for each in range(count + 1)]
     return [Part(file, start, end) for start, end in pairwise(bounds)]

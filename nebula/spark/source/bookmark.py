@@ -40,6 +40,7 @@ class Bookmark:
         self.spool = _identity(folder / _IDENTITY)
         try:
             self.committed = int(self._committed.read_text())
+        # A lost hint is position 0: Spark's checkpoint then says where to go on.
         except (OSError, ValueError):
             self.committed = 0
 
@@ -49,6 +50,7 @@ class Bookmark:
         Not for ever: after a power cut or with a full disk it may be an earlier position, or 0. Spark goes by
         its checkpoint. A query with a new checkpoint begins with what is still there.
         """
+        # Positions only rise. A restarted query may repeat an earlier commit.
         if position <= self.committed:
             return
         self.committed = position
@@ -66,11 +68,13 @@ def _identity(path: Path) -> str:
     """Written once, and never again: without it no checkpoint would know the spool."""
     if path.exists():
         found = path.read_text(errors="replace")
+        # Checked for its length: with an identity that was cut no checkpoint would match.
         if len(found) != _DIGITS:
             raise SettingsError(f"{path} is not what was written there: restore it")
         return found
     made = uuid.uuid4().hex
     draft = path.with_suffix(".tmp")
+    # Written whole under another name, synced, and then renamed: a power cut leaves none or all of it.
     with open(open_private(draft, os.O_WRONLY | os.O_TRUNC), "w") as file:  # noqa: PTH123
         file.write(made)
         file.flush()

@@ -50,6 +50,7 @@ class NebulaSource(DataSource):
         """Of `spark.readStream`: a queue, or a durable subscription."""
         from nebula.spark.source.options import stream_options
 
+        # Older versions of PySpark lack the base class; batch reads and writes work there all the same.
         try:
             from nebula.spark.source.stream import StreamReader
         except ImportError as error:
@@ -63,6 +64,7 @@ class NebulaSource(DataSource):
         from nebula.spark.source.options import write_options
         from nebula.spark.source.writer import BatchWriter
 
+        # Before the options: what is asked for cannot be done whatever they are.
         _check_appends(overwrite=overwrite)
         options = write_options(self.options)
         content, found = self._settle(options)
@@ -89,6 +91,7 @@ class NebulaSource(DataSource):
         from nebula.spark.source.rows import columns_of
 
         content, found = self._settle(read)
+        # Spark hands over the user's own schema where one is given: other columns cannot be had.
         ours = columns_of(content, found).simpleString()
         if schema.simpleString() != ours:
             raise SettingsError(f"the columns are {ours}: leave .schema(…) out, or give avroSchema")

@@ -45,6 +45,7 @@ def encoder(kind: str, schema: Schema | None, topic: str) -> Encode:
     """
     if kind == JSON:
         # NaN and the infinities have no form in JSON: texts, as Spark's to_json writes and from_json reads.
+        # pydantic's writer also knows dates, decimals and times.
         return lambda row: to_json(_in_base64(row), inf_nan_mode="strings")
     assert schema is not None
     if kind == AVRO:
@@ -81,6 +82,7 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 def _values(column: pa.Array) -> list[Any]:
     values: list[Any] = column.to_pylist()
+    # Only columns with maps are gone through value by value.
     if not _holds_maps(column.type):
         return values
     return [_plain(value, column.type) for value in values]
@@ -89,6 +91,7 @@ def _values(column: pa.Array) -> list[Any]:
 def _holds_maps(kind: pa.DataType) -> bool:
     if pa.types.is_map(kind):
         return True
+    # Maps may be nested in structs and lists.
     return any(_holds_maps(kind.field(index).type) for index in range(kind.num_fields))
 
 

@@ -145,6 +145,7 @@ def any_read_options(options: Mapping[str, str]) -> ReadOptions:
 
     Only last values are read in batch, and they are never streamed.
     """
+    # Without `spool` a last-value destination can only be meant as a batch.
     if "spool" not in options and is_last_value(_destination(options)):
         return read_options(options)
     return stream_options(options).read
@@ -172,6 +173,7 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
         read=read,
         spool=_spool(options),
         durable=durable,
+        # `or`: the numbers are above 0, so None is the only false value.
         prefetch=_whole(options, "prefetch") or 10_000,
         max_rows_per_batch=_whole(options, "maxRowsPerBatch"),
         max_spool_rows=_whole(options, "maxSpoolRows") or 10_000_000,
@@ -214,6 +216,7 @@ def _check_streamed(read: ReadOptions, durable: str | None) -> None:
         )
     if not destination.startswith(_SUBSCRIBED):
         raise SettingsError(f"destination {destination!r} is not a queue (/queue/…) or a topic (/topic/…)")
+    # A topic keeps nothing for a subscription that is away, unless it is durable.
     if destination.startswith("/topic/") and durable is None:
         raise SettingsError(
             f"destination {destination!r}: what comes to a topic without a listener is gone: give durable"
@@ -227,6 +230,7 @@ def _check_streamed(read: ReadOptions, durable: str | None) -> None:
 
 def _broker(options: Mapping[str, str]) -> BrokerOptions:
     url = options.get("broker") or None
+    # Parsed here, so that a mistyped address is an error of the query's start.
     if url is not None:
         parse_address(url)
     return BrokerOptions(
@@ -243,6 +247,7 @@ def _content(options: Mapping[str, str], kinds: tuple[str, ...], default: str) -
     folder = options.get("schemas")
     if folder and not Path(folder).is_dir():
         raise SettingsError(f"schemas {folder!r} is not a folder")
+    # An open kind: the broker's binding may decide, unless the user has said `message`, `text` or `json`.
     is_open = "content" not in options or kind in (AVRO, ENVELOPE)
     return ContentOptions(
         kind=kind,
@@ -254,6 +259,7 @@ def _content(options: Mapping[str, str], kinds: tuple[str, ...], default: str) -
 
 
 def _destination(options: Mapping[str, str]) -> str:
+    # `path` is what `.load(…)` and `.save(…)` give.
     destination = options.get("destination") or options.get("path") or ""
     if not destination:
         raise SettingsError(
@@ -273,6 +279,7 @@ def _spool(options: Mapping[str, str]) -> Path:
             ' .option("spool", FOLDER): what was received waits there until Spark has committed it; no other'
             " query may use it, and on a cluster all workers have to see it"
         )
+    # Workers and the planner are other processes, with other working directories.
     if not Path(folder).is_absolute():
         raise SettingsError(f"spool {folder!r} has to be an absolute path: workers run in other folders")
     return Path(folder)
@@ -298,6 +305,7 @@ def _seconds(options: Mapping[str, str], name: str) -> float | None:
 
 
 def _check_names(options: Mapping[str, str], names: tuple[str, ...]) -> None:
+    # Spark lowers the names of options.
     known = _SPARKS.union(name.lower() for name in names)
     if unknown := sorted(name for name in options if name.lower() not in known):
         raise SettingsError(f"there is no option {', '.join(unknown)}: there are {', '.join(sorted(names))}")

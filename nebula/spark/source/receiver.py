@@ -53,12 +53,15 @@ class Receiver:
     Args:
         options: of the read.
         spool: its own for as long as it runs, except for `Spool.slices` and properties.
-        now: seconds of any clock that does not jump.
+        now: seconds of a monotonic clock.
     """
 
     def __init__(self, options: StreamOptions, spool: Spool, *, now: Callable[[], float] = monotonic) -> None:
+        # Connections, waits and ACKs run on a loop of their own thread (a portal), as Spark calls from
+        # threads without one.
         self._options, self._spool, self._now = options, spool, now
         self._lock = threading.Lock()
+        # A restart begins with all that the spool holds; what Spark has of it, it says by its first commit.
         self._committed = self._tidied = spool.start
         # Files before this position may go; the spool keeps the ids of what is in doubt without them.
         self._acked = spool.end
@@ -83,6 +86,8 @@ class Receiver:
             connections = Connections(make, [broker.url], self._live, waits=True)
             self._running = portal.start_task_soon(connections.run)
             stack.callback(self._running.result)
+            # Callbacks run in reverse: first the connections are told to leave, and then their end is
+            # waited for.
             stack.callback(portal.call, connections.leave)
             self._connections = connections
             self._stack = stack.pop_all()
@@ -100,6 +105,7 @@ class Receiver:
         """
         if self._failure is not None:
             raise self._failure
+        # The task has ended: its result raises what ended it.
         if self._running.done():
             self._running.result()
         failure, broker = self._connections.last_failure, self._options.read.broker
@@ -111,8 +117,10 @@ class Receiver:
 
     def commit(self, position: int) -> None:
         """Everything before this position has been worked off, and may go. Idempotent."""
+        # Two threads: Spark's commits, and the writer of groups.
         with self._lock:
             self._committed = max(self._committed, position)
+            # First what the broker has confirmed, as that decides what may go.
             self._settle()
             # Not before the broker has said that it will not give it out again.
             done = min(self._committed, self._acked)
@@ -134,6 +142,7 @@ class Receiver:
         away_since = self._now()
         patience = self._options.read.broker.timeout
         seconds, limit = self._options.quiet_seconds, self._options.quiet_limit_seconds
+        # From the first connection on, so that a slow start is not counted.
         until: float | None = None
         while not self._is_full:
             self.check()
@@ -162,6 +171,8 @@ class Receiver:
             )
         headers = {brand.prefetch_count: str(options.prefetch), **brand.durable_headers(options.durable)}
         # Receipts of an earlier connection never come: with a full spool we would wait for them for ever.
+        # With the end of the spool, and not what was ACKed: these go at their commit alone
+        # (docs/decisions/0031).
         self._acked = self._spool.end
         self._spool.reconnected()
         # What came by it and is not in the spool comes again.
@@ -185,6 +196,7 @@ class Receiver:
                 yield
             finally:
                 self._is_connected = False
+                # Both tasks belong to the connection that ends.
                 tasks.cancel_scope.cancel()
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -199,6 +211,8 @@ class Receiver:
 
     async def _take(self, subscription: Subscription) -> None:
         async for message in subscription:
+            # The bytes that wait are bounded here; the number of messages is bounded by the broker's
+            # prefetch.
             while self._waiting_bytes >= _MAX_WAITING_BYTES:
                 self._stored = anyio.Event()
                 await self._stored.wait()
@@ -213,10 +227,13 @@ class Receiver:
             await self._arrived.wait()
             self._arrived = anyio.Event()
             while self._waiting:
+                # A group is taken only when there is room, so that it is not held in memory for as long as
+                # Spark needs.
                 await self._until_room()
                 group = list(self._waiting)
                 self._waiting.clear()
                 self._waiting_bytes = 0
+                # The taker may go on while the disk works.
                 self._stored.set()
                 synced = await self._write(group)
                 # In this mode it is the ACK of all before it as well.
@@ -228,6 +245,7 @@ class Receiver:
     async def _until_room(self) -> None:
         options, spool = self._options, self._spool
         while True:
+            # Positions count rows, so the difference is what waits for Spark.
             rows = spool.end - self._committed
             if rows < options.max_spool_rows and spool.size_bytes < options.max_spool_bytes:
                 self._tell_full(None)
@@ -258,6 +276,7 @@ class Receiver:
         self._is_full = why is not None
 
     def _confirm(self, synced: Synced, _receipt: Receipt) -> None:
+        # On the loop's thread; a deque takes it without a lock, and `_settle` runs elsewhere.
         self._receipted.append(synced)
 
     # --- on whatever thread ---

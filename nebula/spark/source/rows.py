@@ -59,6 +59,7 @@ def columns_of(content: ContentOptions, reader: Schema | None) -> spark.StructTy
     made = spark_type(record)
     assert isinstance(made, spark.StructType)
     if content.kind == TEXT:
+        # The only column that differs: a body as text in place of bytes.
         made["body"].dataType = spark.StringType()
     return made
 
@@ -86,6 +87,7 @@ class MessageRows:
         count = 0
         with ContainerReader(Path(part.path)) as reader:
             for block in reader.blocks():
+                # Whole blocks before the slice are skipped by their counts alone.
                 if not count and skip >= block.count:
                     skip -= block.count
                     continue
@@ -94,6 +96,8 @@ class MessageRows:
                 count += block.count
                 if count - skip >= left or count >= _ROWS:
                     rows = min(left, count - skip)
+                    # The rows of the first block that come before the slice are cut off after decoding, as
+                    # a block is decoded whole.
                     yield self.batch(b"".join(data), count).slice(skip, rows)
                     data, count, skip, left = [], 0, 0, left - rows
                 if not left:
@@ -137,6 +141,7 @@ class Bodies:
         try:
             return messages.set_column(place, field, messages.column(place).cast(pa.string()))
         except pa.ArrowInvalid:
+            # Row by row only where a body of the batch is not UTF-8, to find which.
             readable = [row for row in range(len(messages)) if self._is_readable(messages, row, _why_no_text)]
             return self._text(messages.take(pa.array(readable, pa.int64())))
 
@@ -174,6 +179,7 @@ class Bodies:
         if self._content.kind != ENVELOPE:
             return self._reader.fingerprint, body
         if not body:
+            # An empty body stands for a deletion, for which a table has no row.
             return 0, None
         envelope = decode_envelope(body)
         if envelope.is_tombstone:
@@ -188,6 +194,7 @@ class Bodies:
         if known is None:
             assert self._reader is not None
             assert self._record is not None
+            # The reader's own schema is at hand: the usual case asks no broker.
             is_readers = fingerprint == self._reader.fingerprint
             schema = self._reader if is_readers else self._writer_of(fingerprint)
             record = parse_record(schema.parsed)

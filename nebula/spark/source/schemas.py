@@ -48,6 +48,7 @@ def settle(
         return content, schema_of(content, broker)
     bound = _binding(broker, destination)
     if bound is None:
+        # `avro` was asked for by name, and there is nothing to make columns of.
         if content.is_avro:
             raise SettingsError(
                 f"content {content.kind}: the broker has bound {destination} to no Avro type: give avroSchema"
@@ -73,6 +74,7 @@ def schema_of(content: ContentOptions, broker: BrokerOptions) -> Schema | None:
     else:
         found = _by_name(broker, name)
         place = "the broker"
+    # Several schemas may have one name: the columns would depend on which one was found first.
     if len(found) != 1:
         raise SettingsError(
             f"schema {name!r}: {place} has {len(found)} schemas of this name; give the one that the"
@@ -102,6 +104,7 @@ class Writers:
             SettingsError: the broker could not be asked, so it may be known.
         """
         now, key = monotonic(), (self._folder, self._broker, fingerprint)
+        # A default that is just old enough, so that a fingerprint that was never asked for passes.
         at, why = _unknown.get(key, (now - _FORGET_SECONDS, ""))
         if now - at < _FORGET_SECONDS:
             raise AvroError(why)
@@ -112,6 +115,7 @@ class Writers:
             return _asked(self._broker, f"{fingerprint:016x}")
         except RemoteError as error:
             why = f"the schema {fingerprint:016x} is not known: {error.message}"
+            # The table is cleaned when something is added, so that made-up fingerprints do not fill it.
             for old in [each for each, (told, _) in _unknown.items() if now - told >= _FORGET_SECONDS]:
                 del _unknown[old]
             _unknown[key] = now, why
@@ -121,6 +125,7 @@ class Writers:
 _unknown: dict[tuple[Path | None, BrokerOptions, int], tuple[float, str]] = {}
 
 
+# For ever: a schema never changes under its fingerprint.
 @cache
 def _asked(broker: BrokerOptions, fingerprint: str) -> Schema:
     """What the broker has under a fingerprint. Raises as `_ask`."""
@@ -139,6 +144,8 @@ def _binding(broker: BrokerOptions, destination: str) -> Any:
     try:
         return _ask(broker, "schema.bound", destination=destination)
     except RemoteError as error:
+        # An older broker has no such verb, and another principal may not know: both mean "not bound, as far
+        # as we know".
         if error.code in (_UNKNOWN_VERB, "not-allowed"):
             return None
         raise SettingsError(f"the broker did not tell what {destination} is bound to: {error}") from error
@@ -152,6 +159,7 @@ def _ask(broker: BrokerOptions, verb: str, **parameters: Any) -> Any:
     until = monotonic() + broker.timeout
     while True:
         try:
+            # A loop of its own for each question: Spark's processes have none.
             return anyio.run(_ask_once, broker, verb, parameters)
         except RemoteError:
             raise

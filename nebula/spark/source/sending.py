@@ -57,6 +57,7 @@ class Sender:
 
     def __init__(self, broker: BrokerOptions, window: int) -> None:
         self._broker, self._window = broker, window
+        # By number, which rises, so that a resend keeps the order.
         self._unsettled: dict[int, Outgoing] = {}
         self._sent = 0
         self._refused: RowRejected | None = None
@@ -70,10 +71,12 @@ class Sender:
             RowRejected: one was refused, now or earlier.
             ConnectionLost: the broker could not be reached, or receipted nothing, for `timeout` seconds.
         """
+        # The portal runs it on the loop's thread, where the client lives.
         self._portal.call(self._send, list(messages))
 
     def finish(self) -> int:
         """Wait for all receipts; how many messages were sent. Raises as `send`."""
+        # Fewer than one: none.
         self._portal.call(self._until_fewer, 1)
         return self._sent
 
@@ -94,6 +97,7 @@ class Sender:
 
     async def _send(self, messages: list[Outgoing]) -> None:
         for message in messages:
+            # Bounded by number: a message that is under way is kept for a resend.
             if len(self._unsettled) >= self._window:
                 # Half of them: to be woken by each receipt costs more than the message.
                 await self._until_fewer(self._window // 2 + 1)
@@ -114,6 +118,7 @@ class Sender:
         while len(self._unsettled) >= most:
             self._changed = anyio.Event()
             try:
+                # For each wait anew: as long as something is receipted, the broker lives.
                 with anyio.fail_after(self._broker.timeout):
                     await self._changed.wait()
             except TimeoutError:
@@ -133,6 +138,8 @@ class Sender:
     async def _live(self, client: StompClient) -> AsyncGenerator[None]:
         self._client = client
         try:
+            # In the order of their numbers, before anything new: the window stays in order over a lost
+            # connection.
             for number, message in list(self._unsettled.items()):
                 self._post(number, message)
             await client.drain()
@@ -144,12 +151,14 @@ class Sender:
         if self._client is None:
             return
         told = partial(self._settle, number)
+        # Never raises for a refusal: that comes with the receipt.
         try:
             self._client.post_with_receipt(message.destination, message.body, message.headers, told)
         except ConnectionLost:
             self._client = None
 
     def _settle(self, number: int, receipt: Receipt) -> None:
+        # A receipt may come for a message that was sent again and has been settled.
         message = self._unsettled.pop(number, None)
         if message is not None and receipt.verdict != ACCEPTED and self._refused is None:
             self._refused = RowRejected(number, message.destination, receipt.verdict)

@@ -36,6 +36,7 @@ class SnapshotReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # there is one
         """The rows: one for each destination that has a value."""
         options = self._options
+        # The schema is parsed in the worker: parsed forms are not sent.
         schema = None if self._definition is None else Schema(self._definition)
         bodies = Bodies(
             options.content,
@@ -59,12 +60,17 @@ async def take_snapshot(options: ReadOptions) -> dict[str, bytes]:
         Refused: the broker does not let us.
         ConnectionLost: it could not be reached, or the connection ended.
     """
+    # By destination: a change during the snapshot replaces the value that came before.
     found: dict[str, bytes] = {}
     async with StompClient(options.broker.url, client_id=options.broker.client_id) as client:
         if not brand_of(client.server).has_last_values:
             raise no_last_values(options.destination, client.server)
         subscribing = client.subscribe(
-            options.destination, ack=AckMode.AUTO, eager=True, timeout=options.broker.timeout
+            # `auto`: a snapshot that is interrupted is taken anew, so nothing has to be acknowledged.
+            options.destination,
+            ack=AckMode.AUTO,
+            eager=True,
+            timeout=options.broker.timeout,
         )
         async with subscribing as subscription:
             messages = subscription.snapshot()

@@ -80,6 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a query without a checkpoint begins: behind what an earlier one has committed."""
         running = self._run()
+        # The bookmark is only a hint, so that the spool's own start counts where it is later.
         return running.offset(max(running.spool.start, running.bookmark.committed))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -89,6 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # would never come where the spool is full.
         begin = running.position(start)
         running.commit(begin)
+        # With `availableNow` the end was fixed at the start, whatever has come since.
         end = running.spool.end if self._last is None else max(begin, self._last)
         if isinstance(limit, ReadMaxRows):
             end = min(end, begin + limit.max_rows)
@@ -109,6 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Parts of a batch; the same rows whenever the same batch is asked for."""
         running = self._run()
         first, last = running.position(start), running.position(end)
+        # One task for each core of this machine, unless the user knows the cluster's size.
         tasks = self._options.partitions or len(os.sched_getaffinity(0))
         size = max(_LEAST_TASK_ROWS, -(-(last - first) // tasks))
         return [
@@ -138,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         running.commit(running.position(end))
 
     def stop(self) -> None:
-        """Disconnect, and give the spool free."""
+        """Disconnect, and release the spool."""
         running, self._running = self._running, None
         if running is not None:
             running.close()
@@ -146,6 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _run(self) -> _Running:
         if self._running is None:
             self._running = _Running(self._options)
+        # Asked at each call, so that a failure of the receiver ends the query at its next trigger.
         self._running.receiver.check()
         return self._running
 
@@ -174,6 +178,7 @@ class _Running:
                 f"the query's checkpoint belongs to another spool than {folder}: give it back its folder, or"
                 " begin with a new checkpoint"
             )
+        # The spool has been restored or cleared: guessing would lose or repeat rows.
         if not self.spool.start <= position <= self.spool.end:
             raise SettingsError(
                 f"the query's checkpoint is at position {position}, and the spool {folder} has"
@@ -206,6 +211,7 @@ def _check_seen(segment: Path) -> None:
 
 def _end_by_exception() -> None:
     """Spark ends this process by SIGTERM: let the reader be stopped then, so that the broker is told."""
+    # A handler of the user's own is left, and signals can be handled in the main thread alone.
     is_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if is_default and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _exit)

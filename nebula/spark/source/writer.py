@@ -62,6 +62,7 @@ class DedupIds:
         digest = blake2b(body, digest_size=_DIGEST_BYTES).digest()
         count = self._met[digest]
         self._met[digest] = count + 1
+        # The task's name first, so that two tasks never give one id.
         return f"{self._start}/{self._runs}/{digest.hex()}/{count}"
 
 
@@ -89,11 +90,13 @@ class Writing:
             ConnectionLost: the broker was away for too long.
         """
         destination, kind = self._options.destination, self._options.content.kind
+        # Parsed in the worker; see `snapshot`.
         schema = None if self._definition is None else Schema(self._definition)
         encode, ids = encoder(kind, schema, destination), DedupIds(task)
         headers = {"content-type": content_type(kind), PERSISTENT: "true"}
         with Sender(self._options.broker, self._options.window) as sender:
             first = 0
+            # Numbered over all batches, for errors that name a row.
             for batch in batches:
                 bodies = _encoded(encode, rows_of(batch), first)
                 sender.send(
