@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from nebula.version import __version__ as __version__
 
+# Each name stands in three places: here for type checkers, in `__all__` for people and documents, in `_HOMES`
+# for the import. Tests compare the three. Errors have no entry in `_HOMES`: all of them live in
+# `nebula.errors`, which imports nothing.
 if TYPE_CHECKING:
     from nebula import sync, testing
     from nebula.errors import (
@@ -132,6 +135,8 @@ _HOMES = {
 }
 
 
+# PEP 562. `import nebula` takes the time of one empty module: a script that calls one verb never imports the
+# broker, Spark's supervisor or the plugin for tests.
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
@@ -143,8 +148,11 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             from nebula.optional import explain
 
+            # A missing library of an extra is named with what installs it; any other failed import goes on as
+            # it is.
             explain(error, f"nebula.{name}")
             raise
+        # From now on Python finds the name itself and does not come here.
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -65,13 +65,16 @@ class Environment:
         Args:
             environ: instead of the environment of the process.
         """
+        # At each call and not at import: a program, or a test's monkeypatch, may set variables until then.
         source = os.environ if environ is None else environ
+        # `or`: an empty variable counts as unset, as shells and unit files cannot easily unset one.
         values = {name: source.get(one.name) or one.default for name, one in cls.variables().items()}
         return cls(**values)
 
 
 @lru_cache(maxsize=16)
 def _variables(model: type[Environment]) -> Mapping[str, Variable]:
+    # Declared once, in `Annotated`: the reference page of variables is written from it, and cannot miss one.
     hints = get_type_hints(model, include_extras=True)
     return {field.name: hints[field.name].__metadata__[0] for field in fields(model)}
 
@@ -160,6 +163,7 @@ class ServiceEnvironment(_StateEnvironment):
     def cache_root(self) -> Path:
         """The cache folder."""
         if self.cache:
+            # Absolute now: child processes of an engine may have another working directory.
             return Path(self.cache).absolute()
         return _home(self.xdg_cache_home, ".cache") / _FOLDER
 
@@ -171,6 +175,7 @@ class ServiceEnvironment(_StateEnvironment):
     @property
     def spark_place(self) -> str:
         """Where engines run whose declaration names neither master nor remote."""
+        # Blanks around it, as files of variables leave them, would be part of the address.
         return self.spark.strip() or type(self).variables()["spark"].default
 
 
@@ -219,6 +224,7 @@ class BrokerEnvironment(_StateEnvironment):
         # Child processes inherit the variables, which are not meant for them.
         is_meant = self.watchdog_pid in ("", str(os.getpid()))
         text = self.watchdog_usec
+        # `isdigit` alone takes digits of other scripts, which `int` reads; 0 microseconds is no interval.
         if not is_meant or not (text.isascii() and text.isdigit()) or not int(text):
             return None
         return int(text) / 1e6

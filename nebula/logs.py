@@ -121,6 +121,7 @@ def configure(level: Level = Level.INFO, *, stream: TextIO | None = None) -> Non
 
     The log of handlers that use structlog is written there, too. Another call replaces the configuration.
     """
+    # stderr, because stdout is the output of commands, which other programs read.
     out = sys.stderr if stream is None else stream
     renderers = _for_terminals() if out.isatty() else _for_machines()
     threshold = logging.getLevelNamesMapping()[level.upper()]
@@ -196,6 +197,7 @@ def _adopt_standard_library(
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
+    # Libraries log at info what their own authors look for; an operator of Nebula wants their warnings.
     root.setLevel(max(threshold, logging.WARNING))
     logging.getLogger(_ROOT).setLevel(threshold)
 

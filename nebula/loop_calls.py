@@ -25,12 +25,16 @@ CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 
 def call_soon() -> CallSoon:
     """For callers on the thread of the running loop."""
+    # trio has one such function for both kinds of callers; on asyncio the one for threads wakes the loop by a
+    # socket, which costs a system call.
     return asyncio.get_running_loop().call_soon if runs_on_asyncio() else call_soon_from_thread()
 
 
 def call_soon_from_thread() -> CallSoon:
     """For callers on any thread. Raises RuntimeError there when the loop has ended."""
     if runs_on_asyncio():
+        # The bound method of the loop of now: the caller keeps it, and uses it from threads that have no
+        # loop.
         return asyncio.get_running_loop().call_soon_threadsafe
     # Imported only where it runs: it may not be installed.
     import trio
@@ -49,6 +53,8 @@ class DelayedCalls:
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
         """Have `call` called after a number of seconds. Synchronous; `call` must not raise."""
+        # Pushed first, then told: `run` makes its event anew before it looks at the heap, so nothing is
+        # missed.
         heappush(self._heap, (monotonic() + seconds, next(self._numbers), call))
         self._is_changed.set()
 

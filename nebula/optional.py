@@ -42,6 +42,7 @@ def explain(error: ModuleNotFoundError, what: str) -> None:
     """
     library = (error.name or "").partition(".")[0]
     extra = EXTRA_OF.get(library)
+    # By the importing module: where a user's own `import rich` fails, an extra of Nebula is not the remedy.
     if extra is not None and _importer(error.__traceback__).partition(".")[0] == "nebula":
         raise MissingExtra(
             f"{what} needs {library}, which is not installed: pip install 'nebula-rpc[{extra}]'",
@@ -73,6 +74,7 @@ def needing(extra: str, what: str) -> Iterator[None]:
 def _importer(traceback: TracebackType | None) -> str:
     """The module whose import failed: that of the innermost frame outside the import system."""
     importer = ""
+    # The chain goes from the outermost call to where the import failed; frames of importlib lie between.
     while traceback is not None:
         module = str(traceback.tb_frame.f_globals.get("__name__", ""))
         if not module.startswith("importlib."):

@@ -31,6 +31,9 @@ from nebula.settings_words import Keys, did_you_mean, explain, fields_of, place
 _NESTED = "__"
 
 
+# pydantic-settings merges sources too, but forgets where a value came from, and reports the first source's
+# mistakes only in its own words. So it reads single variables here (`_add_variable`), and `load` does the
+# rest: every mistake of every source, each with its place (decision 0002).
 class Settings(BaseSettings):
     """The base of each program's settings: frozen, and an unknown name is an error.
 
@@ -92,10 +95,12 @@ def load(
         SettingsError: something is wrong. Its text has a line for every mistake in every source.
     """
     draft = _Draft(shorthands or {})
+    # The order is the precedence: later sources overwrite what earlier ones said.
     draft.add_file(file)
     draft.add_environment(model, env_prefix, os.environ if environ is None else environ)
     draft.add_flags(flags or {})
     try:
+        # Also after problems with a source: a user who corrects a file should see all mistakes at once.
         value = model.model_validate(draft.tree)
     except ValidationError as error:
         draft.problems += [
@@ -133,11 +138,13 @@ class _Draft:
         except OSError as error:
             self.problems.append(f"{file}: cannot be read: {error.strerror}")
         else:
+            # By top-level name: the origin of what is deeper follows from it (`origin`).
             for name, value in tree.items():
                 self._put((name,), value, str(file))
 
     def add_environment(self, model: type[S], prefix: str, environ: Mapping[str, str]) -> None:
         known = [*fields_of(model), *self._shorthands]
+        # Sorted, so that messages about them have one order, whatever the environment's.
         for variable in sorted(name for name in environ if name.startswith(prefix)):
             name = variable.removeprefix(prefix).lower()
             if name in self._shorthands:
@@ -145,6 +152,8 @@ class _Draft:
             elif name.split(_NESTED)[0] in known:
                 self._add_variable(model, prefix, variable, environ[variable])
             else:
+                # An unknown variable is an error, as an unknown key in a file is: a misspelt limit that is
+                # silently ignored is found out when it was needed.
                 spelled = [prefix + word.upper() for word in known]
                 self.problems.append(f"{variable}: unknown setting{did_you_mean(variable, spelled)}")
 
@@ -173,9 +182,11 @@ class _Draft:
             parent.append(value)
         else:
             parent[keys[-1]] = value
+        # Whatever an earlier source said below this place is gone, and so is its origin.
         for older in [known for known in self.origins if known[: len(keys)] == keys]:
             del self.origins[older]
         for depth in range(1, len(keys)):
+            # Tables on the way get an origin too, so that a missing key in one can be reported with a source.
             self.origins.setdefault(keys[:depth], origin)
         self.origins.update((keys + inner, origin) for inner, _ in _nodes(value))
 

@@ -16,6 +16,8 @@ from pydantic_core import ErrorDetails
 Keys: TypeAlias = tuple[str | int, ...]
 
 # The end of a sentence for each of pydantic's kinds of errors; the braces take the error's own context.
+# pydantic's texts speak of Python ("Input should be a valid dictionary"), and the reader of these knows TOML:
+# tables, texts and lists. A kind without an entry shows pydantic's own text (decision 0002).
 _VERDICTS = {
     "bool_parsing": "is not true or false",
     "bool_type": "is not true or false",
@@ -65,11 +67,14 @@ def explain(model: type[BaseModel], error: ErrorDetails) -> str:
     """One sentence without a full stop: the place, what is wrong, and what would be right."""
     keys, kind = error["loc"], error["type"]
     if kind in _UNKNOWN:
+        # An unknown name is often a known one in the wrong place, so tables are searched before near
+        # spellings.
         words = fields_of(_type_at(model, keys[:-1]))
         hint = _belongs(words, str(keys[-1])) or did_you_mean(str(keys[-1]), words)
         return f'{_table(keys[:-1])}: unknown setting "{keys[-1]}"{hint}'
     if kind == "missing":
         return f"{place(keys)} is missing"
+    # A validator of a whole table found it: the value would be all of the table, so its place is shown alone.
     if kind == "value_error" and isinstance(error["input"], dict | list):
         return f"{_table(keys, is_list=isinstance(error['input'], list))} {_verdict(error)}"
     if kind in {"list_type", "tuple_type"} and isinstance(error["input"], dict):
@@ -80,6 +85,7 @@ def explain(model: type[BaseModel], error: ErrorDetails) -> str:
 def _verdict(error: ErrorDetails) -> str:
     context = error.get("ctx", {})
     if error["type"] in {"literal_error", "enum"}:
+        # pydantic gives the allowed words as one sentence only.
         allowed = re.findall(r"'([^']*)'", context["expected"])
         return f"is not one of {', '.join(allowed)}{_nearest(str(error['input']), allowed)}"
     return _VERDICTS.get(error["type"], f"is wrong: {error['msg']}").format_map(context)
@@ -109,6 +115,7 @@ def _nearest(word: str, known: list[str]) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
         return "(a table)" if isinstance(value, dict) else "(a list)"
+    # As TOML writes it, nearly: texts in double quotes.
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
 

@@ -58,6 +58,7 @@ class _FutureWaiter(Generic[T]):
     __slots__ = ("_future",)
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Cancelling the task cancels the future, which is then done: a late `set` does nothing.
         self._future: asyncio.Future[T] = loop.create_future()
 
     def set(self, value: T) -> None:
@@ -72,6 +73,7 @@ class _FutureWaiter(Generic[T]):
         return await self._future
 
 
+# trio has no futures.
 class _EventWaiter(Generic[T]):
     __slots__ = ("_error", "_event", "_value")
 

@@ -97,4 +97,5 @@ class RedisStore:
 
 
 def _milliseconds(seconds: float) -> int:
+    # PEXPIRE with 0 deletes the key.
     return max(1, int(seconds * 1000))

@@ -13,6 +13,7 @@ from nebula.rpc.errors import CODES, StreamBroken, UnexpectedReply, VerbError
 
 __all__ = ["Problem", "problem_of", "status_of"]
 
+# Only codes of the framework, and only where the rule of `status_of` is not enough.
 _STATUSES: Final[Mapping[str, HTTPStatus]] = {
     "bad-request": HTTPStatus.BAD_REQUEST,
     "bad-parameters": HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -43,6 +44,7 @@ _STATUSES: Final[Mapping[str, HTTPStatus]] = {
 
 def status_of(code: str, *, retryable: bool = False) -> HTTPStatus:
     """The status of an error code; for other codes 503 if the same call may succeed later, else 422."""
+    # The table's word counts, not the reply's: a service of another make may say nothing of `retryable`.
     known = CODES.get(code)
     if known is not None:
         retryable = known.is_retryable
@@ -97,6 +99,7 @@ def problem_of(error: NebulaError) -> Problem:
         case JobEnded():
             status = status_of(error.code)
             return Problem(status, error.code, error.message, status is HTTPStatus.SERVICE_UNAVAILABLE)
+        # Addresses and names of queues stay out of every text below: the reader may be anyone on the web.
         case NoResponder():
             later = HTTPStatus.SERVICE_UNAVAILABLE
             return Problem(later, "no-responder", "the service is not running", retryable=True)

@@ -139,6 +139,8 @@ class Calls:
             while batch := self._loop.do(stream.next_batch):
                 yield from batch
         finally:
+            # Also when the reader leaves the loop early: the service is told to stop, and does not wait for
+            # credit.
             self._loop.do(stream.aclose)
 
     @overload
@@ -246,6 +248,7 @@ class Calls:
         return JobHandle(self._loop.do(partial(self._client.start, target, *args, **kwargs)), self._loop)
 
     def _view(self, client: AsyncClient) -> Self:
+        # A shallow copy: all views share the loop, and only the entered client starts and ends it.
         view = copy.copy(self)
         view._client = client
         return view

@@ -25,6 +25,7 @@ class Subscription(Iterator[T], Generic[T]):
     """
 
     def __init__(self, subscription: AsyncSubscription | Values[Any], loop: Loop) -> None:
+        # Two kinds of items with one interface: messages, or values that were read as a type.
         self._items: Any = subscription
         self._raw = subscription.subscription if isinstance(subscription, Values) else subscription
         self._loop = loop
@@ -32,16 +33,21 @@ class Subscription(Iterator[T], Generic[T]):
     def __next__(self) -> T:
         try:
             item: T = self._loop.do(self._items.__anext__)
+        # A plain `for` ends at StopIteration, and at nothing else.
         except StopAsyncIteration:
             raise StopIteration from None
         return item
 
     def snapshot(self) -> Generator[T]:
         """What is there at first, where it is eager."""
+        # Each crosses to the loop by itself, see `Loop.each`: a snapshot of thousands is read faster by
+        # `values`.
         return self._loop.each(self._items.snapshot)
 
     def ack(self, item: Message | Received[Any]) -> None:
         """Tell the broker that it is consumed."""
+        # On the loop, since it writes to the connection, which belongs to that thread; no wait for the
+        # broker, as ACK has no answer.
         self._loop.make(_message_of(item).ack)
 
     def nack(self, item: Message | Received[Any], **headers: str) -> None:

@@ -72,6 +72,8 @@ async def serving(
     real = [each for each in apps if not isinstance(each, Fake)]
     options = {"grace": grace} | ({} if tls is None else {"tls": tls})
     with (
+        # Around the services too, so that a handler's `Client()` finds this broker. `process=True`: executors
+        # and loops of other frameworks inherit no context (decision 0039).
         confined(url, hint=_HINT, tls=tls, allow_outside=allow_outside, process=True),
         _folder_for_jobs(fakes) as state,
     ):
@@ -113,9 +115,12 @@ class _Running:
         await self._tasks.__aenter__()
         try:
             with anyio.fail_after(_START_SECONDS):
+                # One after the other, so that a later service may call an earlier one while it starts.
                 for app in apps:
                     started = anyio.Event()
                     self._tasks.start_soon(partial(self._run, app, started), name=f"app {app.name}")
+                    # If the service fails first, `_run` cancels this scope: `stop` raises the service's error
+                    # in place of the cancellation.
                     await started.wait()
         except BaseException as error:
             await self.stop(error)
@@ -131,6 +136,7 @@ class _Running:
 
     async def stop(self, error: BaseException | None) -> None:
         self._tasks.cancel_scope.cancel()
+        # A task group has to see the cancellation that it caused itself, or it goes on to the task around it.
         if isinstance(error, anyio.get_cancelled_exc_class()):
             await self._tasks.__aexit__(type(error), error, error.__traceback__)
         else:

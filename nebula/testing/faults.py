@@ -50,6 +50,8 @@ class Faults:
         self._tls = ClientTls(tls or TlsOptions.from_environment()) if self._address.is_tls else None
         self._links: list[_FaultyLink] = []
         self._refusals = 0
+        # One plan for all links: after a cut the client has another link, and a fault that has not happened
+        # yet happens on that one.
         self._plan = _Plan()
 
     async def __call__(self) -> Link:
@@ -58,6 +60,7 @@ class Faults:
             self._refusals -= 1
             raise ConnectionRefusedError("refused by a test")
         link = _FaultyLink(await connect_link(self._address, self._tls), self._plan)
+        # Links that have ended are forgotten, or a test with thousands of reconnects would keep them all.
         self._links = [*(each for each in self._links if not each.has_ended), link]
         return link
 
@@ -139,11 +142,15 @@ def _may_overtake(late: bytes, early: bytes) -> bool:
     if header_of(late, "subscription") != header_of(early, "subscription"):
         return True
     answers = header_of(late, IN_REPLY_TO), header_of(early, IN_REPLY_TO)
+    # Answers to two calls have no order between them, although they come by one subscription: the caller's
+    # inbox.
     return None not in answers and answers[0] != answers[1]
 
 
 def _is_verdict(piece: bytes) -> bool:
     """Whether it is the RECEIPT of a SEND, which has no place among messages."""
+    # A SEND's verdict may come before or after any MESSAGE; a RECEIPT of SUBSCRIBE comes before its first one
+    # (D.43), and keeps its place.
     return command_of(piece) == "RECEIPT" and header_of(piece, DISPOSITION) is not None
 
 
@@ -155,6 +162,8 @@ class _Line:
         self._waiter: Waiter[None] | None = None
 
     def put(self, seconds: float, act: Callable[[], None]) -> None:
+        # Also without a delay, if something is waiting: a delay that was just switched off must not let bytes
+        # overtake others.
         if seconds or self._due:
             self._due.append((monotonic() + seconds, act))
             if self._waiter is not None:
@@ -164,6 +173,7 @@ class _Line:
 
     async def run(self) -> None:
         while True:
+            # Made before `_due` is looked at: what is put in between finds it.
             self._waiter = new_waiter()
             if not self._due:
                 await self._waiter.wait()
@@ -203,6 +213,7 @@ class _FaultyLink:
 
     def write(self, data: bytes) -> None:
         for piece in self._going.feed(data):
+            # The same bytes twice, in one write: two frames, two messages for the broker.
             twice = self._plan.doubles(piece)
             self._going_line.put(self._plan.delay, partial(self._send, piece * 2 if twice else piece))
 
@@ -216,6 +227,7 @@ class _FaultyLink:
         self._link.resume_reading()
 
     def close(self) -> None:
+        # Behind what was written: a close must not overtake the last frame.
         self._going_line.put(self._plan.delay, self._link.close)
 
     def _send(self, piece: bytes) -> None:
@@ -239,9 +251,11 @@ class _FaultyLink:
                 self._held_back = piece
                 return []
             return [piece]
+        # Heart-beats and verdicts pass, and the message is held on.
         if not command_of(piece) or _is_verdict(piece):
             self._held_back = held
             return [piece]
+        # What may not overtake releases the message before it, and may be held back itself.
         return [piece, held] if _may_overtake(piece, held) else [held, *self._reordered(piece)]
 
     def _deliver(self, piece: bytes) -> None:
@@ -249,6 +263,7 @@ class _FaultyLink:
             return
         assert self._receiver is not None
         if self._drops_within_frame and command_of(piece):
+            # Half of the bytes, so the codec has a beginning in its buffer when the connection ends.
             self._receiver.data_received(piece[: len(piece) // 2])
             self.drop()
         else:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+# Both line ends, since 1.2 allows CR LF, and a client of another make may write it.
 _HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
+# In lower case only, as header names are case-sensitive (A.1).
 _LENGTH: Final = re.compile(rb"\ncontent-length:(\d+)")
 _LINE_ENDS: Final = b"\r\n"
 
@@ -25,6 +27,7 @@ class FrameSplitter:
         pieces: list[bytes] = []
         while size := self._first_size():
             pieces.append(self._held[:size])
+            # Quadratic for many small frames in one piece, which a test does not notice and a broker would.
             self._held = self._held[size:]
         return pieces
 
@@ -33,13 +36,16 @@ class FrameSplitter:
         held = self._held
         if not held:
             return 0
+        # A.1.1: line ends between frames are heart-beats, and pieces of their own.
         if held[0] in _LINE_ENDS:
             return 1
         head = _HEAD_END.search(held)
         if head is None:
             return 0
+        # The first one counts (A.3), and only in the head: a body may contain the same words.
         length = _LENGTH.search(held, 0, head.end())
         if length is None:
+            # Without a length the body ends at the first NUL (A.1.3); not found is -1, and thus 0.
             return held.find(b"\0", head.end()) + 1
         size = head.end() + int(length[1]) + 1
         return size if len(held) >= size else 0

@@ -76,6 +76,8 @@ def nebula_broker(
     from nebula.testing import RunningBroker  # which says what to install where there is no broker
 
     with RunningBroker(transport=nebula_transport, **nebula_settings) as broker:
+        # For programs that the test starts: what runs in this process asks the block first
+        # (`broker_address`).
         monkeypatch.setenv("NEBULA_BROKER", broker.url)
         if broker.tls is not None:
             monkeypatch.setenv("NEBULA_CA", str(broker.tls.ca))
@@ -100,6 +102,7 @@ def nebula_client(request: pytest.FixtureRequest, nebula_broker: RunningBroker) 
     is_asyncio = request.node.get_closest_marker("asyncio") is not None
     if not is_asyncio and "anyio_backend" not in request.fixturenames:
         pytest.fail(_NO_ASYNC, pytrace=False)
+    # Two fixtures of one function: pytest-asyncio in strict mode runs only those made by its own decorator.
     name = "_nebula_asyncio_client" if is_asyncio else "_nebula_anyio_client"
     client: Client = request.getfixturevalue(name)
     return client
@@ -110,6 +113,7 @@ async def _connected(nebula_broker: RunningBroker) -> AsyncGenerator[Client]:
     from nebula.testing.own_task import OwnTask
 
     client = Client(nebula_broker.url, timeout=_TIMEOUT, tls=nebula_broker.tls)
+    # pytest-asyncio may leave the fixture in another task than it entered it in.
     async with OwnTask(client):
         yield client
 

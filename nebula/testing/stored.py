@@ -33,6 +33,7 @@ from nebula.broker.store.store import Snapshot, Store
 NewStore: TypeAlias = Callable[[], Store]
 """Makes another store over the same rows."""
 
+# Each row type belongs to one table, so a test names the row alone.
 _TABLES_BY_ROW: Final[dict[Any, Any]] = {table.row: table for table in TABLES}
 
 
@@ -53,6 +54,7 @@ def put_shared(lines: Iterable[str], message: StoredMessage) -> list[Write]:
 
 
 def drop_message(line: str, number: int) -> list[Write]:
+    # In both tables where the line may share messages: a drop does not say in which one the message is.
     return [Drop(table, (line, number)) for table in tables_of(line)]
 
 
@@ -83,6 +85,7 @@ def message(number: int, body: bytes = b"hello", *, destination: str = "/queue/a
 
 def reloaded(new_store: NewStore, *batches: list[Write]) -> Snapshot:
     """What a broker finds that starts after one which wrote this."""
+    # Closed between the two: a store may hold a lock on its folder.
     first = new_store()
     first.load()
     for batch in batches:

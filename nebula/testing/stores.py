@@ -51,6 +51,7 @@ __all__ = ["check_store", "store_promises"]
 
 _Promise: TypeAlias = Callable[[NewStore], None]
 
+# In the order of the file, simple promises first: the first failure of a new store is the most basic one.
 _PROMISES: Final[dict[str, _Promise]] = {}
 
 
@@ -77,6 +78,8 @@ _ONE, _OTHER, _THIRD = (f"\0till\0{name}" for name in ("one", "other", "third"))
 # --- the promises ---
 
 
+# Clean although it was never closed: a new store has lost nothing. The incarnation begins every message-id,
+# and four bytes make two stores differ.
 @_promise
 def new_store_is_empty_and_clean(new_store: NewStore) -> None:
     found = new_store().load()
@@ -85,6 +88,8 @@ def new_store_is_empty_and_clean(new_store: NewStore) -> None:
     _same(len(bytes.fromhex(found.incarnation)), 4)
 
 
+# Numbers of messages begin with the run (`Snapshot.first_number`): if one was counted twice, two messages
+# would have one id, which D.20 forbids. 1 and 3, since `reloaded` loads twice.
 @_promise
 def each_load_counts_a_run_of_one_incarnation(new_store: NewStore) -> None:
     found = [reloaded(new_store), reloaded(new_store)]
@@ -93,6 +98,8 @@ def each_load_counts_a_run_of_one_incarnation(new_store: NewStore) -> None:
     _same(found[0].incarnation, found[1].incarnation)
 
 
+# Repeated headers, line ends, NUL and every byte: whatever a frame can carry. A store that goes by way of
+# JSON or C strings fails here.
 @_promise
 def message_comes_back_as_it_was(new_store: NewStore) -> None:
     odd = StoredMessage(
@@ -108,6 +115,7 @@ def message_comes_back_as_it_was(new_store: NewStore) -> None:
     _same(lines(reloaded(new_store, [put_message("/queue/DLQ", odd)])), {"/queue/DLQ": [odd]})
 
 
+# Numbers go up to 2 ** 63: a store that sorts them as texts, or keeps 32 bits, fails here.
 @_promise
 def messages_of_a_queue_come_in_order_of_number(new_store: NewStore) -> None:
     batches: list[list[Write]] = [[put_message("/queue/a", message(number))] for number in (3 << 44, 9, 10)]
@@ -117,6 +125,7 @@ def messages_of_a_queue_come_in_order_of_number(new_store: NewStore) -> None:
     _same([one.number for one in found], [9, 10, 3 << 44])
 
 
+# The key is queue and number together: a drop in one queue leaves the other.
 @_promise
 def one_message_waits_in_two_queues(new_store: NewStore) -> None:
     puts: list[Write] = [put_message("one", message(5)), put_message("other", message(5))]
@@ -124,6 +133,7 @@ def one_message_waits_in_two_queues(new_store: NewStore) -> None:
     _same(lines(reloaded(new_store, puts, [*drop_message("one", 5)])), {"other": [message(5)]})
 
 
+# Put is insert or replace: a batch need not know what is there.
 @_promise
 def put_replaces_the_message_of_its_number(new_store: NewStore) -> None:
     again = StoredMessage(5, "/queue/a", (), b"hello", None, 2)
@@ -133,6 +143,8 @@ def put_replaces_the_message_of_its_number(new_store: NewStore) -> None:
     _same(lines(found), {"/queue/a": [again]})
 
 
+# A batch is the work of many clients in one moment, so a message may come and go within it; a store that
+# sorts its writes by kind fails here or in the next one.
 @_promise
 def put_and_drop_in_one_batch_leave_nothing(new_store: NewStore) -> None:
     earlier: list[Write] = [put_message("/queue/a", message(5))]
@@ -151,6 +163,7 @@ def drop_and_put_in_one_batch_leave_the_new_one(new_store: NewStore) -> None:
     _same(lines(found), {"/queue/a": [message(5)]})
 
 
+# A queue that is drained in order drops a range: after the first number, up to the last one (decision 0014).
 @_promise
 def range_of_a_line_is_dropped_and_nothing_beside_it(new_store: NewStore) -> None:
     puts: list[Write] = [put_message(line, message(number)) for line in "ab" for number in range(6)]
@@ -166,6 +179,8 @@ def range_of_a_line_is_dropped_and_nothing_beside_it(new_store: NewStore) -> Non
     )
 
 
+# The broker does not read deep queues at its start: depth, bytes and the last number are all that it knows of
+# them.
 @_promise
 def line_says_how_much_it_holds(new_store: NewStore) -> None:
     puts: list[Write] = [put_message("a", message(number, b"x" * number)) for number in (3, 9, 4)]
@@ -175,6 +190,7 @@ def line_says_how_much_it_holds(new_store: NewStore) -> None:
     _same((found.count, found.body_bytes, found.last_number), (3, 16, 9))
 
 
+# By a time with fractions, and a message that is put again has only its last time.
 @_promise
 def delayed_messages_come_in_the_order_in_which_they_are_due(new_store: NewStore) -> None:
     first, second, third = message(1), message(2), message(3)
@@ -189,6 +205,8 @@ def delayed_messages_come_in_the_order_in_which_they_are_due(new_store: NewStore
     _same(found.delayed, [(second, 1.75e9), (first, 1.75e9 + 0.5)])
 
 
+# In this order the broker forgets them, from the front. An id belongs to its principal and its destination
+# (decision 0037).
 @_promise
 def duplicates_come_in_the_order_in_which_they_end(new_store: NewStore) -> None:
     one, other = DuplicateRow("/queue/a", "bob", "1", 9.5), DuplicateRow("/queue/a", "bob", "2", 7.25)
@@ -202,6 +220,7 @@ def duplicates_come_in_the_order_in_which_they_end(new_store: NewStore) -> None:
     _same(found.duplicates, [other, elsewhere, others, renewed])
 
 
+# The broker does not ask first what is there: to drop a row that is gone is no error.
 @_promise
 def dropping_what_is_not_there_does_nothing(new_store: NewStore) -> None:
     drops: list[Write] = [
@@ -218,6 +237,7 @@ def dropping_what_is_not_there_does_nothing(new_store: NewStore) -> None:
     _same(found, Snapshot(found.run, found.incarnation, is_clean=True))
 
 
+# An empty body is a row too: it says that the value was deleted, and must not come back as the older one.
 @_promise
 def last_value_is_kept_for_each_destination(new_store: NewStore) -> None:
     def value(number: int, name: str, body: bytes) -> Put:
@@ -248,6 +268,7 @@ def session_is_kept_with_its_subscriptions_and_what_they_miss(new_store: NewStor
     _same(found.pending, {("till-1", "0"): ("X/a", "X/ü")})
 
 
+# Empty is not the same as absent: nothing was missed, against nothing is known.
 @_promise
 def pending_replaces_what_was_pending(new_store: NewStore) -> None:
     found = reloaded(new_store, [SESSION, SUBSCRIPTION, PENDING], [put(PendingRow("till-1", "0", ()))])
@@ -255,6 +276,7 @@ def pending_replaces_what_was_pending(new_store: NewStore) -> None:
     _same(found.pending, {("till-1", "0"): ()})
 
 
+# No cascade: the core says what goes, row by row, and its batches must mean the same in every store.
 @_promise
 def row_goes_alone_and_no_other_of_its_table(new_store: NewStore) -> None:
     other = SubscriptionRow("till-2", "0", "X/*", "client", 10, 77)
@@ -300,6 +322,8 @@ def close_is_idempotent_and_needs_no_load(new_store: NewStore) -> None:
     _same(new_store().load().is_clean, True)
 
 
+# A message for a thousand durable subscriptions is one body and a thousand small rows: the body goes with the
+# last of them.
 @_promise
 def shared_message_is_in_each_of_its_lines(new_store: NewStore) -> None:
     odd = StoredMessage(
@@ -340,6 +364,8 @@ def shared_message_is_put_and_dropped_in_one_batch(new_store: NewStore) -> None:
     _same(lines(found), {_ONE: [message(6)._replace(attempts=1)], _OTHER: [message(5), message(6)]})
 
 
+# For each line on its own: what one subscriber refuses is no failure of the others. A count for a message
+# that is gone makes no row.
 @_promise
 def failed_deliveries_are_counted_for_each_line(new_store: NewStore) -> None:
     puts: list[Write] = [
@@ -359,6 +385,7 @@ def failed_deliveries_are_counted_for_each_line(new_store: NewStore) -> None:
     _same(_line(found, _ONE).first[1:], [message(6)._replace(attempts=2), message(7)._replace(attempts=4)])
 
 
+# The two tables have to be merged by number, also where a page ends in the middle by its count or its bytes.
 @_promise
 def page_has_shared_messages_and_others_in_order(new_store: NewStore) -> None:
     store = new_store()
@@ -394,6 +421,7 @@ def page_is_the_asked_part_of_a_line_in_order(new_store: NewStore) -> None:
     _same(store.page(PageRequest("/queue/none", 0, 99, 3, 10_000)), [])
 
 
+# One message at least, or a message above the limit could never be delivered.
 @_promise
 def page_holds_as_many_bytes_as_asked_for_but_one_message_at_least(
     new_store: NewStore,
@@ -423,6 +451,8 @@ def empty_batch_has_no_effect(new_store: NewStore) -> None:
     _same(found.is_clean, True)
 
 
+# The broker asks for pages after a batch was applied, on another thread. A connection
+# that holds a snapshot from before would miss the message.
 @_promise
 def page_that_begins_after_a_batch_sees_it_from_another_thread(new_store: NewStore) -> None:
     store = new_store()
@@ -435,6 +465,8 @@ def page_that_begins_after_a_batch_sees_it_from_another_thread(new_store: NewSto
         worker.submit(store.close).result()
 
 
+# The core changes what it got in place: a store that keeps and returns the same list twice would return it
+# emptied.
 @_promise
 def what_is_returned_belongs_to_the_caller(new_store: NewStore) -> None:
     writes: list[Write] = [put_message("a", message(1)), put_value(message(2))]
@@ -512,5 +544,6 @@ def _check(make: Callable[[Path], Store], check: _Promise) -> None:
         try:
             check(new_store)
         finally:
+            # `close` is idempotent: those that a promise has closed are closed again.
             for store in made:
                 store.close()

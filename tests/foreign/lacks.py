@@ -45,9 +45,9 @@ LACKS: Final = (
             "activemq": "it waits until its deadline (`CallTimeout`); then the request is dropped",
         },
         (
-            "test_call_fails_at_once_when_nobody_listens",
-            "test_request_that_nobody_took_is_not_kept",
-            "test_call_of_who_has_much_to_read_before_is_answered",
+            "test_call_fails_at_once_without_a_listener",
+            "test_request_that_no_service_took_is_not_kept",
+            "test_call_of_a_client_with_a_long_backlog_is_answered",
             "test_stopped_service_finishes_what_it_began",
             "test_nobody_to_ask_is_told_at_once",
             "test_instance_that_dies_is_not_waited_for",
@@ -90,7 +90,7 @@ LACKS: Final = (
         },
         (
             "test_request_delivered_too_often_is_not_run_again",
-            "test_handler_is_told_that_its_request_was_delivered_before",
+            "test_handler_sees_that_its_request_was_delivered_before",
         ),
     ),
     Lack(
@@ -117,7 +117,7 @@ LACKS: Final = (
         },
         (
             "test_calls_made_while_one_instance_stops_are_answered_by_the_other",
-            "test_what_waited_for_a_worker_or_its_turn_goes_to_the_other_uncounted",
+            "test_request_that_waited_for_a_worker_or_its_turn_goes_to_the_other_instance_uncounted",
             "test_message_that_an_instance_gave_back_may_fail_as_often_as_any_other",
         ),
     ),

@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.foreign, pytest.mark.timeout(300)]
 # Nobody can speak in another's name where there are no last values.
 _ONLY_OURS = {
     "test_instance_that_left_is_asked_for_nothing_while_it_may_be_answering": "it forges last values",
-    "test_what_no_instance_would_say_of_itself_is_nobody": "it forges a last value",
-    "test_instances_are_up_to_date_and_little_is_kept_where_nobody_asks_for_changes": "it forges last values",
+    "test_impossible_entry_of_an_instance_is_ignored": "it forges a last value",
+    "test_instances_are_up_to_date_and_little_is_kept_without_a_reader_of_changes": "it forges last values",
     "test_instance_that_went_and_came_back_between_two_looks_has_gone_and_is_there": "it forges last values",
 }
 

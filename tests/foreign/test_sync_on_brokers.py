@@ -15,7 +15,7 @@ _ONLY_OURS = {
     "test_options_are_those_of_the_async_client": "it asks for nobody, which lasts its whole time elsewhere",
     "test_subscription_gives_its_snapshot_and_what_changes": "last values, and a snapshot that never ends",
     "test_durable_subscription_is_paused_and_removed": "last values",
-    "test_who_comes_and_goes_is_seen": "last values",
+    "test_instances_are_seen_to_come_and_go": "last values",
     "test_last_value_is_followed_until_the_reader_leaves": "last values",
 }
 

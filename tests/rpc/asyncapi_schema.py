@@ -1,4 +1,4 @@
-"""The official JSON schema of AsyncAPI, and what a document does wrong by it."""
+"""The official JSON schema of AsyncAPI, and the violations of a document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the RPC suite runs on: a real broker by TCP, and services in the loop of the test."""
+"""Fixtures of the RPC tests: a real broker over TCP, and services in the loop of the test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Serving = Callable[..., AbstractAsyncContextManager[None]]
 
 
 class RunningBroker(testing.RunningBroker):
-    """A broker that runs from its making on, and listens."""
+    """A broker that runs and listens as soon as it is made."""
 
     def __init__(self, *listeners: Listener, access: AccessPolicy | None = None) -> None:
         super().__init__(server=Server(listeners or [Listener(port=0)], access=access))
@@ -55,5 +55,5 @@ async def client(broker_url: str) -> AsyncGenerator[Client]:
 
 @pytest.fixture
 def free_port() -> int:
-    """A port where nobody listens."""
+    """A port without a listener."""
     return ports.free_port()

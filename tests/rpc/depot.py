@@ -1,4 +1,4 @@
-"""A service with every kind of type and declaration that a typed client has to bear."""
+"""A service with every kind of type and declaration that a typed client supports."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Options(TypedDict):
 
 
 class Order(BaseModel):
-    """What is to be brought.
+    """The things to bring.
 
     A text with \\ and \"\"\" in it.
     """

@@ -1,4 +1,4 @@
-"""What a service tells of itself, as a caller gets it."""
+"""The description of a service, as a caller gets it."""
 
 from __future__ import annotations
 

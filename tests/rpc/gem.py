@@ -1,4 +1,4 @@
-"""What the gem NebulousStomp 3.1.0 puts on the wire, octet by octet (C.4); braces are filled in.
+"""Frames of the gem NebulousStomp 3.1.0, byte by byte (C.4); braces are filled in.
 
 `{session}_{time}` is the gem's reply id. The stomp gem puts length and type on every frame.
 """

@@ -1,4 +1,4 @@
-"""What a service's functions were called with, for tests that wait for it."""
+"""Recorded calls of a service's functions, for tests that wait for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DEADLINE = 20.0
 
 
 class Heard:
-    """What handlers were given, in order."""
+    """The arguments of handlers, in order."""
 
     def __init__(self) -> None:
         self.all: list[Any] = []

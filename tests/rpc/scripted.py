@@ -1,4 +1,4 @@
-"""A broker that plays one script for each connection that comes, and then is gone."""
+"""A broker that plays one script for each connection, and then is gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Script = Callable[[Peer], Awaitable[None]]
 
 @asynccontextmanager
 async def brokers(*scripts: Script) -> AsyncIterator[str]:
-    """Play the scripts, one for each connection in the order of their coming; gives the address.
+    """Play the scripts, one for each connection in order; yields the address.
 
     A connection ends with its script. The block is left when all scripts have ended, and what a script
     asserts fails the test; connections beyond the last are closed at once.

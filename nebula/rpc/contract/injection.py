@@ -41,6 +41,7 @@ def dependency_of(parameter: inspect.Parameter, hint: Any, where: str) -> Depend
     Raises:
         TypeError: it has `Depends` twice.
     """
+    # Both forms of FastAPI: `db: Db = Depends(get_db)` and `db: Annotated[Db, Depends(get_db)]`.
     found = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Dependency)]
     if isinstance(parameter.default, Dependency):
         found.append(parameter.default)
@@ -149,6 +150,8 @@ class Plan:
                 )
         kind = _kind_of(provider, hints.get("return"), where)
         self.steps.append(Step(provider, kind, tuple(names), tuple(needs)))
+        # Known only when all it needs is known: a provider that needs itself by a detour ends in a
+        # RecursionError at declaration, and in no request.
         self._known[provider] = len(self.steps) - 1
         return self._known[provider]
 

@@ -91,6 +91,8 @@ class Remote:
 
         def declare(function: _F) -> _F:
             name = options.name or function.__name__
+            # The same mark that `Responder.verb` leaves: `client.call` cannot tell a stub from the handler
+            # itself.
             set_target(function, Target(self.service, destination, name, is_job=is_job, options=options))
             return function
 
@@ -102,6 +104,8 @@ class Partial(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_the_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Not `exclude_unset`, which applies to every model among the parameters, also to those that are no
+        # stubs.
         shown: dict[str, Any] = handler(self)
         for name, field in type(self).model_fields.items():
             # A list that was filled in place was set too. Not by `getattr`: it warns of deprecated fields.

@@ -125,6 +125,8 @@ class ResultContract:
         if not self._checks:
             return self.adapter.write(taken)
         try:
+            # First by what is declared, strictly: what fits needs no second look. Only what does not is
+            # written by its own type and read back.
             return self.adapter.write(taken, is_exact=True)
         except ValueError:
             if self.adapter.is_lazy():

@@ -152,6 +152,8 @@ class Signature:
         if is_text:
             parameters = self._read_text(parameters)
         elif type(parameters) is AvroValue:
+            # `take` and not `read`: Avro gives dates, decimals and bytes as Python has them, where JSON has
+            # texts.
             parameters, read = self._read_avro(parameters), self._arguments.take
         # An omitted parameter and null are the same on the wire (C.5 drops nil fields).
         given = () if parameters is None else parameters

@@ -44,8 +44,11 @@ def start_headers(options: StartOptions, brand: Brand) -> dict[str, str]:
         hint = did_you_mean(min(unknown), StartOptions.__annotations__) if len(unknown) == 1 else ""
         raise TypeError(f"jobs have no option {', '.join(sorted(unknown))}{hint}")
     for name, value in options.items():
+        # `not_before` as a number is refused by this too: no job waits for a time before 1970.
         if isinstance(value, int | float) and value < 0:
             raise ValueError(f"{name} is {value}, and must not be negative")
+    # About the request and not the job, so it is the broker's header for messages: a service cannot drop what
+    # it has not taken.
     expires_in = options.get("expires_in")
     headers = {} if expires_in is None else brand.expiry(whole_milliseconds(expires_in))
     for name, seconds in (
@@ -56,6 +59,7 @@ def start_headers(options: StartOptions, brand: Brand) -> dict[str, str]:
             headers[name] = str(whole_milliseconds(seconds))
     if (moment := options.get("not_before")) is not None:
         at = moment.timestamp() if isinstance(moment, datetime) else moment
+        # Rounded up: the job must not begin before the time that was asked for.
         headers[names.JOB_NOT_BEFORE] = str(math.ceil(at * 1000))
     notify = options.get("notify")
     for name, text in (

@@ -73,6 +73,7 @@ class VerbOptions:
             _require_error(kind)
         codes = [kind.code for kind in self.errors]
         for kind in self.errors:
+            # A caller decides by the code what to do: `busy` must mean the same from every service.
             if kind.code in CODES:
                 raise ValueError(f"error {kind.__name__}: {kind.code!r} means something already, see CODES")
             if codes.count(kind.code) > 1:
@@ -219,6 +220,7 @@ class Verb:
         self.signature = Signature(function, context=(Request,), checks=options.validate_results)
         refuse_unannotated(self.signature, name_of(function), ("request",), Request)
         self.plan = self.signature.plan
+        # Decided once, from the function: a request then chooses between loop and thread by one attribute.
         self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         self.streams = is_stream(function)
         if self.signature.streams and not self.streams:
@@ -226,6 +228,7 @@ class Verb:
                 f"{function.__qualname__} returns an iterator: write it as a generator, "
                 "`async for item in …: yield item`"
             )
+        # C.2: the verb of a value reply is the request's verb and `response`.
         self.response = options.response or f"{self.name}response"
         self.allow = options.allow
         self.queue = options.queue
@@ -393,6 +396,7 @@ def set_target(function: Callable[..., Any], target: Target) -> None:
     Raises:
         TypeError: it belongs to another service.
     """
+    # Looked up before a method is unwrapped: a bound method reads the attributes of its function.
     known = target_of(function)
     if inspect.ismethod(function):
         if known not in (None, target):
@@ -418,6 +422,8 @@ def target_of(function: Any) -> Target | None:
 
 def marked_members(holder: object) -> Iterator[Callable[..., Any]]:
     """The functions and methods of a module or object with the `@verb` mark, by name."""
+    # Sorted, so that services include verbs in one order, and errors about two of one name are the same each
+    # time.
     for name in sorted(dir(holder)):
         # Looking at a property of an object would run it.
         if isinstance(getattr(type(holder), name, None), property):

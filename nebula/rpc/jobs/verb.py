@@ -93,8 +93,10 @@ class JobVerb:
 
     def __post_init__(self) -> None:
         function = handler_of(self.function)
+        # The class is frozen, and what follows from its arguments is set once, here.
         object.__setattr__(self, "function", function)
         refuse_method(function, "a job is a function: write it outside of {kind}")
+        # A stream needs a connection for as long as it lives; a job outlives connections.
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"{function.__qualname__} yields; a job returns one value")
         if self.on_lost not in ("fail", "rerun"):
@@ -123,6 +125,8 @@ class JobVerb:
         refuse_unannotated(signature, name_of(function), ("ctx", "job"), Job)
         if isinstance(self.exclusive, str) and self.exclusive not in self.signature.names:
             raise ValueError(f"job {self.name!r}: exclusive={self.exclusive!r} is none of its parameters")
+        # Resources of `Depends` are made in the service's process, and no open file or pool goes to another
+        # one.
         if self.engine is not None and self.signature.plan is not None:
             raise TypeError(
                 f"job {self.name!r} runs in another process than its service, where nothing can be given by "
@@ -147,10 +151,13 @@ class JobVerb:
             attempt: its number, from 1 on.
             is_lost: what ran it is gone.
         """
+        # `retries` counts runs after the first, and `attempt` the first one too.
         if attempt > self.retries:
             return None
         is_lost = is_lost or code == ENGINE_LOST
         codes = _DEATHS if is_lost else {code}
+        # Before `on_lost`: where both apply, the failure named in `retry_on` has the delay that its author
+        # chose.
         if not codes.isdisjoint(self.retry_on):
             # Two to the power of some thousands is no float any more.
             return min(self.retry_delay * 2.0 ** min(attempt - 1, 50), _LONGEST_DELAY)
@@ -173,6 +180,8 @@ class JobVerb:
             key = self.exclusive(*args, **kwargs)
         if key is None:
             return None
+        # Texts as they are, the rest as JSON: the key 7 and the key "7" are one, and that errs on the safe
+        # side.
         text = key if isinstance(key, str) else dump_json(key).decode()
         if len(text) > _MAX_KEY_LENGTH:
             raise VerbError(
@@ -184,6 +193,7 @@ class JobVerb:
         args, kwargs = arguments
         given = dict(zip(self.signature.names, args, strict=False)) | kwargs
         default = inspect.signature(self.function).parameters[name].default
+        # By way of JSON, so that a date or a model gives the same key as the request that carried it.
         return from_json(dump_json(given.get(name, default)))
 
     def parameters_of(self, arguments: Arguments) -> Any:
@@ -197,7 +207,10 @@ class JobVerb:
         packed = self.signature.pack(
             (), {name: one for name, one in named.items() if not self._is_endless(name, one)}
         )
+        # JSON has neither: `job.show` would send parameters that other readers refuse.
         check_finite(packed)
+        # Validated values are written back to JSON: a later attempt, perhaps in another process, binds them
+        # again.
         return from_json(dump_json(packed))
 
     def _is_endless(self, name: str, value: Any) -> bool:
@@ -222,6 +235,8 @@ class JobVerb:
                     objection = await check(*args, **kwargs)
                 else:
                     call = partial(check, *args, **kwargs)
+                    # `abandon_on_cancel`: a check that hangs keeps its thread and nothing else; the caller
+                    # has its refusal.
                     objection = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
         except TimeoutError:
             raise VerbError("deadline-exceeded", "the check of the parameters took too long") from None

@@ -48,6 +48,7 @@ that is `JobMiddleware`, too, stands around the runs of jobs; one that is `Calli
 that handlers make with `Responder.client`.
 """
 
+# Not None: a middleware that forgets its `return` gives None as well, and that has to be an error.
 SENT: Final = ReplyBody("")
 """The reply of a request whose reply went out already, as a stream."""
 
@@ -116,6 +117,7 @@ def unless_sent(reply: object) -> ReplyBody | None:
     """
     if not isinstance(reply, ReplyBody):
         raise TypeError(f"middleware returned {reply!r}; let it return what `call_next` gave, or a ReplyBody")
+    # By identity: a middleware may pass it on, and no other reply is this object.
     return None if reply is SENT else reply
 
 

@@ -23,9 +23,12 @@ async def log_requests(request: Request, call_next: CallNext) -> ReplyBody:
     Meanwhile `service`, `verb`, `request_id` (the `neb-reply-id`) and `principal` are bound in structlog's
     contextvars: whatever the handler logs, also in a thread, has them.
     """
+    # No parameters, results or texts of errors: they may be secret, and a log has other readers than a
+    # service.
     known = {"service": request.service, "verb": request.verb, "request_id": request.reply_id}
     known["principal"] = request.principal
     outcome = Outcome()
+    # For the block alone: a worker keeps its context for the next request.
     with bound_contextvars(**{name: value for name, value in known.items() if value is not None}):
         try:
             return await outcome.of_request(request, call_next)
@@ -43,7 +46,10 @@ async def log_calls(call: Call, call_next: MakeCall) -> Any:
 
 
 def _tell(what: str, outcome: Outcome, **known: str) -> None:
+    # Microseconds: the digits behind them are noise.
     seconds = round(outcome.seconds, 6)
+    # At info in either case: an error is the caller's affair, and what is the service's own is logged where
+    # it happens, with its traceback.
     if outcome.code:
         _log.info(f"{what} failed", code=outcome.code, seconds=seconds, **known)
     else:

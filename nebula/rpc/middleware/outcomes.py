@@ -23,6 +23,7 @@ class Outcome:
     """
 
     def __init__(self) -> None:
+        # Set first: a cancellation is a BaseException, which none of the clauses below catches.
         self.code = "cancelled"
         self._began = monotonic()
 
@@ -39,9 +40,11 @@ class Outcome:
             self.code = error.code
             raise
         except Exception as error:
+            # The code that the caller will get, see `error_reply`: log and metrics must agree with the reply.
             told = upstream_error(error)
             self.code = "internal" if told is None else told.code
             raise
+        # A middleware may return an error as a reply: that counts like one that was raised.
         self.code = reply.code or ""
         return reply
 
@@ -52,6 +55,7 @@ class Outcome:
         except (RemoteError, VerbError) as error:
             self.code = error.code
             raise
+        # There is no code without a reply. The classes are few, so they do as a label.
         except NebulaError as error:
             self.code = type(error).__name__
             raise

@@ -49,6 +49,7 @@ def trace_calls(provider: TracerProvider | None = None) -> CallMiddleware:
         with tracer.start_as_current_span(
             name, kind=kind, attributes=facts, record_exception=False, set_status_on_exception=False
         ) as span:
+            # Inside of the span, so that the service's span becomes its child.
             W3C.inject(call.headers)
             with _telling(span):
                 return await call_next(call)
@@ -82,9 +83,11 @@ class _TraceRequests:
         name, facts = _named(request.service, request.verb)
         with self._tracer.start_as_current_span(
             name,
+            # G.tracing: the caller's span, from the headers of the request.
             W3C.extract(request.headers),
             SpanKind.SERVER,
             facts,
+            # OpenTelemetry would record the text and the traceback by default: either may hold parameters.
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -101,6 +104,8 @@ class _TraceRequests:
 
     @contextmanager
     def around_run(self, job: Job) -> Iterator[None]:
+        # The span of the run is open in `TracedRunner`, on the loop. Here, in the job's thread, it is made
+        # current by its headers: context variables of the loop's task do not reach a thread of its own.
         token = attach(W3C.extract(job.trace))
         try:
             yield

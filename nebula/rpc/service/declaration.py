@@ -35,6 +35,7 @@ class RequestRules:
     @property
     def message_retry(self) -> Retry:
         """How often functions are called for a message of a subscription, where they do not say."""
+        # One number for both by default: a request and a message are tried equally often.
         return (self.retry or Retry(attempts=self.max_attempts)).of_messages()
 
 

@@ -31,6 +31,7 @@ DEFAULT_ENGINE: Final = "default"
 _ENGINE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
+# `nebula.rpc` knows no Spark: what a service has to know about an engine is these three things.
 class Engine(Protocol):
     """What a service declares of an engine, `nebula.spark.Spark` for one: plain values until it runs."""
 
@@ -85,6 +86,8 @@ class JobEndpoint:
     def __init__(self, job: JobVerb, jobs: DeclaredJobs, allow: frozenset[str] | None) -> None:
         self.name = job.name
         self.signature = job.signature
+        # The early `success` (decision 0006): it says that the job was accepted. What the job returns is
+        # asked for by `job.result`.
         self.response = "success"
         self.queue = None
         # Accepting is quick; what jobs may run at once is their engine's affair.
@@ -193,12 +196,16 @@ class DeclaredJobs:
         Raises:
             SettingsError: no folder can be had, or `NEBULA_JOBS` names no database.
         """
+        # No folder and no database for a service without jobs.
         if not self._jobs:
             yield None
             return
+        # By the code of the first job: two projects with a service of the same name get a folder each, and
+        # each finds its own jobs again from whatever directory it is started.
         project = project_of(self._jobs[0].function)
         root, database = self._storage.chosen()
         with StateFolder.take(self._name, _new_instance, root, project=project) as state:
+            # An engine that all jobs isolate needs no shared process, and must not warm one up.
             shared = {job.engine for job in self._jobs if job.isolation == "shared"}
             runners: dict[str | None, JobRunner] = {
                 name: engine.runner(state.path, self._name, name, is_shared=name in shared)
@@ -210,6 +217,7 @@ class DeclaredJobs:
                 middleware=self._middleware,
                 notes=notes_of(state.path),
             )
+            # In reverse, so that the first one is the outermost, as around requests.
             for one in reversed(self._middleware):
                 runners = {name: one.around_runner(runner) for name, runner in runners.items()}
             operators = {name: engine.operators for name, engine in self._engines.items()}

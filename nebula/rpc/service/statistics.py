@@ -112,6 +112,8 @@ class Tally:
         Raises:
             TypeError, ValueError, LookupError: it is something else.
         """
+        # Peers tell these numbers. Each is checked, because one NaN would make every sum NaN, which JSON has
+        # not.
         requests = int(_within_reason(told["requests"]))
         latency = Histogram.from_json(told.get("latency", ()))
         return cls(
@@ -187,6 +189,7 @@ def merged(replies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
                 tally, others = listens.setdefault(key, (Tally(), Counter()))
                 tally.merge(Tally.from_json({**told, "requests": told["messages"]}))
                 others.update({name: int(_within_reason(told[name])) for name in _SUBSCRIBER_COUNTS})
+            # By form and not by name: a newer instance may count what this version does not know.
             for name, value in reply.items():
                 if (
                     isinstance(value, int | float)

@@ -26,6 +26,7 @@ __all__ = ["DestinationKind", "HasSubscribers", "Subscriber", "SubscriberOptions
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+# RabbitMQ has queues under either name; everything else with a `/` in front is read as a topic.
 _QUEUES: Final = ("/queue/", "/amq/queue/")
 
 # For the broker's receipt.
@@ -71,8 +72,10 @@ class SubscriberOptions:
             raise ValueError(f"ack is 'late' or 'early', not {self.ack!r}")
         if self.concurrency < 1:
             raise ValueError("concurrency is 1 or more")
+        # Contradictions are refused where they are written, and not found when the first message fails.
         if self.retry is not None and self.ack == "early":
             raise ValueError("a message that is acked early never comes again; leave retry out")
+        # The name becomes the subscription's id, and the client numbers its other subscriptions.
         if self.durable is not None and (not self.durable or self.durable.isdecimal()):
             raise ValueError(f"durable is a name that is no number, not {self.durable!r}")
 
@@ -113,6 +116,8 @@ class Subscriber:
         if is_stream(function):
             raise TypeError(f"{function.__qualname__} yields, but there is no caller to read the items")
         refuse_method(function, f"declare an object's: app.on(…)({{kind}}().{function.__name__})")
+        # A verb that no caller can ask for: signature, validation, providers and `Request` work as for
+        # requests.
         self.verb = Verb(function, VerbOptions(name=function.__name__))
         if len(self.verb.signature.names) != 1:
             raise TypeError(
@@ -126,6 +131,7 @@ class Subscriber:
     def comes_again(self) -> bool:
         """What it has and did not ack comes again by the next connection."""
         options = self.options
+        # An eager subscription gets the present values anew, so what was not acked is there again.
         return self.kind is DestinationKind.QUEUE or options.durable is not None or options.eager
 
     def describe(self) -> dict[str, Any]:
@@ -143,6 +149,7 @@ class Subscriber:
 
 def _takes_none(signature: Signature) -> bool:
     try:
+        # By trying: only pydantic knows whether a type, perhaps with a validator of its own, takes None.
         signature.bind_whole(None)
     except VerbError:
         return False
@@ -247,9 +254,12 @@ class HasSubscribers(ABC):
         return declare
 
     def _subscribe(self, one: Subscriber) -> None:
+        # Two subscriptions to one queue would each get half of its messages; to a topic or last value each
+        # gets all.
         known = {each.destination for each in self._subscribers} | set(self.destinations)
         if one.kind is DestinationKind.QUEUE and one.destination in known:
             raise ValueError(f"{one.destination}: the service reads it already, and would take from itself")
+        # D.35 lets the broker make up a session, but this process would not find it again after a restart.
         if one.options.durable is not None:
             if self._client_id is None:
                 raise ValueError(
@@ -292,7 +302,9 @@ class HasSubscribers(ABC):
         if client is None:
             raise LocalProtocolError(f"service {self.name!r} is not connected: it publishes while it runs")
         destination = destination_named(destination)
+        # G.persistent: the receipt then means that the message is on disk, not just in memory.
         fields = {"content-type": content_type, PERSISTENT: "true", **(headers or {})}
+        # No longer than the request that is being handled: its caller is gone afterwards.
         left = handler_seconds()
         seconds = _PUBLISH_SECONDS if left is None else min(_PUBLISH_SECONDS, left)
         try:

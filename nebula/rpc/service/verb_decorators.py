@@ -162,6 +162,8 @@ class HasVerbs:
 
         def declare(function: _F) -> _F:
             job = JobVerb(named or function.__name__, function, engine=engine, **options)
+            # A job has an endpoint among the verbs, which accepts it, and a `JobVerb` among the jobs, which
+            # runs it.
             self._registry.declare(self._jobs.declare(job, None if allow is None else frozenset(allow)))
             set_target(function, Target(self._service, self._queues[0], job.name, is_job=True))
             return function
@@ -182,6 +184,7 @@ class HasVerbs:
             TypeError: as for `verb`.
         """
         members = list(marked_members(holder))
+        # An error rather than nothing: the mark was probably forgotten, or the wrong module is meant.
         if not members:
             raise ValueError(f"{holder!r} has no function marked with @verb")
         for function in members:
@@ -189,6 +192,9 @@ class HasVerbs:
 
     def _declare(self, function: Callable[..., Any], options: VerbOptions) -> None:
         one = Verb(function, options)
+        # Before the verb is registered: an error must not leave half a declaration behind.
         destination = announced_at(one, self._queues)
         self._registry.declare(one)
+        # The mark is on the function itself, so `client.call(quote, …)` needs no name, and type checkers see
+        # its own signature.
         set_target(function, Target(self._service, destination, one.name, options=options))

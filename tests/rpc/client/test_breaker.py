@@ -1,4 +1,4 @@
-"""The circuit breaker: closed, open, half-open; on a clock of the test's."""
+"""Circuit breaker: closed, open, half-open; on a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def is_open(circuits: Circuits, target: str = "shop") -> bool:
     return False
 
 
-def test_so_many_failures_one_after_the_other_open_it(circuits: Circuits) -> None:
+def test_row_of_failures_opens_it(circuits: Circuits) -> None:
     for _ in range(3):
         fail(circuits)
 
@@ -64,7 +64,7 @@ def test_so_many_failures_one_after_the_other_open_it(circuits: Circuits) -> Non
     assert (caught.value.destination, caught.value.failures, caught.value.retry_after) == ("shop", 3, 10.0)
 
 
-def test_success_between_them_begins_the_count_anew(circuits: Circuits) -> None:
+def test_success_between_them_resets_the_count(circuits: Circuits) -> None:
     for _ in range(5):
         fail(circuits)
         fail(circuits)
@@ -203,7 +203,7 @@ def test_probe_that_is_given_up_leaves_the_circuit_of_later_failures_alone(
         assert is_open(circuits)
 
 
-def test_of_a_thousand_targets_that_failed_the_one_that_failed_longest_ago_is_forgotten(
+def test_target_that_failed_longest_ago_of_a_thousand_is_forgotten(
     circuits: Circuits,
 ) -> None:
     for target in ("shop", "bank", "shop"):

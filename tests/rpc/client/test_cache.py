@@ -1,4 +1,4 @@
-"""The response cache: one request for one question, and never an answer that is not the question's.
+"""Cache of replies: one request for equal calls, and never the reply to another call.
 
 Rules: C.6, D.39.
 """
@@ -48,7 +48,7 @@ def request(verb: str, parameters: Any = None) -> bytes:
 
 
 class Asked:
-    """Whoever is asked: counts, and answers with its count."""
+    """A service that counts its requests and replies with the count."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -91,7 +91,7 @@ async def test_other_parameters_are_another_question(cache: Cache, other: Any) -
     assert asked.times == 2
 
 
-async def test_questions_in_avro_are_told_apart_by_their_octets() -> None:
+async def test_questions_in_avro_are_distinguished_by_their_bytes() -> None:
     def body(value: int) -> bytes:
         return write_message("quote", write_value(_COUNT, {"n": value}), None)
 
@@ -148,7 +148,7 @@ def test_keys_are_equal_where_questions_are(one: tuple[Any, Any, Any], other: tu
 
 
 def _turned(value: Any) -> Any:
-    """The same value, whose objects have their keys in the other order."""
+    """The same value with the keys of its objects in reverse order."""
     if isinstance(value, dict):
         return {key: _turned(each) for key, each in reversed(value.items())}
     return [_turned(each) for each in value] if isinstance(value, list) else value
@@ -224,7 +224,7 @@ async def test_memory_is_bounded_and_what_was_not_asked_for_goes_first() -> None
         ({"prices.quote": float("nan")}, "no time to keep"),
     ],
 )
-def test_what_cannot_be_kept_is_said_at_once(verbs: dict[str, float], reason: str) -> None:
+def test_unusable_rules_of_a_cache_are_refused_at_once(verbs: dict[str, float], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Cache(verbs)
 
@@ -243,7 +243,7 @@ async def test_hundred_callers_of_a_cold_key_make_one_request(cache: Cache) -> N
     assert (cache.hits, cache.misses) == (99, 1)
 
 
-async def test_one_error_fails_all_who_wait_each_with_its_own_and_is_not_kept(cache: Cache) -> None:
+async def test_one_error_fails_all_waiting_calls_each_with_its_own_copy_and_is_not_kept(cache: Cache) -> None:
     errors: list[Exception] = []
     times = 0
 
@@ -273,7 +273,7 @@ async def test_one_error_fails_all_who_wait_each_with_its_own_and_is_not_kept(ca
 
 
 @pytest.mark.parametrize("how", ["cancelled", "out of time"])
-async def test_who_asks_for_all_may_give_up_and_the_next_one_asks(cache: Cache, how: str) -> None:
+async def test_caller_that_asks_for_all_may_give_up_and_the_next_one_asks(cache: Cache, how: str) -> None:
     asked = Asked()
     leads = anyio.Event()
     scope = anyio.CancelScope()
@@ -301,7 +301,7 @@ async def test_who_asks_for_all_may_give_up_and_the_next_one_asks(cache: Cache, 
     assert asked.times == 1
 
 
-async def test_who_waits_for_another_call_does_so_within_its_own_time(cache: Cache) -> None:
+async def test_caller_waits_for_another_call_within_its_own_time(cache: Cache) -> None:
     leads = anyio.Event()
 
     async def never(seconds: float) -> Reply:
@@ -351,7 +351,7 @@ async def test_time_for_another_call_counts_for_the_own_one(
     assert left == [3.0]
 
 
-async def test_who_has_no_time_left_when_another_call_ends_does_not_ask(
+async def test_caller_without_time_left_when_another_call_ends_does_not_ask(
     monkeypatch: pytest.MonkeyPatch, cache: Cache
 ) -> None:
     now = 1000.0
@@ -438,7 +438,7 @@ async def test_answer_that_was_under_way_when_it_was_forgotten_is_not_kept(cache
 
 
 class SlowPut(MemoryCache):
-    """Keeps an answer when it may."""
+    """A store whose `put` waits until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -466,7 +466,7 @@ async def test_answer_that_is_being_kept_when_it_is_forgotten_is_dropped() -> No
     assert asked.times == 2
 
 
-async def test_who_waits_for_another_call_does_not_wait_for_the_store() -> None:
+async def test_caller_that_waits_for_another_call_does_not_wait_for_the_store() -> None:
     store = SlowPut()
     cache = Cache({"prices.quote": 60.0}, store=store)
     asked = Asked()
@@ -481,7 +481,7 @@ async def test_who_waits_for_another_call_does_not_wait_for_the_store() -> None:
     assert asked.times == 1
 
 
-# --- for whom ---
+# --- partitions ---
 
 
 async def test_answers_are_not_for_others_unless_they_are_shared() -> None:
@@ -493,7 +493,7 @@ async def test_answers_are_not_for_others_unless_they_are_shared() -> None:
         assert asked.times == times
 
 
-async def test_what_is_forgotten_is_forgotten_for_all(cache: Cache) -> None:
+async def test_forgotten_reply_is_forgotten_for_all(cache: Cache) -> None:
     asked = Asked()
     for partition in ("alice", "bob"):
         await ask(cache, asked, {"a": 1}, partition=partition)
@@ -588,7 +588,7 @@ async def test_calls_go_on_without_a_store_that_fails() -> None:
     assert [entry["event"] for entry in logs].count("cache failed") == 1
 
 
-async def test_who_wants_to_forget_hears_that_it_could_not_be() -> None:
+async def test_caller_that_wants_to_forget_learns_that_it_failed() -> None:
     with pytest.raises(CacheFailed, match=r"prices: .*down"):
         await Cache(store=Down()).invalidate("prices")
 

@@ -1,4 +1,4 @@
-"""Who is the same to the same broker."""
+"""Cache partitions: which clients count as the same for the same broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A = "stomp://alice:secret@a.example"
 
 
 def token(subject: str, number: int) -> str:
-    """A JWT in form, signed by nobody."""
+    """An unsigned JWT."""
     claims = base64.urlsafe_b64encode(json.dumps({"sub": subject, "n": number}).encode()).decode()
     return f"e30.{claims.rstrip('=')}.x"
 
@@ -65,7 +65,7 @@ def test_passcode_that_is_no_token_says_nothing(passcode: str) -> None:
     assert cache_partition_of([f"stomp://alice:{passcode}@a.example"], None) == cache_partition_of([A], None)
 
 
-def test_certificate_says_who_one_is_where_it_is_shown(tmp_path: Path) -> None:
+def test_certificate_identifies_the_client_that_shows_it(tmp_path: Path) -> None:
     certificates = [tmp_path / name for name in ("alice.pem", "bob.pem")]
     for one in certificates:
         one.write_text(one.name)

@@ -1,4 +1,4 @@
-"""Calls that their callers give up: who is told, and how long a call may take at all."""
+"""Calls that their callers give up: which services learn of it, and how long a call may take."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ async def _await(work: Any) -> None:
 
 
 async def timeout_of(call: Any) -> float:
-    """What a call says on the wire, in seconds."""
+    """The timeout on the wire, in seconds."""
     told: list[str] = []
 
     async def script(peer: Peer) -> None:
@@ -301,7 +301,7 @@ async def test_declared_error_is_raised_as_its_class(client: Client, serving: Se
     assert isinstance(error.__cause__, RemoteError)
 
 
-async def test_declared_error_of_another_service_is_not_told_as_ones_own(
+async def test_declared_error_of_another_service_is_not_passed_on_as_the_services_own(
     client: Client, serving: Serving
 ) -> None:
     stock, orders = Responder("far-stock"), Responder("orders")

@@ -1,4 +1,4 @@
-"""The caller's side: what a call returns, what it raises, and when (C.3)."""
+"""Client: what a call returns, what it raises, and when (C.3)."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def test_any_json_value_comes_back_as_it_went(client: Client, shop: str, v
     assert await client.call(shop, "echo", {"value": value}) == value
 
 
-async def test_many_calls_in_flight_each_get_their_own_answer(client: Client, shop: str) -> None:
+async def test_calls_in_flight_each_get_their_own_reply(client: Client, shop: str) -> None:
     answers: dict[int, Any] = {}
 
     async def ask(number: int) -> None:
@@ -165,14 +165,14 @@ async def test_error_reply_is_raised_with_its_code(client: Client, shop: str) ->
     assert not error.retryable
 
 
-async def test_call_fails_at_once_when_nobody_listens(client: Client) -> None:
+async def test_call_fails_at_once_without_a_listener(client: Client) -> None:
     with anyio.fail_after(10), pytest.raises(NoResponder) as caught:
         await client.call("nobody", "ping")
 
     assert caught.value.destination == "/queue/nobody"
 
 
-async def test_call_of_who_has_much_to_read_before_is_answered(client: Client, shop: str) -> None:
+async def test_call_of_a_client_with_a_long_backlog_is_answered(client: Client, shop: str) -> None:
     queue = f"/queue/much-{uuid4().hex}"
     large = b"x" * 8_000_000  # a connection reads two of them ahead
     with anyio.fail_after(10):
@@ -186,7 +186,7 @@ async def test_call_of_who_has_much_to_read_before_is_answered(client: Client, s
                 break
 
 
-async def test_request_that_nobody_took_is_not_kept(client: Client) -> None:
+async def test_request_that_no_service_took_is_not_kept(client: Client) -> None:
     queue = f"/queue/nobody-{uuid4().hex}"
     with pytest.raises(NoResponder):
         await client.call(queue, "ping")
@@ -250,7 +250,7 @@ async def test_cancelled_call_forgets_its_answer(client: Client, shop: str) -> N
     assert await client.call(echo, 1) == 1
 
 
-async def test_value_of_another_type_than_asked_for_is_told_without_the_value(
+async def test_value_of_another_type_than_asked_for_is_reported_without_the_value(
     client: Client, shop: str
 ) -> None:
     with pytest.raises(UnexpectedReply, match="Input should be a valid decimal") as caught:
@@ -259,7 +259,7 @@ async def test_value_of_another_type_than_asked_for_is_told_without_the_value(
     assert "hunter2" not in str(caught.value)
 
 
-async def test_wrong_parameters_are_told_by_the_service(client: Client, shop: str) -> None:
+async def test_wrong_parameters_are_reported_by_the_service(client: Client, shop: str) -> None:
     with pytest.raises(RemoteError, match="qty: Input should be a valid integer") as caught:
         await client.call(shop, "quote", {"symbol": "ABC", "qty": "many"})
 
@@ -311,7 +311,7 @@ async def test_calls_in_flight_and_later_ones_fail_when_the_connection_ends(
     assert len(outcomes) == 2
 
 
-async def test_broker_that_ends_the_connection_as_it_opens_the_inbox_lets_nobody_in() -> None:
+async def test_broker_that_ends_the_connection_while_the_inbox_opens_fails_the_entry() -> None:
     async def script(peer: Peer) -> None:
         await peer.accept()
         frame = await peer.hear()

@@ -1,4 +1,4 @@
-"""Callers and holders of jobs before services and brokers that answer nonsense."""
+"""Clients and job handles against services and brokers that reply with nonsense."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Answer = Callable[[FaultyPeer, str], Awaitable[None]]
 
 
 def answering(answer: Answer) -> Callable[[FaultyPeer], Awaitable[None]]:
-    """A broker that gives an inbox, and then has each SEND answered so until the client leaves."""
+    """A broker that opens an inbox, then has `answer` reply to each SEND until the client leaves."""
 
     async def script(peer: FaultyPeer) -> None:
         await peer.accept("1.2", "server:RabbitMQ/4\n")
@@ -65,7 +65,7 @@ def answering(answer: Answer) -> Callable[[FaultyPeer], Awaitable[None]]:
 
 
 async def failure_of(work: Callable[[Client], Awaitable[object]], answer: Answer) -> NebulaError:
-    """What `work` raises with a client whose every request is answered so."""
+    """The error that `work` raises with a client whose requests all get this reply."""
     async with mad_broker(answering(answer)) as url, Client(url, timeout=5) as client:
         with pytest.raises(NebulaError) as caught:
             await work(client)
@@ -79,7 +79,9 @@ async def call(client: Client) -> Any:
 # --- calls ---
 
 
-async def test_answers_to_nobody_and_second_answers_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_replies_to_unknown_calls_and_second_replies_change_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def answer(peer: FaultyPeer, request: str) -> None:
         await peer.say(message("", "boo"))
         await peer.say(message("neb-in-reply-to:\n", "{}"))
@@ -138,7 +140,7 @@ async def test_error_of_any_shape_is_a_remote_error(body: str, code: str) -> Non
     assert (error.code, error.retryable) == (code, False)
 
 
-async def test_silence_is_a_call_timeout_and_the_late_answer_hurts_nobody(
+async def test_silence_is_a_call_timeout_and_the_late_reply_does_no_harm(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     requests: list[str] = []
@@ -277,7 +279,7 @@ async def cancel(client: Client) -> Any:
         '{"job":null,"via":7,"lines":null,"seq":null,"state":null}',
     ],
 )
-async def test_answer_that_tells_nothing_of_a_job_is_an_unexpected_reply(
+async def test_reply_without_a_job_is_an_unexpected_reply(
     work: Callable[[Client], Awaitable[Any]], value: str
 ) -> None:
     async def answer(peer: FaultyPeer, request: str) -> None:
@@ -315,7 +317,7 @@ async def test_watcher_whose_subscription_is_never_answered_is_refused_in_time(
 # --- without await ---
 
 
-async def test_sync_client_tells_the_same() -> None:
+async def test_sync_client_raises_the_same_errors() -> None:
     async def answer(peer: FaultyPeer, request: str) -> None:
         await peer.say(reply(request, '{"verb":"quoteresponse","parameters":"five"}'))
         await peer.say(b"\0")
@@ -338,7 +340,7 @@ async def test_sync_client_tells_the_same() -> None:
         assert await to_thread.run_sync(use, url) == [UnexpectedReply, ConnectionLost]
 
 
-async def test_sync_client_of_a_broker_that_is_none_says_so_and_ends_its_thread() -> None:
+async def test_sync_client_of_a_broker_that_is_absent_says_so_and_ends_its_thread() -> None:
     async def script(peer: FaultyPeer) -> None:
         await peer.hear()
         await peer.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")

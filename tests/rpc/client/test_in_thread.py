@@ -1,4 +1,4 @@
-"""Threads that nobody waits for: one for many calls, another after a call that was given up."""
+"""Daemon threads: one for many calls, and another one after an abandoned call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Thing:
-    """Something that can be seen to be gone."""
+    """An object that a weak reference can point to."""
 
 
 async def test_calls_go_to_one_thread_until_it_is_closed() -> None:
@@ -29,7 +29,7 @@ async def test_calls_go_to_one_thread_until_it_is_closed() -> None:
     assert not first.is_alive()
 
 
-async def test_what_a_call_raises_is_raised_and_the_thread_goes_on() -> None:
+async def test_exception_of_a_call_is_raised_and_the_thread_goes_on() -> None:
     thread = DaemonThread()
     before = await thread.call(threading.current_thread)
     with pytest.raises(ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""One last value of a type: faults first, then reading, following and setting it."""
+"""One typed last value: faults first, then reading, following and setting it."""
 
 from __future__ import annotations
 

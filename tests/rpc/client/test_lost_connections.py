@@ -1,4 +1,4 @@
-"""Clients and services whose connection is cut between them and a real broker, whichever that is.
+"""Clients and services whose connection to a real broker is cut.
 
 Step by step, against scripted brokers, is in `test_reconnecting` and `test_services_that_reconnect`. Here the
 broker has to make it come true: keep, give out again, forget, and let in again.
@@ -80,7 +80,7 @@ class Mill:
 
 
 class States:
-    """What a client said of its connection."""
+    """The states that a client reported."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
@@ -103,7 +103,7 @@ async def mill(tmp_path: Path) -> Mill:
 
 @pytest.fixture
 def way(broker_url: str) -> Faults:
-    """The way to the broker, which can be cut."""
+    """A link to the broker that can be cut."""
     return Faults(broker_url)
 
 
@@ -215,7 +215,7 @@ async def test_subscription_to_a_topic_goes_on(
     assert bodies == [b"one", b"two"]
 
 
-async def test_what_was_not_acked_of_a_queue_comes_again_once(
+async def test_unacked_message_of_a_queue_comes_again_once(
     client: Client, cut: Client, way: Faults, states: States
 ) -> None:
     queue = f"/queue/work-{uuid4().hex}"
@@ -237,7 +237,7 @@ async def test_what_was_not_acked_of_a_queue_comes_again_once(
     assert again[0].headers["redelivered"] == "true"
 
 
-async def test_durable_subscription_gets_what_came_meanwhile(
+async def test_durable_subscription_gets_messages_sent_during_its_absence(
     client: Client, broker_url: str, way: Faults
 ) -> None:
     states, topic = States(), f"/topic/news-{uuid4().hex}"
@@ -334,9 +334,7 @@ async def test_request_under_way_at_the_loss_comes_again_and_is_answered_once(
 
 
 @pytest.mark.usefixtures("cut_service")
-async def test_service_that_came_back_hears_of_withdrawn_calls(
-    mill: Mill, client: Client, way: Faults
-) -> None:
+async def test_service_that_came_back_receives_cancels(mill: Mill, client: Client, way: Faults) -> None:
     way.drop_connection()
     with anyio.fail_after(_DEADLINE):
         await client.call(mill.name, "quick", wait_for_responder=10, timeout=10)

@@ -1,4 +1,4 @@
-"""A client whose connection ends: what fails, what is sent again, what waits, and when it tries."""
+"""A client whose connection ends: which calls fail, are sent again or wait, and when it reconnects."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def silent(peer: Peer) -> None:
 
 
 def leaving(cut: anyio.Event) -> Script:
-    """A broker that gives an inbox, confirms what is subscribed to, and is gone when `cut` is set."""
+    """A broker that opens an inbox, confirms subscriptions, and is gone when `cut` is set."""
 
     async def script(peer: Peer) -> None:
         await welcome(peer)
@@ -223,7 +223,7 @@ async def test_call_made_while_there_is_no_broker_waits_for_one() -> None:
                 again.set()
 
 
-async def test_who_asks_who_is_there_while_there_is_no_broker_waits_for_one() -> None:
+async def test_question_about_instances_waits_for_a_broker() -> None:
     again, cut = anyio.Event(), anyio.Event()
     one = Instance("shop", "one")
 
@@ -373,7 +373,7 @@ async def test_client_is_left_at_once_while_it_reconnects() -> None:
             await is_tried.wait()
 
 
-async def test_states_are_told_in_their_order() -> None:
+async def test_states_are_published_in_their_order() -> None:
     states: list[str] = []
 
     async with brokers(silent, answering) as url, Client(url, on_state=states.append) as client:
@@ -384,7 +384,7 @@ async def test_states_are_told_in_their_order() -> None:
     assert states == ["connecting", "connected", "lost", "connecting", "connected", "closed"]
 
 
-async def test_hook_that_fails_is_logged_and_harms_nobody() -> None:
+async def test_hook_that_fails_is_logged_and_does_no_harm() -> None:
     def broken(state: ConnectionState) -> None:
         raise ValueError(state)
 
@@ -495,7 +495,7 @@ async def test_subscription_goes_on_with_the_next_connection() -> None:
         assert [(await anext(news)).body, (await anext(news)).body] == [b"one", b"two"]
 
 
-async def test_what_was_not_acked_of_a_queue_is_not_handed_out_twice_and_old_acks_do_nothing() -> None:
+async def test_unacked_message_of_a_queue_is_not_handed_out_twice_and_old_acks_do_nothing() -> None:
     def message(text: str, subscribing: str) -> str:
         return (
             f"MESSAGE\nsubscription:{header(subscribing, 'id')}\nmessage-id:{text}\nack:{text}\n"
@@ -631,7 +631,7 @@ async def test_subscription_that_is_left_as_it_is_made_again_is_ended() -> None:
         await is_ended.wait()
 
 
-async def test_reader_is_told_when_the_client_is_left() -> None:
+async def test_reader_gets_an_error_when_the_client_is_left() -> None:
     told: list[NebulaError] = []
 
     async def read(news: Any) -> None:

@@ -1,4 +1,4 @@
-"""Subscriptions whose connection is lost again while they are made again."""
+"""Subscriptions whose connection is lost again while they are being restored."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Confirming:
 
 
 def stopping(behind_the_answer: str = "") -> Script:
-    """A broker that confirms one subscription, and ends the connection with what is read at once."""
+    """A broker that confirms one subscription and ends the connection in the same write."""
 
     async def script(peer: Peer) -> None:
         await welcome(peer)
@@ -67,7 +67,7 @@ async def test_subscription_that_is_lost_again_behind_its_answer_is_made_again()
         assert (await anext(news)).body == b"news"
 
 
-async def test_what_came_with_the_second_loss_comes_again_and_its_ack_does_nothing() -> None:
+async def test_message_of_the_second_lost_connection_comes_again_and_its_ack_does_nothing() -> None:
     first = Confirming()
     async with (
         brokers(first, stopping("lost"), telling) as url,

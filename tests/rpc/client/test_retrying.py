@@ -1,4 +1,4 @@
-"""Which failures are tried again, how often, and how long after; all without a loop's clock."""
+"""Retries: which failures, how often, and after which delays; without the loop's clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Trial:
-    """Something that fails with these errors one after the other, and a clock that only sleeping moves."""
+    """Work that fails with these errors in turn, and a clock that only sleeping moves."""
 
     def __init__(self, *errors: NebulaError) -> None:
         self.errors = list(errors)
@@ -120,12 +120,12 @@ async def test_other_call_is_not_tried_again_where_it_may_have_been_run(error: N
         RemoteError("not-allowed", "no"),
     ],
 )
-async def test_what_does_not_pass_is_not_tried_again(error: NebulaError) -> None:
+async def test_permanent_failure_is_not_tried_again(error: NebulaError) -> None:
     with pytest.raises(type(error)):
         await Trial(error).run(TWICE)
 
 
-async def test_number_of_attempts_is_kept_and_the_last_error_told() -> None:
+async def test_number_of_attempts_is_kept_and_the_last_error_raised() -> None:
     trial = Trial(BUSY, NOBODY, FULL, LOST)
 
     with pytest.raises(Rejected, match="rejected-full"):

@@ -41,7 +41,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Shop:
-    """A service, and one that it calls, which tells what it was asked with."""
+    """A service that calls another one, which keeps its requests."""
 
     def __init__(self, **options: Any) -> None:
         self.stock = Responder(f"stock-{uuid4().hex}")
@@ -98,7 +98,7 @@ async def test_all_handlers_share_one_client_that_is_closed_with_the_service(
             await shop.app.client()
 
 
-async def test_no_connection_is_opened_that_nobody_wants(mortal_broker: MortalBroker) -> None:
+async def test_connection_that_is_not_wanted_is_not_opened(mortal_broker: MortalBroker) -> None:
     shop = Shop()
     async with Client(mortal_broker.url) as client:
         with anyio.fail_after(5):
@@ -180,13 +180,13 @@ async def test_calls_have_the_principal_of_the_service() -> None:
 
 
 async def claim_another(call: Call, call_next: MakeCall) -> Any:
-    """What any client may write."""
+    """Claim another principal, as any client may."""
     call.headers[names.ON_BEHALF_OF] = "the queen"
     return await call_next(call)
 
 
 @pytest.mark.parametrize("verb", ["place", "order", "buy"])
-async def test_callee_is_told_on_whose_behalf_a_service_calls_and_claims_go_no_further(verb: str) -> None:
+async def test_callee_learns_on_whose_behalf_a_service_calls_and_claims_go_no_further(verb: str) -> None:
     shop, front = Shop(), Responder(f"front-{uuid4().hex}")
 
     @front.verb
@@ -221,7 +221,7 @@ async def test_claim_gives_no_rights() -> None:
                 await client.call(empty)
 
 
-async def test_nothing_is_claimed_or_read_where_the_broker_vouches_for_nobody() -> None:
+async def test_claim_is_neither_made_nor_read_without_a_vouching_broker() -> None:
     headers = {"sender": "alice", names.ON_BEHALF_OF: "the queen"}
     request = Request(Envelope("place"), headers, destination="/queue/shop", principal=None)
     sent: list[dict[str, str]] = []
@@ -294,7 +294,7 @@ async def test_fakes_are_what_handlers_reach_in_tests() -> None:
             assert await client.call(shop.place, "hat") == "faked"
 
 
-async def test_outside_of_a_running_service_there_is_none() -> None:
+async def test_code_outside_of_a_running_service_has_no_client() -> None:
     app = Responder("shop")
 
     with pytest.raises(LocalProtocolError, match=r"does not run here.+async with Client"):

@@ -247,7 +247,7 @@ def test_instance_is_asked_on_its_own_queue(client: Client) -> None:
     assert client.call_queue(instance.queue, "describe")["service"] == app.name
 
 
-def test_who_comes_and_goes_is_seen(client: Client) -> None:
+def test_instances_are_seen_to_come_and_go(client: Client) -> None:
     one = Instance(f"brief-{uuid4().hex}", "i1")
     with client.watch_services(one.service) as presence:
         assert presence.instances == []

@@ -1,4 +1,4 @@
-"""Subscriptions that read: Avro with schemas that the broker knows, JSON, and what is neither."""
+"""Typed subscriptions: Avro with schemas that the broker knows, JSON, and bodies that are neither."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Reading(BaseModel):
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker that knows `READING` alone."""
+    """A broker that knows only the schema `READING`."""
     folder: Path = tmp_path_factory.mktemp("schemas")
     (folder / "reading.avsc").write_text(json.dumps(READING.definition))
     words = ("broker", "--port", "0", "--store", "memory", "--schemas", str(folder))

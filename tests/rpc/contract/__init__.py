@@ -1,1 +1,1 @@
-"""What a function says of itself: signatures, types, options, injection, results."""
+"""What a function declares about itself: signatures, types, options, injection, results."""

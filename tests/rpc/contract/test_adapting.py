@@ -1,4 +1,4 @@
-"""Types and their JSON form: what travels how, and what a schema says of it."""
+"""Types and their JSON form: how values travel, and what a schema says about them."""
 
 from __future__ import annotations
 

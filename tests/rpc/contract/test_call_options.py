@@ -1,4 +1,4 @@
-"""Options of calls and starts: where they are given, and what is said of wrong ones."""
+"""Options of calls and starts: where they are given, and the errors about wrong ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def total(month: int) -> int:
 
 
 def wrong(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Awaitable[Any]:
-    """A call that no type checker lets pass."""
+    """A call that type checkers refuse."""
     made: Awaitable[Any] = call(*args, **kwargs)
     return made
 
@@ -104,7 +104,7 @@ client.call('prices', 'quote', {"qty": …, "symbol": …})""",
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("method", "args", "kwargs", "text"), WRONG)
-async def test_wrong_call_is_told_in_the_words_of_who_wrote_it(
+async def test_wrong_call_is_reported_as_its_author_wrote_it(
     method: str, args: tuple[Any, ...], kwargs: dict[str, Any], text: str
 ) -> None:
     client = Client("stomp://localhost:1")
@@ -117,7 +117,7 @@ async def test_wrong_call_is_told_in_the_words_of_who_wrote_it(
 
 
 @pytest.mark.parametrize("method", ["stream", "call_all"])
-def test_calls_that_are_not_awaited_are_told_so_too(method: str) -> None:
+def test_calls_that_are_not_awaited_are_explained_too(method: str) -> None:
     client = Client("stomp://localhost:1")
 
     with pytest.raises(TypeError, match=r"needs a verb"):
@@ -127,7 +127,7 @@ def test_calls_that_are_not_awaited_are_told_so_too(method: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Client, sync.Client])
-def test_unknown_option_is_told_with_what_was_meant(kind: type[Client] | type[sync.Client]) -> None:
+def test_unknown_option_is_reported_with_the_nearest_name(kind: type[Client] | type[sync.Client]) -> None:
     client: Any = kind("stomp://localhost:1")
 
     with pytest.raises(
@@ -225,7 +225,7 @@ def test_results_are_typed_without_await_too(tmp_path: Path, broker_url: str) ->
         ({"dedupe": 7}, "a text, as dedupe, not int"),
     ],
 )
-def test_option_of_another_kind_is_told_where_it_is_written(options: dict[str, Any], text: str) -> None:
+def test_option_of_another_type_is_reported_at_the_call(options: dict[str, Any], text: str) -> None:
     client: Any = Client("stomp://localhost:1")
 
     with pytest.raises(TypeError, match=rf"^client.with_options\(…\) takes {text}$"):

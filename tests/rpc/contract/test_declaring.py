@@ -1,4 +1,4 @@
-"""What newcomers write first: each form works, or is refused at once with what to write instead."""
+"""Declarations that newcomers write first: each works, or is refused at once with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers are given beside their parameters: made for each request, closed after the answer."""
+"""Injected arguments of handlers: made for each request, closed after the reply."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def doubled(number: Annotated[int, Depends(one)]) -> int:
     return 2 * number
 
 
-def test_what_is_given_is_no_part_of_the_contract() -> None:
+def test_injected_argument_is_no_part_of_the_contract() -> None:
     def quote(symbol: str, *, number: int = Depends(one)) -> str:
         return symbol
 
@@ -50,7 +50,7 @@ def test_what_is_given_is_no_part_of_the_contract() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_is_given_may_stand_anywhere_and_in_an_annotation() -> None:
+async def test_injected_argument_may_stand_anywhere_and_in_an_annotation() -> None:
     app = fresh()
 
     @app.verb
@@ -77,14 +77,14 @@ async def test_what_is_given_may_stand_anywhere_and_in_an_annotation() -> None:
             await client.call(last, "ABC", 2)
 
 
-def test_what_is_given_twice_is_refused() -> None:
+def test_argument_with_two_values_is_refused() -> None:
     def quote(symbol: str, number: Annotated[int, Depends(one)] = Depends(one)) -> None: ...
 
     with pytest.raises(TypeError, match="number has Depends twice; keep one"):
         Signature(quote)
 
 
-def test_provider_with_a_parameter_that_nobody_gives_is_refused() -> None:
+def test_provider_with_a_parameter_that_gets_no_value_is_refused() -> None:
     def provider(name: str) -> str:
         return name
 
@@ -122,7 +122,7 @@ class Settings:
 
 
 class Doubling:
-    """And so is an object that can be called."""
+    """A callable object is a provider, too."""
 
     async def __call__(self, settings: Settings = Depends(Settings)) -> str:
         return settings.verb * 2
@@ -245,7 +245,7 @@ async def test_context_and_parameters_go_together_with_what_is_given() -> None:
 
 
 class Diary:
-    """What became of a provider's yield, as it happened."""
+    """The events of a provider's `yield`, in order."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -315,7 +315,7 @@ async def test_generators_close_in_the_opposite_order() -> None:
 
 
 @pytest.mark.anyio
-async def test_generator_is_told_that_the_handler_failed() -> None:
+async def test_generator_gets_the_error_of_the_handler() -> None:
     app, diary = fresh(), Diary()
 
     @app.verb
@@ -350,7 +350,7 @@ async def test_error_of_a_provider_is_answered_and_those_before_it_are_closed() 
 
 
 @pytest.mark.anyio
-async def test_bug_of_a_provider_tells_its_caller_nothing() -> None:
+async def test_bug_of_a_provider_is_hidden_from_the_caller() -> None:
     app = fresh()
 
     def broken() -> int:
@@ -367,7 +367,7 @@ async def test_bug_of_a_provider_tells_its_caller_nothing() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_fails_after_the_answer_harms_nobody() -> None:
+async def test_failure_after_the_reply_does_no_harm() -> None:
     app = fresh(concurrency=1)
 
     async def rude() -> AsyncIterator[int]:
@@ -427,7 +427,7 @@ async def test_stream_has_what_is_given_until_its_end() -> None:
 
 
 @pytest.mark.anyio
-async def test_second_request_with_a_key_makes_nothing_anew() -> None:
+async def test_second_request_with_a_key_makes_nothing_new() -> None:
     app, diary = fresh(), Diary()
 
     @app.verb
@@ -443,7 +443,7 @@ async def test_second_request_with_a_key_makes_nothing_anew() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_a_provider_calls_has_the_time_that_the_request_has() -> None:
+async def test_call_of_a_provider_has_the_time_of_the_request() -> None:
     app = fresh()
     left: list[float | None] = []
 

@@ -1,4 +1,4 @@
-"""Declarations of what is elsewhere: whom a call goes to, and what is sent of a model."""
+"""Declarations of remote verbs: which service a call goes to, and which fields of a model are sent."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Lamp(Partial):
         ({"watts": 1, "old": 0}, {"watts": 1, "old": 0}),
     ],
 )
-def test_partial_model_is_sent_without_what_nobody_set(given: dict[str, Any], sent: dict[str, Any]) -> None:
+def test_partial_model_is_sent_without_its_unset_fields(given: dict[str, Any], sent: dict[str, Any]) -> None:
     lamp = Lamp.model_validate(given)
 
     with warnings.catch_warnings():
@@ -82,7 +82,7 @@ def test_partial_model_is_sent_without_what_nobody_set(given: dict[str, Any], se
         }
 
 
-def test_what_was_filled_in_place_is_sent() -> None:
+def test_list_that_was_filled_in_place_is_sent() -> None:
     lamp = Lamp(watts=1)
     lamp.tags.append("new")
 

@@ -1,4 +1,4 @@
-"""What handlers return is checked as parameters are, before anybody gets it."""
+"""Results of handlers, which are checked like parameters before they are sent."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_empty_text_parameters_are_none_for_a_verb_without_parameters() -> None:
         (on, ["2026-01-02", True], ["exact"]),
     ],
 )
-def test_wrong_parameters_are_told_field_by_field(
+def test_wrong_parameters_are_reported_field_by_field(
     function: Callable[..., Any], parameters: Any, fields: list[str]
 ) -> None:
     with pytest.raises(VerbError) as caught:

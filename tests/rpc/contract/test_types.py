@@ -1,4 +1,4 @@
-"""Every type that a handler may take and give: called by its function, by name, and through a stub."""
+"""Every type that a handler may take and return: called by function, by name, and through a stub."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ CASES = [
 
 
 def echo_of(kind: Any) -> Callable[..., Any]:
-    """A handler that takes one value of a type and gives it back."""
+    """A handler that takes one value of a type and returns it."""
 
     def echo(value: Any) -> Any:
         return value

@@ -1,1 +1,1 @@
-"""How instances make themselves known and are found."""
+"""How instances register and are found."""

@@ -1,4 +1,4 @@
-"""A broker without last values: ours, behind a relay that calls it and a topic of its by other names."""
+"""A broker without last values: Nebula's, behind a relay that renames it and one of its topics."""
 
 from __future__ import annotations
 

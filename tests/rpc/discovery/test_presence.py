@@ -1,4 +1,4 @@
-"""Instances make themselves known, and clients see who is there."""
+"""Instances register, and clients see which ones are there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fresh(name: str | None = None, **options: Any) -> Responder:
 
 
 async def until(presence: Presence, count: int) -> list[Instance]:
-    """The instances once there are so many."""
+    """The instances, as soon as there is this number of them."""
     if len(presence.instances) == count:
         return presence.instances
     async for _ in presence.changes():
@@ -89,7 +89,7 @@ async def test_other_contracts_have_another_hash(serving: Serving, client: Clien
     assert len(set(hashes)) == 2
 
 
-async def test_without_a_name_all_services_are_seen(serving: Serving, client: Client) -> None:
+async def test_all_services_are_seen_without_a_name(serving: Serving, client: Client) -> None:
     apps = fresh(), fresh()
     async with serving(*apps):
         found = {one.service for one in await client.services()}
@@ -158,7 +158,7 @@ async def test_service_whose_connection_is_cut_is_gone(client: Client, broker_ur
 async def test_service_that_lost_its_connection_comes_back_under_its_name(
     mortal_broker: RunningBroker,
 ) -> None:
-    # Where it has to be asked, it is back before anybody knows that it was gone.
+    # Where clients have to ask, it is back before they notice that it was gone.
     url = mortal_broker.url
     app, faults, started = fresh(), Faults(url), anyio.Event()
     with anyio.fail_after(10):
@@ -180,7 +180,7 @@ async def test_service_that_lost_its_connection_comes_back_under_its_name(
     assert after.destination == before.destination
 
 
-async def test_load_is_told_as_it_changes(serving: Serving, client: Client) -> None:
+async def test_load_is_published_as_it_changes(serving: Serving, client: Client) -> None:
     app, may_end = fresh(), anyio.Event()
 
     @app.verb
@@ -218,7 +218,7 @@ async def test_load_is_told_as_it_changes(serving: Serving, client: Client) -> N
         b'{"service": "%b", "name": "i1", "version": "' + b"x" * 501 + b'"}',
     ],
 )
-async def test_what_no_instance_would_say_of_itself_is_nobody(client: Client, body: bytes) -> None:
+async def test_impossible_entry_of_an_instance_is_ignored(client: Client, body: bytes) -> None:
     service = f"service-{uuid4().hex}"
     destination = f"{names.SERVICE_PREFIX}{service}.i1"
     await client.stomp.send(destination, body.replace(b"%b", service.encode()), receipt=True)
@@ -228,7 +228,7 @@ async def test_what_no_instance_would_say_of_itself_is_nobody(client: Client, bo
     await client.stomp.send(destination, b"", receipt=True)
 
 
-async def test_service_that_nobody_runs_has_no_instances(client: Client) -> None:
+async def test_service_that_does_not_run_has_no_instances(client: Client) -> None:
     assert await client.services(f"service-{uuid4().hex}") == []
 
 
@@ -240,7 +240,7 @@ async def test_name_of_a_service_is_no_glob(serving: Serving, client: Client, na
         assert len(await client.services()) > 0
 
 
-async def test_instances_are_up_to_date_and_little_is_kept_where_nobody_asks_for_changes(
+async def test_instances_are_up_to_date_and_little_is_kept_without_a_reader_of_changes(
     broker_url: str, client: Client
 ) -> None:
     service = f"service-{uuid4().hex}"
@@ -299,14 +299,14 @@ async def test_changes_end_with_the_connection(mortal_broker: RunningBroker) -> 
 
 
 async def answering(client: Client, count: int, service: str | None = None) -> list[Instance]:
-    """Those that answer, asked until they are so many: a busy machine may take longer than it is given."""
+    """The instances that reply, asked again until all do: a busy machine may need more time."""
     with anyio.fail_after(20):
         while len(found := await client.services(service, timeout=0.5)) < count:
             pass
     return found
 
 
-async def test_where_there_are_no_last_values_instances_answer_who_asks(plain_url: str) -> None:
+async def test_instances_reply_to_questions_where_there_are_no_last_values(plain_url: str) -> None:
     apps = fresh(), fresh()
     async with serving_at(plain_url, *apps), Client(plain_url) as client:
         everybody = await answering(client, 2)
@@ -316,7 +316,7 @@ async def test_where_there_are_no_last_values_instances_answer_who_asks(plain_ur
     assert [found.service for found in one] == [apps[0].name]
 
 
-async def test_only_who_is_asked_for_answers(plain_url: str) -> None:
+async def test_only_the_instance_that_is_asked_replies(plain_url: str) -> None:
     apps = fresh(), fresh()
     inbox = f"{names.INBOX_PREFIX}{uuid4()}"
     async with (
@@ -334,7 +334,7 @@ async def test_only_who_is_asked_for_answers(plain_url: str) -> None:
     assert sorted(ids) == sorted(app.name for app in apps)
 
 
-async def test_where_there_are_no_last_values_all_questions_are_answered_in_one_queue(plain_url: str) -> None:
+async def test_questions_are_answered_in_one_queue_where_there_are_no_last_values(plain_url: str) -> None:
     app, inboxes = fresh(), []
     async with (
         serving_at(plain_url, app),
@@ -355,7 +355,7 @@ async def test_where_there_are_no_last_values_all_questions_are_answered_in_one_
     assert len(set(inboxes)) == 1
 
 
-async def test_where_there_are_no_last_values_changes_are_seen_by_asking_again(plain_url: str) -> None:
+async def test_changes_are_seen_by_asking_again_where_there_are_no_last_values(plain_url: str) -> None:
     app = fresh()
     with anyio.fail_after(20):
         async with (

@@ -1,4 +1,4 @@
-"""Who is seen by whom, where rights are configured: the implied ones are enough."""
+"""Discovery where rights are configured: the implied rights are enough."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ bob = ["Ask-bank"]
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[RunningBroker]:
-    """A broker whose principals may do what their addresses' names are granted."""
+    """A broker with rights for the principals that addresses name."""
     file = tmp_path / "rights.toml"
     file.write_text(RIGHTS)
     with RunningBroker(rights=[file]) as broker:
@@ -64,7 +64,7 @@ async def test_one_sees_and_asks_the_services_that_one_may_call(guarded: Running
     assert foreign == []
 
 
-async def test_only_what_one_may_call_is_suggested(guarded: RunningBroker) -> None:
+async def test_only_services_that_the_principal_may_call_are_suggested(guarded: RunningBroker) -> None:
     async def near(principal: str, service: str) -> str | None:
         async with Client(address(guarded, principal)) as client:
             with pytest.raises(Rejected) as refused:
@@ -84,7 +84,7 @@ async def test_only_what_one_may_call_is_suggested(guarded: RunningBroker) -> No
             assert await near("bob", "bank-") == "bank"
 
 
-async def test_service_that_may_not_make_itself_known_serves_all_the_same(guarded: RunningBroker) -> None:
+async def test_service_that_may_not_register_serves_all_the_same(guarded: RunningBroker) -> None:
     # Of its name it has no right, only of its queue.
     app = Responder("kiosk", queues=["shop"])
     with anyio.fail_after(20):

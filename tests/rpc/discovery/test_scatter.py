@@ -1,4 +1,4 @@
-"""One request to all instances: who answers, who does not, and when it is over."""
+"""One request to all instances: which ones reply, which do not, and when it is over."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ async def test_instances_are_asked_by_the_handlers_own_function(serving: Serving
 
 @asynccontextmanager
 async def stoppable(url: str, app: Responder, grace: float) -> AsyncGenerator[anyio.CancelScope]:
-    """Run a service for the block, and stop it before by cancelling the scope."""
+    """Run a service for the block, or until the scope is cancelled."""
     scope, started = anyio.CancelScope(), anyio.Event()
 
     async def live() -> None:
@@ -270,7 +270,7 @@ async def test_instance_that_left_is_asked_for_nothing_while_it_may_be_answering
             look = await anext(asked)
 
     assert b"quick" in question.body
-    # What the protocol has everybody skip.
+    # The body that the protocol says to skip.
     assert look.body == BOO
 
 
@@ -281,7 +281,7 @@ async def test_answers_of_what_was_not_entered_are_no_empty_list(client: Client)
         await anext(aiter(answers))
 
 
-async def test_service_that_nobody_runs_gives_no_answers(client: Client) -> None:
+async def test_service_without_instances_gives_no_replies(client: Client) -> None:
     found = await client.call_all(f"herd-{uuid4().hex}", "quick")
 
     assert (found.answers, found.missing, found.values) == ([], [], {})

@@ -1,4 +1,4 @@
-"""A call of a misspelt service names the one that may have been meant."""
+"""A call to a misspelt service names the service that may have been meant."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_service_that_has_just_gone_is_not_suggested_for_itself() -> None:
         assert await told(client, "prices") == "/queue/prices: rejected-no-consumer"
 
 
-async def test_of_many_that_fail_at_once_one_asks_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_of_many_simultaneous_failures_asks_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
 
     async def counted(stomp: StompClient, service: str | None, seconds: float) -> list[Instance]:

@@ -1,4 +1,4 @@
-"""What brokers say of requests to one instance: only that nobody listens there means that it is gone."""
+"""Verdicts of brokers on requests to one instance: only a missing listener means that it is gone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def reject(peer: Peer, verdict: str) -> None:
 
 
 def knowing_one(then: Callable[[Peer, str], Awaitable[None]]) -> Callable[[Peer], Awaitable[None]]:
-    """A broker that knows one instance. `then` is given the subscription that was told so."""
+    """A broker that knows one instance. `then` gets the subscription that learned of it."""
 
     async def script(peer: Peer) -> None:
         await welcome(peer)

@@ -1,4 +1,4 @@
-"""What every store of answers has to do: run over each of them."""
+"""Contract tests for stores of replies, run over each of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StoreSuite:
         assert await store.claim("k", "g", "b", 60) == Claim("f")
         assert await store.claim("other", "g", "b", 60) == Claim("g", is_mine=True)
 
-    async def test_kept_answer_is_told_with_the_parameters_it_was_for(self, store: IdempotencyStore) -> None:
+    async def test_kept_reply_is_found_with_the_parameters_it_was_for(self, store: IdempotencyStore) -> None:
         await store.claim("k", "f", "a", 60)
         await store.keep("k", "a", b"\x00answer", 60)
 
@@ -71,7 +71,7 @@ class StoreSuite:
 
         assert await store.claim("k", "f", "b", 60) == Claim("f", reply=b"answer")
 
-    async def test_of_many_at_once_one_gets_the_key(self, store: IdempotencyStore) -> None:
+    async def test_one_of_many_simultaneous_requests_gets_the_key(self, store: IdempotencyStore) -> None:
         claims: list[Claim] = []
 
         async def claim(owner: str) -> None:
@@ -85,7 +85,7 @@ class StoreSuite:
 
 
 class TimedStoreSuite:
-    """Tests over the fixtures `store` and `clock`, by which its time goes."""
+    """Tests over the fixtures `store` and `clock`, which is the store's clock."""
 
     async def test_claim_that_is_not_renewed_ends(self, store: IdempotencyStore, clock: HandClock) -> None:
         await store.claim("k", "f", "a", 30)

@@ -38,7 +38,7 @@ class SoldOut(VerbError):
 
 
 class Orders:
-    """A service that counts how often it was asked, and does what its callers want."""
+    """A service that counts its requests, and ends each as its caller asks."""
 
     def __init__(self, name: str | None = None, **options: Any) -> None:
         self.app = Responder(name or f"orders-{uuid4().hex}", **options)
@@ -140,7 +140,7 @@ async def test_same_key_gets_the_same_answer_and_runs_once(orders: Orders, calle
     assert orders.runs == ["é"]
 
 
-async def test_other_keys_and_none_at_all_run_again(orders: Orders, caller: Caller) -> None:
+async def test_other_keys_and_requests_without_a_key_run_again(orders: Orders, caller: Caller) -> None:
     answers = [await caller.call("order", key, "x") for key in ("k", "l", None, None, "")]
 
     assert [number for _, number in answers] == [1, 2, 3, 4, 5]
@@ -282,7 +282,7 @@ async def test_one_that_waits_ends_with_its_own_time(orders: Orders, caller: Cal
 
 
 class RenewedStore(MemoryStore):
-    """Fails at the first renewal, and tells of the second."""
+    """A store that fails at the first renewal and reports the second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -317,7 +317,7 @@ async def test_claims_of_long_requests_are_renewed_also_after_a_failure() -> Non
 
 
 class NotingStore(MemoryStore):
-    """Tells what was let go."""
+    """A store that counts releases."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -430,7 +430,9 @@ async def test_other_instance_on_the_same_file_waits_for_the_first(
     assert sum(len(one.runs) for one in both) == 1
 
 
-async def test_other_instance_knows_nothing_of_this_ones_memory(broker_url: str, serving: Serving) -> None:
+async def test_other_instance_does_not_share_the_memory_of_this_one(
+    broker_url: str, serving: Serving
+) -> None:
     async with two_instances(broker_url, serving, [MemoryStore(), MemoryStore()]) as (both, caller):
         for _ in range(4):
             await caller.call("order", "k", 1)
@@ -444,7 +446,7 @@ async def test_other_instance_knows_nothing_of_this_ones_memory(broker_url: str,
 
 
 class BrokenStore:
-    """Fails at what it is told to."""
+    """A store that fails at chosen methods."""
 
     def __init__(self, *fails: str) -> None:
         self._fails = fails
@@ -487,7 +489,7 @@ async def test_request_is_not_run_where_its_key_cannot_be_looked_up(
 
 
 class LosesAnswers(BrokenStore):
-    """Makes the first claim, and then says that it did not."""
+    """A store that makes the first claim, and then raises as if it had failed."""
 
     async def claim(self, key: str, fingerprint: str, owner: str, lease: float) -> Claim:
         claim = await self._inner.claim(key, fingerprint, owner, lease)

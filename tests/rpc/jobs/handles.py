@@ -114,7 +114,7 @@ class Watched:
     key: tuple[str, int]
 
     async def end(self) -> None:
-        """Let it end, and wait until that is written and told."""
+        """Let it end, and wait until the end is written and published."""
         self.house.runner.listener.on_done(*self.key, JobOutput(value=[1, 2, 3]))
         await self.house.published.until(self.handle.id, "done")
 

@@ -1,4 +1,4 @@
-"""A job service without a broker: a clock that is moved by hand, a runner that does as it is told."""
+"""A job service without a broker: a clock that is moved by hand, a runner that follows orders."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class FakeRunner:
             self.on_stop()
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until the service has told this runner what makes it so."""
+        """Wait until calls of the service make this true."""
         while not is_so():
             self._changed = anyio.Event()
             await self._changed.wait()
@@ -106,14 +106,14 @@ class FakeRunner:
 
 @dataclass
 class Published:
-    """What the service sent, in order. Where it went is for `then` to say, which may fail."""
+    """The messages that the service sent, in order. `then` may make a delivery fail."""
 
     messages: list[tuple[str, JobStatus, Mapping[str, str]]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     changed: anyio.Event = field(default_factory=anyio.Event)
     prefix: str = names.JOB_PREFIX
     then: Publish = lambda _destination, _body, _headers: None
-    # What a broker does before it confirms what is to be kept: it may raise.
+    # Called before the broker confirms a persistent message; it may raise.
     on_deliver: Callable[[str], Awaitable[None]] | None = None
 
     def __call__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
@@ -125,23 +125,23 @@ class Published:
         self.then(destination, body, headers)
 
     async def deliver(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
-        """As a broker that confirms."""
+        """Deliver like a broker that confirms."""
         if self.on_deliver is not None:
             await self.on_deliver(destination)
         self(destination, body, headers)
 
     def told(self, destination: str) -> list[JobStatus]:
-        """What came to a destination."""
+        """The messages at a destination."""
         return [status for where, status, _ in self.messages if where == destination]
 
     async def until_told(self, destination: str, state: str, times: int = 1) -> None:
-        """Wait until a destination has got this state, so often."""
+        """Wait until a destination has got this state a number of times."""
         while [status.state for status in self.told(destination)].count(state) < times:
             self.changed = anyio.Event()
             await self.changed.wait()
 
     def statuses(self, job: str) -> list[JobStatus]:
-        """What was told of a job on its destination."""
+        """The statuses of a job, at its destination."""
         return [status for where, status, _ in self.messages if where == self.destination(job)]
 
     def kept(self, job: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What every table of jobs does, in whichever database."""
+"""Contract tests for registries of jobs, whatever the database."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ class RegistrySuite:
         assert registry.find_same(job(9, dedupe="key 1")) is None
         assert [int(one.id) for one in registry.page(JobFilter(), 10)] == [3, 2]
 
-    def test_more_ended_jobs_than_wanted_are_forgotten_the_oldest_first(self, registry: JobRegistry) -> None:
+    def test_ended_jobs_beyond_the_limit_are_forgotten_the_oldest_first(self, registry: JobRegistry) -> None:
         for number in range(1, 6):
             registry.insert(job(number, state=JobState.DONE, ended_at=100.0))
         registry.insert(job(6))
@@ -257,7 +257,7 @@ class RegistrySuite:
         assert sorted(int(one.id) for one in forgotten) == [1, 2, 3]
         assert [int(one.id) for one in registry.page(JobFilter(), 10)] == [6, 5, 4]
 
-    def test_owners_that_have_the_most_jobs_lose_theirs_and_nobody_else(self, registry: JobRegistry) -> None:
+    def test_owners_with_the_most_jobs_lose_theirs_and_no_others_do(self, registry: JobRegistry) -> None:
         owners = ["alice", "bob", *["mallory"] * 20, "bob"]
         for number, owner in enumerate(owners, 1):
             registry.insert(job(number, owner=owner, state=JobState.DONE, ended_at=100.0))
@@ -268,7 +268,7 @@ class RegistrySuite:
         assert sorted(int(one.id) for one in forgotten) == list(range(3, 18))
         assert prune(registry, ended_before=0.0, keep=8) == []
 
-    def test_whoever_has_not_seen_the_last_status_is_refused(self, registry: JobRegistry) -> None:
+    def test_writer_that_has_not_seen_the_last_status_is_refused(self, registry: JobRegistry) -> None:
         registry.insert(job())
         registry.save(job(state=JobState.STARTING, seq=2, holder="i1"))
         registry.save(job(state=JobState.RUNNING, seq=3, holder="i1"))
@@ -278,7 +278,7 @@ class RegistrySuite:
                 registry.save(late)
         assert registry.find(job().id) == job(state=JobState.RUNNING, seq=3, holder="i1")
 
-    def test_what_follows_another_instances_run_is_refused(self, registry: JobRegistry) -> None:
+    def test_action_after_another_instances_run_is_refused(self, registry: JobRegistry) -> None:
         running = job(state=JobState.STARTING, seq=2, holder="i2")
         registry.insert(running)
         for held_by in ("i1", None):
@@ -288,7 +288,7 @@ class RegistrySuite:
 
         registry.save(job(state=JobState.CANCELLING, seq=3, holder="i2"), held_by="i2")
 
-    def test_what_is_written_already_may_be_written_again(self, registry: JobRegistry) -> None:
+    def test_record_that_is_written_already_may_be_written_again(self, registry: JobRegistry) -> None:
         registry.insert(job())
         for _ in range(2):
             registry.save(job(state=JobState.STARTING, seq=2, holder="i1"), [LogLine(1.0, "once")])

@@ -1,4 +1,4 @@
-"""A job is asked for today and its result tomorrow, though caller, service and broker die in between."""
+"""A job is started today and its result read tomorrow, though caller, service and broker die in between."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ with Client(sys.argv[1]) as client:
 
 @dataclass
 class House:
-    """Where everything is: broker, service and their state, to be started and killed one by one."""
+    """Broker, service and their state, which a test starts and kills one by one."""
 
     folder: Path
     url: str
@@ -77,7 +77,7 @@ class House:
         return self.folder / "file"
 
     def recorded(self, job: str) -> JobRecord | None:
-        """What is on the service's disk of a job."""
+        """A job as the service's disk has it."""
         (folder,) = (self.folder / "state" / "tallies").iterdir()
         return peek(folder, lambda registry: registry.find(job.rpartition("/")[2]))
 
@@ -109,7 +109,7 @@ async def _until(house: House, job: str, is_so: Callable[[JobRecord], bool]) -> 
 
 
 async def _ends(url: str, queue: str) -> list[dict[str, Any]]:
-    """What a queue holds, up to the first end of a job."""
+    """The statuses in a queue, up to the first end of a job."""
     seen: list[dict[str, Any]] = []
     async with Client(url) as client, client.subscribe(queue) as messages:
         async for message in messages:
@@ -144,7 +144,7 @@ async def test_result_is_there_tomorrow_although_everybody_died_today(house: Hou
 
 
 @pytest.mark.parametrize("is_service_killed", [False, True])
-async def test_end_that_came_while_the_broker_was_away_is_told_when_it_is_back(
+async def test_end_during_an_outage_of_the_broker_is_delivered_afterwards(
     house: House, is_service_killed: bool
 ) -> None:
     with anyio.fail_after(60):

@@ -39,7 +39,7 @@ async def test_watch_goes_on_while_the_service_is_away(tmp_path: Path, error: Ne
 
 
 async def _come_back(job: Watched, asked: int) -> None:
-    """When it has been asked so often; and the job ends meanwhile."""
+    """Bring the service back after a number of requests; the job ends in between."""
     if len(job.client.asked) < asked:
         job.client.at["asking"] = partial(_come_back, job, asked)
     else:
@@ -65,7 +65,7 @@ async def test_log_is_followed_over_the_absence_of_the_service_with_nothing_twic
 
 
 @pytest.mark.parametrize("error", _AWAY)
-async def test_service_that_is_away_at_first_is_told(tmp_path: Path, error: NebulaError) -> None:
+async def test_service_that_is_away_at_first_is_reported(tmp_path: Path, error: NebulaError) -> None:
     async with watching(tmp_path) as job:
         job.client.away = dict.fromkeys(job.client.queues, error)
         with pytest.raises(type(error)):
@@ -128,7 +128,7 @@ async def _be_back(job: Watched, asked: int) -> None:
         job.client.away = {}
 
 
-async def test_job_that_is_forgotten_while_it_is_watched_is_told(tmp_path: Path) -> None:
+async def test_job_that_is_forgotten_while_it_is_watched_raises_not_found(tmp_path: Path) -> None:
     async with watching(tmp_path, ask_after=0.01) as job:
         job.client.stomp.is_deaf = True
         gone = RemoteError("not-found", "counting knows no such job")

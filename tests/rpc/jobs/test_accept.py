@@ -160,7 +160,7 @@ async def test_job_that_is_begun_later_may_wait_for_its_turn_from_then_on(tmp_pa
 @pytest.mark.parametrize(
     "exclusive", ["up_to", lambda up_to=3, **_: up_to, lambda *args, **named: named.get("up_to", 3)]
 )
-async def test_jobs_with_the_same_exclusive_key_are_not_begun_beside_each_other(
+async def test_jobs_with_the_same_exclusive_key_are_not_run_at_the_same_time(
     house: House, exclusive: Any
 ) -> None:
     house.declaration["exclusive"] = exclusive
@@ -405,7 +405,7 @@ async def test_requests_at_the_same_time_are_one_job(house: House) -> None:
     assert len(house.runner.submitted) == 1
 
 
-async def test_repeated_request_hears_how_far_its_job_is(house: House) -> None:
+async def test_repeated_request_gets_the_present_state_of_its_job(house: House) -> None:
     async with house.living() as service:
         await house.accept(service, **DELIVERY)
         task = await house.runner.next_task()
@@ -455,7 +455,7 @@ async def test_job_of_another_instance_is_known_with_its_via(house: House) -> No
         assert house.runner.submitted == []
 
 
-async def test_caller_that_is_gone_has_its_job_all_the_same(house: House) -> None:
+async def test_caller_that_is_gone_still_has_its_job(house: House) -> None:
     async with house.living() as service:
         with anyio.CancelScope() as scope:
             scope.cancel()
@@ -466,7 +466,7 @@ async def test_caller_that_is_gone_has_its_job_all_the_same(house: House) -> Non
 
 
 async def _live_until_it_crashes(house: House) -> dict[str, Any] | None:
-    """Accept a job and run it to its end, unless something fails. What the caller was told, if anything."""
+    """Accept a job and run it to its end, unless something fails. Returns the caller's receipt, if any."""
     receipt = None
     try:
         async with house.living() as service:
@@ -481,7 +481,7 @@ async def _live_until_it_crashes(house: House) -> dict[str, Any] | None:
 
 
 async def _redeliver(house: House) -> tuple[dict[str, Any], list[JobTask]]:
-    """The next process gets the request again: the receipt, and what runs then."""
+    """Deliver the request to the next process: the receipt, and the tasks that run then."""
     async with house.living() as service:
         receipt = await house.accept(service, **DELIVERY)
         await ask(service, "job.status", {"job": receipt["job"]})

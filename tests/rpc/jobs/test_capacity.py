@@ -1,4 +1,4 @@
-"""Room for jobs: who makes way, who is refused, and what happens on a disk that is full."""
+"""Room for jobs: whose jobs are removed, which ones are refused, and what a full disk does."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ async def test_job_is_busy_where_nothing_can_make_way_and_nothing_is_forgotten(h
         assert len(await _kept(service)) == 9
 
 
-async def test_what_grew_beyond_the_room_meanwhile_is_put_right_by_the_hour(house: House) -> None:
+async def test_registry_above_a_lowered_limit_loses_ended_jobs_at_the_start(house: House) -> None:
     async with house.living() as service:
         for _ in range(5):
             await _run(house, service, "mallory", 100_000)
@@ -260,7 +260,7 @@ async def test_new_registry_takes_no_jobs_on_a_disk_that_is_near_the_floor(house
     assert (caught.value.code, caught.value.retryable) == ("busy", True)
 
 
-async def test_owners_are_told_with_what_they_have(house: House) -> None:
+async def test_owners_are_listed_with_their_jobs_and_bytes(house: House) -> None:
     house.limits = JobLimits(max_stored_bytes=_MB)
     async with house.living() as service:
         await _run(house, service, "mallory", 100_000)
@@ -276,7 +276,7 @@ async def test_owners_are_told_with_what_they_have(house: House) -> None:
 
 
 async def _live_until_the_disk_is_full(house: House, disk: type[FullDisk]) -> tuple[VerbError, Exception]:
-    """What a caller was answered, and what the service ended with."""
+    """The error that a caller got, and the one that ended the service."""
     answers: list[VerbError] = []
 
     async def live() -> None:

@@ -1,4 +1,4 @@
-"""Where a registry in PostgreSQL is: read without a server, told without its password."""
+"""The address of a registry in PostgreSQL: read without a server, shown without its password."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_password_with_signs_that_need_no_code_is_in_no_text_either(password: st
         "sesame",
     ],
 )
-def test_url_that_is_none_is_refused_without_being_told(url: str) -> None:
+def test_malformed_url_is_refused_without_being_shown(url: str) -> None:
     with pytest.raises(SettingsError) as caught:
         Database(url)
 

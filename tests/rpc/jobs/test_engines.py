@@ -1,4 +1,4 @@
-"""Engines by their names: what a responder takes, and what it makes of them."""
+"""Engines by name: what a responder accepts, and what it makes of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_engine_that_a_job_names_may_be_any_that_the_service_has() -> None:
     app.job(name="three", engine=None)(work)
 
 
-def test_engine_that_the_service_has_not_is_refused_with_those_that_it_has() -> None:
+def test_unknown_engine_is_refused_with_the_names_of_the_others() -> None:
     app = Responder("reports", spark=ENGINES)
 
     with pytest.raises(

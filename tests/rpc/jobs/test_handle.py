@@ -1,4 +1,4 @@
-"""Handles: they miss no end, never go back, and never hang, whatever happens between any two steps."""
+"""Job handles: they miss no end, never go back and never hang, whatever happens between two steps."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_watch_never_goes_back(tmp_path: Path) -> None:
     assert seen == [0.4, 1.0]
 
 
-async def test_watch_asks_where_nothing_is_heard(tmp_path: Path) -> None:
+async def test_watch_asks_after_silence(tmp_path: Path) -> None:
     async with watching(tmp_path, ask_after=0.05) as job:
         job.client.stomp.is_deaf = True
         seen = []
@@ -130,7 +130,7 @@ async def test_empty_message_says_nothing_of_the_job(tmp_path: Path) -> None:
     assert seen == ["running", "done"]
 
 
-async def test_state_that_nobody_knows_does_not_end_the_watch(tmp_path: Path) -> None:
+async def test_unknown_state_does_not_end_the_watch(tmp_path: Path) -> None:
     async with watching(tmp_path) as job:
 
         async def be_newer() -> None:
@@ -275,7 +275,7 @@ async def test_service_that_names_a_queue_of_another_is_not_believed(tmp_path: P
     assert client.asked == ["/queue/counting"]
 
 
-async def test_job_that_nobody_knows_is_not_found(tmp_path: Path) -> None:
+async def test_unknown_job_is_not_found(tmp_path: Path) -> None:
     house = House(tmp_path)
     async with house.living() as service:
         handle = JobHandle(FakeClient(service), "counting/" + "0" * 26)
@@ -298,7 +298,7 @@ async def test_rerun_is_asked_of_the_instance_that_holds_the_job(tmp_path: Path)
     assert new.id != job
 
 
-async def test_all_that_is_known_of_a_job_is_shown(tmp_path: Path) -> None:
+async def test_full_view_of_a_job_is_shown(tmp_path: Path) -> None:
     async with watching(tmp_path) as job:
         job.house.runner.listener.on_log(*job.key, "one")
         known = await job.handle.show()

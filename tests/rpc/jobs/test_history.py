@@ -1,4 +1,4 @@
-"""What can be learnt of a job by and by: its steps, its log as it grows, all of it, and the same again."""
+"""The history of a job: its steps, its log as it grows, all of it, and a rerun."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _record(**fields: Any) -> JobRecord:
     return JobRecord("0" * 26, "count", {}, 1.0, **fields)
 
 
-def test_step_begins_when_it_is_first_told_and_ends_with_the_next() -> None:
+def test_step_begins_when_it_is_first_reported_and_ends_with_the_next() -> None:
     record = with_step(_record(), (1, 2, "read"), 10.0)
     record = with_step(record, (1, 2, "read"), 11.0)
     record = with_step(record, (2, 2, "write"), 12.0)
@@ -61,7 +61,7 @@ def test_step_that_is_begun_again_after_its_end_is_another_one() -> None:
     assert len(with_step(record, (1, 1, "read"), 3.0).steps) == 2
 
 
-def test_of_very_many_steps_the_last_are_kept() -> None:
+def test_last_ones_of_very_many_steps_are_kept() -> None:
     record = _record()
     for number in range(1, 3 * MOST_STEPS):
         record = with_step(record, (number, 1000, ""), float(number))
@@ -157,7 +157,7 @@ async def test_follower_is_kept_waiting_for_a_line_or_the_end(house: House, what
     assert answer["is_over"] is (what == "end")
 
 
-async def test_more_followers_than_may_wait_are_answered_at_once(house: House) -> None:
+async def test_followers_beyond_the_limit_are_answered_at_once(house: House) -> None:
     house.limits = JobLimits(max_waiting=0)
     async with house.living() as service:
         job, _ulid = await _running(house, service)
@@ -288,7 +288,7 @@ async def test_rerun_of_a_verb_that_is_gone_says_so(house: House) -> None:
         (["bob"], "alice", None, False),
     ],
 )
-async def test_who_may_have_a_job_run_again(
+async def test_rights_to_have_a_job_run_again(
     house: House, allow: list[str] | None, owner: str | None, asks: str | None, may: bool
 ) -> None:
     async with house.living() as service:
@@ -304,7 +304,7 @@ async def test_who_may_have_a_job_run_again(
     assert code == (None if may else "not-allowed")
 
 
-async def test_job_that_is_forgotten_is_told_so(house: House) -> None:
+async def test_forgotten_job_is_reported_as_such(house: House) -> None:
     async with house.living() as service:
         with pytest.raises(VerbError) as caught:
             await ask(service, "job.show", {"job": "counting/01JDB3QK6M0000000000000000"})

@@ -29,7 +29,7 @@ def test_every_ulid_is_one(milliseconds: int, chance: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "01ARYZ6S41", "8" + "0" * 25, "0" * 25 + "I", "0" * 25 + "a", "0" * 27])
-def test_other_texts_are_none(text: str) -> None:
+def test_other_texts_are_invalid(text: str) -> None:
     assert not is_ulid(text)
 
 

@@ -67,7 +67,7 @@ async def test_jobs_have_state_and_what_providers_make(kind: str, tmp_path: Path
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", ["async", "plain"])
-async def test_provider_is_told_that_the_job_failed(kind: str, tmp_path: Path) -> None:
+async def test_provider_learns_that_the_job_failed(kind: str, tmp_path: Path) -> None:
     app = fresh(tmp_path)
     lines: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Numbers of jobs and engines: as many as verbs are declared, whatever is recorded."""
+"""Statistics of jobs and engines: one set per declared verb, whatever is recorded."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def test_durations_are_those_of_jobs_that_began_and_never_negative() -> None:
     assert (told.ran["add"].seconds, told.ran["add"].histogram.total) == (5.0, 2)
 
 
-def test_engine_that_tells_nothing_has_no_numbers() -> None:
+def test_engine_without_a_status_has_no_numbers() -> None:
     assert engine_facts({}) == EngineFacts(is_ready=False, restarts=0, rss_bytes=0)

@@ -51,7 +51,7 @@ async def test_job_is_run_again_with_its_parameters(tmp_path: Path) -> None:
     assert (known["rerun_of"], known["parameters"], known["priority"]) == (job.id, {"number": 3}, 9)
 
 
-async def test_steps_are_told_however_short_they_are(tmp_path: Path) -> None:
+async def test_steps_are_reported_however_short_they_are(tmp_path: Path) -> None:
     app = fresh(tmp_path)
     async with TestClient(app) as client:
         with anyio.fail_after(20):
@@ -82,9 +82,7 @@ async def test_jobs_that_are_too_many_are_forgotten_at_the_next_start(tmp_path: 
     assert [one["job"] for one in listed["jobs"]] == [jobs[2].id]
 
 
-async def test_service_that_stops_does_not_wait_for_those_who_wait_for_its_jobs(
-    broker_url: str, tmp_path: Path
-) -> None:
+async def test_stopping_service_keeps_no_caller_of_its_jobs_waiting(broker_url: str, tmp_path: Path) -> None:
     app, started = fresh(tmp_path), anyio.Event()
 
     @app.job(engine=None)
@@ -120,9 +118,7 @@ async def _run(app: Responder, url: str, started: anyio.Event) -> None:
     await app.run(url, started=started)
 
 
-async def test_without_await_a_log_is_followed_and_a_job_shown_and_run_again(
-    broker_url: str, tmp_path: Path
-) -> None:
+async def test_sync_client_follows_a_log_and_shows_and_reruns_a_job(broker_url: str, tmp_path: Path) -> None:
     app, started = fresh(tmp_path), anyio.Event()
 
     def script() -> tuple[list[str], list[str], object, object]:

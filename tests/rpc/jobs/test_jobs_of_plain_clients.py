@@ -1,4 +1,4 @@
-"""Jobs that are started by stomp.py, with the headers of The Nebulous Protocol and none of ours."""
+"""Jobs started by stomp.py, with the headers of The Nebulous Protocol and without Nebula's."""
 
 from __future__ import annotations
 

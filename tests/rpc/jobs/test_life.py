@@ -42,7 +42,7 @@ async def test_job_goes_through_its_states_and_gives_its_result(house: House) ->
     assert result == {"value": 5}
 
 
-async def test_nothing_is_told_that_is_not_written(house: House) -> None:
+async def test_unwritten_status_is_not_published(house: House) -> None:
     async with house.living() as service:
         receipt = await house.accept(service)
         task = await house.runner.next_task()
@@ -55,7 +55,7 @@ async def test_nothing_is_told_that_is_not_written(house: House) -> None:
     assert house.published.states(receipt["job"]) == ["queued", "starting", "running", "lost"]
 
 
-async def test_progress_is_told_when_its_time_has_come(house: House) -> None:
+async def test_progress_is_published_when_it_is_due(house: House) -> None:
     async with house.living() as service:
         receipt = await house.accept(service)
         task = await house.runner.next_task()
@@ -166,7 +166,7 @@ async def test_service_without_a_connection_goes_on(house: House) -> None:
     assert status["state"] == "running"
 
 
-async def test_open_jobs_are_told_again_after_a_reconnect(house: House) -> None:
+async def test_open_jobs_are_published_again_after_a_reconnect(house: House) -> None:
     async with house.living() as service:
         done, running = await house.accept(service), await house.accept(service)
         await house.runner.next_task(2)

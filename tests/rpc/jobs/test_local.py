@@ -86,7 +86,7 @@ async def test_plain_function_runs_in_a_thread_and_coroutine_function_as_a_task(
         assert house.published.states(job) == ["queued", "starting", "running", "done"]
 
 
-async def test_job_tells_steps_progress_and_lines(tmp_path: Path, gate: Gate) -> None:
+async def test_job_reports_steps_progress_and_lines(tmp_path: Path, gate: Gate) -> None:
     def work(ctx: Job) -> tuple[str, int, str]:
         with ctx.step(1, 2, "read"):
             ctx.progress(1, 4, "a quarter")
@@ -108,9 +108,9 @@ async def test_job_tells_steps_progress_and_lines(tmp_path: Path, gate: Gate) ->
     assert [line["text"] for line in log["lines"]] == ["nearly there"]
 
 
-async def test_cancellation_that_nobody_asked_for_fails_its_job_alone(tmp_path: Path) -> None:
+async def test_cancellation_from_inside_fails_its_job_alone(tmp_path: Path) -> None:
     async def work() -> None:
-        # As awaiting an asyncio future does that somebody cancelled. Trio has no such thing: a TypeError.
+        # Like awaiting a cancelled asyncio future. Trio has no such thing: a TypeError.
         raise anyio.get_cancelled_exc_class()
 
     async with living(tmp_path, work) as (start, house, _):
@@ -119,7 +119,7 @@ async def test_cancellation_that_nobody_asked_for_fails_its_job_alone(tmp_path: 
             await house.published.until(job, "failed")
 
 
-async def test_thread_hears_of_a_cancel_when_it_reports(tmp_path: Path) -> None:
+async def test_thread_learns_of_a_cancel_when_it_reports(tmp_path: Path) -> None:
     caught: list[type[BaseException]] = []
     entered = threading.Event()
 
@@ -185,7 +185,7 @@ async def test_result_that_comes_after_the_cancel_is_dropped(tmp_path: Path, gat
         (SystemExit(3), "job", "SystemExit: 3"),
     ],
 )
-async def test_what_a_job_raises_ends_it_as_failed_and_nothing_else(
+async def test_exception_of_a_job_ends_it_as_failed_and_nothing_else(
     tmp_path: Path, error: BaseException, code: str, message: str, is_async: bool
 ) -> None:
     def plain(ctx: Job) -> None:
@@ -253,7 +253,7 @@ async def test_result_that_cannot_travel_fails_the_job(tmp_path: Path, result: A
 
 
 class Writer(BaseModel):
-    """A model that writes what is no JSON."""
+    """A model that serializes to something that is not JSON."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
     mean: float
@@ -341,7 +341,7 @@ async def test_thread_that_ends_while_the_service_stops_has_its_result(tmp_path:
     assert house.published.states(job)[-1] == "done"
 
 
-async def test_jobs_run_beside_each_other_up_to_the_verbs_own_limit(tmp_path: Path, gate: Gate) -> None:
+async def test_jobs_run_concurrently_up_to_the_verbs_own_limit(tmp_path: Path, gate: Gate) -> None:
     running: list[str] = []
 
     def work(ctx: Job) -> None:

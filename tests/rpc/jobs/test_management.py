@@ -69,7 +69,7 @@ async def test_management_verbs_are_these(house: House) -> None:
         ("counting/1", "bad-parameters"),
     ],
 )
-async def test_job_that_nobody_knows(house: House, verb: str, job: str, code: str) -> None:
+async def test_unknown_job(house: House, verb: str, job: str, code: str) -> None:
     async with house.living() as service:
         error = await _error(service, verb, {"job": job})
 
@@ -99,7 +99,7 @@ async def test_job_of_another_instance_is_elsewhere(house: House, verb: str) -> 
         (None, None, True),
     ],
 )
-async def test_only_who_started_a_job_may_touch_it(
+async def test_only_the_owner_of_a_job_may_touch_it(
     house: House, verb: str, owner: str | None, asks: str | None, may: bool
 ) -> None:
     async with house.living() as service:
@@ -336,7 +336,7 @@ async def test_job_that_waits_says_what_for_and_not_by_its_parameters(tmp_path: 
     assert status["note"] == told.note == f"waits for {first}, which has the same exclusive key"
 
 
-async def test_engines_tell_how_they_are_and_are_restarted(house: House) -> None:
+async def test_engines_report_their_state_and_are_restarted(house: House) -> None:
     async with house.living() as service:
         status = await ask(service, "engine.status")
         await ask(service, "engine.restart")

@@ -1,4 +1,4 @@
-"""The end of a job arrives at the queue that its caller named, whoever was away meanwhile."""
+"""The end of a job arrives at the queue that its caller named, whichever side was away."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def _until_settled(service: JobService) -> None:
         await anyio.sleep(0)
 
 
-async def test_end_is_told_at_a_queue_once_and_is_owed_no_more(house: House) -> None:
+async def test_end_is_delivered_to_a_queue_once_and_is_owed_no_more(house: House) -> None:
     async with house.living() as service:
         job = await _end_one(house, service)
         await _until_settled(service)
@@ -86,9 +86,7 @@ async def test_end_is_told_at_a_queue_once_and_is_owed_no_more(house: House) -> 
 
 
 @pytest.mark.parametrize("error", [ConnectionLost("gone"), TimeoutError("no receipt")])
-async def test_end_that_was_not_confirmed_is_told_again_after_the_reconnect(
-    house: House, error: Exception
-) -> None:
+async def test_unconfirmed_end_is_sent_again_after_the_reconnect(house: House, error: Exception) -> None:
     house.on_deliver = fails = Fails(error)
     async with house.living() as service:
         await _end_one(house, service)
@@ -99,7 +97,7 @@ async def test_end_that_was_not_confirmed_is_told_again_after_the_reconnect(
         await _until_settled(service)
 
 
-async def test_statuses_are_told_at_notify_once_the_request_is_answered(house: House) -> None:
+async def test_statuses_are_sent_to_notify_once_the_request_is_answered(house: House) -> None:
     async with house.living() as service:
         asked = request("count", neb_job_notify=_MINE)
         job = str((await service.accept(asked, house.verb, ((), {})))["job"])
@@ -117,7 +115,7 @@ async def test_statuses_are_told_at_notify_once_the_request_is_answered(house: H
         assert [one.state for one in house.published.told(_MINE)] == ["queued", "starting", "running", "done"]
 
 
-async def test_statuses_of_a_request_that_was_given_up_are_told(house: House) -> None:
+async def test_statuses_of_a_request_that_was_given_up_are_sent(house: House) -> None:
     async with house.living() as service:
         with anyio.CancelScope() as scope:
             scope.cancel()
@@ -141,7 +139,7 @@ async def test_request_that_comes_twice_at_a_time_holds_the_statuses_until_both_
     assert told[0] == 0 < told[1]
 
 
-async def test_end_that_was_not_confirmed_is_told_by_the_next_process(house: House) -> None:
+async def test_unconfirmed_end_is_sent_by_the_next_process(house: House) -> None:
     house.on_deliver = _never
     async with house.living() as service:
         job = await _end_one(house, service)
@@ -155,7 +153,7 @@ async def test_end_that_was_not_confirmed_is_told_by_the_next_process(house: Hou
     assert [(status.job, status.state) for status in told] == [(job, "done")]
 
 
-async def test_end_whose_confirmation_was_lost_is_told_twice_with_one_number(house: House) -> None:
+async def test_end_whose_confirmation_was_lost_is_sent_twice_with_one_number(house: House) -> None:
     async def arrive_and_be_lost(destination: str) -> None:
         seen.append(destination)
         has_arrived.set()
@@ -177,7 +175,7 @@ async def test_end_whose_confirmation_was_lost_is_told_twice_with_one_number(hou
     assert [status.seq for status in told] == [before]
 
 
-async def test_jobs_that_are_told_on_a_topic_are_not_owed(house: House) -> None:
+async def test_jobs_that_notify_a_topic_are_not_owed(house: House) -> None:
     async with house.living() as service:
         await _end_one(house, service, "/topic/mine")
         assert await _owed(service) == []
@@ -209,7 +207,7 @@ async def test_end_that_the_broker_does_not_take_is_given_up_and_the_log_says_so
     assert [status.state for status in house.published.told(_MINE)].count("done") == 0
 
 
-async def test_cancelled_end_is_told_once_although_its_code_runs_a_little_longer(house: House) -> None:
+async def test_cancelled_end_is_published_once_although_its_code_runs_a_little_longer(house: House) -> None:
     async with house.living() as service:
         job = str((await house.accept(service, neb_job_notify=_MINE))["job"])
         ulid = (await house.runner.next_task()).job
@@ -261,7 +259,7 @@ async def test_queue_that_does_not_answer_holds_up_no_other(house: House) -> Non
         assert [record.notify for record in await _owed(service)] == ["/queue/silent"]
 
 
-async def test_more_ends_than_a_page_are_told_although_the_first_ones_are_stuck(tmp_path: Path) -> None:
+async def test_more_ends_than_a_page_are_sent_although_the_first_ones_are_stuck(tmp_path: Path) -> None:
     registry = SqliteJobRegistry(tmp_path / "jobs.sqlite")
     for number in range(250):
         notify = "/queue/full" if number < 150 else _MINE
@@ -329,7 +327,7 @@ async def test_ends_that_have_piled_up_are_read_once_each(tmp_path: Path) -> Non
 
 
 async def _tell(do: Callable[..., Any], deliver: Callable[..., Any], all_are: anyio.Event) -> None:
-    """Send what is owed until this is so, and all is quiet."""
+    """Send what is owed until this is true, and no work is left."""
     notices = Notices(
         do, StatusPublisher("counting", "/queue/a", publish_nothing).notice, deliver, lambda: 2.0
     )

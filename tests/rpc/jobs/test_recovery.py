@@ -1,4 +1,4 @@
-"""What a service finds at its start, and what it leaves at its end."""
+"""The start of a service with jobs from before, and the state that it leaves at its end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_waiting_jobs_wait_on_in_their_order(house: House) -> None:
     assert (third["state"], third["position"]) == ("queued", 1)
 
 
-async def test_loss_is_told_to_who_watches(house: House) -> None:
+async def test_loss_is_published_to_watchers(house: House) -> None:
     async with house.living() as service:
         receipt = await house.accept(service)
         task = await house.runner.next_task()
@@ -121,7 +121,7 @@ async def test_job_to_be_run_again_waits_for_the_next_start(house: House) -> Non
     assert (again.job, again.attempt) == (task.job, 2)
 
 
-async def test_what_waits_is_told_again_after_a_restart(house: House) -> None:
+async def test_waiting_jobs_are_published_again_after_a_restart(house: House) -> None:
     house.runner.max_running = 0
     async with house.living() as service:
         receipt = await house.accept(service)
@@ -158,7 +158,7 @@ async def test_old_jobs_are_forgotten_with_results_of_our_own_making(house: Hous
     assert [path.exists() for path in (*made, elsewhere)] == [False, True, True]
 
 
-async def test_end_that_nobody_has_confirmed_outlives_the_number_and_is_not_given_up_silently(
+async def test_unconfirmed_end_outlives_the_limit_on_jobs_and_is_given_up_with_a_warning(
     house: House,
 ) -> None:
     async def be_full(destination: str) -> None:

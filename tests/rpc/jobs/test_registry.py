@@ -67,7 +67,7 @@ def test_registry_of_another_version_is_not_touched(tmp_path: Path) -> None:
         SqliteJobRegistry(tmp_path / "jobs.sqlite")
 
 
-def test_what_follows_a_begin_that_was_refused_is_not_written_over_the_run_of_another(
+def test_action_after_a_refused_begin_does_not_overwrite_the_run_of_another_instance(
     registry: JobRegistry,
 ) -> None:
     registry.insert(job())

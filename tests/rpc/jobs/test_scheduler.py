@@ -1,4 +1,4 @@
-"""What follows from what happens to a job: by values alone, no loop, no disk, no waiting."""
+"""Scheduler: what follows from each event of a job; by values alone, no loop, no disk, no waiting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GRACE = 10.0
 
 
 class Table:
-    """A board with a clock, two engines' worth of verbs, and what came of each job."""
+    """A scheduler with a clock, verbs of two engines, and the outcome of each job."""
 
     def __init__(self, **options: Any) -> None:
         self.verbs = {
@@ -196,7 +196,7 @@ def test_job_that_waits_for_its_time_is_cancelled_or_expires_like_any_other(tabl
     assert table.begun() == []
 
 
-def test_first_ones_of_a_line_are_told_where_they_stand_when_it_moves_and_not_too_often(
+def test_first_positions_of_a_line_are_published_when_it_moves_and_not_too_often(
     table: Table,
 ) -> None:
     for number in range(1, 12):
@@ -249,7 +249,7 @@ def test_job_that_waits_says_what_for(table: Table) -> None:
     ]
 
 
-def test_what_cannot_run_here_is_left_to_others_as_long_as_they_can(table: Table) -> None:
+def test_job_that_cannot_run_here_is_left_to_others_as_long_as_they_can(table: Table) -> None:
     table.left = ["count"]
     table.add(1)
     table.add(2, "lone")
@@ -283,7 +283,7 @@ def test_progress_never_falls_and_is_not_complete_before_the_end(table: Table) -
     assert [record.progress for record in table.told][2:] == [0.2, 0.2, 0.2, 0.5, 0.5, 0.99, 0.99, 1.0]
 
 
-def test_progress_is_told_at_most_so_often_and_the_latest_of_it(table: Table) -> None:
+def test_progress_is_published_at_intervals_and_the_latest_of_it(table: Table) -> None:
     key = table.run(progress_every=2.0)
     told = len(table.told)
     for step in range(1, 16):
@@ -299,7 +299,7 @@ def test_progress_is_told_at_most_so_often_and_the_latest_of_it(table: Table) ->
     assert (table.last().progress, table.last().tasks) == (0.15, TaskCounts(15, 100, 2))
 
 
-def test_change_of_state_tells_the_progress_that_waited(table: Table) -> None:
+def test_change_of_state_publishes_the_pending_progress(table: Table) -> None:
     key = table.run()
     table.scheduler.progress(key, Progress(0.3, note="reading", step=(1, 2, "read")), table.now)
     table.scheduler.cancel("j1", table.now)
@@ -309,7 +309,7 @@ def test_change_of_state_tells_the_progress_that_waited(table: Table) -> None:
     assert (table.last().progress, table.last().note, table.last().step) == (0.3, "reading", (1, 2, "read"))
 
 
-def test_same_progress_is_not_told_again(table: Table) -> None:
+def test_same_progress_is_not_published_again(table: Table) -> None:
     key = table.run(progress_every=0.0)
     for _ in range(3):
         table.scheduler.progress(key, Progress(0.3), table.now)
@@ -557,7 +557,7 @@ def test_lost_job_that_was_being_cancelled_is_cancelled_and_not_run_again() -> N
     assert table.begun() == ["j1"]
 
 
-def test_what_an_earlier_attempt_still_says_is_not_heard() -> None:
+def test_report_of_an_earlier_attempt_is_ignored() -> None:
     table = Table(on_lost="rerun")
     old = table.run()
     table.scheduler.lost(old, "the engine died", table.now)
@@ -715,7 +715,7 @@ def test_job_that_another_instance_accepted_is_begun_in_its_turn() -> None:
     assert table.last("j1").holder == "me"
 
 
-def test_what_others_run_counts_for_keys_and_verbs_and_not_for_engines() -> None:
+def test_runs_of_other_instances_count_for_keys_and_verbs_and_not_for_engines() -> None:
     table = shared()
     running = known(1, verb="lone", state=JobState.RUNNING, seq=3, holder="other", exclusive="a")
     table.scheduler.learn(running, table.now)
@@ -781,7 +781,7 @@ def test_job_that_was_refused_after_its_cancel_leaves_its_place_and_its_key_to_t
     assert table.begun() == ["j1", "j2", "j3"]
 
 
-def test_what_is_written_by_ourselves_is_no_news() -> None:
+def test_own_writes_are_no_news() -> None:
     table = shared()
     key = table.run(1)
     before = table.last("j1")
@@ -808,7 +808,7 @@ def test_job_keeps_its_holder_as_long_as_something_of_it_runs() -> None:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Whatever is said in whatever order, what is told of each job makes sense."""
+    """Any order of any events leads to consistent statuses of each job."""
 
     jobs = st.integers(1, 4).map(lambda number: f"j{number}")
     keys = st.tuples(jobs, st.integers(1, 3))
@@ -935,12 +935,12 @@ def test_place_is_taken_for_a_job_before_it_is_recorded_and_given_back_if_it_is_
     assert table.begun() == ["j3"]
 
 
-def test_no_place_is_taken_before_those_who_wait_and_may_begin() -> None:
+def test_place_is_not_taken_before_waiting_jobs_that_may_begin() -> None:
     table = Table()
     table.left = ["count"]
     table.add(1)
     table.dispatch()
-    # Its engine is mended, and nobody has looked yet.
+    # Its engine works again, and no event has come since.
     table.left = []
 
     assert table.scheduler.reserve(known(2), table.now) is None

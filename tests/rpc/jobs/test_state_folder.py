@@ -1,4 +1,4 @@
-"""Folders of instances: one process each, names that outlive processes."""
+"""State folders: one process each, names that outlive processes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def test_folder_in_use_is_left_alone(tmp_path: Path, new_name: Callable[[], str]
             assert third.instance == "n1"
 
 
-def test_root_that_is_no_folder_is_told_with_the_cure(tmp_path: Path, new_name: Callable[[], str]) -> None:
+def test_root_that_is_no_folder_is_reported_with_the_remedy(
+    tmp_path: Path, new_name: Callable[[], str]
+) -> None:
     file = tmp_path / "file"
     file.touch()
 
@@ -143,7 +145,7 @@ def test_folder_of_an_earlier_version_belongs_to_the_first_project_that_comes(
     assert _taken(tmp_path / "second").parent != home / "prices"
 
 
-def test_root_that_somebody_has_named_is_shared_as_they_say(
+def test_root_that_the_user_names_is_shared(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = tmp_path / "named"
@@ -154,7 +156,7 @@ def test_root_that_somebody_has_named_is_shared_as_they_say(
     assert not home.exists()
 
 
-def test_state_of_a_project_that_is_gone_is_told_and_not_taken(
+def test_state_of_a_project_that_is_gone_is_reported_and_not_taken(
     home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _taken(tmp_path / "moved")

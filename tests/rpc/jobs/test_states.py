@@ -1,4 +1,4 @@
-"""States: which may follow which, and the status message."""
+"""Job states: which may follow which, and the status message."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_state_that_came_over_the_wire_is_the_member_that_people_compare_with() 
     assert JobStatus.from_json({"job": "a/b", "seq": 1, "state": "running"}).state is JobState.RUNNING
 
 
-def test_state_that_nobody_knows_is_not_final() -> None:
+def test_unknown_state_is_not_final() -> None:
     status = JobStatus.from_json({"job": "a/b", "seq": 1, "state": "paused", "colour": "red"})
 
     assert (status.state, status.is_final) == ("paused", False)
@@ -101,6 +101,6 @@ _DONE = {"job": "a", "seq": 1, "state": "done"}
 
 
 @pytest.mark.parametrize("body", [None, [], "done", {}, _DONE | {"seq": "x"}, _DONE | {"step": [1]}])
-def test_what_is_no_status_is_refused(body: object) -> None:
+def test_malformed_status_is_refused(body: object) -> None:
     with pytest.raises(ValueError, match="no job status"):
         JobStatus.from_json(body)

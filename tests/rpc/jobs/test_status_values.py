@@ -1,4 +1,4 @@
-"""Statuses as last values of a broker of ours: what a late watcher finds, and what goes with its service.
+"""Statuses as last values of a Nebula broker: what a late watcher finds, and what goes with its service.
 
 Rules: G.job-status.
 """
@@ -87,7 +87,7 @@ async def test_watch_outlives_the_absence_of_the_service(
                 waiting = await client.start(house.name, "count")
                 tasks.start_soon(watch, waiting)
                 await is_watched.wait()
-            # What was told of it goes with the connection that told it.
+            # Its statuses go with the connection that published them.
             async for event in events:
                 if event.is_deletion and event.destination == _destination(waiting):
                     break

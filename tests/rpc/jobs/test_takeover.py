@@ -56,7 +56,7 @@ def _ids(folder: Path) -> list[int]:
 @asynccontextmanager
 async def adopting(house: House, dead: Path) -> AsyncIterator[JobService]:
     """An instance that runs, after it has looked at what this folder has."""
-    # Its own folder is a new one as long as somebody has the other.
+    # Its own folder is a new one while another process has the other.
     lock = StateFolder.lock(dead)
     assert lock is not None
     async with house.living() as service:
@@ -66,7 +66,7 @@ async def adopting(house: House, dead: Path) -> AsyncIterator[JobService]:
 
 
 async def _adopt(house: House, dead: Path) -> dict[int, dict[str, Any]]:
-    """What an instance that runs says of the four, after it has looked."""
+    """The four jobs as a running instance reports them, after it has looked."""
     async with adopting(house, dead) as service:
         for number in (1, 2):
             await house.runner.next_task(number)
@@ -88,7 +88,7 @@ async def test_jobs_of_a_dead_instance_go_on_by_their_verbs_rules_in_one_that_li
     assert _ids(left) == []
 
 
-async def test_adopted_job_whose_time_is_to_come_is_begun_then(house: House, left: Path) -> None:
+async def test_adopted_job_with_a_later_start_time_is_begun_then(house: House, left: Path) -> None:
     registry = SqliteJobRegistry(left / "jobs.sqlite")
     registry.forget(job(number).id for number in (1, 2, 3))
     registry.insert(job(5, not_before=house.time.seconds + 0.05))
@@ -101,7 +101,7 @@ async def test_adopted_job_whose_time_is_to_come_is_begun_then(house: House, lef
     assert task.job == job(5).id
 
 
-async def test_end_that_a_dead_instance_owes_is_told_by_one_that_lives(house: House, left: Path) -> None:
+async def test_end_that_a_dead_instance_owes_is_delivered_by_a_living_one(house: House, left: Path) -> None:
     registry = SqliteJobRegistry(left / "jobs.sqlite")
     registry.insert(job(5, state=JobState.DONE, verb="gone", notify="/queue/mine", is_owed=True))
     registry.close()
@@ -125,7 +125,7 @@ async def test_log_of_an_adopted_job_keeps_its_numbers(house: House, left: Path)
     assert [line["number"] for line in after["lines"]] == [line.number for line in before] == [1799, 1800]
 
 
-async def test_folder_that_somebody_has_is_left_alone(house: House, left: Path) -> None:
+async def test_folder_that_another_process_has_is_left_alone(house: House, left: Path) -> None:
     lock = StateFolder.lock(left)
     assert lock is not None
     async with house.living() as service:
@@ -139,7 +139,7 @@ async def test_folder_that_somebody_has_is_left_alone(house: House, left: Path) 
 @pytest.mark.parametrize(
     ("declaration", "is_warned"), [({"exclusive": "up_to"}, True), ({"max_running": 1}, True), ({}, False)]
 )
-async def test_instance_beside_another_says_that_keys_hold_for_each_alone(
+async def test_instance_warns_that_keys_hold_for_each_instance_alone(
     tmp_path: Path, declaration: dict[str, Any], is_warned: bool
 ) -> None:
     first, second = House(tmp_path, **declaration), House(tmp_path, "k", **declaration)
@@ -154,7 +154,9 @@ async def test_instance_beside_another_says_that_keys_hold_for_each_alone(
     assert all((line["other_instances"], line["verbs"]) == ([one.instance], ["count"]) for line in warnings)
 
 
-async def test_job_whose_verb_is_not_known_here_is_left_to_who_knows_it(house: House, left: Path) -> None:
+async def test_job_of_an_undeclared_verb_is_left_to_an_instance_that_declares_it(
+    house: House, left: Path
+) -> None:
     lock = StateFolder.lock(left)
     assert lock is not None
     house.verb_name = "other"
@@ -178,7 +180,7 @@ async def test_folder_of_a_newer_version_is_left_alone(house: House, left: Path)
         assert house.runner.submitted == []
 
 
-async def test_folder_that_cannot_be_read_harms_nobody(house: House, left: Path) -> None:
+async def test_folder_that_cannot_be_read_does_no_harm(house: House, left: Path) -> None:
     lock = StateFolder.lock(left)
     assert lock is not None
     async with house.living() as service:
@@ -224,7 +226,9 @@ async def test_job_that_is_in_two_folders_after_a_crash_runs_once(
     assert _ids(mine) == []
 
 
-async def test_same_request_made_anew_meanwhile_does_not_stand_in_the_way(house: House, left: Path) -> None:
+async def test_same_request_made_again_during_the_takeover_does_not_block_it(
+    house: House, left: Path
+) -> None:
     lock = StateFolder.lock(left)
     assert lock is not None
     async with house.living() as service:
@@ -252,9 +256,7 @@ async def test_instance_looks_for_such_folders_by_itself(house: House, left: Pat
     assert sorted(task.job for task in house.runner.submitted) == [job(1).id, job(2).id]
 
 
-async def test_job_that_somebody_was_still_to_be_told_of_is_forgotten_with_its_result(
-    house: House, left: Path
-) -> None:
+async def test_job_with_an_owed_notice_is_forgotten_with_its_result(house: House, left: Path) -> None:
     house.limits = JobLimits(keep_for=100.0)
     path = left / "results" / f"{job(5).id}.parquet"
     path.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What runs that were killed left unfinished goes at the next start, and now and then."""
+"""Unfinished outputs of killed runs, removed at the next start and at intervals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def house(tmp_path: Path) -> House:
 
 
 def _leave(state: Path, final: Path) -> Path:
-    """As an attempt that was killed while it wrote."""
+    """Leave files like an attempt that was killed while it wrote."""
     unfinished = final.with_name(f"{final.name}.__J.1")
     unfinished.mkdir()
     note = AttemptNote(notes_of(state), "J.1")
@@ -33,7 +33,7 @@ def _leave(state: Path, final: Path) -> Path:
     return unfinished
 
 
-async def test_what_is_left_anywhere_goes_at_the_start(house: House, tmp_path: Path) -> None:
+async def test_leftover_output_goes_at_the_start(house: House, tmp_path: Path) -> None:
     ours, gone = (house.root / "counting" / name for name in ("i", "gone"))
     left = [_leave(ours, tmp_path / "a"), _leave(gone, tmp_path / "b")]
 
@@ -41,7 +41,7 @@ async def test_what_is_left_anywhere_goes_at_the_start(house: House, tmp_path: P
         assert [path.exists() for path in left] == [False, False]
 
 
-async def test_what_is_left_anywhere_goes_now_and_then(
+async def test_leftover_output_goes_at_intervals(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(housekeeping, "_PRUNE_EVERY", 0.01)

@@ -1,4 +1,4 @@
-"""Work on the registry: in order, in batches, each with its own fate."""
+"""Registry writer: work in order, in batches, each piece with its own outcome."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_work_that_fails_spoils_no_other(tmp_path: Path) -> None:
     assert [int(one.id) for one in seen] == [1, 2]
 
 
-async def test_what_came_before_the_end_is_still_written(tmp_path: Path) -> None:
+async def test_work_before_the_end_is_still_written(tmp_path: Path) -> None:
     registry = SqliteJobRegistry(tmp_path / "jobs.sqlite")
     async with writing(registry) as writer:
         for number in range(5):
@@ -107,7 +107,7 @@ async def test_work_after_the_end_is_refused(tmp_path: Path) -> None:
         await writer.do(insert(1))
 
 
-async def test_disk_that_fails_ends_the_writer_and_is_told_to_who_waits(tmp_path: Path) -> None:
+async def test_disk_failure_ends_the_writer_and_reaches_the_waiting_callers(tmp_path: Path) -> None:
     disk = failing_at("COMMIT")
     registry = SqliteJobRegistry(tmp_path / "jobs.sqlite", connect=partial(sqlite3.connect, factory=disk))
     told: list[object] = []
@@ -124,7 +124,7 @@ async def test_disk_that_fails_ends_the_writer_and_is_told_to_who_waits(tmp_path
     assert told == []
 
 
-async def test_work_that_nobody_waits_for_and_fails_ends_the_writer(tmp_path: Path) -> None:
+async def test_work_without_a_caller_that_fails_ends_the_writer(tmp_path: Path) -> None:
     registry = SqliteJobRegistry(tmp_path / "jobs.sqlite")
 
     async def write() -> None:
@@ -141,7 +141,7 @@ async def test_work_that_nobody_waits_for_and_fails_ends_the_writer(tmp_path: Pa
 
 
 class Away(SqliteJobRegistry):
-    """A database that is away for some transactions: each is lost when it is all but done."""
+    """A database that loses some transactions just before their end."""
 
     times = 2
     at_last: Callable[[], None] = staticmethod(lambda: None)
@@ -186,7 +186,7 @@ async def test_database_that_stays_away_beyond_the_deadline_ends_the_writer(tmp_
 
 
 class Hanging(SqliteJobRegistry):
-    """A database to which no connection comes about, as while a host's name is looked up."""
+    """A database whose connection hangs, as in a look-up of a host's name."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

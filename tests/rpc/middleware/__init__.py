@@ -1,1 +1,1 @@
-"""Functions around requests and calls, tracing among them."""
+"""Functions around requests and calls, including tracing."""

@@ -1,4 +1,4 @@
-"""Functions around each request and each call, and those that are there to be used."""
+"""Middleware around requests and calls, including Nebula's own."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_middleware_may_answer_by_itself_or_refuse() -> None:
             await client.call(app.name, "quote", "x")
 
 
-async def test_middleware_that_forgets_the_answer_leaves_nobody_waiting() -> None:
+async def test_middleware_that_forgets_the_reply_leaves_no_caller_waiting() -> None:
     async def forgetful(request: Request, call_next: CallNext) -> ReplyBody:
         await call_next(request)
         return None  # type: ignore[return-value]
@@ -232,7 +232,7 @@ async def test_clients_middleware_may_give_a_call_less_time() -> None:
 # --- log ---
 
 
-async def test_log_tells_how_requests_ended_and_who_asked_in_between() -> None:
+async def test_log_has_how_requests_ended_and_their_principal() -> None:
     app = Responder(f"service-{uuid4().hex}", middleware=[log_requests])
 
     @app.verb

@@ -172,7 +172,7 @@ async def test_each_run_of_a_job_has_a_span_by_itself_and_what_it_calls_is_its_o
     assert dict(run.attributes or {}).keys() == {"nebula.job", "nebula.attempt", "rpc.method"}
 
 
-async def test_trace_is_handed_on_to_jobs_where_nobody_makes_spans(tmp_path: Path) -> None:
+async def test_trace_is_handed_on_to_jobs_without_middleware_that_makes_spans(tmp_path: Path) -> None:
     traces = Traces()
     app = Responder(f"service-{uuid4().hex}", state=tmp_path, middleware=[trace_requests()])
 

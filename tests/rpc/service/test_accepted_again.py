@@ -1,4 +1,4 @@
-"""Requests that come again, as their service lost its connection: nothing of them is in their way."""
+"""Requests that come again after their service lost its connection, and do not block themselves."""
 
 from __future__ import annotations
 

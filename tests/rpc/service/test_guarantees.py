@@ -1,4 +1,4 @@
-"""Services that die at the two moments that count: over a request, and behind its answer."""
+"""Services that die at the two moments that count: during a request, and after its reply."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ async def test_hook_that_hangs_is_not_well() -> None:
     assert await checks.failing() == ["hangs"]
 
 
-async def test_plain_hook_that_hangs_holds_one_thread_and_is_asked_anew_when_it_came_back() -> None:
+async def test_plain_hook_that_hangs_holds_one_thread_and_is_asked_again_when_it_came_back() -> None:
     checks, database_is_back, runs = Checks("live", seconds=0.01), threading.Event(), []
 
     @checks.declare
@@ -115,7 +115,7 @@ async def test_plain_hook_that_hangs_holds_one_thread_and_is_asked_anew_when_it_
 
 
 @pytest.mark.parametrize("is_plain", [True, False])
-async def test_who_asks_while_a_hook_runs_gets_its_outcome(*, is_plain: bool) -> None:
+async def test_caller_during_a_run_of_a_hook_gets_its_outcome(*, is_plain: bool) -> None:
     checks, may_end, plain_may_end, runs = Checks("ready"), anyio.Event(), threading.Event(), []
 
     async def hook() -> bool:
@@ -145,7 +145,7 @@ async def test_who_asks_while_a_hook_runs_gets_its_outcome(*, is_plain: bool) ->
     assert (len(runs), {len(one) for one in answers}, len(answers)) == (1, {1}, 10)
 
 
-async def test_hook_is_run_again_for_those_who_wait_if_whoever_ran_it_was_cancelled() -> None:
+async def test_hook_is_run_again_for_the_others_if_the_caller_that_ran_it_was_cancelled() -> None:
     checks, may_end, runs = Checks("ready"), anyio.Event(), []
 
     @checks.declare

@@ -1,4 +1,4 @@
-"""What a service has for as long as it runs: opened before it listens, closed after its last answer."""
+"""The lifespan of a service: opened before it listens, closed after its last reply."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class State:
-    """Of a service."""
+    """The state of a service."""
 
     lines: list[str] = field(default_factory=list)
 
@@ -159,7 +159,7 @@ async def test_lost_connection_leaves_the_lifespan_open(free_port: int) -> None:
     assert state.lines == ["opened", "closed"]
 
 
-async def test_what_the_lifespan_raises_ends_the_service_as_it_is(broker_url: str) -> None:
+async def test_exception_of_the_lifespan_ends_the_service_as_it_is(broker_url: str) -> None:
     @asynccontextmanager
     async def broken() -> AsyncIterator[None]:
         if app.name:

@@ -1,4 +1,4 @@
-"""`@app.on` functions: first what goes wrong, then what they are given."""
+"""`@app.on` functions: first what goes wrong, then their arguments."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_dead_letter_of_garbage_says_what_is_wrong_with_it(app: Responder)
     assert "cents" in headers["dead-letter-text"]
 
 
-async def test_what_a_function_says_goes_before_what_its_service_says(heard: Heard) -> None:
+async def test_retry_of_a_function_precedes_that_of_its_service(heard: Heard) -> None:
     app = Responder("meters", retry=Retry(attempts=9, first=60.0))
 
     @app.on("/queue/readings", retry=Retry(attempts=4, first=0.0))
@@ -253,7 +253,7 @@ async def test_garbage_over_a_topic_or_value_is_counted_and_the_next_one_is_hand
 
     async with TestClient(app) as client:
         await client.publish(destination, b"garbage", content_type="avro/binary")
-        # Answered behind it: a value that is overwritten unread is nobody's fault.
+        # Answered after it: a value may be overwritten before it is read.
         await client.call("meters", "ping")
         await client.publish(destination, Meter(cents=2))
         await heard.until(1)
@@ -262,7 +262,7 @@ async def test_garbage_over_a_topic_or_value_is_counted_and_the_next_one_is_hand
     assert (told["messages"], told["unreadable"], told["given_up"]) == (1, 1, 0)
 
 
-async def test_after_a_lost_connection_it_listens_again(
+async def test_service_listens_again_after_a_lost_connection(
     app: Responder, heard: Heard, nebula_client: Client, nebula_faults: Faults
 ) -> None:
     @app.on("/topic/readings")
@@ -346,7 +346,7 @@ async def test_slow_handler_has_no_more_messages_than_its_credit(
     assert heard.all == list(range(50))
 
 
-async def test_slow_handler_of_a_value_is_told_of_the_newest_only(app: Responder, heard: Heard) -> None:
+async def test_slow_handler_of_a_value_gets_the_newest_only(app: Responder, heard: Heard) -> None:
     go = anyio.Event()
 
     @app.on("X/reading")
@@ -380,7 +380,7 @@ async def test_acked_early_a_message_comes_once_whatever_becomes_of_it(app: Resp
     assert (told["errors"], told["given_up"]) == (4, 0)
 
 
-async def test_broker_without_last_values_is_told_of_at_the_start(app: Responder) -> None:
+async def test_broker_without_last_values_is_reported_at_the_start(app: Responder) -> None:
     @app.on("X/reading")
     async def note(meter: Meter) -> None: ...
 
@@ -395,7 +395,7 @@ async def test_broker_without_last_values_is_told_of_at_the_start(app: Responder
 
 
 @pytest.mark.parametrize("server", ["RabbitMQ/4", "ActiveMQ/5.17"])
-async def test_where_a_broker_knows_no_delay_the_service_keeps_the_message_until_its_next_attempt(
+async def test_service_keeps_the_message_until_its_next_attempt_if_the_broker_knows_no_delay(
     heard: Heard, server: str
 ) -> None:
     app = Responder("meters", retry=Retry(attempts=3, first=0.05))
@@ -580,7 +580,7 @@ async def test_avro_is_read_with_the_schema_that_the_broker_knows(
     assert heard.all == [Meter(cents=5), None]
 
 
-async def test_avro_of_a_schema_that_nobody_knows_is_counted_and_the_service_goes_on(
+async def test_avro_of_an_unknown_schema_is_counted_and_the_service_goes_on(
     app: Responder, heard: Heard
 ) -> None:
     @app.on("/topic/a")
@@ -700,7 +700,7 @@ async def test_what_is_listened_to_is_described_and_in_the_asyncapi_document(app
     assert (operation["summary"], operation["description"]) == ("Note a meter.", "All of them.")
 
 
-async def test_service_that_listens_to_nothing_says_nothing_of_it() -> None:
+async def test_service_that_listens_to_nothing_describes_no_subscriptions() -> None:
     async with TestClient(Responder("plain")) as client:
         assert "listens" not in await client.call("plain", "describe")
         assert "listens" not in await client.call("plain", "stats")
@@ -737,7 +737,7 @@ async def test_middleware_stands_around_each_call_of_its_function(app: Responder
     assert heard.all == [("outer", "note", "/topic/readings", {"cents": 5}), 5, "after", 6]
 
 
-async def test_what_middleware_raises_or_answers_is_as_if_the_function_had(
+async def test_result_or_exception_of_middleware_counts_as_the_functions(
     app: Responder, heard: Heard
 ) -> None:
     async def guard(request: Request, call_next: CallNext) -> ReplyBody:

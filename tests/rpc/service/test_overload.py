@@ -45,7 +45,7 @@ def pool() -> WorkerPool:
     return WorkerPool(serve_nothing, 1)
 
 
-def test_limit_lets_so_many_in_and_the_others_in_the_order_of_their_coming() -> None:
+def test_limit_admits_its_number_and_the_others_in_order_of_arrival() -> None:
     limit, waiting = ConcurrencyLimit(1, None), pool()
     first, second, third = message(), message(), message()
 
@@ -80,7 +80,7 @@ def test_limit_is_full_when_as_many_wait_as_may(max_waiting: int | None, is_full
 
 
 class Subscribed(NoListener):
-    """One that may be lost."""
+    """A subscription that may be lost."""
 
     is_closed = False
 
@@ -168,7 +168,7 @@ async def test_what_is_handled_after_a_loss_counts_again_for_what_may_wait() -> 
 
 
 class Rooms:
-    """Verbs that stay until they are let go, and count how many there are."""
+    """Verbs that wait for a signal, and count how many wait."""
 
     def __init__(self, **options: Any) -> None:
         self.app = Responder(f"rooms-{uuid4().hex}", **options)

@@ -202,7 +202,7 @@ async def test_handler_may_see_its_request(serving: Serving, client: Client) -> 
 
 
 @pytest.mark.anyio
-async def test_handler_is_told_that_its_request_was_delivered_before(
+async def test_handler_sees_that_its_request_was_delivered_before(
     broker_url: str, serving: Serving, client: Client
 ) -> None:
     app = fresh()
@@ -308,7 +308,7 @@ async def test_slow_requests_on_one_queue_do_not_hold_up_another(serving: Servin
 
 
 @pytest.mark.anyio
-async def test_plain_functions_run_beside_each_other_in_threads(serving: Serving, client: Client) -> None:
+async def test_plain_functions_run_at_the_same_time_in_threads(serving: Serving, client: Client) -> None:
     app = fresh(concurrency=2)
     together = threading.Barrier(2)
 

@@ -86,7 +86,7 @@ def service(**options: Any) -> Responder:
 
     @app.verb
     async def await_the_cancelled() -> None:
-        # As awaiting an asyncio future does that somebody cancelled. Trio has no such thing: a TypeError.
+        # Like awaiting a cancelled asyncio future. Trio has no such thing: a TypeError.
         raise anyio.get_cancelled_exc_class()
 
     return app
@@ -193,7 +193,7 @@ async def test_exception_shows_itself_in_debug_mode(broker_url: str, serving: Se
         assert b"RuntimeError('the secret is 42')" in (await stranger.reply()).body
 
 
-async def test_bad_parameters_are_told_field_by_field(stranger: Stranger) -> None:
+async def test_bad_parameters_are_reported_field_by_field(stranger: Stranger) -> None:
     stranger.ask('{"verb":"echo","parameters":{"other":1}}', JSON)
 
     details = (await stranger.reply_fields())["parameters"]["details"]
@@ -218,7 +218,9 @@ async def test_rule_2_request_without_verb_and_reply_address_is_refused(stranger
     assert await stranger.is_left_alone()
 
 
-async def test_rule_2_request_without_verb_is_told_so_where_an_address_is_given(stranger: Stranger) -> None:
+async def test_rule_2_request_without_verb_gets_an_error_if_it_has_a_reply_address(
+    stranger: Stranger,
+) -> None:
     stranger.ask("hello", TEXT)
 
     assert (await stranger.reply()).headers["neb-error-code"] == "bad-request"
@@ -357,7 +359,7 @@ async def test_service_that_answers_into_its_own_queue_does_not_answer_itself(st
 
 
 @pytest.mark.parametrize("verb", ["ping", "nope", "explode"])
-async def test_request_that_wants_no_answer_gets_none(stranger: Stranger, verb: str) -> None:
+async def test_request_that_wants_no_reply_gets_none(stranger: Stranger, verb: str) -> None:
     stranger.ask(f'{{"verb":"{verb}"}}', JSON, **{"neb-no-reply": "true"})
 
     assert await stranger.is_left_alone()

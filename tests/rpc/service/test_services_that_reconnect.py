@@ -1,4 +1,4 @@
-"""A service whose connection ends: it comes back, and nothing it was doing is lost or answered twice."""
+"""A service whose connection ends: it comes back, and no request is lost or answered twice."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ async def test_service_that_waits_starts_once_there_is_a_broker(free_port: int) 
         await anyio.to_thread.run_sync(broker.stop)
 
 
-async def test_address_that_is_none_is_refused_also_by_who_waits() -> None:
+async def test_malformed_address_is_refused_even_if_the_client_would_wait() -> None:
     with pytest.raises(SettingsError, match="gopher"):
         await Responder("shop").run("gopher://there", wait=True)
 

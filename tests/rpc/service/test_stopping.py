@@ -1,4 +1,4 @@
-"""A service that is stopped: what it began it answers, and all else goes to the other instances at once."""
+"""Stopping a service: requests in progress get a reply, all others go to other instances at once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AHEAD = 500
 
 
 class Duo:
-    """Two instances of one service. The verb `held` stays until it is let go; orders may fail at one."""
+    """Two instances of one service. The verb `held` waits for a signal; orders may fail at one."""
 
     def __init__(self, *, fails: bool = False, **options: Any) -> None:
         self.fails = fails
@@ -131,7 +131,7 @@ async def test_calls_made_while_one_instance_stops_are_answered_by_the_other(
     assert slow == [0]
 
 
-async def test_what_waited_for_a_worker_or_its_turn_goes_to_the_other_uncounted(
+async def test_request_that_waited_for_a_worker_or_its_turn_goes_to_the_other_instance_uncounted(
     broker_url: str, client: Client
 ) -> None:
     duo, first, second = Duo(concurrency=2, max_attempts=1), anyio.CancelScope(), anyio.CancelScope()
@@ -307,7 +307,7 @@ async def subscribing(peer: Peer) -> str:
                 return found
 
 
-async def test_over_a_broker_of_others_what_is_not_begun_is_answered_busy() -> None:
+async def test_request_not_begun_over_a_foreign_broker_is_answered_busy() -> None:
     app = Responder("shop", concurrency=1)
     is_held, go_on = anyio.Event(), anyio.Event()
     said: list[str] = []

@@ -1,4 +1,4 @@
-"""`@app.on` functions, as far as the broker has to do its part.
+"""`@app.on` functions, where the broker has a part in it.
 
 All else about them, in memory, is in `test_listening`.
 """
@@ -155,7 +155,7 @@ async def test_acked_early_a_message_comes_once_whatever_becomes_of_it(
     assert (told["errors"], told["given_up"]) == (4, 0)
 
 
-async def test_after_a_lost_connection_it_listens_again_and_gets_what_it_had_not_handled(
+async def test_service_listens_again_after_a_lost_connection_and_gets_the_unhandled_messages(
     queue: str, topic: str, broker_url: str, client: Client
 ) -> None:
     app, heard, way, started = fresh(), Heard(), Faults(broker_url), anyio.Event()

@@ -1,4 +1,4 @@
-"""A handler's own calls that fail: what its caller is told, over STOMP and of jobs, and what the log says."""
+"""Failing calls of handlers: what the caller gets, over STOMP and from jobs, and what the log says."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ NOT_PERMITTED = Rejected("rejected-unauthorised", "/queue/stock")
         (JobEnded("a/b", "failed", code="data", message=""), "upstream-error", False, {"code": "data"}),
     ],
 )
-def test_failure_of_a_call_is_told_as_what_it_is(
-    error: Exception, code: str, retryable: bool, details: Any
-) -> None:
+def test_failure_of_a_call_keeps_its_kind(error: Exception, code: str, retryable: bool, details: Any) -> None:
     told = upstream_error(error)
 
     assert told is not None
@@ -74,7 +72,7 @@ def test_fault_of_the_handler_is_no_failure_of_a_call(error: BaseException) -> N
     assert upstream_error(error) is None
 
 
-def test_group_of_failed_calls_is_told_by_the_first_and_no_other_group() -> None:
+def test_group_of_failed_calls_is_reported_by_the_first_and_no_other_group() -> None:
     failed = ExceptionGroup("", [ExceptionGroup("", [CallTimeout("x")]), ConnectionLost("y")])
 
     told = upstream_error(failed)
@@ -85,7 +83,7 @@ def test_group_of_failed_calls_is_told_by_the_first_and_no_other_group() -> None
 
 
 def calling(work: Callable[[], Any], **options: Any) -> Responder:
-    """A service whose verb fails as this does."""
+    """A service whose verb fails like this call."""
     app = Responder(f"shop-{uuid4().hex}", **options)
 
     @app.verb
@@ -100,7 +98,7 @@ def out_of_time() -> None:
 
 
 @pytest.mark.anyio
-async def test_caller_is_told_and_the_log_says_which_call_it_was(client: Client, serving: Serving) -> None:
+async def test_caller_gets_the_code_and_the_log_names_the_call(client: Client, serving: Serving) -> None:
     app = calling(out_of_time)
     with own_logs() as lines, anyio.fail_after(5):
         async with serving(app):

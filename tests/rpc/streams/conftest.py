@@ -1,4 +1,4 @@
-"""The service that streams are read from."""
+"""The service that the tests read streams from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.rpc.streams.market import app, watch
 
 @pytest.fixture(autouse=True)
 def fresh_watch() -> None:
-    """What handlers told of themselves in the test before is forgotten."""
+    """Reset the records of handlers before each test."""
     watch.reset()
 
 

@@ -1,4 +1,4 @@
-"""A service whose verbs yield, for the tests of streams, and what its handlers tell of themselves."""
+"""A service whose verbs yield, for the tests of streams, and the records of its handlers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class SoldOut(VerbError):
 
 
 class Watch:
-    """What handlers tell of themselves: how far they got, and whether they were closed."""
+    """Records of handlers: how far they got, and whether they were closed."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the test before."""
+        """Forget the records of the last test."""
         self.yielded = 0
         self.begun = anyio.Event()
         self.closed = anyio.Event()

@@ -1,4 +1,4 @@
-"""A stream in flight as its inbox sees it: who is silent, who is dropped, and what is said back. No loop."""
+"""A stream in flight as its inbox sees it: silent peers, dropped streams, messages back. No loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSTANCE = "/queue/prices.one"
 
 
 class Wire:
-    """What a stream says back."""
+    """The messages that a stream sends back."""
 
     def __init__(self) -> None:
         self.credit: list[tuple[str, str]] = []
@@ -180,7 +180,7 @@ def test_end_that_cannot_be_the_next_part_is_no_end() -> None:
 
 
 @pytest.mark.parametrize("seq", [4, 5])
-def test_more_than_there_is_credit_for_is_not_kept(seq: int) -> None:
+def test_items_beyond_the_credit_are_not_kept(seq: int) -> None:
     stream = begun(Wire())
     stream.set(part(0))
     stream.set(part(seq))
@@ -198,7 +198,7 @@ def test_number_that_is_none_breaks_the_stream() -> None:
     assert isinstance(error_of(stream), StreamBroken)
 
 
-def test_leaving_is_told_to_the_instance_once() -> None:
+def test_leaving_is_reported_to_the_instance_once() -> None:
     wire = Wire()
     stream = begun(wire, timeout=9)
     stream.set(part(0))
@@ -208,7 +208,7 @@ def test_leaving_is_told_to_the_instance_once() -> None:
     assert wire.left == [(INSTANCE, True)]
 
 
-def test_leaving_before_anything_came_is_told_to_the_service() -> None:
+def test_leaving_before_the_first_item_is_reported_to_the_service() -> None:
     wire = Wire()
     begun(wire).close()
 
@@ -237,7 +237,7 @@ def test_stream_that_the_collector_dropped_on_another_thread_is_left_at_the_next
     assert wire.left == [(SERVICE, False)]
 
 
-def test_what_came_before_the_loss_is_read_first() -> None:
+def test_item_from_before_the_loss_is_read_first() -> None:
     wire = Wire()
     stream = begun(wire)
     stream.set(part(0))

@@ -42,7 +42,7 @@ def test_missing_items_before_the_end_break_the_stream() -> None:
         flow.read(5, 0)
 
 
-def test_stream_that_begins_anew_is_broken() -> None:
+def test_stream_that_begins_again_is_broken() -> None:
     flow = Inflow(256)
     flow.arrive(0, is_end=False)
 
@@ -67,7 +67,7 @@ def test_nothing_comes_after_the_end() -> None:
         flow.arrive(1, is_end=False)
 
 
-def test_more_than_there_is_credit_for_is_refused_as_it_arrives() -> None:
+def test_items_beyond_the_credit_are_refused_as_they_arrive() -> None:
     flow = Inflow(2)
     flow.arrive(0, is_end=False)
 
@@ -75,7 +75,7 @@ def test_more_than_there_is_credit_for_is_refused_as_it_arrives() -> None:
         flow.arrive(2, is_end=False)
 
 
-def test_more_than_there_is_credit_for_is_refused_as_it_is_read() -> None:
+def test_items_beyond_the_credit_are_refused_as_they_are_read() -> None:
     flow = Inflow(2)
     flow.arrive(0, is_end=False)
 

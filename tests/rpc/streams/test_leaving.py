@@ -1,4 +1,4 @@
-"""Who reads no further, or slowly: what that does to the handler."""
+"""Readers that leave or are slow: the effect on the handler."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_reader_that_says_it_is_there_is_not_given_up() -> None:
     assert flow.is_abandoned(55.0)
 
 
-def test_reader_who_owes_nothing_may_be_silent() -> None:
+def test_reader_that_owes_nothing_may_be_silent() -> None:
     flow = outflow(2)
     pack(flow, [1], 0.0)
 

@@ -1,4 +1,4 @@
-"""Streams as they go over the wire (G.stream), to and from peers that are not ours."""
+"""Streams on the wire (G.stream), to and from foreign peers."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def test_reader_that_is_silent_closes_the_handler(broker_url: str, serving
         await wait(watch.closed)
 
 
-async def test_service_tells_that_it_is_there_while_nothing_comes(broker_url: str, serving: Serving) -> None:
+async def test_idle_stream_gets_parts_without_items(broker_url: str, serving: Serving) -> None:
     async with serving(impatient), StompClient(broker_url) as stomp:
         raw = Raw(stomp, impatient.name)
         await raw.open()

@@ -168,7 +168,7 @@ async def test_declared_error_is_raised_as_its_class(client: Client, prices: str
     assert caught.value.details == {"left": 0}
 
 
-async def test_error_that_was_not_meant_for_the_caller_tells_nothing(client: Client, prices: str) -> None:
+async def test_error_not_meant_for_the_caller_is_hidden_from_it(client: Client, prices: str) -> None:
     with pytest.raises(RemoteError, match="internal") as caught:
         await read(client.stream(failing, 1, kind="other"))
 
@@ -216,7 +216,7 @@ async def test_lost_connection_ends_the_stream(mortal_broker: RunningBroker) -> 
                 await read(client.stream("mute", "ticks"))
 
 
-async def test_service_that_stops_tells_its_readers(client: Client, serving: Serving) -> None:
+async def test_stopping_service_ends_the_streams_of_its_readers(client: Client, serving: Serving) -> None:
     async with serving(app):
         stream = client.stream(endless)
         await anext(stream)
@@ -282,7 +282,7 @@ async def read_quietly(stream: AsyncIterator[Any]) -> None:
 # --- beside a subscription ---
 
 
-async def test_stream_of_who_has_much_to_read_beside_goes_on(
+async def test_stream_of_a_client_with_a_long_backlog_goes_on(
     client: Client, broker_url: str, prices: str
 ) -> None:
     queue = f"/queue/much-{uuid4().hex}"

@@ -1,4 +1,4 @@
-"""Bodies in Avro: what a verb with schemas takes and gives, and what becomes of all other bodies."""
+"""Bodies in Avro: what a verb with schemas takes and returns, and what happens to other bodies."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_json_stands_where_no_schema_is_declared() -> None:
     assert read_message(write_message("a", None, None)) == ("a", AvroValue(None), None)
 
 
-def test_body_is_readable_by_whoever_has_the_published_schema() -> None:
+def test_body_is_readable_with_the_published_schema() -> None:
     fields = Schema(MESSAGE).decode(write_message("a", write_value(ASKED, {"symbol": "x"}), None))
 
     assert fields["verb"] == "a"

@@ -1,4 +1,4 @@
-"""The brands of brokers and their words."""
+"""The brands of brokers and their headers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_brand_is_known_by_the_servers_name(server: str | None, brand: Brand) ->
     assert brand_of(server) is brand
 
 
-def test_each_brand_is_told_the_time_in_its_own_way() -> None:
+def test_each_brand_gets_the_time_in_its_own_header() -> None:
     before = int(time.time() * 1000)
 
     assert NEBULA.expiry(Milliseconds(50)) == {"neb-timeout": "50"}

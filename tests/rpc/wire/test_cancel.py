@@ -1,4 +1,4 @@
-"""PendingCancels requests: how a cancel is read and remembered, and what becomes of the request.
+"""Cancels: how they are read and remembered, and what happens to the request.
 
 Rules: G.cancel.
 """
@@ -58,12 +58,12 @@ def test_cancel_is_read_as_the_protocol_has_it() -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_cancel_is_read_as_none(body: bytes) -> None:
+def test_malformed_cancel_is_ignored(body: bytes) -> None:
     assert Cancel.parse(body) is None
 
 
 @pytest.mark.parametrize("timeout", ["-1", "1.5", '"5"', "true", "null", "[]"])
-def test_odd_time_of_a_cancel_is_none(timeout: str) -> None:
+def test_malformed_time_of_a_cancel_is_ignored(timeout: str) -> None:
     body = f'{{"reply-to":"/queue/a","reply-id":"1","timeout":{timeout}}}'.encode()
 
     assert Cancel.parse(body) == Cancel("/queue/a", "1", None)
@@ -98,7 +98,7 @@ def test_withdrawn_request_is_known_once() -> None:
     assert not withdrawn.take(INBOX, "r1", "alice", 1)
 
 
-def test_cancel_of_nobody_known_counts_for_anybody() -> None:
+def test_cancel_without_a_known_principal_counts_for_any() -> None:
     withdrawn = PendingCancels()
     withdrawn.remember(Cancel(INBOX, "r1"), None, 0)
 
@@ -260,7 +260,7 @@ async def test_cancel_that_names_another_reply_queue_does_not_count(
 
 
 @pytest.mark.anyio
-async def test_thread_is_told_that_its_request_is_cancelled_and_its_answer_is_dropped(
+async def test_thread_learns_that_its_request_is_cancelled_and_its_reply_is_dropped(
     broker_url: str, serving: Serving
 ) -> None:
     app = Responder(f"cancel-{uuid4().hex}", concurrency=1)
@@ -289,7 +289,7 @@ async def test_thread_is_told_that_its_request_is_cancelled_and_its_answer_is_dr
 
 @pytest.fixture
 def strict_broker() -> Iterator[RunningBroker]:
-    """Anybody may serve and ask at one queue, and nothing else."""
+    """A broker where every principal may serve and call at one queue, and nothing else."""
     capability = Capability(publish=("/queue/quick",), subscribe=("/queue/quick",))
     access = AccessPolicy(Grants({"Quick": capability}, {"anonymous": ("Quick",)}))
     broker = RunningBroker(access=access)
@@ -298,7 +298,7 @@ def strict_broker() -> Iterator[RunningBroker]:
 
 
 @pytest.mark.anyio
-async def test_service_that_may_not_hear_of_cancels_answers_all_the_same(
+async def test_service_that_may_not_receive_cancels_replies_all_the_same(
     strict_broker: RunningBroker,
 ) -> None:
     # Its name is another than its queue's, so it may not listen where it would be cancelled by name.

@@ -1,4 +1,4 @@
-"""A request's time: told to the handler, handed on to what it calls, and the end of the handler."""
+"""Deadlines of requests: seen by the handler, passed on to its calls, and the end of the handler."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_deadline_is_counted_from_the_arrival() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "-1", "1.5", "soon", "²", "1" * 5000])
-def test_what_is_no_number_of_milliseconds_is_no_deadline(text: str | None) -> None:
+def test_malformed_number_of_milliseconds_is_no_deadline(text: str | None) -> None:
     assert deadline_of({} if text is None else {"neb-timeout": text}, 10.0) is None
 
 

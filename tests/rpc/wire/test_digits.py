@@ -15,5 +15,5 @@ def test_digits_are_a_number(text: str, number: int) -> None:
 @pytest.mark.parametrize(
     "text", [None, "", " 1", "+1", "-1", "1_0", "1.0", "\u0661", "\u00b2", "1000", "9" * 5000]
 )
-def test_all_else_is_none(text: str | None) -> None:
+def test_everything_else_is_invalid(text: str | None) -> None:
     assert whole_number(text, 3) is None

@@ -1,4 +1,4 @@
-"""Codes of `error` replies, and what a caller makes of a peer's errors (G.error-codes)."""
+"""Codes of `error` replies, and how a caller reads a peer's errors (G.error-codes)."""
 
 from __future__ import annotations
 
@@ -136,10 +136,10 @@ class SoldOut(VerbError):
 
 
 class HTTPFailed2Often(Exception):
-    """Of somebody else."""
+    """An error class of another library."""
 
 
-def test_what_is_no_error_of_ours_is_refused_with_what_to_write() -> None:
+def test_foreign_error_class_is_refused_with_a_remedy() -> None:
     app = Responder("shop")
     kinds: Any = [HTTPFailed2Often]
 
@@ -165,7 +165,7 @@ def test_what_is_no_error_of_ours_is_refused_with_what_to_write() -> None:
         ([OutOfStock, SoldOut], "two of them"),
     ],
 )
-def test_errors_that_callers_could_not_tell_apart_are_refused(
+def test_errors_that_callers_could_not_distinguish_are_refused(
     errors: list[type[VerbError]], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
@@ -183,7 +183,7 @@ def test_answered_error_becomes_the_declared_one_by_its_code() -> None:
     assert as_declared(answered, [Closed]) is answered
 
 
-def test_declared_error_with_a_constructor_of_its_own_can_be_read_all_the_same() -> None:
+def test_declared_error_with_a_constructor_of_its_own_can_still_be_read() -> None:
     class Missing(VerbError):
         code = "missing"
 

@@ -1,4 +1,4 @@
-"""The gem's own frames (C.4, E.57), octet by octet, against a service and a client of ours."""
+"""The gem's own frames (C.4, E.57), byte by byte, against a service and a client of Nebula."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ every_version = pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 
 
 class Wire:
-    """A connection on which the gem's octets go out."""
+    """A connection on which the gem's bytes go out."""
 
     def __init__(self, stream: SocketStream) -> None:
         self._stream = stream
@@ -90,7 +90,7 @@ class Requester:
         return answer
 
     async def _find(self, reply_id: str) -> tuple[dict[str, str], bytes]:
-        """Take messages until ours comes; strangers' are left un-ACKed."""
+        """Take messages until this requester's reply comes; others are left un-ACKed."""
         while True:
             headers, body = await self._wire.hear("MESSAGE")
             is_ours = headers.get("neb-in-reply-to") == reply_id
@@ -106,7 +106,7 @@ class Requester:
 
 
 def shop() -> Responder:
-    """A service of ours."""
+    """A Nebula service."""
     app = Responder(f"gem-{uuid4().hex}")
 
     @app.verb

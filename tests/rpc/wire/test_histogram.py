@@ -1,4 +1,4 @@
-"""Counts of durations, and the statistics made of them."""
+"""Histograms of durations, and the statistics made of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def test_histogram_of_nothing_has_no_quantile() -> None:
 
 
 @given(DURATIONS, DURATIONS)
-def test_two_merged_are_as_if_all_had_been_counted_in_one(left: list[float], right: list[float]) -> None:
+def test_two_merged_histograms_are_as_if_all_had_been_counted_in_one(
+    left: list[float], right: list[float]
+) -> None:
     both = of(*left)
     both.merge(of(*right))
 
@@ -51,14 +53,14 @@ def test_two_merged_are_as_if_all_had_been_counted_in_one(left: list[float], rig
 
 
 @given(DURATIONS)
-def test_what_is_written_as_json_is_read_back(seconds: list[float]) -> None:
+def test_histogram_is_read_back_as_it_is_written(seconds: list[float]) -> None:
     made = of(*seconds)
 
     assert Histogram.from_json(made.to_json()).to_json() == made.to_json()
 
 
 @pytest.mark.parametrize("pairs", [[[10**6, 1]], [[0, -1]], [[0, 10**300]], [["x", 1]], [[1]], [1]])
-def test_what_is_no_histogram_is_refused(pairs: Any) -> None:
+def test_malformed_histogram_is_refused(pairs: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         Histogram.from_json(pairs)
 
@@ -102,7 +104,7 @@ def test_merged_statistics_are_those_of_all_requests_together() -> None:
     assert quote["p99_seconds"] == pytest.approx(1.0, rel=1 / 16)
 
 
-def test_an_instance_that_tells_no_latency_counts_all_the_same() -> None:
+def test_instance_without_latency_is_still_counted() -> None:
     old = reply(0.5)
     del old["verbs"]["quote"]["latency"]
 

@@ -1,4 +1,4 @@
-"""Failed calls as a web application answers them."""
+"""Failed calls as HTTP problems of a web application."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_each_failure_has_its_status_and_code(
     assert (problem.status, problem.code, problem.retryable) == (status, code, retryable)
 
 
-def test_address_of_what_cannot_be_reached_is_not_told() -> None:
+def test_address_that_cannot_be_reached_is_left_out_of_the_message() -> None:
     assert "10.1.1.7" not in str(problem_of(ConnectionLost("stomp://10.1.1.7:61613 is gone")).body)
     assert "queue" not in str(problem_of(CallTimeout("no answer from /queue/prices")).body)
 

@@ -1,4 +1,4 @@
-"""Parameters of a request in text are read as those of one in JSON: by each verb that every service has."""
+"""Parameters in text, read as those in JSON, by each verb that every service has."""
 
 from __future__ import annotations
 

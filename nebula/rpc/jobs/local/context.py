@@ -32,6 +32,10 @@ class Told(Enum):
     """What runs it goes away: what it still returns counts."""
 
 
+# The code runs in a thread and the runner on the loop, so reports are left here and collected every tenth of
+# a second (`LocalRunner`). Nothing in here waits for the loop: a job that reports in a tight loop must not be
+# slowed down, nor slow down the service. The deques need no lock (append and popleft are atomic); values that
+# belong together have one.
 class LocalJob(Job):
     """See `Job`. What is reported here waits until the runner collects it."""
 
@@ -106,6 +110,7 @@ class LocalJob(Job):
         with self._lock:
             self._note = note
             part = _within(done, total)
+            # Steps weigh the same: half of step 2 of 4 is three eighths of the job.
             if part is not None and self._step is not None:
                 number, steps, _name = self._step
                 part = _within(number - 1 + part, steps)
@@ -122,6 +127,7 @@ class LocalJob(Job):
         name = self.id if self.attempt == 1 else f"{self.id}.{self.attempt}"
         unfinished = final.with_name(f"{final.name}{UNFINISHED}{name}")
         with self._lock:
+            # Noted before the path is given out, see `registry.unfinished`; twice the same path is one note.
             if self._noted is not None and final not in self._outputs:
                 self._noted.add(final, unfinished)
             self._outputs[final] = unfinished
@@ -134,6 +140,7 @@ class LocalJob(Job):
 
     def take_begun(self) -> list[Progress]:
         """The steps that it began since the last time, in order."""
+        # By the length of now: a job that logs without pause would otherwise keep the loop here.
         return [self._begun.popleft() for _ in range(len(self._begun))]
 
     def take_lines(self) -> list[str]:
@@ -149,6 +156,7 @@ class LocalJob(Job):
     def publish_outputs(self) -> None:
         """Let what was written appear under its name, each in one step."""
         for final, unfinished in self._outputs.items():
+            # A job may ask for a path and then have nothing to write.
             if unfinished.exists():
                 # A folder cannot replace one that has files in it.
                 if final.is_dir() and not final.is_symlink():

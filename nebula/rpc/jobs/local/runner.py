@@ -128,6 +128,8 @@ class LocalRunner:
                 end = run.end
                 raise
             finally:
+                # In this order: reports that are left go out before the end, which is the last that a
+                # listener hears of an attempt; `close` removes the note only when no output is unfinished.
                 del self._runs[run.key]
                 run.context.close()
                 run.report(listener)
@@ -163,6 +165,8 @@ class LocalRunner:
                 given = await provided.make(plan, run.context)
             with provided:
                 end = await self._run_with(given, run, verb, portal)
+            # Providers that undo on failure (a transaction, say) have to see an exception, also where the
+            # job's code ended without one because it was cancelled.
             if not isinstance(end, JobOutput):
                 provided.fail(run.error or JobCancelled())
         except (Exception, JobCancelled, SystemExit) as error:
@@ -196,6 +200,8 @@ class _Run:
     @contextmanager
     def in_middleware(self) -> Iterator[None]:
         """For its code alone."""
+        # Set in the thread or task of the run, so what the job calls joins its trace, and other runs see
+        # nothing of it.
         HANDLED_HEADERS.set(self.task.trace)
         HANDLED_PRINCIPAL.set(self.task.owner or None)
         with ExitStack() as stack:
@@ -222,14 +228,18 @@ class _Run:
 
     def finish(self, verb: JobVerb, result: Any) -> _End:
         """Its code returned this. Blocks: files are renamed."""
+        # It returned all the same. Its caller was told that it ends, and must not find output of it.
         if self.context.told is Told.CANCELLED:
             self.context.discard_outputs()
             return None
         try:
+            # In the run's thread: a large result takes a while to write as JSON, and the loop has other
+            # requests.
             data = verb.signature.dump(result)
             if (size := len(data)) > _MAX_RESULT_BYTES:
                 text = f"the result is {size} bytes of JSON: write it to ctx.output(…) and return its path"
                 return self.fail(JobError(text, code="result-too-large"))
+            # Read back, so that the record has what callers get: JSON's own types.
             value = load_json(data)
         except BadResult as error:
             return self.fail(JobError(of_job(error), code=error.code))
@@ -245,6 +255,7 @@ class _Run:
         """Its code raised this. Blocks: files are removed."""
         self.error = error
         self.context.discard_outputs()
+        # Told to end: whatever it raises then is the way out, and no failure.
         return None if self.context.told is not None else _failure(error)
 
 
@@ -282,6 +293,8 @@ async def _run_in_thread(
             with run.in_middleware():
                 result = verb.call(run.task.parameters, run.context, given)
             run.end = run.finish(verb, result)
+        # All of them: an exception that is not caught in a thread is printed and lost, and the job would run
+        # for ever.
         except BaseException as error:
             run.end = run.fail(error)
         # The loop may be gone by now; then nothing waits for this event.

@@ -17,6 +17,9 @@ _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ULID: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
 
+# Crockford's digits are in ASCII order, so ULIDs compare as texts like their numbers do: `job_filter` finds a
+# prefix by BETWEEN, and needs no LIKE. Within one millisecond chance decides: the registry's `number` has the
+# true order.
 def new_ulid(timestamp: int, randomness: bytes) -> str:
     """The ULID of this time and chance: of two times the later one sorts after the earlier.
 
@@ -30,6 +33,8 @@ def new_ulid(timestamp: int, randomness: bytes) -> str:
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
 
 
+# Upper case only, though Crockford's base 32 reads either: ids are compared as texts and stand in
+# destinations and file names, where a second spelling would be a second job.
 def is_ulid(text: str) -> bool:
     """Whether this is a ULID in its one form: upper case."""
     return _ULID.fullmatch(text) is not None

@@ -11,6 +11,8 @@ __all__ = ["JobLimits"]
 _SHORTEST_LEASE: Final = 3.0
 
 
+# Bounds of one instance. Where instances share a registry, those on numbers and bytes hold for all of them
+# together: they are checked against the one table, or in the scheduler, which knows the whole queue.
 @dataclass(frozen=True, slots=True)
 class JobLimits:
     """Numbers that bound what jobs may cost. Times are seconds.
@@ -60,9 +62,12 @@ class JobLimits:
                 raise ValueError(f"{one.name} is {getattr(self, one.name)}: 0 or more is wanted")
         if self.owner_share > 1:
             raise ValueError(f"owner_share is {self.owner_share}: 1 at most is wanted")
+        # Elsewhere 0 is a choice: no grace, no caller kept waiting, no space left free. Of these it would
+        # refuse every job, or (`adopt_every`) repeat a search of the disk without a pause.
         for name in ("check_timeout", "adopt_every", "max_stored_bytes", "owner_share"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is 0: more is wanted")
+        # `RegistryAccess` gives a transaction a third of the lease, and a connection half of that.
         if self.lease < _SHORTEST_LEASE:
             raise ValueError(
                 f"lease is {_SHORTEST_LEASE:g} s or more, not {self.lease:g}: an instance gives itself up "

@@ -26,6 +26,8 @@ MAX_LOG_LINES: Final = 1000
 MOST_STEPS: Final = 100
 
 
+# The registry gives the numbers, not the process that logs: a job that is taken over goes on with the next
+# number, so a follower that asks for the lines after a number misses none.
 class LogLine(NamedTuple):
     """A line of a job's log; `at` in seconds since the epoch.
 
@@ -48,6 +50,9 @@ class JobStep(NamedTuple):
     ended_at: float | None = None
 
 
+# Frozen, because a record is written by the registry's thread while the loop goes on deciding: each action
+# carries the record as it was when that was decided. A new field is a column of every registry
+# (`rows.COLUMNS`), and needs a step in `sqlite._UPGRADES` and in those of PostgreSQL.
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """One job as its service knows it. Points in time are seconds since the epoch.
@@ -85,6 +90,7 @@ class JobRecord:
     state: JobState = JobState.QUEUED
     attempt: int = 1
     seq: int = 1
+    # The scale and default of JMS, and of the `priority` header on queues.
     priority: int = 4
     expires_at: float | None = None
     timeout: float | None = None
@@ -114,6 +120,7 @@ class JobRecord:
     @property
     def trace(self) -> dict[str, str]:
         """The headers of the trace that its request belongs to; `tracestate` only with a `traceparent`."""
+        # W3C: a `tracestate` without its `traceparent` means nothing, and must not be passed on.
         if self.traceparent is None:
             return {}
         return {TRACEPARENT: self.traceparent} | ({TRACESTATE: self.tracestate} if self.tracestate else {})
@@ -125,11 +132,13 @@ class JobRecord:
 
     def is_open_to(self, principal: str | None) -> bool:
         """Whether this principal is its owner. A job without a known owner is open to all principals."""
+        # Without a login no caller can show that a job is its own: to refuse would lock out the owner too.
         return self.owner in (*ANONYMOUS, principal)
 
     @property
     def wants_notice(self) -> bool:
         """Whether its end has to arrive at `notify`: at a queue, whose reader may be away till tomorrow."""
+        # A topic keeps nothing for a reader that is away, so nothing can be owed there.
         return self.notify is not None and self.notify.startswith("/queue/")
 
 
@@ -141,10 +150,12 @@ def whose(record: JobRecord) -> dict[str, str]:
 
 def with_step(record: JobRecord, step: tuple[int, int, str] | None, at: float) -> JobRecord:
     """The record of a job that is at this step now; if it is another than before, that one is over."""
+    # A runner repeats the present step with each report of progress: only another one begins a new entry.
     last = record.steps[-1] if record.steps else None
     if step is None or (last is not None and last[:3] == step and last.ended_at is None):
         return record
     over = with_steps_over(record, at).steps
+    # The last ones are kept: where a job is matters more than where it was.
     return replace(record, steps=(*over[1 - MOST_STEPS :], JobStep(*step, at)))
 
 

@@ -53,6 +53,8 @@ class JobStatus:
 
     job: str
     seq: int
+    # Not `JobState`: a watcher outlives the service, and a newer service may send a word that this version
+    # does not know. `is_final` is then false, so the watcher goes on.
     state: str
     progress: float | None = None
     note: str = ""
@@ -74,6 +76,9 @@ class JobStatus:
         return {
             "job": self.job,
             "seq": self.seq,
+            # The fields of G.job-status are always there, null where nothing is known: readers in other
+            # languages need no test for a missing one. `counters` came later and is sent only by jobs that
+            # count.
             "state": str(self.state),
             "progress": self.progress,
             "note": self.note,
@@ -107,6 +112,8 @@ class JobStatus:
                 error=None if error is None else error_from_json(error),
                 counters={str(name): int(count) for name, count in (body.get("counters") or {}).items()},
             )
+        # The body is a peer's and may have any shape. One error for all of them, which `reading` makes an
+        # `UnexpectedReply`.
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is no job status: {error!r}") from error
 
@@ -139,6 +146,8 @@ def error_from_json(error: Mapping[str, Any]) -> JobFailure:
     return JobFailure(str(error["code"]), str(error["message"]), error.get("sqlstate"))
 
 
+# Two views, by what may be secret: parameters, result and log can hold data of the owner, state and times
+# cannot. `job.list` shows the jobs of all owners and has the first view; `job.show` checks the owner.
 def listed_job(service: str, record: JobRecord, status: JobStatus) -> dict[str, Any]:
     """A job in a list: what all callers of the service may know."""
     told = status.to_json()
@@ -159,6 +168,7 @@ def listed_job(service: str, record: JobRecord, status: JobStatus) -> dict[str, 
     )
     listed = row_of(row)
     if row.rerun_of is None:
+        # `row_of` has every field of the view; most jobs repeat none.
         del listed["rerun_of"]
     return listed
 
@@ -185,4 +195,5 @@ def shown(service: str, record: JobRecord, status: JobStatus, log: Iterable[LogL
 
 def result_of(output: JobOutput) -> dict[str, Any]:
     """What a job returned: `value`, or `path` with what is known of what is there."""
+    # A job that returned None has no field at all: `JobHandle.result` reads what is missing as None.
     return {name: value for name, value in asdict(output).items() if value is not None}

@@ -8,23 +8,27 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+# Through ctypes, because Python's `os` has no `renameat2`, which alone can exchange two folders. `os.replace`
+# puts a folder only over an empty one.
 _HERE = -100  # AT_FDCWD: paths are as the process sees them
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)
 ASIDE = ".before"
 
 
 def place(unfinished: Path, final: Path) -> None:
-    """Move a file or folder to its name; what had the name before goes.
+    """Move a file or folder to its name, and remove what had the name before.
 
-    Both trade names in one step where the system can do that, as Linux on its own file systems. Elsewhere
-    the name has nothing between two renames, if it was that of a folder; who is killed there leaves what
-    was there before under a name that `restore` knows.
+    Both exchange names in one step where the system can do that, as Linux on its own file systems. Elsewhere
+    a folder's name is missing between two renames; a process that is killed there leaves the old folder under
+    a name that `restore` knows.
 
     Raises:
-        OSError: as renaming does; then what was there is there.
+        OSError: a rename failed; the old version is still there.
     """
     if not final.is_dir() or final.is_symlink():
         unfinished.replace(final)
+    # After the exchange the old version has the unfinished name: a crash before the next line leaves it for
+    # `sweep`.
     elif _exchanged(unfinished, final):
         shutil.rmtree(unfinished, ignore_errors=True)
     else:
@@ -39,7 +43,7 @@ def place(unfinished: Path, final: Path) -> None:
 
 
 def restore(left: Path, final: Path) -> None:
-    """Give what a killed `place` left its name again, or remove it if it is something else."""
+    """Give an old version that a killed `place` left its name back, or remove an unfinished one."""
     if left.name.endswith(ASIDE) and not final.exists():
         left.replace(final)
     else:
@@ -47,7 +51,7 @@ def restore(left: Path, final: Path) -> None:
 
 
 def remove(unfinished: Path) -> None:
-    """Remove a file or folder, if it is there and as far as that can be."""
+    """Remove a file or folder as far as possible, if it exists."""
     shutil.rmtree(unfinished, ignore_errors=True)
     with suppress(OSError):
         unfinished.unlink()

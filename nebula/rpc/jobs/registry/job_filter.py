@@ -46,6 +46,8 @@ def conditions_of(chosen: JobFilter, like: str, message_of_error: str) -> tuple[
         like: the database's operator that ignores upper and lower case.
         message_of_error: the database's expression for the message in the column `error`.
     """
+    # Conditions are built from constants; each value of a caller goes through a `?`. `LIKE` differs: SQLite's
+    # ignores case for ASCII, PostgreSQL's does not and has ILIKE.
     states, matches = chosen.states or (), f"{like} ? {_ESCAPED}"
     text = None if chosen.text is None else f"%{_LIKE_SIGNS.sub(_QUOTED, chosen.text)}%"
     wanted: list[tuple[str, tuple[Any, ...]]] = [
@@ -57,6 +59,8 @@ def conditions_of(chosen: JobFilter, like: str, message_of_error: str) -> tuple[
         (f"(note {matches} OR {message_of_error} {matches})", (text, text)),
         ("id BETWEEN ? AND ?", _range_of(chosen.prefix)),
     ]
+    # By the first value alone: it is None where the filter does not ask, and missing where there are no
+    # states.
     given = [(clause, values) for clause, values in wanted if values and values[0] is not None]
     return [clause for clause, _ in given], [value for _, values in given for value in values]
 
@@ -65,4 +69,5 @@ def _range_of(prefix: str | None) -> tuple[str | None, str | None]:
     """The first and the last ULID with this prefix."""
     if prefix is None:
         return None, None
+    # 0 is the first digit of the alphabet and Z the last: the range is found by the index on `id`.
     return prefix.ljust(ULID_LENGTH, "0"), prefix.ljust(ULID_LENGTH, "Z")

@@ -114,7 +114,7 @@ class JobRegistry(ABC):
         """Let go of the database. Idempotent."""
 
     def reconnect(self) -> None:
-        """Have a connection that works, where the database is not in this process."""
+        """Open a new connection to a database server if the old one is broken."""
         return
 
     def instances(self) -> frozenset[str]:
@@ -122,7 +122,7 @@ class JobRegistry(ABC):
         return frozenset()
 
     def abort(self) -> None:
-        """Let it be used no more, from any thread: what another one is at, and what is asked later, fails."""
+        """End all use, from any thread: calls under way in another thread fail, and so do later ones."""
         return
 
     @abstractmethod

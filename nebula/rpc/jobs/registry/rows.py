@@ -45,6 +45,7 @@ def row_of(record: JobRecord) -> tuple[Any, ...]:
 def size_of(row: Sequence[Any]) -> int:
     """About how many bytes a row takes."""
     exact = JOB_BYTES + sum(byte_count(value) for value in row if isinstance(value, str))
+    # Rounded up by floor division of the negative.
     return -(-exact // STEP_BYTES) * STEP_BYTES
 
 
@@ -61,6 +62,8 @@ def record_of(row: Sequence[Any]) -> JobRecord:
         if values[name] is not None:
             values[name] = json.loads(values[name])
     values["state"] = JobState(values["state"])
+    # JSON has no tuples and no classes: what `row_of` wrote as lists and objects gets its types back, so that
+    # `save` can compare a read record with a new one by `==`.
     record = JobRecord(**values)
     return replace(
         record,

@@ -19,6 +19,8 @@ from nebula.rpc.jobs.registry.registry import JobRegistry
 __all__ = ["ChangeListener", "Changes", "Heard", "Notified", "SharedDatabase", "SharedRegistry"]
 
 
+# `ids` come with each answer, in addition to what changed, because a row that was deleted has no change to
+# report.
 class Changes(NamedTuple):
     """Changes in the table.
 
@@ -61,6 +63,9 @@ class Notified(NamedTuple):
     grown: frozenset[str]
 
 
+# What one instance needs of the others is three things, all in the database: a lease that says who lives, a
+# number that rises with each change, and a mark on a job that a caller wants cancelled. Instances never talk
+# to each other directly, so nothing is lost while one of them is away.
 class SharedRegistry(JobRegistry):
     """A registry that all instances of a service share."""
 

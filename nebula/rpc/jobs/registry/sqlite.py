@@ -32,6 +32,8 @@ _LINES: Final = """
 CREATE TABLE lines (job TEXT NOT NULL, number INTEGER NOT NULL, at REAL NOT NULL, text TEXT NOT NULL,
     PRIMARY KEY (job, number)) WITHOUT ROWID;
 """
+# `owner` and `verb` with `accepted_at`, because `job.list` filters by one of them and sorts by the time: a
+# page is then read off the index, and not sorted.
 _INDICES: Final = """
 CREATE INDEX job_verbs ON jobs (verb, accepted_at);
 CREATE INDEX job_owners ON jobs (owner, accepted_at);
@@ -112,6 +114,8 @@ class SqliteJobRegistry(JobRegistry):
         self._path, self._free_bytes = path, free_bytes
         mode = "ro" if is_read_only else "rwc"
         if not is_read_only:
+            # Before SQLite opens it: SQLite would create it with the umask's rights, and its log and shared
+            # memory with those of the file.
             make_private_database(path)
         # Calls come from worker threads, one at a time.
         self._db = connect(
@@ -126,6 +130,8 @@ class SqliteJobRegistry(JobRegistry):
 
     def _prepare(self, path: Path, *, is_read_only: bool) -> None:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        # A reader never upgrades: the file is another instance's, which may be of an older version and
+        # running. Its jobs are not found until it is restarted (`peek` returns None).
         if version != _VERSION and (is_read_only or version not in (0, *_UPGRADES)):
             raise sqlite3.DatabaseError(f"{path} was written by another version of Nebula ({version})")
         if not is_read_only:
@@ -149,6 +155,8 @@ class SqliteJobRegistry(JobRegistry):
     def transaction(self) -> Iterator[None]:
         """All that is written in the block is on the disk when it ends, or nothing of it if it raises."""
         try:
+            # IMMEDIATE takes the write lock now: a transaction that began by reading could find later that it
+            # may not write.
             self._db.execute("BEGIN IMMEDIATE")
             yield
             self._db.execute("COMMIT")
@@ -170,6 +178,7 @@ class SqliteJobRegistry(JobRegistry):
             if not self._db.in_transaction:
                 # The other parts are rolled back as well, and what follows would be outside a transaction.
                 raise RegistryFailed(f"{self.place}: {error}") from error
+            # ROLLBACK TO leaves the savepoint open; RELEASE ends it.
             self._db.execute("ROLLBACK TO part")
             self._db.execute("RELEASE part")
             raise
@@ -180,6 +189,8 @@ class SqliteJobRegistry(JobRegistry):
 
     def disk(self) -> Disk:
         """See `JobRegistry`. Space that the log will need in the file does not count as free."""
+        # The log grows before the file does: what is in it has taken its place on the disk once, and takes it
+        # a second time at the next checkpoint.
         log = self._path.with_name(self._path.name + "-wal")
         try:
             log_bytes = log.stat().st_size
@@ -222,6 +233,7 @@ def peek(folder: Path, read: Callable[[JobRegistry], _T]) -> _T | None:
     if not file.exists():
         return None
     try:
+        # Without a lock: in WAL mode a reader sees the last commit and holds up no writer.
         registry = SqliteJobRegistry(file, is_read_only=True)
     except (sqlite3.Error, RegistryFull):
         return None

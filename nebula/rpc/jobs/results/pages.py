@@ -32,6 +32,8 @@ _log = get_logger(__name__)
 # Maximum size of a page as JSON, and as Arrow before base64. A larger row is a page of its own.
 _PAGE_BYTES: Final = 512 * 1024
 
+# Few threads, apart from those of handlers: decoding a page takes a core. Eight of one principal may wait, so
+# that one caller cannot have all 32 places.
 _READING_AT_ONCE: Final = 2
 _MOST_WAITING: Final = 32
 _MOST_OF_ONE: Final = 8
@@ -110,6 +112,7 @@ class ResultPages:
         try:
             yield
         finally:
+            # This drops the entry at 0: one for each principal that ever asked would stay otherwise.
             self._asking -= Counter([asker])
 
     async def _page_of_table(self, output: JobOutput, place: Place, rows: int, form: Form) -> dict[str, Any]:
@@ -127,11 +130,13 @@ class ResultPages:
         return {**told, "total": output.rows}
 
     def _keep(self, key: _Key, reader: TableReader) -> None:
+        # Two callers may have read the same page: only one reader can wait at this place.
         before = self._kept.pop(key, None)
         if before is not None:
             before.reader.close()
         self._kept[key] = _Kept(reader, monotonic())
         if len(self._kept) > _MOST_OPEN:
+            # The one that was put here first, as each is taken out to be read and put back at the end.
             self._kept.popitem(last=False)[1].reader.close()
 
     async def _sweep(self) -> None:
@@ -168,6 +173,8 @@ def _read(
     return (reader if is_kept else None), told
 
 
+# A list is small: it is in the record, 64 KiB at most of a job in the service. So it needs no thread and no
+# reader.
 def _page_of_list(value: Any, place: Place, rows: int, form: Form) -> dict[str, Any]:
     if not isinstance(value, list):
         raise VerbError("no-rows", "the result is neither a table nor a list: ask without rows and page")

@@ -40,6 +40,8 @@ CANCELLED: Final = JobFailure("cancelled", "it was cancelled")
 Key = tuple[str, int]
 
 
+# A protocol and not `JobVerb` itself: the scheduler is pure, and `JobVerb` starts threads and reads
+# signatures.
 class JobRules(Protocol):
     """Rules of a verb that matter for its runs: see `JobVerb`."""
 
@@ -58,6 +60,7 @@ class JobRules(Protocol):
         """Seconds after which a job is run again whose attempt of this number ended so, or None."""
 
 
+# By identity: two open jobs are never equal, and `in` and `remove` compare with each job of a line.
 @dataclass(slots=True, eq=False)
 class OpenJob:
     """An open job. Times are on the steady clock.
@@ -80,6 +83,7 @@ class OpenJob:
     told_at: float = float("-inf")
     told_position: int | None = None
     is_behind: bool = False
+    # As many as the registry keeps: of a flood between two writes the oldest lines would be deleted anyway.
     lines: deque[LogLine] = field(default_factory=lambda: deque(maxlen=MAX_LOG_LINES))
     lines_due: float | None = None
 
@@ -91,6 +95,7 @@ class OpenJob:
     @property
     def order_key(self) -> tuple[int, float, str]:
         """Its order among the waiting jobs of its engine: priority, then age."""
+        # The ULID last, so that a line has one order: jobs of one millisecond would change places otherwise.
         return -self.record.priority, self.record.accepted_at, self.record.id
 
     @property
@@ -116,6 +121,8 @@ class OpenJob:
     @property
     def wanted_end(self) -> tuple[JobEvent, JobFailure]:
         """How a job that is being cancelled ends once its run is over."""
+        # CANCELLING does not say why. `ends_as` is in the record, so a service that is restarted meanwhile
+        # still tells a time limit from a cancel.
         if self.record.ends_as is JobState.TIMED_OUT:
             text = f"it ran longer than {self.record.timeout:g} s"
             return JobEvent.STOP_LATE, JobFailure("deadline-exceeded", text)
@@ -147,6 +154,7 @@ class OpenJob:
         self.lines_due = None
         return action
 
+    # Not `replace` alone: each step that begins is kept with its time, and progress never falls.
     def after(self, progress: Progress, at: float) -> JobRecord:
         """Its record with this progress."""
         seen = replace(

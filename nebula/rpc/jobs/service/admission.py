@@ -89,10 +89,14 @@ class Admission:
                 was recorded.
             Exception: the database failed.
         """
+        # A slot is taken before the commit (decision 0036), so each way out of here has to end the
+        # reservation: `enter` after the commit, `give_back` if the job was known or `insert` raised.
         reserved = None if refusal else self._scheduler.reserve(draft, self._clock.now())
         waiting: WaitingState | None = None
 
         def insert(registry: JobRegistry) -> tuple[JobRecord, bool]:
+            # Look and insert under one lock: two instances may have the same request, which the broker
+            # delivered twice.
             registry.lock()
             found = registry.find_same(draft)
             if found is None:
@@ -107,6 +111,8 @@ class Admission:
 
         def enter(inserted: tuple[JobRecord, bool]) -> None:
             nonlocal waiting
+            # `is`: `insert` returns the draft itself only if it is new, or was begun by this very
+            # reservation.
             if inserted[0] is draft:
                 waiting = self._enter(draft, reserved)
             else:
@@ -130,6 +136,7 @@ class Admission:
         # On the loop, at the commit.
         _log.info("job accepted", job=draft.id, verb=draft.verb, **whose(draft))
         if reserved is not None:
+            # Told as queued although it has a slot: its next status, `starting`, follows when `begin` runs.
             self._scheduler.begun(reserved)
             self._actions.publisher.tell(draft, reserved.waiting)
             return reserved.waiting
@@ -147,6 +154,7 @@ class Admission:
         release = self._actions.publisher.hold(ulid)
         try:
             yield
+        # Also when the request is cancelled: a hold that is never released would keep the statuses for ever.
         except BaseException:
             release()
             raise

@@ -14,6 +14,7 @@ from nebula.rpc.jobs.scheduler.actions import Moment
 __all__ = ["Clock", "every"]
 
 
+# An argument of the service, so that tests move jobs by days without waiting.
 @dataclass(frozen=True, slots=True)
 class Clock:
     """Where the time comes from: seconds since the epoch, and seconds that never jump."""
@@ -28,6 +29,8 @@ class Clock:
 
 async def every(seconds: float, do: Callable[[], Awaitable[None]]) -> NoReturn:
     """Repeat a function for ever, with a pause of `seconds` before each call."""
+    # A pause after each call, not a fixed rate: a search of a slow disk must not be followed by another at
+    # once.
     while True:
         await anyio.sleep(seconds)
         await do()

@@ -62,6 +62,7 @@ def draft_of(
         VerbError: `bad-parameters`, a header has a value outside its form.
     """
     given = request.headers
+    # A caller may ask for less time than the verb allows, never for more: the limit protects the service.
     timeout = verb.timeout
     if (wanted := _seconds(given, names.JOB_TIMEOUT)) is not None:
         timeout = wanted if timeout is None else min(timeout, wanted)
@@ -91,7 +92,9 @@ def draft_of(
         draft = replace(draft, priority=priority)
     every = _seconds(given, names.JOB_PROGRESS_EVERY)
     return replace(
-        draft, progress_every=_PROGRESS_EVERY if every is None else max(every, _LEAST_PROGRESS_EVERY)
+        # Bounded from below, because each telling is a commit and a message.
+        draft,
+        progress_every=_PROGRESS_EVERY if every is None else max(every, _LEAST_PROGRESS_EVERY),
     )
 
 
@@ -136,8 +139,11 @@ def _dedupe(request: Request, brand: Brand, job: str, parameters: Any) -> str | 
         if not 0 < len(key) <= _MAX_KEY_LENGTH:
             raise _refused(names.JOB_DEDUPE, f"1 to {_MAX_KEY_LENGTH} characters")
         return f"key {key}"
+    # No key: the caller's own id is unique in the table, and finds the job by itself (`find_same`).
     if names.JOB_ID in given:
         return None
+    # D.20: such a message-id names the message on each delivery, after a restart of the broker, too (decision
+    # 0043).
     if brand.keeps_message_ids:
         message = given.get("message-id")
         return None if message is None else f"message {message}"

@@ -30,7 +30,7 @@ _PRUNE_EVERY: Final = 3600.0
 
 
 class Housekeeping:
-    """Puts the jobs of one instance in order, at its start and now and then.
+    """Recovers the jobs of one instance at its start, and cleans up at intervals.
 
     Args:
         context: the instance.
@@ -62,24 +62,27 @@ class Housekeeping:
             self._tell_waiting(found)
             await self.take_over()
             return
+        # An earlier process of this folder was given up, and others took its jobs, but died before they
+        # removed them here. To run them would be to run them twice; see `registry.takeover`.
         moved = await self._others.taken_over(found)
         await self._actions.do(lambda registry: registry.forget(moved))
         self._take_in([record for record in found if record.id not in moved], RESTARTED)
         await self._warn_of_others()
 
     async def run(self) -> NoReturn:
-        """Do now and then what has to be done so, until cancelled."""
+        """Do the periodic work until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(every, _PRUNE_EVERY, self.prune, name="job retention")
             tasks.start_soon(every, self._context.limits.adopt_every, self.take_over, name="job adoption")
         raise AssertionError("unreachable")
 
     async def prune(self) -> None:
-        """Forget what need not be remembered any longer, and remove what killed runs left unfinished."""
+        """Forget old jobs, and remove unfinished outputs of killed runs."""
         context, tell = self._context, self._actions.publisher.forget
         now = context.clock.wall()
         await forget_old_jobs(self._actions.do, tell, context.state.path, context.limits, now)
         await self.make_room(None)
+        # In a thread: it walks over folders, and removes whole trees.
         await anyio.to_thread.run_sync(sweep_all, context.state.path)
 
     async def make_room(self, wanted: Wanted | None) -> bool:
@@ -95,6 +98,8 @@ class Housekeeping:
             await self._actions.do(add_to, lambda added: self._take_in(added, GONE))
 
         await self._others.take_over(self._scheduler.verbs(), add)
+        # Ended jobs come along whose notices are owed: these are not in `added`, and nothing else would send
+        # them.
         self._actions.tell_owed()
 
     def _take_in(self, found: Sequence[JobRecord], reason: str) -> None:
@@ -104,6 +109,8 @@ class Housekeeping:
         self._tell_waiting(found)
         if found:
             _log.info("open jobs found", service=self._context.service, jobs=len(found))
+        # `advance` and not `dispatch`: jobs may have expired while no process had them, and must not begin
+        # first.
         self._scheduler.advance(now)
         self._actions.settle()
 
@@ -114,7 +121,7 @@ class Housekeeping:
                 self._actions.publisher.tell(record, self._scheduler.waiting_state(record.id))
 
     async def _warn_of_others(self) -> None:
-        """Say so where keys and numbers of verbs hold for less than their author may think."""
+        """Warn if exclusive keys and limits of verbs do not hold over other running instances."""
         bound = [name for name, verb in self._context.verbs.items() if verb.exclusive or verb.max_running]
         running = await self._others.running() if bound else []
         if running:

@@ -83,8 +83,11 @@ class EndedJobs:
 
     def add(self, record: JobRecord) -> None:
         """Count a job that has ended."""
+        # Recorded jobs may name any verb that was ever declared: as labels they would be series without bound
+        # (decision 0056).
         verb = _declared(record.verb, self._verbs)
         self._ended[verb, record.state] += 1
+        # A job that never ran has waited, but for nothing that could be compared.
         if record.started_at is not None and record.ended_at is not None:
             self._waited.setdefault(verb, Durations()).add(record.started_at - record.accepted_at)
             self._ran.setdefault(verb, Durations()).add(record.ended_at - record.started_at)
@@ -99,6 +102,8 @@ class EndedJobs:
             engines: what `engine.status` reports for each.
         """
         there = Counter((_declared(one.verb, self._verbs), one.state) for one in open_records)
+        # Zeros first: a series has to exist before its first event, or `increase()` misses that one (decision
+        # 0056).
         return JobStatistics(
             {**{(verb, state): 0 for verb in self._verbs for state in _OPEN_STATES}, **there},
             {**{(verb, state): 0 for verb in self._verbs for state in sorted(END_STATES)}, **self._ended},

@@ -119,7 +119,7 @@ class Notices:
                     self._stuck.clear()
 
     async def _send_in_order(self, queue: str) -> None:
-        """Send what is owed there, up to the first end that does not go now."""
+        """Send what is owed there, up to the first notice that cannot be delivered now."""
         try:
             while records := await self._do(partial(_owed_at, queue=queue)):
                 for record in records:
@@ -135,7 +135,7 @@ class Notices:
             self._busy.discard(queue)
 
     async def _send(self, record: JobRecord) -> bool:
-        """Send one; whether that is settled, well or not."""
+        """Send one notice. Returns whether it is settled: delivered, or given up."""
         failure = ""
         await self._until_due(record.id)
         try:

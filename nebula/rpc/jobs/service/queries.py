@@ -16,7 +16,7 @@ __all__ = ["JobQueries", "Logged"]
 
 
 class Logged(NamedTuple):
-    """Lines of a job's log, and how the job was before they were read: of one that has ended all is there."""
+    """Lines of a job's log, and the job as it was before they were read: if it had ended, none is missing."""
 
     record: JobRecord
     lines: list[LogLine]
@@ -54,13 +54,18 @@ class JobQueries:
         Raises:
             VerbError: `elsewhere`, with `details.via`, or `not-found`.
         """
+        # Lines wait up to half a second for others (`open_job`): a caller sees what was logged before.
+        # `_read` comes after it in the writer's line.
         self._flush(ulid)
         record = await self._read(lambda registry: registry.find(ulid))
         if record is not None:
             return record
+        # Only when it is not ours: the folders of others are read from the disk, for each call anew.
         found = await self._others.find(lambda registry: registry.find(ulid))
         if found is not None:
             text = f"another instance holds the job, ask {found.via}"
+            # The caller goes there itself, see `JobHolder`: a service that passed requests on would need a
+            # client and the caller's rights.
             raise VerbError("elsewhere", text, details={"via": found.via})
         raise VerbError("not-found", self._unknown(ulid))
 
@@ -70,6 +75,8 @@ class JobQueries:
         """The job once it has ended or `is_enough`, or as it is after `seconds`. Raises as `find`."""
 
         async def look(ended: JobRecord | None) -> JobRecord:
+            # The end comes with the news: to read it again would be one more way to the registry's thread for
+            # each short job (decision 0036).
             return ended or await self.find(ulid)
 
         def suffices(found: JobRecord) -> bool:
@@ -85,6 +92,8 @@ class JobQueries:
         """
 
         async def look(_ended: JobRecord | None) -> Logged:
+            # The record before its lines: if it has ended here, no line is missing below. The other way round
+            # a last line could be written between the two, and the follower told that the log is over.
             record = await self.find(ulid)
             return Logged(record, await self._read(lambda registry: registry.lines(ulid, limit, after)))
 

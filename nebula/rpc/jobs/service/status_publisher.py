@@ -70,6 +70,8 @@ class StatusPublisher:
 
     def status(self, record: JobRecord, waiting: WaitingState) -> JobStatus:
         """A job's status."""
+        # The reason to wait is not recorded: it changes without the job, so it is worked out for each
+        # telling.
         note = "; ".join(filter(None, (record.note, waits_for(waiting, self._service))))
         return JobStatus(
             job=qualified(self._service, record.id),
@@ -91,6 +93,8 @@ class StatusPublisher:
         try:
             self._publish(self.destination(record.id), body, self._headers(record))
             # What is owed goes another way, on which it cannot be lost.
+            # `notify` hears of changes that are recorded, each once: not of a new position, which only
+            # watchers ask for.
             if is_new and record.notify is not None and not record.is_owed:
                 self._notify(record.id, record.notify, body, _notify_headers(record))
         except NebulaError as error:
@@ -144,6 +148,7 @@ class StatusPublisher:
         Raises:
             NebulaError: there is no connection; some are still there.
         """
+        # An empty message deletes a last value (D.27). On a topic it would be noise for those who listen.
         if self._brand.has_last_values:
             for ulid in ulids:
                 self._publish(self.destination(ulid), b"", {})
@@ -151,6 +156,8 @@ class StatusPublisher:
     def _headers(self, record: JobRecord) -> Mapping[str, str]:
         headers = _headers_of(record)
         if not record.has_ended and self._brand.has_last_values:
+            # G.ephemeral: the value goes with this connection, so no watcher reads `running` of a service
+            # that is dead. An end is kept: it stays true.
             headers[names.EPHEMERAL] = "true"
         return headers
 
@@ -172,8 +179,10 @@ def _headers_of(record: JobRecord) -> dict[str, str]:
 
 def _notify_headers(record: JobRecord) -> dict[str, str]:
     headers = _headers_of(record)
+    # It came from a peer and goes into our header, which may be longer there than it was.
     if record.reply_id is not None and len(record.reply_id) <= LONGEST_HEADER:
         headers[names.IN_REPLY_TO] = record.reply_id
+    # On a queue all of them outlive the broker; elsewhere the end, which matters most.
     if record.has_ended or record.wants_notice:
         headers[names.PERSISTENT] = "true"
     return headers

@@ -1,4 +1,4 @@
-"""What a hostile service may send as a page in Arrow, and does no harm."""
+"""Hostile pages in Arrow, which do no harm."""
 
 from __future__ import annotations
 

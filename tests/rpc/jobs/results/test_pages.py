@@ -85,7 +85,7 @@ async def test_page_that_follows_is_read_on_and_not_looked_for(
     assert len(opened) == 1
 
 
-async def test_files_that_nobody_reads_on_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_without_a_reader_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "_MOST_OPEN", 2)
     output, _ = _table(tmp_path)
     async with _done(tmp_path, output) as (service, job):
@@ -107,7 +107,7 @@ async def test_pages_are_their_owners(tmp_path: Path, asks: str | None, may: boo
             assert (await _error(service, {"job": job, "page": "0.1"}, asks)).code == "not-allowed"
 
 
-async def test_result_whose_files_are_gone_is_told_so_also_in_its_midst(tmp_path: Path) -> None:
+async def test_result_whose_files_are_gone_is_reported_even_in_the_middle_of_it(tmp_path: Path) -> None:
     output, _ = _table(tmp_path)
     async with _done(tmp_path, output) as (service, job):
         page = await ask(service, "job.result", {"job": job, "rows": 10})
@@ -120,7 +120,7 @@ async def test_result_whose_files_are_gone_is_told_so_also_in_its_midst(tmp_path
     assert str(tmp_path / "t.parquet") in first.message
 
 
-async def test_damaged_file_is_told_so(tmp_path: Path) -> None:
+async def test_damaged_file_is_reported(tmp_path: Path) -> None:
     output, _ = _table(tmp_path)
     for file in (tmp_path / "t.parquet").glob("part-*"):
         file.write_bytes(b"PAR1" + file.read_bytes()[:-40])
@@ -167,7 +167,9 @@ async def test_value_has_no_rows(tmp_path: Path) -> None:
         assert (await _error(service, {"job": job, "rows": 6})).code == "no-rows"
 
 
-async def test_only_so_many_wait_for_their_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_callers_that_wait_for_pages_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pages, "_MOST_WAITING", 0)
     output, _ = _table(tmp_path)
     async with _done(tmp_path, output) as (service, job):
@@ -176,7 +178,7 @@ async def test_only_so_many_wait_for_their_pages(tmp_path: Path, monkeypatch: py
     assert (error.code, error.retryable) == ("busy", True)
 
 
-async def test_one_principal_leaves_places_to_others_who_wait_for_pages(tmp_path: Path) -> None:
+async def test_one_principal_leaves_places_to_others_that_wait_for_pages(tmp_path: Path) -> None:
     output, _ = _table(tmp_path)
     many, answers = pages.ResultPages(), list[str]()
     # Nothing is read before it has a turn.
@@ -299,7 +301,7 @@ async def test_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pyt
         {"next": None, "data": [1], "schema": [{"name": "a", "type": {"odd": 1, "list": 2}}]},
     ],
 )
-async def test_what_is_no_page_is_unexpected(page: Any) -> None:
+async def test_malformed_page_is_unexpected(page: Any) -> None:
     async def answer(_wanted: Any) -> Any:
         return page
 

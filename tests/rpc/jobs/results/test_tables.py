@@ -93,7 +93,7 @@ def test_table_without_rows_has_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "-1.0", "0.0.0", "0. 1", "٣.0", "9" * 10 + ".0"])
-def test_what_is_no_place_is_refused(text: str) -> None:
+def test_malformed_place_is_refused(text: str) -> None:
     with pytest.raises(TableError):
         Place.read(text)
 
@@ -105,7 +105,7 @@ def test_place_behind_the_end_is_refused(tmp_path: Path, place: Place) -> None:
         TableReader(files_of(tmp_path / "t.parquet"), place)
 
 
-def test_date_that_python_has_not_is_told(tmp_path: Path) -> None:
+def test_date_that_python_lacks_is_reported(tmp_path: Path) -> None:
     table = pa.table({"day": pa.array([4_000_000], pa.int32()).cast(pa.date32())})
     parquet.write_table(table, tmp_path / "t.parquet")
     reader = TableReader(files_of(tmp_path / "t.parquet"), Place())
