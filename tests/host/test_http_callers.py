@@ -175,13 +175,6 @@ def test_only_post_calls(house: House, method: str) -> None:
     assert post(house.open, "/call/shop/nothing", "", method=method)[0] == 405
 
 
-def test_body_that_fits_only_without_its_verb_is_refused(house: House) -> None:
-    # Each of these characters has four bytes in the URL, and twelve in the request to the broker.
-    status, reply = post(house.open, f"/call/shop/{'%F0%9F%98%80' * 40}", f'"{"x" * 598}"', JSON)
-
-    assert (status, reply["code"]) == (413, "too-large")
-
-
 @pytest.mark.parametrize("is_chunked", [False, True])
 def test_body_that_is_too_large_is_refused(house: House, is_chunked: bool) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", house.open, timeout=DEADLINE)
