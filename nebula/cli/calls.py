@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from typer import Argument, Option
 
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url, Verb, Watch, completion_of
+from nebula.cli.options import (
+    DEFAULT_TIMEOUT,
+    AsJson,
+    Parameters,
+    Service,
+    Timeout,
+    Url,
+    Verb,
+    Watch,
+    completion_of,
+)
 from nebula.cli.render import Output
 from nebula.cli.starting import NotBefore, Notify, Priority, start_options
 
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
 
+OnlyVerb: TypeAlias = Annotated[
+    str | None,
+    Argument(
+        metavar="VERB",
+        help="Only this one, with its schema.",
+        show_default=False,
+        autocompletion=completion_of("complete_verbs"),
+    ),
+]
+HasOwn: TypeAlias = Annotated[
+    bool, Option("--all", help="Also ping, describe, stats, job.*: what every service has.")
+]
+Instance: TypeAlias = Annotated[
+    str | None, Option(metavar="NAME", help="Ask this one, of those that `nebula services` shows.")
+]
+
 
 def call(
     service: Service,
     verb: Verb,
-    parameters: Annotated[
-        list[str] | None, Argument(metavar="NAME=TEXT | NAME:=JSON", help="The verb's parameters.")
-    ] = None,
+    parameters: Parameters = None,
     *,
     priority: Priority = None,
     not_before: NotBefore = None,
@@ -57,22 +81,10 @@ def call(
 
 def describe(
     service: Service,
-    verb: Annotated[
-        str | None,
-        Argument(
-            metavar="VERB",
-            help="Only this one, with its schema.",
-            show_default=False,
-            autocompletion=completion_of("complete_verbs"),
-        ),
-    ] = None,
+    verb: OnlyVerb = None,
     *,
-    has_own: Annotated[
-        bool, Option("--all", help="Also ping, describe, stats, job.*: what every service has.")
-    ] = False,
-    instance: Annotated[
-        str | None, Option(metavar="NAME", help="Ask this one, of those that `nebula services` shows.")
-    ] = None,
+    has_own: HasOwn = False,
+    instance: Instance = None,
     watch: Watch = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,

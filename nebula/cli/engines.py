@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 from typer import Argument, Option
@@ -26,9 +26,12 @@ _TIMEOUT = 5.0
 _MISSING: Final = object()
 _SILENT: Final[Mapping[str, Any]] = {"": {"state": "no answer"}}
 
-Instance = Annotated[
+Instance: TypeAlias = Annotated[
     str | None,
     Option("--instance", metavar="NAME", help="Only this one, as `nebula services` shows it."),
+]
+Engine: TypeAlias = Annotated[
+    str | None, Argument(metavar="NAME", help="The engine's; not needed where there is only one.")
 ]
 
 engine = typer.Typer(
@@ -88,9 +91,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 @engine.command()
 def restart(
     service: Service,
-    name: Annotated[
-        str | None, Argument(metavar="NAME", help="The engine's; not needed where there is only one.")
-    ] = None,
+    name: Engine = None,
     *,
     instance: Instance = None,
     yes: Yes = False,
@@ -109,21 +110,22 @@ def restart(
     """
     from nebula.cli.asking import ask, asking_for_jobs
 
-    what = f"engine {name}" if name else "the engine"
-    make_sure(f"Replace {what} of {service}, with the jobs on it?", is_sure=yes)
-    parameters = {} if name is None else {"engine": name}
+    what = f"{'the engine' if name is None else f'engine {name}'} of {service}"
+    make_sure(f"Replace {what}, with the jobs on it?", is_sure=yes)
+    verb, parameters = "engine.restart", {} if name is None else {"engine": name}
     with asking_for_jobs(service):
-        told = ask(
-            broker, lambda client: _tell(client, service, instance, "engine.restart", parameters, timeout)
-        )
+        told = ask(broker, lambda client: _tell(client, service, instance, verb, parameters, timeout))
     missing = sorted(one for one, answer in told.items() if answer is _MISSING)
     done = sorted(told.keys() - set(missing))
-    text = f"{what} of {service} is being replaced; instances: {', '.join(done) or 'none'}"
-    if missing:
-        text += f"; without an answer: {', '.join(missing)}"
+    text = _sentence_of(what, done, missing)
     Output(as_json=as_json).event(text, service=service, engine=name, instances=done, missing=missing)
     if missing:
         raise Leave(Exit.UNREACHED)
+
+
+def _sentence_of(what: str, done: Sequence[str], missing: Sequence[str]) -> str:
+    text = f"{what} is being replaced; instances: {', '.join(done) or 'none'}"
+    return f"{text}; without an answer: {', '.join(missing)}" if missing else text
 
 
 async def _rows(client: Client, service: str, instance: str | None, seconds: float) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 from typer import Option
@@ -33,6 +33,16 @@ job = typer.Typer(
 job.command(name="list")(jobs)
 job.command()(watch)
 job.command()(cancel)
+
+_LOG_LINES: Final = 100
+
+Follow: TypeAlias = Annotated[bool, Option("--follow", "-f", help="Go on until the job's end.")]
+Lines: TypeAlias = Annotated[
+    int | None, Option("--lines", "-n", min=1, max=1000, help="How many, the last ones; 100.")
+]
+After: TypeAlias = Annotated[
+    int | None, Option(min=0, metavar="NUMBER", help="Only lines that come after this one.")
+]
 
 # As table cells do: a service may send any number.
 _MOMENT: Final = Column("", "at", moment)
@@ -107,13 +117,9 @@ def result(
 def log(
     job: JobId,
     *,
-    follow: Annotated[bool, Option("--follow", "-f", help="Go on until the job's end.")] = False,
-    lines: Annotated[
-        int | None, Option("--lines", "-n", min=1, max=1000, help="How many, the last ones; 100.")
-    ] = None,
-    after: Annotated[
-        int | None, Option(min=0, metavar="NUMBER", help="Only lines that come after this one.")
-    ] = None,
+    follow: Follow = False,
+    lines: Lines = None,
+    after: After = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
@@ -136,14 +142,10 @@ def log(
 
     async def read(client: Client) -> None:
         handle = await _handle(client, job, timeout)
-        if not follow:
-            view.show(await handle.log_lines(100 if lines is None else lines, after=after))
-            return
-        if lines is not None and after is None:
-            view.show(await handle.log_lines(lines))
-        view.last = view.last or 0
-        async for line in handle.log(follow=True, after=view.last):
-            view.show([line])
+        if follow:
+            await view.follow(handle, lines)
+        else:
+            view.show(await handle.log_lines(lines or _LOG_LINES, after=after))
 
     ask(broker, read)
 
@@ -197,6 +199,14 @@ class LogView:
     def __init__(self, output: Output, last: int | None = None) -> None:
         self._output = output
         self.last = last
+
+    async def follow(self, job: JobHandle[Any], lines: int | None) -> None:
+        """Write these last lines, if the log is not followed from a line on, and each new one."""
+        if lines is not None and self.last is None:
+            self.show(await job.log_lines(lines))
+        self.last = self.last or 0
+        async for line in job.log(follow=True, after=self.last):
+            self.show([line])
 
     def show(self, lines: Iterable[LogLine]) -> None:
         """Write these, and say what is missing between them and those before."""

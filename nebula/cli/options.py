@@ -145,6 +145,9 @@ Verb: TypeAlias = Annotated[
         autocompletion=completion_of("complete_verbs"),
     ),
 ]
+Parameters: TypeAlias = Annotated[
+    list[str] | None, Argument(metavar="NAME=TEXT | NAME:=JSON", help="The verb's parameters.")
+]
 JobId: TypeAlias = Annotated[
     str,
     Argument(

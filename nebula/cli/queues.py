@@ -43,17 +43,21 @@ class Order(StrEnum):
     TAKEN = "taken"
 
 
+Pattern: TypeAlias = Annotated[
+    str,
+    Argument(
+        metavar="QUEUE | GLOB",
+        help="One queue with its consumers, or all that match.",
+        autocompletion=_completion,
+    ),
+]
+Ordered: TypeAlias = Annotated[Order, Option(help="By name, or the first by depth, bytes or what came.")]
+
+
 def queues(
-    name: Annotated[
-        str,
-        Argument(
-            metavar="QUEUE | GLOB",
-            help="One queue with its consumers, or all that match.",
-            autocompletion=_completion,
-        ),
-    ] = "**",
+    name: Pattern = "**",
     *,
-    order: Annotated[Order, Option(help="By name, or the first by depth, bytes or what came.")] = Order.NAME,
+    order: Ordered = Order.NAME,
     limit: Limit = 100,
     internal: Internal = False,
     full: FullIds = False,

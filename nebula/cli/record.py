@@ -117,19 +117,11 @@ def record(
     from nebula.record.recorder import Recording, Rotation
 
     recording = Recording(
-        destinations,
-        into,
-        durable=durable,
-        instance=name,
-        codec=codec,
-        rotation=Rotation(rotate_bytes, rotate_seconds),
-        sync_seconds=sync_seconds,
-        sync_messages=sync_messages,
-        prefetch=prefetch,
-        schemas=schemas,
-        bare=_bare(bare or []),
+        destinations, into, durable=durable, instance=name, codec=codec,
+        rotation=Rotation(rotate_bytes, rotate_seconds), sync_seconds=sync_seconds,
+        sync_messages=sync_messages, prefetch=prefetch, schemas=schemas, bare=_bare(bare or []),
         idle_seconds=idle_seconds,
-    )
+    )  # fmt: skip
     _run(recording, output, broker, log_level)
 
 

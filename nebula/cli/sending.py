@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 from typer import Argument, BadParameter, Option
 
 from nebula.cli.options import (
     DEFAULT_TIMEOUT,
     AsJson,
+    Parameters,
     Service,
     Timeout,
     Url,
@@ -26,18 +27,49 @@ _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
 _BYTES: Final = "application/octet-stream"
 
+ExpiresIn: TypeAlias = Annotated[
+    float | None,
+    Option(metavar="SECONDS", min=0.001, help="Not to be run any more after that. Without it: ever."),
+]
+Destination: TypeAlias = Annotated[
+    str,
+    Argument(
+        metavar="DEST",
+        help="A queue, a topic, or a value: /queue/…, /topic/…, X/…. `orders` is /queue/orders.",
+        callback=named_destination,
+        autocompletion=completion_of("complete_queues"),
+    ),
+]
+Body: TypeAlias = Annotated[
+    str | None, Argument(metavar="BODY", help="What to send; - reads it from stdin. Without it: empty.")
+]
+File: TypeAlias = Annotated[
+    Path | None,
+    Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="Send what is in this file.",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+    ),
+]
+Header: TypeAlias = Annotated[
+    list[str] | None, Option("--header", "-H", metavar="NAME:VALUE", help="A header; repeatable.")
+]
+ContentType: TypeAlias = Annotated[
+    str | None,
+    Option(metavar="TYPE", help="Without it: JSON if the body is JSON, else text, else bytes."),
+]
+
 
 def send(
     service: Service,
     verb: Verb,
-    parameters: Annotated[
-        list[str] | None, Argument(metavar="NAME=TEXT | NAME:=JSON", help="The verb's parameters.")
-    ] = None,
+    parameters: Parameters = None,
     *,
-    expires_in: Annotated[
-        float | None,
-        Option(metavar="SECONDS", min=0.001, help="Not to be run any more after that. Without it: ever."),
-    ] = None,
+    expires_in: ExpiresIn = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
@@ -60,38 +92,12 @@ def send(
 
 
 def pub(
-    destination: Annotated[
-        str,
-        Argument(
-            metavar="DEST",
-            help="A queue, a topic, or a value: /queue/…, /topic/…, X/…. `orders` is /queue/orders.",
-            callback=named_destination,
-            autocompletion=completion_of("complete_queues"),
-        ),
-    ],
-    body: Annotated[
-        str | None, Argument(metavar="BODY", help="What to send; - reads it from stdin. Without it: empty.")
-    ] = None,
+    destination: Destination,
+    body: Body = None,
     *,
-    file: Annotated[
-        Path | None,
-        Option(
-            "--file",
-            "-f",
-            metavar="FILE",
-            help="Send what is in this file.",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-        ),
-    ] = None,
-    header: Annotated[
-        list[str] | None, Option("--header", "-H", metavar="NAME:VALUE", help="A header; repeatable.")
-    ] = None,
-    content_type: Annotated[
-        str | None,
-        Option(metavar="TYPE", help="Without it: JSON if the body is JSON, else text, else bytes."),
-    ] = None,
+    file: File = None,
+    header: Header = None,
+    content_type: ContentType = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,

@@ -93,32 +93,43 @@ def run(
       nebula run prices:app --workers 4 --http 9000
     """
     output = Output(as_json=as_json)
-    if http is not None and (last := host_and_port(http)[1] + workers - 1) > _LAST_PORT:
-        raise BadParameter(
-            f"the last of {workers} workers would have port {last}, and {_LAST_PORT} is the highest"
-        )
+    _check_ports(http, workers)
     if (workers > 1 or reload) and not supervised:
         words = ("--exclusive",) if exclusive else ()
         _supervise(app, output, workers, http, broker, log_level, words, is_reloading=reload)
         return
+    _serve(app, output, http, broker, log_level, is_supervised=supervised, is_exclusive=exclusive)
+
+
+def _check_ports(http: str | None, workers: int) -> None:
+    if http is not None and (last := host_and_port(http)[1] + workers - 1) > _LAST_PORT:
+        raise BadParameter(
+            f"the last of {workers} workers would have port {last}, and {_LAST_PORT} is the highest"
+        )
+
+
+def _serve(
+    target: str,
+    output: Output,
+    http: str | None,
+    broker: str | None,
+    level: Level,
+    *,
+    is_supervised: bool,
+    is_exclusive: bool,
+) -> None:
     from nebula.cli.arguments import find_app
     from nebula.cli.programs import run_service
 
-    found = find_app(app)
+    app = find_app(target)
 
     def announce(pages: str | None) -> None:
-        facts = {"event": "serving", "service": found.name, "queues": list(found.destinations)}
+        facts = {"event": "serving", "service": app.name, "queues": list(app.destinations)}
         _announce(output, facts if pages is None else {**facts, "http": pages})
 
     address = None if http is None else host_and_port(http)
     run_service(
-        found,
-        broker,
-        log_level,
-        announce,
-        http=address,
-        is_supervised=supervised,
-        is_exclusive=exclusive,
+        app, broker, level, announce, http=address, is_supervised=is_supervised, is_exclusive=is_exclusive
     )
 
 
