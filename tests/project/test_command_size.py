@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from nebula.cli import app
-from tests.project.test_size import lines_of_code
+from tests.project.code_lines import lines_of_code
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +20,7 @@ LIMIT = 25
 """Lines of code of a command with its signature; docstring, comments and empty lines do not count."""
 
 LONGER = {"record.record": 34}
-"""Commands with a limit of their own. The signature of `nebula record` alone takes twenty lines: one an option."""
+"""Commands with a limit of their own. The signature of `nebula record` takes twenty lines, one an option."""
 
 
 def commands(program: typer.Typer) -> Iterator[Callable[..., Any]]:
