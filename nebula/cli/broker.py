@@ -31,6 +31,7 @@ Http: TypeAlias = Annotated[
     int | None, Option(metavar="PORT", help="Listen for WebSockets too, on 127.0.0.1; 0 takes a free port.")
 ]
 HttpCalls: TypeAlias = Annotated[
+    # A flag cannot be "not given", so `False` is taken as that below: a flag only ever turns it on.
     bool, Option("--http-calls", help="With --http: answer POST /call/SERVICE/VERB, for curl and its like.")
 ]
 Rights: TypeAlias = Annotated[
@@ -98,6 +99,7 @@ def broker(
 
     from nebula.broker.settings import load_broker_settings
 
+    # Every mistake is reported at once, with status 2, before anything is opened.
     loaded = load_broker_settings(
         config, host=host, port=port, store=store, data=data, http=http, http_calls=http_calls or None,
         rights=rights or None, schemas=schemas, app=app or None, log_level=log_level,
@@ -113,4 +115,5 @@ def _print(loaded: Loaded[BrokerSettings], output: Output) -> None:
 def _run(loaded: Loaded[BrokerSettings], output: Output) -> None:
     from nebula.cli.programs import run_broker
 
+    # One line for each URL, when all of them listen: a script that has read the first may connect to any.
     run_broker(loaded.value, lambda url: output.event(f"listening on {url}", event="listening", url=url))

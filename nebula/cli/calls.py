@@ -67,13 +67,17 @@ def call(
     from nebula.cli.arguments import parse_parameters
     from nebula.cli.asking import ask
 
+    # Before anything connects: a mistake in the words is status 2, whether there is a broker or not.
     words = parse_parameters(parameters or ())
     options = start_options(priority, not_before, notify)
 
     async def do(client: Client) -> Any:
+        # `call` takes the reply of any verb, and that of a job's verb is the job. The options are those of
+        # `start`, which fails with a sentence if the verb is no job.
         if not options:
             return await client.call(service, verb, words, timeout=timeout)
         job = await client.start(service, verb, words, timeout=timeout, **options)
+        # The same field as in the reply to `call`, so that `| nebula job watch -` works after both.
         return {"job": job.id}
 
     Output(as_json=as_json).value(ask(broker, do))

@@ -67,9 +67,11 @@ class Described:
     async def show(self, client: Client) -> None:
         """Show it once."""
         answer, note = await self._ask(client), ""
+        # The second request is for people alone: programs compare `schemas` of `nebula services`.
         if self.output.is_for_people and self.instance is None:
             try:
                 note = differences(await client.services(self.service, timeout=self.seconds))
+            # A caller's rights need not include seeing which instances there are.
             except Refused:  # it may be called all the same
                 note = ""
         with screen(self.output, self._draw, is_live=False) as show:
@@ -82,6 +84,8 @@ class Described:
                 async for instances in _whenever_others_are_there(presence):
                     try:
                         answer = await self._ask(client)
+                    # During a change of versions there may be a moment without any: the screen says so, and
+                    # goes on.
                     except (CallTimeout, NoResponder):
                         answer = None
                     show(self._view(answer, "" if self.instance else differences(instances)))
@@ -98,6 +102,7 @@ class Described:
         """What is shown: programs get the reply alone, or its part about the verb."""
         if self.output.is_for_people:
             return answer, note
+        # JSON has no note: `differs` of `nebula services` says it to programs.
         if self.verb is None or answer is None:
             return answer
         with reading(f"what {self.service} answers to describe"):
@@ -114,6 +119,7 @@ async def _whenever_others_are_there(presence: Presence) -> AsyncIterator[list[I
         if (now := {(one.name, one.schemas) for one in instances}) != known:
             known = now
             yield instances
+        # The stream of changes never ends, so there is no StopAsyncIteration to heed.
         await anext(changes)
 
 
@@ -166,6 +172,7 @@ def _all(answer: Mapping[str, Any], *, has_own: bool) -> Iterator[RenderableType
 
 def _head(verb: Mapping[str, Any]) -> Words:
     """The signature, and what a caller has to know before all else."""
+    # In brackets behind the signature, where they do not move it.
     marks = [name for name in ("job", "stream", "idempotent", "deprecated") if verb.get(name)]
     return Words(text(signature_of(verb), "bold") + text("".join(f"  [{mark}]" for mark in marks), "cyan"))
 
@@ -200,6 +207,7 @@ def _one(answer: Mapping[str, Any], verb: Mapping[str, Any]) -> Iterator[Rendera
     yield json_text(schemas)
     service = str(answer["service"])
     yield text("\ncall it", "bold")
+    # `Words` never breaks a word: what is longer than the line can still be copied, see docs/decisions/0050.
     yield Words(text(call_line(service, verb), keep=""))
     yield text("\nover HTTP, if the broker runs with --http 61680 --http-calls", "bold")
     yield Words(text(curl_line(service, verb, _HTTP), keep=""))

@@ -74,11 +74,14 @@ def engines(
     output.show(table(ENGINES, shown) if rows else f"{service} has no jobs, and no engines")
 
 
+# One function for both: `nebula engines` is the short form, and hidden in the help.
 engine.command(name="list")(engines)
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     isolated = row.get("isolated", [])
+    # Spark's memory and that of each isolated run: they are processes of their own, and the machine has to
+    # hold all of them.
     memory = [row.get("rss_bytes"), *(run.get("rss_bytes") for run in isolated)]
     return {
         **row,
@@ -111,15 +114,19 @@ def restart(
     from nebula.cli.asking import ask, asking_for_jobs
 
     what = f"{'the engine' if name is None else f'engine {name}'} of {service}"
+    # Before anything connects: a script without --yes must not depend on whether a broker is there.
     make_sure(f"Replace {what}, with the jobs on it?", is_sure=yes)
     verb, parameters = "engine.restart", {} if name is None else {"engine": name}
     with asking_for_jobs(service):
         told = ask(broker, lambda client: _tell(client, service, instance, verb, parameters, timeout))
     missing = sorted(one for one, answer in told.items() if answer is _MISSING)
+    # The reply says that the engine is being replaced: `nebula engine list` shows when it is ready.
     done = sorted(told.keys() - set(missing))
     text = _sentence_of(what, done, missing)
     Output(as_json=as_json).event(text, service=service, engine=name, instances=done, missing=missing)
     if missing:
+        # Some have done it. The sentence says which ones have not, and the status that it has to be looked
+        # at.
         raise Leave(Exit.UNREACHED)
 
 
@@ -156,6 +163,7 @@ async def _tell(
         NebulaError: none is there, or one answered with an error.
     """
     if instance is not None:
+        # Each instance listens on a queue of its own as well, see docs/decisions/0024.
         target = f"{service}.{instance}"
         return {instance: await client.call(target, verb, parameters, timeout=seconds)}
     found = await client.call_all(service, verb, parameters, timeout=seconds)

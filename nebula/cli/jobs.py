@@ -37,6 +37,7 @@ Words: TypeAlias = Annotated[
 Before: TypeAlias = Annotated[
     str | None, Option(metavar="JOB", help="Only jobs accepted before this one: the next page.")
 ]
+# The service's own limit of a page; `nebula queues` reads page by page, but jobs are looked for, not counted.
 Limit: TypeAlias = Annotated[int, Option(min=1, max=200, help="How many, the latest first.")]
 
 
@@ -68,6 +69,8 @@ def jobs(
     """
     from nebula.cli.times import moment_of
 
+    # Times are made absolute here: "2h" counts from when the user pressed Enter, not from when a busy service
+    # reads it.
     wanted = {
         "state": state or None, "verb": verb, "owner": owner, "since": moment_of(since),
         "until": moment_of(until), "text": text, "before": before, "limit": limit,
@@ -82,6 +85,7 @@ def _page(broker: str | None, service: str, wanted: Mapping[str, Any], timeout: 
     given = {name: value for name, value in wanted.items() if value is not None}
 
     async def read(client: Client) -> Any:
+        # An id of the list may be given in short. It is completed over the connection that is open anyway.
         if "before" in given:
             given["before"] = await find_job(client, _of(service, given["before"]), timeout)
         return await client.call(service, "job.list", given, timeout=timeout)
@@ -128,12 +132,15 @@ def watch(
 
     async def follow(client: Client) -> tuple[JobStatus, Any]:
         handle = client.job(await find_job(client, job, DEFAULT_TIMEOUT))
+        # Left before the result is shown: the bar and a table cannot share the screen.
         with JobView(output) as view:
+            # A lost connection ends it with status 3. The job goes on, and can be watched again.
             async for status in handle.watch():
                 view.show(status.to_json())
         return status, await handle.result() if result and status.state == JobState.DONE else None
 
     last, value = ask(broker, follow)
+    # The job's end and not the command's: a script that watches wants to know whether there is a result.
     if last.state != JobState.DONE:
         raise Leave(Exit.FAILED)
     if result:

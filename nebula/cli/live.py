@@ -12,6 +12,8 @@ from rich.console import RenderableType
 from nebula.cli.render import Output
 
 
+# Here and not in `nebula.cli.watching`: the options of `nebula top` need it at each start of the program, and
+# that module imports the views, which takes a tenth of a second.
 class Table(StrEnum):
     """The tables of `nebula top`, in the order of their keys."""
 
@@ -32,9 +34,11 @@ def screen(
         is_live: there will be more than one view.
     """
     if not output.is_for_people:
+        # No view is left out: a program may want each of them.
         yield output.json_line
     elif not is_live:
         yield lambda shown: output.show(draw(shown))
     else:
+        # Rich would redraw on a thread of its own; here it is done when there is something new.
         with output.console.live() as live:
             yield lambda shown: live.update(draw(shown), refresh=True)

@@ -25,14 +25,17 @@ def contexts(*, as_json: AsJson = False) -> None:
     Example. Every command then takes the name for the address:
       nebula call prices quote symbol=ABC --broker venue
     """
+    # Without --broker: this command asks no broker, and must work when the file names none that is there.
     file = CommandEnvironment.read().contexts_file
     found = read_contexts(file)
     rows: list[dict[str, Any]] = [
+        # The output may be pasted into a bug report.
         {"name": name, "broker": _without_passcode(each.broker), "default": name == found.default}
         for name, each in sorted(found.contexts.items())
     ]
     output = Output(as_json=as_json)
     if output.is_for_people:
+        # JSON has a boolean; on a screen one star is found sooner than a column of true and false.
         shown = [{**row, "default": "*" if row["default"] else ""} for row in rows]
         output.rows(("name", "broker", "default"), shown, none=f"no contexts; {file} would have them")
     else:

@@ -22,6 +22,7 @@ from nebula.headers import RESERVED_PREFIXES
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
 
+# The broker replies to operators as a service does: the same calls, rights and errors.
 SERVICE = "nebula.broker"
 
 # Rows that the broker returns at once.
@@ -68,6 +69,7 @@ def tell(url: str | None, verb: str, parameters: Mapping[str, Any], timeout: flo
     from nebula.cli.asking import ask
 
     given = {name: value for name, value in parameters.items() if value is not None}
+    # Left out and not sent as null: an older broker refuses parameters that it does not know.
     answer = ask(url, lambda client: client.call(SERVICE, verb, given, timeout=timeout))
     return checked(form, answer, SERVICE, verb)
 
@@ -93,6 +95,9 @@ def list_all(url: str | None, verb: str, parameters: Mapping[str, Any], limit: i
             goes_on_after = page.get("after")
             # A page without rows is the last one, whatever it says.
             if goes_on_after is None or not page["rows"] or len(rows) >= limit:
+                # A list by name goes on after its last row. One by rank has no such place, since ranks
+                # change: the broker returns its first rows only, and no higher limit brings more than a page
+                # of them.
                 has_more = page["matched"] > len(rows)
                 may_grow = has_more and len(rows) >= limit and (goes_on_after is not None or limit < _PAGE)
                 return Listed(rows, page["matched"], may_grow=may_grow, hidden=page.get("hidden", 0))
@@ -111,6 +116,7 @@ def show_list(
         return
     output.show(table(columns, rows, has_full_ids=has_full_ids) if rows else f"no {what}")
     if matched > len(rows):
+        # The advice has to work: a higher limit is not recommended where it changes nothing.
         way = "--limit shows more" if listed.may_grow else "an order has no more, --order name shows all"
         output.show(f"{len(rows):,} of {matched:,} {what}; {way}")
     if hidden:
@@ -129,6 +135,7 @@ def show_details(
     if not output.is_for_people:
         output.json_line(details)
         return
+    # Facts without a value are left out: most destinations have few of the limits.
     output.value({fact.heading: shown for fact in facts if (shown := fact.text(details))})
     if details["subscriptions"]:
         output.show("", table(subscriptions, details["subscriptions"], has_full_ids=has_full_ids))
@@ -136,6 +143,7 @@ def show_details(
 
 def is_internal_wanted(pattern: str, *, is_asked: bool) -> bool:
     """Whether to list internal destinations: on request, or if the pattern names them."""
+    # A user who types the prefix wants to see them.
     return is_asked or pattern.startswith(RESERVED_PREFIXES)
 
 
@@ -148,8 +156,11 @@ def make_sure(question: str, *, is_sure: bool) -> None:
     if is_sure:
         return
     if not is_attended():
+        # Status 2 and nothing done (docs/decisions/0042): a script would wait forever for an answer, or a
+        # pipe would be read as one.
         raise SettingsError(f"{question} There is no terminal to ask on: give --yes")
     if not ask_yes(question):
+        # Not 0: a script must not take "no" for done.
         raise Leave(Exit.FAILED)
 
 
@@ -166,9 +177,11 @@ def find_session(url: str | None, name: str, timeout: float, verb: str = "connec
         BadParameter: several sessions match.
         NebulaError: no answer, or an error.
     """
+    # A whole id, or a `client-id`: those are never abbreviated, see docs/decisions/0050.
     if not SESSION_PREFIX.fullmatch(name):
         return name
     try:
+        # Two matches would do to see that it is ambiguous; the message names some of them.
         page = tell(url, verb, {"pattern": f"{name}*"}, timeout, Page)
     except RemoteError as error:
         # Without the right to list, the requested verb reports an error for the given name.
@@ -177,6 +190,7 @@ def find_session(url: str | None, name: str, timeout: float, verb: str = "connec
         raise
     sessions = [str(row.get("session")) for row in page["rows"]]
     # A client may have chosen that name.
+    # What is not found is sent as it is: the broker's error then names it.
     return name if name in sessions else only_one(name, filter(is_session_id, sessions)) or name
 
 
@@ -185,6 +199,7 @@ async def _has_queue(client: Client, name: str, timeout: float) -> bool:
         await client.call(SERVICE, "queue.show", {"queue": name}, timeout=timeout)
     except RemoteError as error:
         # Without the right to look, the requested verb reports the error, for the usual name.
+        # Any other error is reported at once: it would come again.
         if error.code in ("not-found", "not-allowed"):
             return False
         raise
@@ -231,12 +246,14 @@ def _found(
     *,
     is_exact: bool,
 ) -> str:
+    # Whole names cost no request.
     if is_exact or name.startswith("/"):
         return name
     usual = str(named_queue(name))
     from nebula.cli.asking import ask
 
     async def look(client: Client) -> tuple[bool, bool]:
+        # One connection for both questions, see docs/decisions/0042.
         return await is_there(client, usual, timeout), await is_there(client, name, timeout)
 
     has_usual, has_bare = ask(url, look)

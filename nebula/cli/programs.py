@@ -69,6 +69,8 @@ def _files_of(settings: BrokerSettings) -> int:
     """How many may be open at once: a connection is one, and so is what comes to a listener for HTTP."""
     limits, has_http = settings.limits, settings.http is not None
     pages = sum(each.http for each in settings.listener) + has_http
+    # Calls over HTTP have a limit of their own, so that slow ones do not keep probes out, and files of their
+    # own.
     calls = sum(each.calls for each in settings.listener) + (has_http and settings.http_calls)
     others = pages * limits.max_http_requests + calls * limits.max_http_calls
     return limits.max_connections + others + _OTHER_FILES
@@ -78,8 +80,10 @@ def _raise_file_limit(wanted: int) -> None:
     """Let the process open as many files, as far as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    # Never lowered: whoever started the program may know better.
     if soft != resource.RLIM_INFINITY and soft < possible:
         resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
+    # Only a warning: most brokers never have that many connections.
     if possible < wanted:
         _log.warning("few files may be open", limit=possible, wanted=wanted)
 
@@ -172,26 +176,35 @@ async def _serve_broker(
     assembly = Assembly(settings, failure.set, view.tell)
     server = assembly.server
     hosted: list[App] = [*apps, broker_responder(assembly), *calls_and_results(assembly)]
+    # Half for the services and half for the peers, since replies are written after the services have ended.
     half = settings.limits.drain_seconds / 2
     try:
+        # Around the start alone: opening a large store may take minutes.
         with view.shown():
             await server.start()
     except OSError as error:
+        # A port that is taken is the usual one: status 2, and no traceback.
         raise SettingsError(f"the broker cannot listen: {error.strerror or error}") from error
     manager = ServiceManager()
     with _until_signal() as ending, _on_hangup(assembly.reload, ending.cancel), manager.watched():
         try:
+            # Services before the announcement: a script that has read the first line may call them.
             async with hosting(server, hosted, failure.tell, grace=half):
                 for url in server.urls:
                     on_listening(url)
                 assembly.tell_place()
+                # systemd starts what depends on the broker only now.
                 manager.tell(READY)
                 try:
+                    # It never returns: a signal cancels it, a failure raises.
                     await failure.wait()
                 finally:
                     manager.tell(STOPPING)
+                    # First of all, so that a load balancer or another broker's clients stop coming while the
+                    # rest drains.
                     server.close_listeners()
         finally:
+            # The scope that the signal cancelled is still around this.
             with anyio.CancelScope(shield=True):
                 await _stop(server, half)
 
@@ -205,6 +218,7 @@ async def _stop(server: Server, seconds: float) -> None:
         _log.critical("store did not stop", error=str(error))
         # The interpreter would wait for the store's thread, and that waits for the disk.
         flush_all()
+        # Nothing that was receipted is lost: a RECEIPT is sent when its batch is on disk.
         os._exit(Exit.FAILED)
 
 
@@ -220,10 +234,12 @@ class _Failure:
     def tell(self, app: App, error: BaseException) -> None:  # noqa: ARG002  # the error says enough
         # The program may have ended without an app that did not stop in time.
         with contextlib.suppress(RuntimeError):
+            # Apps run on threads and loops of their own.
             self._loop.call_soon_threadsafe(self.set, error)
 
     def set(self, error: BaseException) -> None:
         """The same, of the broker itself, on its own thread."""
+        # Others may fail because of the first one; the first is what a reader needs.
         if not self._first.done():
             self._first.set_exception(error)
 
@@ -243,10 +259,13 @@ async def _serve_app(
     started = anyio.Event()
 
     async def announce(pages: str | None) -> None:
+        # `app.run` does not return while it serves, so a task waits for its start.
         await started.wait()
         on_serving(pages)
 
     async with contextlib.AsyncExitStack() as stack:
+        # Probes are served before the service starts: /readyz says "not yet" instead of refusing the
+        # connection.
         pages = None if http is None else await stack.enter_async_context(_pages(app, *http))
         announcing = asyncio.ensure_future(announce(pages))
         stack.callback(announcing.cancel)
@@ -268,8 +287,11 @@ def _stopped_with_stdin() -> Iterator[None]:
     loop, stdin = asyncio.get_running_loop(), sys.stdin.fileno()
 
     def on_readable() -> None:
+        # Nothing is ever written to it, so it becomes readable when its other end is closed: when the
+        # supervisor has ended, even by SIGKILL.
         if not os.read(stdin, 4096):
             loop.remove_reader(stdin)
+            # By the same way as any other end, so that requests under way are answered.
             os.kill(os.getpid(), signal.SIGTERM)
 
     loop.add_reader(stdin, on_readable)
@@ -300,11 +322,13 @@ def _on_hangup(reload: Callable[[], None], leave: Callable[[], None]) -> Iterato
     def on_hangup() -> None:
         try:
             reload()
+        # The old files still count: a mistake in one must not end a broker that works, nor open it to all.
         except SettingsError as error:
             _log.warning("reload failed", reason=str(error))
         else:
             _log.info("files reloaded")
 
+    # On the loop and not as Python's handler: a reload must not begin in the middle of a frame.
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
     try:
         if take_hangup():

@@ -113,7 +113,10 @@ def pub(
     from nebula.cli.asking import ask
 
     data = _body_of(body, file)
+    # Of several with one name the last counts: a client sends a header once.
     headers = dict(_header(line) for line in header or ())
+    # Guessed, since the shell has no types: receivers look at it, and a text that is JSON is nearly always
+    # meant so.
     kind = content_type or _kind_of(data)
     ask(
         broker,
@@ -130,13 +133,16 @@ def _body_of(body: str | None, file: Path | None) -> bytes:
     if body is not None and file is not None:
         raise BadParameter("give BODY or --file, not both")
     if file is not None:
+        # Bytes as they are: no line end is added or taken away.
         return file.read_bytes()
     if body == _STDIN:
         return sys.stdin.buffer.read()
+    # Words that are not UTF-8 come from the shell as surrogates, and go out as the bytes they were.
     return (body or "").encode("utf-8", "surrogateescape")
 
 
 def _header(line: str) -> tuple[str, str]:
+    # At the first colon: a value may have more, as times do.
     name, colon, value = line.partition(":")
     if not colon or not name:
         raise BadParameter(f"{line!r} is not of the form NAME:VALUE")

@@ -55,6 +55,7 @@ def services(
     from nebula.cli.instances import show_services
 
     output = Output(as_json=as_json)
+    # Status 0 also without an instance: the list is the answer, and an empty one is true.
     ask(broker, lambda client: show_services(client, output, service, timeout, is_live=watch))
 
 
@@ -78,6 +79,7 @@ def ping(
 
     output = Output(as_json=as_json)
     every = interval if watch else None
+    # Status 3, as for any service that does not reply, so that a probe of a script needs no JSON.
     if not ask(broker, lambda client: show_ping(client, output, service, timeout, every)):
         raise Leave(Exit.UNREACHED)
 

@@ -20,6 +20,7 @@ __all__ = ["Parameter", "call_line", "curl_line", "parameters_of", "signature_of
 _WIDTH: Final = 78
 # Types in types: what is deeper is left out, so that a signature stays one.
 _MOST_DEPTH: Final = 4
+# A model may contain itself: an example without an end would be none.
 _MOST_EXAMPLE_DEPTH: Final = 12
 # Values of an enumeration that are named.
 _MOST_VALUES: Final = 4
@@ -36,6 +37,7 @@ _FORMATS: Final = {
     "base64url": "bytes",
     "binary": "bytes",
 }
+# Texts that the service takes as they are, so that the line can be tried.
 _EXAMPLES: Final[Mapping[str, Any]] = {
     "date-time": "2030-01-31T06:00:00Z",
     "date": "2030-01-31",
@@ -73,6 +75,7 @@ class Parameter:
     note: str
 
     @property
+    # The schema has it as JSON; `repr` makes Python of it.
     def default(self) -> str:
         """As Python writes it; empty if there is no default, or only the service knows it."""
         if self.is_required or not isinstance(self.schema, Mapping) or "default" not in self.schema:
@@ -98,6 +101,7 @@ def signature_of(verb: Mapping[str, Any]) -> str:
     shown = [str(one) for one in parameters_of(verb) if not one.is_deprecated]
     name, result = str(verb["verb"]), _result_of(verb)
     line = f"{name}({', '.join(shown)}){result}"
+    # As a formatter lays out a function that is too long: each parameter on a line of its own.
     if len(line) <= _WIDTH or not shown:
         return line
     return "\n".join([f"{name}(", *(f"    {one}," for one in shown), f"){result}"])
@@ -106,6 +110,7 @@ def signature_of(verb: Mapping[str, Any]) -> str:
 def parameters_of(verb: Mapping[str, Any]) -> list[Parameter]:
     """The parameters of a verb, in order; one that is taken whole has the name that the function gives it."""
     schema = verb["parameters"]
+    # A function that takes one model or list: its body is that value, and callers may name it.
     if whole := schema.get(PARAMETER_NAME):
         return [_parameter(str(whole), schema, is_required=True)]
     required = schema.get("required", ())
@@ -135,6 +140,7 @@ def _result_of(verb: Mapping[str, Any]) -> str:
     if verb.get("stream"):
         return f" -> stream of {type_of(verb.get('item'))}"
     kind = type_of(verb["result"])
+    # Nothing is known of it, and an arrow to `Any` says no more.
     return "" if kind == "Any" else f" -> {kind}"
 
 
@@ -143,7 +149,9 @@ def type_of(schema: Any, depth: int = 0) -> str:
     if not isinstance(schema, Mapping) or depth > _MOST_DEPTH:
         return "Any"
     if "$ref" in schema:
+        # By the name of the model; `nebula describe SERVICE VERB` shows its schema.
         return str(schema["$ref"]).rpartition("/")[2]
+    # Before the branches: a Decimal is declared as a number or a text.
     if schema.get("format") == "decimal":
         return "Decimal"
     if values := _values_of(schema):
@@ -162,6 +170,7 @@ def type_of(schema: Any, depth: int = 0) -> str:
 
 
 def _array(schema: Mapping[str, Any], depth: int) -> str:
+    # A tuple: each place has a type of its own.
     if prefix := schema.get("prefixItems"):
         return f"tuple[{', '.join(type_of(one, depth + 1) for one in prefix)}]"
     kind = "set" if schema.get("uniqueItems") else "list"
@@ -188,6 +197,7 @@ def _values_of(schema: Mapping[str, Any]) -> list[Any]:
 
 def call_line(service: str, verb: Mapping[str, Any]) -> str:
     """A command that asks for a verb, with an example of each parameter that it needs."""
+    # shlex quotes what the shell would read otherwise, such as spaces and `$`.
     words = [_word(name, value) for name, value in _example_parameters(verb).items()]
     command = "stream" if verb.get("stream") else "call"
     return shlex.join(["nebula", command, service, str(verb["verb"]), *words])
@@ -207,6 +217,7 @@ def curl_line(service: str, verb: Mapping[str, Any], url: str) -> str:
 
 
 def _word(name: str, value: Any) -> str:
+    # The reverse of `parse_parameters`.
     return f"{name}={value}" if isinstance(value, str) else f"{name}:={json.dumps(value)}"
 
 
@@ -223,6 +234,7 @@ def _example_parameters(verb: Mapping[str, Any]) -> dict[str, Any]:
 def _example(schema: Any, definitions: Mapping[str, Any], depth: int = 0) -> Any:
     if not isinstance(schema, Mapping) or depth > _MOST_EXAMPLE_DEPTH:
         return None
+    # What the service's author wrote is the best of all.
     if examples := schema.get("examples"):
         return examples[0]
     if "$ref" in schema:
@@ -241,6 +253,7 @@ def _example_of_kind(schema: Mapping[str, Any], definitions: Mapping[str, Any], 
     match kind[0] if isinstance(kind, list) and kind else kind:
         case "object":
             fields = schema.get("properties", {})
+            # Only what is required: the line stays short, and the rest has defaults.
             return {name: _example(fields.get(name), definitions, depth + 1) for name in _needed(schema)}
         case "array":
             return [_example(schema.get("items"), definitions, depth + 1)]
@@ -262,5 +275,6 @@ def _needed(schema: Mapping[str, Any]) -> Sequence[str]:
 
 def _least(schema: Mapping[str, Any], usual: float) -> float:
     """A number that is allowed."""
+    # An example that is refused would be worse than none.
     least = max(usual, schema.get("minimum", usual), schema.get("exclusiveMinimum", usual - 1) + 1)
     return float(min(least, schema.get("maximum", least)))

@@ -68,10 +68,14 @@ async def _show(
 ) -> None:
     from nebula.rpc.errors import NotAStream
 
+    # Left by Ctrl-C or a closed pipe, too: that is what closes the handler on the other side.
     async with client.stream(service, verb, words, timeout=timeout) as items:
         try:
+            # By batches, as they come: one write for all items that are there.
             while count != 0 and (batch := (await items.next_batch())[:count]):
                 await output.items(batch)
                 count = None if count is None else count - len(batch)
+        # Its reply is there already: to refuse it would call the verb for nothing, and it may have done
+        # something.
         except NotAStream as answer:
             output.value(answer.value)

@@ -38,7 +38,9 @@ _CONNECTIONS: Final = (
     Column("read/s", "read_per_second", byte_size),
     Column("written/s", "written_per_second", byte_size),
 )
+# Six seconds at the usual interval, enough to read a table.
 _ALTERNATING_LOOKS: Final = 3
+# A busy broker is what one looks at: it must not end the look.
 _SLOWEST_REPLY: Final = 30.0
 
 
@@ -93,15 +95,19 @@ async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -
     Raises:
         NebulaError: no answer, or an error.
     """
+    # stdin too: `nebula top < file`, or one in the background of a script, has no keys.
     with_keys = output.is_for_people and sys.stdin.isatty() and not once
     switch = TableSwitch(wanted.first or Table.QUEUES, by_keys=with_keys)
 
     def draw_now(shown: Mapping[str, Any]) -> RenderableType:
         if not once:
             return Fitted(*draw(shown, [switch.table], wanted), text(switch.help, keep=""))
+        # Off a screen that is drawn over there is room for both.
         tables = [Table.QUEUES, Table.CONNECTIONS] if wanted.first is None else [wanted.first]
         return Group(*draw(shown, tables, wanted))
 
+    # Outermost: the terminal gets its settings back after rich has restored the cursor, whatever ends the
+    # look.
     with _keys_at_once() if with_keys else contextlib.nullcontext():
         async with anyio.create_task_group() as tasks:
             with screen(output, draw_now, is_live=not once) as show:
@@ -113,6 +119,7 @@ async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -
                     switch.note_look()
                     if once:
                         break
+            # The task that waits for keys would go on for ever.
             tasks.cancel_scope.cancel()
 
 
@@ -167,12 +174,15 @@ class TableSwitch:
 
 def view(before: Sample, after: Sample) -> dict[str, Any]:
     """What is shown of two looks: the later one, with what happened in between by the second."""
+    # A clock of low resolution may not move between two looks.
     seconds = max(after.at - before.at, 1e-9)
 
     def rate(now: float, then: float | None) -> float | None:
         # What begins anew with a lower count has no rate yet.
+        # A broker that was restarted counts from 0: no negative rate.
         return None if then is None or now < then else (now - then) / seconds
 
+    # By name: the lists are by rank, and change places.
     queues = {row["queue"]: row for row in before.queues}
     links = {row["session"]: row["link"] for row in before.connections}
     fields = ("received", "sent_frames", "read_bytes", "written_bytes")
@@ -209,6 +219,7 @@ def _link_rates(now: Mapping[str, Any], then: Mapping[str, Any] | None, rate: An
 
 async def _pairs(client: Client, wanted: Wanted) -> AsyncIterator[tuple[Sample, Sample]]:
     """Two looks at a time, an interval apart, for ever."""
+    # One interval passes before anything is shown: a rate needs two looks.
     before = await _look(client, wanted)
     while True:
         await anyio.sleep(wanted.interval)
@@ -224,6 +235,7 @@ async def _look(client: Client, wanted: Wanted) -> Sample:
     async def ask(form: Any, verb: str, parameters: Any = None) -> Any:
         return checked(form, await asking.call(SERVICE, verb, parameters), SERVICE, verb)
 
+    # One after the other, so that a slow broker has one request of ours at a time.
     status = await ask(Status, "broker.status")
     queues = await ask(
         Queues, "queues.list", {"order": "depth", "limit": limit, "internal": wanted.has_internal}
@@ -265,6 +277,7 @@ def draw(shown: Mapping[str, Any], tables: Sequence[Table], wanted: Wanted) -> I
 
 def _summary(shown: Mapping[str, Any]) -> Iterator[str]:
     status, rates = shown["status"], shown["rates"]
+    # The same words as /readyz and systemd have.
     state = "ready" if status["not_ready"] is None else f"not ready: {status['not_ready']}"
     yield f"nebula {status['version']}, {state}, up {duration(status['uptime_seconds'])}"
     yield (
@@ -282,6 +295,7 @@ def _summary(shown: Mapping[str, Any]) -> Iterator[str]:
     dropped = ", ".join(f"{number(count)} {why}" for why, count in status["dropped"].items())
     yield f"destinations: {kinds}; dropped: {dropped or 'nothing'}"
     store = status["store"]
+    # Before the first commit there is no mean.
     if store is not None and store["commits"]:
         mean = duration(store["seconds"] / store["commits"])
         yield f"store: {number(store['commits'])} commits of {number(store['rows'])} rows, {mean} each"
@@ -292,6 +306,7 @@ def _shares(pools: Mapping[str, Any], principals: Sequence[Mapping[str, Any]]) -
     parts = []
     fractions = {name: pool["used"] / pool["limit"] for name, pool in pools.items() if pool["limit"] > 0}
     if fractions:
+        # The fraction that is used, and not the amount: bytes and connections cannot be compared.
         fullest = max(fractions, key=lambda name: fractions[name])
         parts.append(f"fullest is {fullest}, {percent(fractions[fullest])} used")
     if principals:
@@ -304,7 +319,9 @@ async def _obey_keys(
     scope: anyio.CancelScope, switch: TableSwitch, show: Callable[[Mapping[str, Any]], None]
 ) -> None:
     while True:
+        # Not a thread that reads: it could not be cancelled, and Ctrl-C would wait for a key.
         await anyio.wait_readable(sys.stdin)
+        # Past Python's buffer, where a second key would wait unseen. An empty one: the terminal is gone.
         key = os.read(sys.stdin.fileno(), 1)
         if key in (b"q", b"Q", b""):
             scope.cancel()
@@ -319,9 +336,12 @@ def _keys_at_once() -> Iterator[None]:
     import termios
     import tty
 
+    # Here and not at the top: not every platform has these two, and only this screen needs them.
     former = termios.tcgetattr(sys.stdin)
+    # cbreak and not raw: Ctrl-C must still be a signal.
     tty.setcbreak(sys.stdin)
     try:
         yield
     finally:
+        # After what was written has been shown, in the order in which it was meant.
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, former)
