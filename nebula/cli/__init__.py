@@ -160,7 +160,7 @@ def main() -> None:
     except typer.Abort:
         complain("aborted")
         sys.exit(Exit.FAILED)
-    # A task group wraps what its tasks raise, even a single error. Everything else is a fault of ours and
+    # A task group wraps what its tasks raise, even a single error. Everything else is a bug of Nebula's and
     # keeps its traceback, with Python's status 1.
     except (NebulaError, ModuleNotFoundError, ExceptionGroup) as failure:
         error = _foreseen(unwrapped(failure))

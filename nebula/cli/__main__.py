@@ -2,7 +2,6 @@
 
 from nebula.cli import main
 
-# The workers of `nebula run --workers` are started as `python -m nebula.cli`: their supervisor may have been
-# started so too, on a machine where no script is on the path.
+# `nebula run --workers` starts its workers as `python -m nebula.cli`: there may be no script on the path.
 if __name__ == "__main__":
     main()

@@ -25,8 +25,8 @@ _NOT_USERS: Final = (
     str(Path(version.__file__).parent),
 )
 
-# The name ends at the first `=`, so that a value may have any number of them. DOTALL: so may it have lines,
-# as in text="$(cat FILE)".
+# The name ends at the first `=`, so that a value may contain more of them. DOTALL: it may also have several
+# lines, as in text="$(cat FILE)".
 _PARAMETER = re.compile(r"(?P<name>[^=:]+)(?P<kind>:?=)(?P<value>.*)", re.DOTALL)
 
 
@@ -44,8 +44,8 @@ def parse_parameters(words: Iterable[str]) -> dict[str, Any]:
         name, kind, value = match["name"], match["kind"], match["value"]
         if name in parameters:
             raise SettingsError(f"parameter {name!r} is given twice")
-        # No guess at the type: `qty=2` stays a text, and the service says that it wanted a number. A guess
-        # would make a number of a customer's id.
+        # The type is not guessed: `qty=2` is a text, and the service says that it wants a number. A guess
+        # would turn a customer's id into a number.
         parameters[name] = value if kind == "=" else _parse_json(name, value)
     return parameters
 
@@ -71,8 +71,8 @@ def find_app(target: str) -> Responder:
     """
     place, _, name = target.partition(":")
     module_name = _module_of(place, target)
-    # A script's own folder is on the path, not the one that the user is in; `python -m` has both. `nebula run
-    # prices:app` shall find prices.py with either.
+    # With the installed script the working directory is not on Python's path, with `python -m` it is. `nebula
+    # run prices:app` finds prices.py in both cases.
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -89,7 +89,7 @@ def find_app(target: str) -> Responder:
         raise BrokenModule(target, _traceback_of_users(error)) from error
     known = [member for member, value in vars(module).items() if isinstance(value, Responder)]
     name = name or _only(known, module_name, target)
-    # A name that is there and is something else gets the same sentence: `prices:quote` names a handler.
+    # A name that exists and is something else gets the same error: `prices:quote` names a handler.
     app = getattr(module, name, None)
     if not isinstance(app, Responder):
         near_app = nearest(name, known)

@@ -40,7 +40,7 @@ def asking_for_jobs(service: str) -> Iterator[None]:
     """
     try:
         yield
-    # Checked after the fact: asking for the verbs first would be another request for each command.
+    # Only when it has failed: asking for the verbs first would be another request for each command.
     except RemoteError as error:
         if error.code != "unknown-verb":
             raise

@@ -87,7 +87,6 @@ def bench_call(
     """
     from nebula.cli.arguments import parse_parameters
 
-    # Read once, outside of what is measured.
     words = parse_parameters(parameters or ())
     ended = _Calls()
 
@@ -161,7 +160,7 @@ def bench_pub(
       nebula bench pub                        through a queue of its own
       nebula bench pub X/test --size 1000     to its subscribers
     """
-    # A named destination has consumers of its own, so there is nothing that we receive.
+    # A named destination has consumers of its own; only the benchmark's own queue is read here.
     counts = Counter(sent=0) if destination else Counter(sent=0, received=0)
     headers = {"persistent": "true"} if persistent else {}
     body, target = b"x" * size, destination or f"/queue/bench.{uuid4().hex}"
@@ -212,8 +211,8 @@ async def _go_on(step: _Step, seconds: float, at_once: int) -> float:
     begun = perf_counter()
 
     async def work() -> None:
-        # Looked at between steps. A call that hangs is ended by its own timeout, so the time may be exceeded
-        # by that much, and what is divided by is the time that it took.
+        # The clock is read between steps. A call that hangs ends by its own timeout and exceeds the time, so
+        # rates are divided by the time that was really used.
         while perf_counter() - begun < seconds:
             await step()
 
@@ -242,8 +241,7 @@ def _run(
                     bar.advance(task, _SHOWN_SECONDS)
 
             async with anyio.create_task_group() as tasks:
-                # Off a terminal there is nothing to move, and a task that wakes up would be part of what is
-                # measured.
+                # Off a terminal there is no bar, and a task that wakes up would be measured too.
                 if not bar.disable:
                     tasks.start_soon(advance)
                 elapsed = await measure(client)
@@ -255,7 +253,7 @@ def _run(
 
 def _spread(took: Sequence[float]) -> dict[str, float]:
     """How long calls took, in milliseconds: the middle one, and those that few exceed."""
-    # From all of the times: a minute of 5,000 calls a second is some ten megabytes of floats.
+    # Exact, from all times: a minute of 5,000 calls a second takes some ten megabytes of floats.
     ordered = sorted(took)
     if not ordered:
         return {}

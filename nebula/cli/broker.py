@@ -31,7 +31,7 @@ Http: TypeAlias = Annotated[
     int | None, Option(metavar="PORT", help="Listen for WebSockets too, on 127.0.0.1; 0 takes a free port.")
 ]
 HttpCalls: TypeAlias = Annotated[
-    # A flag cannot be "not given", so `False` is taken as that below: a flag only ever turns it on.
+    # A flag cannot be "not given": `broker` passes False as None, so that the setting of the file counts.
     bool, Option("--http-calls", help="With --http: answer POST /call/SERVICE/VERB, for curl and its like.")
 ]
 Rights: TypeAlias = Annotated[

@@ -72,8 +72,8 @@ def call(
     options = start_options(priority, not_before, notify)
 
     async def do(client: Client) -> Any:
-        # `call` takes the reply of any verb, and that of a job's verb is the job. The options are those of
-        # `start`, which fails with a sentence if the verb is no job.
+        # `call` takes the reply of any verb; for a job's verb that is the job. The options belong to `start`,
+        # which fails if the verb is no job.
         if not options:
             return await client.call(service, verb, words, timeout=timeout)
         job = await client.start(service, verb, words, timeout=timeout, **options)

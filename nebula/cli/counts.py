@@ -65,11 +65,11 @@ async def _look(client: Client, service: str, seconds: float) -> dict[str, Any]:
     failed: dict[str, str] = {}
     for one in found.answers:
         try:
-            # Each by itself, so that one instance with another version does not hide the others.
+            # Each one separately, so that an instance of another version does not hide the others.
             told[one.instance.name] = _checked(service, one.value)
         except NebulaError as error:
             failed[one.instance.name] = str(error)
-    # As for `nebula ping`: the same rule for the broker's own service.
+    # The broker's own service does not register either.
     if not found.answers and not found.missing:
         # An instance that does not register is asked by the service's queue: any of them replies.
         told = {"": _checked(service, await client.call(service, "stats", timeout=seconds))}
@@ -82,9 +82,8 @@ def _checked(service: str, reply: Any) -> dict[str, Any]:
         known = merged([reply])
     except UnexpectedReply as error:
         raise UnexpectedReply(f"{service}: {error}") from error
-    # Of one instance it is always 1.
     del known["instances"]
-    # What we do not know of a newer service stays in the JSON.
+    # Fields that only a newer service knows stay in the JSON.
     return {**reply, **known}
 
 
@@ -93,7 +92,7 @@ def _whole(
 ) -> dict[str, Any]:
     return {
         "service": service,
-        # Merged with the buckets of all instances: a quantile of quantiles would be no quantile.
+        # From the buckets of all instances: quantiles themselves cannot be merged.
         **without_buckets(merged(told.values())),
         "by_instance": {name: without_buckets(told[name]) for name in sorted(told)},
         "failed": dict(sorted(failed.items())),

@@ -67,7 +67,7 @@ class Described:
     async def show(self, client: Client) -> None:
         """Show it once."""
         answer, note = await self._ask(client), ""
-        # The second request is for people alone: programs compare `schemas` of `nebula services`.
+        # Only people need the second request: programs compare `schemas` of `nebula services`.
         if self.output.is_for_people and self.instance is None:
             try:
                 note = differences(await client.services(self.service, timeout=self.seconds))
@@ -84,8 +84,8 @@ class Described:
                 async for instances in _whenever_others_are_there(presence):
                     try:
                         answer = await self._ask(client)
-                    # During a change of versions there may be a moment without any: the screen says so, and
-                    # goes on.
+                    # While versions are exchanged there may be no instance for a moment: the screen says so
+                    # and goes on.
                     except (CallTimeout, NoResponder):
                         answer = None
                     show(self._view(answer, "" if self.instance else differences(instances)))
@@ -102,7 +102,7 @@ class Described:
         """What is shown: programs get the reply alone, or its part about the verb."""
         if self.output.is_for_people:
             return answer, note
-        # JSON has no note: `differs` of `nebula services` says it to programs.
+        # JSON has no note: programs find `differs` in `nebula services`.
         if self.verb is None or answer is None:
             return answer
         with reading(f"what {self.service} answers to describe"):
@@ -119,7 +119,7 @@ async def _whenever_others_are_there(presence: Presence) -> AsyncIterator[list[I
         if (now := {(one.name, one.schemas) for one in instances}) != known:
             known = now
             yield instances
-        # The stream of changes never ends, so there is no StopAsyncIteration to heed.
+        # This stream never ends, so there is no StopAsyncIteration to handle.
         await anext(changes)
 
 
@@ -172,7 +172,6 @@ def _all(answer: Mapping[str, Any], *, has_own: bool) -> Iterator[RenderableType
 
 def _head(verb: Mapping[str, Any]) -> Words:
     """The signature, and what a caller has to know before all else."""
-    # In brackets behind the signature, where they do not move it.
     marks = [name for name in ("job", "stream", "idempotent", "deprecated") if verb.get(name)]
     return Words(text(signature_of(verb), "bold") + text("".join(f"  [{mark}]" for mark in marks), "cyan"))
 

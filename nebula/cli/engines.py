@@ -74,14 +74,13 @@ def engines(
     output.show(table(ENGINES, shown) if rows else f"{service} has no jobs, and no engines")
 
 
-# One function for both: `nebula engines` is the short form, and hidden in the help.
+# `nebula engines` is the hidden short form of the same function.
 engine.command(name="list")(engines)
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     isolated = row.get("isolated", [])
-    # Spark's memory and that of each isolated run: they are processes of their own, and the machine has to
-    # hold all of them.
+    # Isolated runs are processes of their own: the machine has to hold Spark's memory and theirs.
     memory = [row.get("rss_bytes"), *(run.get("rss_bytes") for run in isolated)]
     return {
         **row,
@@ -114,7 +113,7 @@ def restart(
     from nebula.cli.asking import ask, asking_for_jobs
 
     what = f"{'the engine' if name is None else f'engine {name}'} of {service}"
-    # Before anything connects: a script without --yes must not depend on whether a broker is there.
+    # Before it connects: without --yes a script fails in the same way whether or not a broker runs.
     make_sure(f"Replace {what}, with the jobs on it?", is_sure=yes)
     verb, parameters = "engine.restart", {} if name is None else {"engine": name}
     with asking_for_jobs(service):
@@ -125,8 +124,8 @@ def restart(
     text = _sentence_of(what, done, missing)
     Output(as_json=as_json).event(text, service=service, engine=name, instances=done, missing=missing)
     if missing:
-        # Some have done it. The sentence says which ones have not, and the status that it has to be looked
-        # at.
+        # Some instances did it. The sentence names the others, and the status says that something is left to
+        # do.
         raise Leave(Exit.UNREACHED)
 
 

@@ -20,8 +20,8 @@ from nebula.errors import (
 from nebula.visible import visible
 
 
-# Few, so that a script can have a branch for each: the reply is bad, the words are bad, nothing was reached.
-# What exactly went wrong is in the sentence, and in the code of a reply's error.
+# Few, so that a script can branch on each: a bad reply, bad words, nothing reached. What went wrong exactly
+# is in the sentence, and in the code of a reply's error.
 class Exit(IntEnum):
     """What a script can branch on. The help of `nebula` lists the same."""
 
@@ -39,8 +39,8 @@ class BrokenModule(NebulaError):
         traceback: of the user's code alone.
     """
 
-    # Not a SettingsError, although the word on the command line led here: the code has a mistake, and status
-    # 2 says that the words have one.
+    # Not a SettingsError, although a word of the command line led here: status 2 means that the words are
+    # wrong, and here the code is.
     def __init__(self, target: str, traceback: str) -> None:
         super().__init__(f"{target}: the module cannot be imported, see above")
         self.traceback = traceback
@@ -54,8 +54,8 @@ def unwrapped(failure: Exception) -> Exception:
     if not isinstance(failure, ExceptionGroup):
         return failure
     found = [unwrapped(each) for each in failure.exceptions]
-    # Calls that run at once all fail when the connection is lost. One sentence says it; a bug among them must
-    # not be hidden by it.
+    # When a connection is lost, all calls on it fail, and one sentence says so. A bug among them is not
+    # hidden by it.
     if len(found) == 1 or all(isinstance(each, NebulaError) for each in found):
         return found[0]
     return failure
@@ -63,7 +63,7 @@ def unwrapped(failure: Exception) -> Exception:
 
 def exit_of(error: NebulaError) -> Exit:
     """The status for a failure that was foreseen."""
-    # First: a wrong address is a matter of settings, though nothing was reached with it either.
+    # First: a wrong address is a mistake in the settings, even though nothing was reached.
     if isinstance(error, SettingsError):
         return Exit.USAGE
     return Exit.UNREACHED if isinstance(error, _UNREACHED) else Exit.FAILED
@@ -82,8 +82,8 @@ def _sentence_of(error: NebulaError) -> str:
             return f"no service listens on {error.destination}; is the service running?"
         case ConnectFailed(__cause__=SSLError()):
             return str(error)  # There is one; it is a matter of trust.
-        # SSLError is an OSError too, and is matched above: to ask there whether a broker runs would send the
-        # reader the wrong way.
+        # SSLError is an OSError too and is matched above: a broker is running there, and to ask whether it
+        # does would mislead.
         case ConnectFailed(__cause__=OSError()):
             return f"{error}; is a broker running there (nebula broker)?"
         # With a single detail the message has it already.

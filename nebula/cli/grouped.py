@@ -26,8 +26,8 @@ class Grouped(TyperGroup):
         # Typer has commands before groups of them.
         shown.sort(key=lambda each: _rank_of(_heading_of(each)))
         for heading, commands in groupby(shown, key=_heading_of):
-            # `groupby` needs neighbours, and the sort above is stable: within a heading commands stay in the
-            # order of `nebula.cli`.
+            # `groupby` groups neighbours only. The sort above is stable, so commands stay in the order of
+            # `nebula.cli`.
             with formatter.section(heading):
                 formatter.write_dl([(each.name, each.get_short_help_str(_WHOLE)) for each in commands])
 

@@ -17,7 +17,7 @@ from typing import TextIO
 class _Noted:
     """Whether a SIGHUP has come since the last `take_hangup`."""
 
-    # One assignment: a signal handler may run between any two instructions.
+    # Set by one assignment, because a signal handler may run between any two instructions.
     has_come = False
 
 
@@ -27,7 +27,7 @@ def ends_by_hangup() -> bool:
 
     Decided once, before our handler is installed.
     """
-    # `nohup` sets SIGHUP to "ignored" before it starts the program. That wish is kept.
+    # `nohup` starts the program with SIGHUP ignored. Then the end of the terminal does not end the program.
     is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return not is_ignored and any(_is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr))
 
@@ -56,7 +56,7 @@ def take_hangup() -> bool:
     return has_come
 
 
-# Nothing but noting: a handler runs in the middle of whatever the program does, imports included.
+# It only sets a flag: a handler runs in the middle of anything, also of an import.
 def _note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     _Noted.has_come = True
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-# It is not sent as an age, because the instance is a last value: sent once, and read later.
+# Instances send their start and not their age, because they send it once, as a last value.
 def _up(started_at: float) -> str:
     # By its clock and ours, which may not agree.
     return duration(max(0.0, time.time() - started_at))
@@ -63,7 +63,7 @@ async def show_services(
                 return
             async with anyio.create_task_group() as tasks:
                 if output.is_for_people:
-                    # Only on a screen: off it a line stands for a change, and time is none.
+                    # Only on a screen: off it each line is a change, and the passing of time is not one.
                     tasks.start_soon(_each_second, show_now)
                 async for _ in presence.changes():
                     show_now()
@@ -74,7 +74,7 @@ def _marked(instances: Sequence[Instance]) -> list[dict[str, Any]]:
     return [
         {
             **asdict(one),
-            # Each with each: services have few instances, and a person wants to see both sides marked.
+            # Every pair is compared: a service has few instances, and both sides of a difference are marked.
             "differs": any(one.service == other.service and one.is_unlike(other) for other in instances),
         }
         for one in instances
@@ -130,7 +130,7 @@ async def show_ping(
 async def _ping(client: Client, service: str, seconds: float) -> list[dict[str, Any]]:
     found = await client.call_all(service, "ping", timeout=seconds)
     rows = [{"instance": one.instance.name, "seconds": one.seconds} for one in found.answers]
-    # An instance that is known and silent is a row, as it is what one looks for.
+    # A known instance that does not reply gets a row too: operators look for it.
     rows += [{"instance": one.name, "seconds": None} for one in found.missing]
     if rows:
         return sorted(rows, key=lambda row: str(row["instance"]))
@@ -174,5 +174,6 @@ async def looks(look: Callable[[], Awaitable[T]], every: float | None, none: T) 
             yield none
         if every is None:
             return
-        # After the look, not on a beat: a slow service is not asked again while it is still being asked.
+        # After the look and not at fixed times: a slow service does not get the next request before its
+        # reply.
         await anyio.sleep(every)

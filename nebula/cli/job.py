@@ -112,7 +112,8 @@ def result(
         if to is None and output.is_for_people:
             show_result(output, await handle.result())
         else:
-            # Off a terminal it is always rows, so that a script need not know what the job returned.
+            # Off a terminal it is always rows, so that a script does not depend on what kind of value the job
+            # returned.
             await write_rows(handle, to or ResultFormat.NDJSON)
 
     ask(broker, read)
@@ -211,7 +212,7 @@ class LogView:
         """Write these last lines, if the log is not followed from a line on, and each new one."""
         if lines is not None and self.last is None:
             self.show(await job.log_lines(lines))
-        # From the first line that is kept on: whether earlier ones are gone is told by their numbers.
+        # From the first line that is left: a gap in the numbers shows that earlier ones are gone.
         self.last = self.last or 0
         async for line in job.log(follow=True, after=self.last):
             self.show([line])
@@ -219,7 +220,7 @@ class LogView:
     def show(self, lines: Iterable[LogLine]) -> None:
         """Write these, and say what is missing between them and those before."""
         for line in lines:
-            # Not for the first lines of a look: those before them were not asked for.
+            # Not before the first line that is shown: earlier ones were not asked for.
             gone = 0 if self.last is None else line.number - self.last - 1
             self.last = line.number
             if not self._output.is_for_people:
@@ -234,7 +235,6 @@ def _show(output: Output, known: Mapping[str, Any]) -> None:
     from nebula.cli.job_columns import JOB_FACTS, STEPS
 
     result = dict(known.get("result") or {})
-    # Shown as a table below, not as one cell of the facts.
     preview = result.pop("preview", None)
     facts = {column.heading: known.get(column.field) for column in JOB_FACTS}
     facts |= {"result": result} | _times_ahead(known)

@@ -15,7 +15,6 @@ JOBS: Final = columns(JobRow, "job", "verb", "state", "progress", "accepted_at")
 # In the order in which they matter to a reader.
 JOB_FACTS: Final = (
     *columns(JobRow, "job", "verb", "state", "progress", "note", "position"),
-    # Empty facts are left out when a job is shown: few jobs have a priority.
     *columns(JobDetails, "priority", "exclusive"),
     *columns(JobRow, "owner", "attempt", "accepted_at"),
     *columns(JobDetails, "not_before", "expires_at"),
@@ -31,7 +30,6 @@ ENGINES: Final = (
     Column("instance", "instance"),
     Column("engine", "engine"),
     *columns(EngineView, "state", "up_seconds"),
-    # One number for what runs in the engine and next to it.
     Column("running", "running", number),
     Column("waiting", "jobs.waiting", number),
     *columns(EngineView, "jobs_since_start", "starts", "rss_bytes"),

@@ -37,7 +37,7 @@ Words: TypeAlias = Annotated[
 Before: TypeAlias = Annotated[
     str | None, Option(metavar="JOB", help="Only jobs accepted before this one: the next page.")
 ]
-# The service's own limit of a page; `nebula queues` reads page by page, but jobs are looked for, not counted.
+# A service lists at most 200 jobs in one reply. Unlike `nebula queues` this command does not read all pages.
 Limit: TypeAlias = Annotated[int, Option(min=1, max=200, help="How many, the latest first.")]
 
 
@@ -85,7 +85,7 @@ def _page(broker: str | None, service: str, wanted: Mapping[str, Any], timeout: 
     given = {name: value for name, value in wanted.items() if value is not None}
 
     async def read(client: Client) -> Any:
-        # An id of the list may be given in short. It is completed over the connection that is open anyway.
+        # `--before` takes an abbreviated id too. It is completed over the same connection.
         if "before" in given:
             given["before"] = await find_job(client, _of(service, given["before"]), timeout)
         return await client.call(service, "job.list", given, timeout=timeout)

@@ -19,7 +19,7 @@ from rich.text import Text
 
 __all__ = ["Facts", "Fitted", "Heading", "Rows", "Words"]
 
-# With the spaces around it: they count where a line is broken, and stay where it is not.
+# Includes the spaces around a word, so that they are kept within a line.
 _WORD: Final = re.compile(r"\s*\S+\s*")
 
 _GAP = 2
@@ -53,7 +53,7 @@ class Rows:
 
     def __init__(self, headings: Sequence[Heading], rows: Iterable[Sequence[Text]]) -> None:
         self._headings = headings
-        # Drawn again when a live screen is, so an iterator would be empty by then.
+        # A live screen draws them again, when an iterator would be empty.
         self._rows = [list(row) for row in rows]
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
@@ -70,7 +70,6 @@ class Rows:
         # By columns. Without rows there are no columns to zip, and only the heads count.
         cells = list(zip(*self._rows, strict=True)) or [()] * len(heads)
         widths = [max([head, *map(_width_of, column)]) for head, column in zip(heads, cells, strict=True)]
-        # Columns too wide by this much; the gaps are between them, so there is one less.
         missing = sum(widths) + _GAP * (len(widths) - 1) - width
         if missing <= 0:
             return widths
@@ -89,7 +88,7 @@ class Rows:
             return None
         widest = max(texts, key=lambda place: widths[place])
         narrower = widths[widest] - missing
-        # A word would be broken, or the text would become a thread of words along the margin.
+        # Otherwise a word would be broken, or the text would become a very narrow column.
         if narrower < max(words[widest], _NARROWEST_TEXT):
             return None
         return [*widths[:widest], narrower, *widths[widest + 1 :]]
@@ -124,7 +123,6 @@ class Rows:
             line = Text()
             for piece, width, heading in zip(pieces, widths, self._headings, strict=True):
                 padding = " " * (width - piece.cell_len)
-                # To the right, so that the digits of equal value stand below each other.
                 parts = (padding, piece) if heading.is_figure else (piece, padding)
                 line = Text.assemble(line, " " * _GAP if line else "", *parts)
             line.rstrip()
@@ -133,16 +131,12 @@ class Rows:
     def _blocks(self, width: int) -> Iterator[Text]:
         for row in self._rows:
             first, *others = [
-                pair
-                for pair in zip(self._headings, row, strict=True)
-                if pair[1].plain.strip()
-                # A row of which nothing is known is a row all the same.
+                pair for pair in zip(self._headings, row, strict=True) if pair[1].plain.strip()
             ] or [(self._headings[0], Text("-"))]
             yield from _pair_alone(first, width, 0)
             line = Text()
             for pair in others:
                 piece = _pair(pair)
-                # What has lines of its own cannot share one with others.
                 has_lines = "\n" in piece.plain
                 if line and (has_lines or _INDENT + line.cell_len + len(", ,") + piece.cell_len > width):
                     yield _whole(Text(" " * _INDENT) + line + Text(","))
@@ -169,7 +163,7 @@ class Facts:
         """The lines, for this width."""
         width = options.max_width
         # The value of a name longer than half a line goes below it.
-        # One very long name must not push all values to the right edge.
+        # Otherwise one long name would push all values to the right edge.
         names = [found for name, _ in self._facts if (found := _width_of(name)) <= width // 2]
         lead = max(names, default=0) + _GAP
         for name, value in self._facts:
@@ -209,7 +203,7 @@ class Fitted:
         """The lines that fit."""
         # Counted after layout: a row may take several lines.
         lines = console.render_lines(Group(*self._parts), options, pad=False)
-        # The last line is below, and the cursor stands on one more.
+        # Room for the last line, and for the line of the cursor.
         room = options.size.height - 2
         if len(lines) > room:
             cut = len(lines) - room + 1
@@ -251,9 +245,9 @@ def _wrapped(cell: Text, width: int) -> Iterator[Text]:
     """
     for line in cell.split("\n", allow_blank=True):
         breaks, column = [], 0
-        # By cells and not characters: an ideograph takes two, and a combining mark none.
+        # In cells, not characters: an ideograph takes two cells, a combining mark takes no cell.
         for word in _WORD.finditer(line.plain):
-            # At the start of a line there is nothing to break before, so a word that is too long exceeds it.
+            # A word that is too long exceeds its line: at the start of one there is nothing to break before.
             if column and column + cell_len(word[0].rstrip()) > width:
                 breaks.append(word.start())
                 column = 0

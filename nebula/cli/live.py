@@ -34,11 +34,10 @@ def screen(
         is_live: there will be more than one view.
     """
     if not output.is_for_people:
-        # No view is left out: a program may want each of them.
         yield output.json_line
     elif not is_live:
         yield lambda shown: output.show(draw(shown))
     else:
-        # Rich would redraw on a thread of its own; here it is done when there is something new.
+        # By default rich redraws on a thread of its own. Here it redraws when there is something new.
         with output.console.live() as live:
             yield lambda shown: live.update(draw(shown), refresh=True)

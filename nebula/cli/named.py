@@ -25,7 +25,7 @@ def contexts(*, as_json: AsJson = False) -> None:
     Example. Every command then takes the name for the address:
       nebula call prices quote symbol=ABC --broker venue
     """
-    # Without --broker: this command asks no broker, and must work when the file names none that is there.
+    # No --broker here: the command asks no broker, and works if the default one is misspelt.
     file = CommandEnvironment.read().contexts_file
     found = read_contexts(file)
     rows: list[dict[str, Any]] = [
@@ -35,7 +35,6 @@ def contexts(*, as_json: AsJson = False) -> None:
     ]
     output = Output(as_json=as_json)
     if output.is_for_people:
-        # JSON has a boolean; on a screen one star is found sooner than a column of true and false.
         shown = [{**row, "default": "*" if row["default"] else ""} for row in rows]
         output.rows(("name", "broker", "default"), shown, none=f"no contexts; {file} would have them")
     else:

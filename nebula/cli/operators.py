@@ -95,9 +95,8 @@ def list_all(url: str | None, verb: str, parameters: Mapping[str, Any], limit: i
             goes_on_after = page.get("after")
             # A page without rows is the last one, whatever it says.
             if goes_on_after is None or not page["rows"] or len(rows) >= limit:
-                # A list by name goes on after its last row. One by rank has no such place, since ranks
-                # change: the broker returns its first rows only, and no higher limit brings more than a page
-                # of them.
+                # A list by name can go on after its last row. A list by rank cannot, since ranks change: the
+                # broker returns the first rows only, a page of them at most.
                 has_more = page["matched"] > len(rows)
                 may_grow = has_more and len(rows) >= limit and (goes_on_after is not None or limit < _PAGE)
                 return Listed(rows, page["matched"], may_grow=may_grow, hidden=page.get("hidden", 0))
@@ -116,7 +115,6 @@ def show_list(
         return
     output.show(table(columns, rows, has_full_ids=has_full_ids) if rows else f"no {what}")
     if matched > len(rows):
-        # The advice has to work: a higher limit is not recommended where it changes nothing.
         way = "--limit shows more" if listed.may_grow else "an order has no more, --order name shows all"
         output.show(f"{len(rows):,} of {matched:,} {what}; {way}")
     if hidden:
@@ -143,7 +141,6 @@ def show_details(
 
 def is_internal_wanted(pattern: str, *, is_asked: bool) -> bool:
     """Whether to list internal destinations: on request, or if the pattern names them."""
-    # A user who types the prefix wants to see them.
     return is_asked or pattern.startswith(RESERVED_PREFIXES)
 
 
@@ -156,8 +153,8 @@ def make_sure(question: str, *, is_sure: bool) -> None:
     if is_sure:
         return
     if not is_attended():
-        # Status 2 and nothing done (docs/decisions/0042): a script would wait forever for an answer, or a
-        # pipe would be read as one.
+        # Status 2, and nothing is done (docs/decisions/0042). Without a person a script would wait forever,
+        # or the next line of a pipe would count as the answer.
         raise SettingsError(f"{question} There is no terminal to ask on: give --yes")
     if not ask_yes(question):
         # Not 0: a script must not take "no" for done.
@@ -181,7 +178,6 @@ def find_session(url: str | None, name: str, timeout: float, verb: str = "connec
     if not SESSION_PREFIX.fullmatch(name):
         return name
     try:
-        # Two matches would do to see that it is ambiguous; the message names some of them.
         page = tell(url, verb, {"pattern": f"{name}*"}, timeout, Page)
     except RemoteError as error:
         # Without the right to list, the requested verb reports an error for the given name.

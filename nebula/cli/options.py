@@ -26,11 +26,11 @@ def job_named(job: str) -> str:
             return short
         service, ulid = unqualified(job)
     except (KeyError, TypeError, json.JSONDecodeError):
-        # Whatever was wrong with it: the words before the pipe are what has to be corrected.
+        # Whatever is wrong with the input: the user has to correct the command before the pipe.
         raise BadParameter("on stdin there is no answer of `nebula call` to a job's verb") from None
     except ValueError as error:
         raise BadParameter(str(error)) from None
-    # A ULID alone would have to be looked for in every service, with the rights for each.
+    # A ULID alone would have to be looked for at every service, with the rights for each.
     if service is None:
         raise BadParameter(f"it does not say whose job it is: SERVICE/{ulid} would")
     return job
@@ -66,8 +66,8 @@ def named_queue(name: str | None) -> str | None:
 
 def named_topic(name: str) -> str:
     """A topic or last value, or a glob of them, that a word means: a bare one would be a queue's."""
-    # The rule of bare names is one for all commands (docs/decisions/0042), so `news` is a queue here too.
-    # Rather than show nothing the command says so.
+    # By the one rule for bare names (docs/decisions/0042) `news` is a queue here too. An error says so,
+    # because an empty list would mislead.
     if is_bare(name) and not name.startswith("*"):
         raise BadParameter(
             f"{name!r} is a queue's name, {queue_named(name)!r}; did you mean {TOPIC + name!r}?"
@@ -131,7 +131,7 @@ AsJson: TypeAlias = Annotated[
 ]
 FullIds: TypeAlias = Annotated[bool, Option("--full", help="Show whole ids. JSON always has them.")]
 Timeout: TypeAlias = Annotated[
-    # Not 0: "do not wait" would be a call that never succeeds.
+    # Not 0: a call that does not wait never succeeds.
     float, Option("--timeout", "-t", metavar="SECONDS", min=0.001, help="How long to wait for the answer.")
 ]
 LogLevel: TypeAlias = Annotated[Level, Option(help="Least important events that are logged.")]
@@ -167,5 +167,5 @@ JobId: TypeAlias = Annotated[
     ),
 ]
 
-# As `nebula.Client` has it. A person presses Ctrl-C earlier, and a script is told that nothing came.
+# The default of `nebula.Client`. A user presses Ctrl-C earlier; a script gets status 3 in the end.
 DEFAULT_TIMEOUT = 30.0

@@ -69,8 +69,7 @@ def _files_of(settings: BrokerSettings) -> int:
     """How many may be open at once: a connection is one, and so is what comes to a listener for HTTP."""
     limits, has_http = settings.limits, settings.http is not None
     pages = sum(each.http for each in settings.listener) + has_http
-    # Calls over HTTP have a limit of their own, so that slow ones do not keep probes out, and files of their
-    # own.
+    # Calls over HTTP have a limit of their own, so that slow calls do not keep probes out.
     calls = sum(each.calls for each in settings.listener) + (has_http and settings.http_calls)
     others = pages * limits.max_http_requests + calls * limits.max_http_calls
     return limits.max_connections + others + _OTHER_FILES
@@ -80,7 +79,7 @@ def _raise_file_limit(wanted: int) -> None:
     """Let the process open as many files, as far as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    # Never lowered: whoever started the program may know better.
+    # Never lowered: the user may have raised it for a reason.
     if soft != resource.RLIM_INFINITY and soft < possible:
         resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
     # Only a warning: most brokers never have that many connections.
@@ -183,12 +182,12 @@ async def _serve_broker(
         with view.shown():
             await server.start()
     except OSError as error:
-        # A port that is taken is the usual one: status 2, and no traceback.
+        # Usually a port that is taken: a wrong setting, so status 2 without a traceback.
         raise SettingsError(f"the broker cannot listen: {error.strerror or error}") from error
     manager = ServiceManager()
     with _until_signal() as ending, _on_hangup(assembly.reload, ending.cancel), manager.watched():
         try:
-            # Services before the announcement: a script that has read the first line may call them.
+            # Services first: a script may call them as soon as it has read the first line.
             async with hosting(server, hosted, failure.tell, grace=half):
                 for url in server.urls:
                     on_listening(url)
@@ -200,11 +199,10 @@ async def _serve_broker(
                     await failure.wait()
                 finally:
                     manager.tell(STOPPING)
-                    # First of all, so that a load balancer or another broker's clients stop coming while the
-                    # rest drains.
+                    # First, so that new clients go to another broker while the rest drains.
                     server.close_listeners()
         finally:
-            # The scope that the signal cancelled is still around this.
+            # The signal has cancelled the scope around this.
             with anyio.CancelScope(shield=True):
                 await _stop(server, half)
 
@@ -239,7 +237,7 @@ class _Failure:
 
     def set(self, error: BaseException) -> None:
         """The same, of the broker itself, on its own thread."""
-        # Others may fail because of the first one; the first is what a reader needs.
+        # Only the first failure is kept: the others are often its consequences.
         if not self._first.done():
             self._first.set_exception(error)
 
@@ -264,8 +262,7 @@ async def _serve_app(
         on_serving(pages)
 
     async with contextlib.AsyncExitStack() as stack:
-        # Probes are served before the service starts: /readyz says "not yet" instead of refusing the
-        # connection.
+        # Probes are served before the service starts: /readyz replies 503 instead of refusing the connection.
         pages = None if http is None else await stack.enter_async_context(_pages(app, *http))
         announcing = asyncio.ensure_future(announce(pages))
         stack.callback(announcing.cancel)
@@ -287,11 +284,11 @@ def _stopped_with_stdin() -> Iterator[None]:
     loop, stdin = asyncio.get_running_loop(), sys.stdin.fileno()
 
     def on_readable() -> None:
-        # Nothing is ever written to it, so it becomes readable when its other end is closed: when the
-        # supervisor has ended, even by SIGKILL.
+        # Nothing is ever written to it, so it becomes readable when its other end is closed: the supervisor
+        # has ended, perhaps by SIGKILL.
         if not os.read(stdin, 4096):
             loop.remove_reader(stdin)
-            # By the same way as any other end, so that requests under way are answered.
+            # The usual way to end, in which requests under way are answered.
             os.kill(os.getpid(), signal.SIGTERM)
 
     loop.add_reader(stdin, on_readable)
@@ -322,7 +319,8 @@ def _on_hangup(reload: Callable[[], None], leave: Callable[[], None]) -> Iterato
     def on_hangup() -> None:
         try:
             reload()
-        # The old files still count: a mistake in one must not end a broker that works, nor open it to all.
+        # The files that were read before stay in force: a mistake in one neither ends the broker nor opens it
+        # to all.
         except SettingsError as error:
             _log.warning("reload failed", reason=str(error))
         else:

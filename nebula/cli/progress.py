@@ -21,9 +21,9 @@ from nebula.logs import get_logger
 
 _log = get_logger("nebula.broker")
 
-# A bar that is there for a moment is a flicker; a broker with an empty store starts within this second.
+# A bar that appears for a moment is a distraction. With a small store a broker starts within this second.
 _PATIENCE_SECONDS: Final = 1.0
-# Off a terminal the lines are kept in a journal. Five seconds apart they show that it works, and are few.
+# Off a terminal the lines usually go into a journal: often enough to show progress, and few.
 _LINE_SECONDS: Final = 5.0
 
 
@@ -38,7 +38,7 @@ def work_bar(screen: Screen) -> Progress:
         TimeElapsedColumn(),
     )
     # Output to stdout meanwhile is not part of the bar: its lines stay whole.
-    # On stderr: what a command shows on stdout may be redirected while the bar is seen.
+    # On stderr, so that it is visible while stdout is redirected.
     return progress_of(screen, columns, transient=True, redirect_stdout=False, disable=not screen.is_terminal)
 
 
@@ -73,7 +73,6 @@ class StartView:
         try:
             yield
         finally:
-            # Whatever was to come, a start that has failed is no longer delayed.
             self._later.cancel()
             self._bar.stop()
 

@@ -38,7 +38,7 @@ Destinations: TypeAlias = Annotated[
     ),
 ]
 Into: TypeAlias = Annotated[
-    # Required, without a default: files of data should not appear wherever the shell happens to be.
+    # Required: files of data should not appear in whatever folder the shell is in.
     Path, Option(metavar="FOLDER", help="Where the files go; made if it is not there.")
 ]
 Status: TypeAlias = Annotated[
@@ -112,8 +112,8 @@ def record(
     """
     output = Output(as_json=as_json)
     if status:
-        # Read from the folder alone: it works while the recorder hangs, and on another machine that has the
-        # folder mounted.
+        # Only the folder is read: this works while the recorder hangs, and on another machine that mounts the
+        # folder.
         _show_statuses(output, into)
         return
     if not destinations:
@@ -136,8 +136,8 @@ def _run(recording: Recording, output: Output, broker: str | None, log_level: Le
     from nebula.record.recorder import Recorder
 
     destinations, into = list(recording.destinations), recording.into
-    # Said at the start and not refused: a topic without --durable loses what comes while the recorder is
-    # away, and that may be wanted.
+    # A note and not an error: a topic without --durable loses what comes while the recorder is away, which
+    # may be acceptable.
     notes = notes_on(destinations, recording.durable)
 
     def announce() -> None:
@@ -146,7 +146,6 @@ def _run(recording: Recording, output: Output, broker: str | None, log_level: Le
 
     shown = _Shown(output)
     run_recorder(Recorder(recording, broker, on_status=shown.tell), log_level, announce)
-    # After the recorder's own end, so that the numbers are the last ones.
     shown.end()
 
 
@@ -155,14 +154,13 @@ class _Shown:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        # Made once; it is on the screen only while the recorder is in the foreground.
         self._line = output.console.spinner("connecting") if output.is_for_people else None
         self._latest: RecorderStatus | None = None
         self._told = 0.0
 
     def tell(self, status: RecorderStatus) -> None:
         self._latest = status
-        # Looked at each time: a user presses Ctrl-Z and types `bg`.
+        # Checked each time: the user may press Ctrl-Z and type `bg`.
         if self._line is not None and is_in_foreground():
             self._line.start()
             self._line.update(text(_sentence(status), keep=""))
@@ -223,7 +221,7 @@ def _bare(given: list[str]) -> dict[str, Schema]:
 
     found = {}
     for each in given:
-        # The last `=`: a destination may contain one, and a file's name rarely does.
+        # The last `=`: a destination may contain one, a file name rarely does.
         destination, equals, file = each.rpartition("=")
         if not equals:
             raise BadParameter(f"{each!r}: write DEST=FILE, for example /queue/readings=reading.avsc")

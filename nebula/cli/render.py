@@ -20,7 +20,7 @@ from nebula.cli.layout import Facts, Heading, Rows
 from nebula.cli.terminal import Screen, cell_of, progress_of, text
 from nebula.visible import visible
 
-# Plain words and not `JobState`: a newer service may have states that this version does not know.
+# Plain words instead of `JobState`: a newer service may have states that this version does not know.
 _ENDED_WELL = "done"
 _COLOURS = {
     "done": "green",
@@ -57,14 +57,13 @@ class Output:
         """A verb's result: a table if it is a list of objects, else as it reads best."""
         if not self.is_for_people:
             self.json_line(value)
-        # Objects of one kind or of several: columns are the union of their keys, in the order in which they
-        # come.
+        # Objects may have different fields: the columns are all of them, in order of appearance.
         elif isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
             self.show(_table(list(dict.fromkeys(str(key) for row in value for key in row)), value))
         elif isinstance(value, dict):
             self.show(_facts(value))
         elif value is None or isinstance(value, str):
-            # A verb without a result would else look like one that did not run.
+            # Without a word, a verb without a result would look as if it had not run.
             self.show("success, with nothing to report" if value is None else value)
         else:
             self.console.pretty_json(value)
@@ -176,7 +175,6 @@ def _note(status: Mapping[str, Any]) -> str:
 
 
 def _state(state: str) -> Text:
-    # What is under way, or unknown, is cyan.
     return text(state, _COLOURS.get(state, "cyan"), keep="")
 
 
@@ -187,7 +185,6 @@ def _with_short_ids(column: str, rows: Sequence[Mapping[str, Any]]) -> list[Mapp
 
 
 def _table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Rows:
-    # Figures are aligned to the right if the whole column has nothing else.
     headings = [
         Heading(text(column, keep=""), all(_is_number(row.get(column)) for row in rows)) for column in columns
     ]
@@ -199,8 +196,7 @@ def _facts(value: Mapping[str, Any]) -> Facts:
 
 
 def _cell(column: str, value: Any) -> Text:
-    # By the names that Nebula's own replies have; a verb that uses them for something else is shown as it
-    # reads.
+    # By name, as Nebula's own replies use it. A user's field with the same name is shown as text.
     if column == "state":
         return _state(str(value))
     if value is None:

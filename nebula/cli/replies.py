@@ -33,8 +33,8 @@ __all__ = [
     "checked",
 ]
 
-# What any format and comparison below can take: an int of a thousand digits cannot be made a float, and
-# Python refuses to print one of 4,300.
+# A number that all formats and calculations accept: an int of 400 digits is too large for a float, and Python
+# refuses to print one of 4,301.
 _MOST: Final = 2.0**63
 
 Number: TypeAlias = Annotated[float, Field(ge=-_MOST, le=_MOST, allow_inf_nan=False)]
@@ -72,7 +72,6 @@ class Message(_Form):
 
     number: int
     sender: str
-    # Shown as facts, each on a line.
     headers: dict[str, str]
     body: str
     body_bytes: Number
@@ -146,7 +145,7 @@ class Status(_Form):
     store: _StoreStatus | None
 
 
-# Only what `nebula top` calculates with; columns show all else.
+# Only the fields that `nebula top` calculates with; columns show all others as they are.
 class _Queue(_Form):
     queue: str
     taken: Number
@@ -252,7 +251,7 @@ def checked(form: Any, reply: Any, service: str, verb: str) -> Any:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         reason = f"{place}: {first['msg']}" if place else first["msg"]
-        # The value is left out: it may be anything, and large.
+        # Without the value, which may be anything of any size.
         raise UnexpectedReply(f"the answer of {service} to {verb} is not usable: {reason}") from None
     return reply
 

@@ -96,7 +96,7 @@ def run(
     """
     output = Output(as_json=as_json)
     _check_ports(http, workers)
-    # A worker is this command once more, with --supervised: else it would start workers in turn.
+    # Workers run this same command with --supervised; otherwise each would start workers of its own.
     if (workers > 1 or reload) and not supervised:
         words = ("--exclusive",) if exclusive else ()
         _supervise(app, output, workers, http, broker, log_level, words, is_reloading=reload)
@@ -171,12 +171,12 @@ def _supervise(
         _announce(output, facts)
 
     def make() -> Supervisor:
-        # On the loop: a supervisor makes its events there.
+        # Called on the loop, because a supervisor makes its events there.
         each = [worker_of(app, http, number, broker, level, more) for number in range(workers)]
         return Supervisor(each, announce, watched=Path.cwd() if is_reloading else None)
 
     if status := run_supervisor(make, level):
-        # The status of the worker that could not be started: scripts see the same with and without --workers.
+        # The status of the worker that could not start: the same with and without --workers.
         raise Leave(status)
 
 

@@ -55,7 +55,7 @@ def services(
     from nebula.cli.instances import show_services
 
     output = Output(as_json=as_json)
-    # Status 0 also without an instance: the list is the answer, and an empty one is true.
+    # Status 0 even without an instance: an empty list is a valid result.
     ask(broker, lambda client: show_services(client, output, service, timeout, is_live=watch))
 
 
@@ -79,7 +79,7 @@ def ping(
 
     output = Output(as_json=as_json)
     every = interval if watch else None
-    # Status 3, as for any service that does not reply, so that a probe of a script needs no JSON.
+    # Status 3, so that a script can use this as a probe without reading JSON.
     if not ask(broker, lambda client: show_ping(client, output, service, timeout, every)):
         raise Leave(Exit.UNREACHED)
 

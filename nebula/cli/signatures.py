@@ -20,7 +20,7 @@ __all__ = ["Parameter", "call_line", "curl_line", "parameters_of", "signature_of
 _WIDTH: Final = 78
 # Types in types: what is deeper is left out, so that a signature stays one.
 _MOST_DEPTH: Final = 4
-# A model may contain itself: an example without an end would be none.
+# A model may contain itself, so the example needs an end.
 _MOST_EXAMPLE_DEPTH: Final = 12
 # Values of an enumeration that are named.
 _MOST_VALUES: Final = 4
@@ -37,7 +37,7 @@ _FORMATS: Final = {
     "base64url": "bytes",
     "binary": "bytes",
 }
-# Texts that the service takes as they are, so that the line can be tried.
+# The service accepts these, so that the line can be tried at once.
 _EXAMPLES: Final[Mapping[str, Any]] = {
     "date-time": "2030-01-31T06:00:00Z",
     "date": "2030-01-31",
@@ -75,7 +75,6 @@ class Parameter:
     note: str
 
     @property
-    # The schema has it as JSON; `repr` makes Python of it.
     def default(self) -> str:
         """As Python writes it; empty if there is no default, or only the service knows it."""
         if self.is_required or not isinstance(self.schema, Mapping) or "default" not in self.schema:
@@ -140,7 +139,6 @@ def _result_of(verb: Mapping[str, Any]) -> str:
     if verb.get("stream"):
         return f" -> stream of {type_of(verb.get('item'))}"
     kind = type_of(verb["result"])
-    # Nothing is known of it, and an arrow to `Any` says no more.
     return "" if kind == "Any" else f" -> {kind}"
 
 
@@ -170,7 +168,6 @@ def type_of(schema: Any, depth: int = 0) -> str:
 
 
 def _array(schema: Mapping[str, Any], depth: int) -> str:
-    # A tuple: each place has a type of its own.
     if prefix := schema.get("prefixItems"):
         return f"tuple[{', '.join(type_of(one, depth + 1) for one in prefix)}]"
     kind = "set" if schema.get("uniqueItems") else "list"
@@ -197,7 +194,6 @@ def _values_of(schema: Mapping[str, Any]) -> list[Any]:
 
 def call_line(service: str, verb: Mapping[str, Any]) -> str:
     """A command that asks for a verb, with an example of each parameter that it needs."""
-    # shlex quotes what the shell would read otherwise, such as spaces and `$`.
     words = [_word(name, value) for name, value in _example_parameters(verb).items()]
     command = "stream" if verb.get("stream") else "call"
     return shlex.join(["nebula", command, service, str(verb["verb"]), *words])
@@ -234,7 +230,6 @@ def _example_parameters(verb: Mapping[str, Any]) -> dict[str, Any]:
 def _example(schema: Any, definitions: Mapping[str, Any], depth: int = 0) -> Any:
     if not isinstance(schema, Mapping) or depth > _MOST_EXAMPLE_DEPTH:
         return None
-    # What the service's author wrote is the best of all.
     if examples := schema.get("examples"):
         return examples[0]
     if "$ref" in schema:

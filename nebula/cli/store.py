@@ -50,7 +50,7 @@ def check(*, data: Data = None, config: Config = None, as_json: AsJson = False) 
                     findings.append(finding)
     text = "\n".join(findings) or f"{_shown(opened.file)}: nothing is wrong with its {rows} rows"
     Output(as_json=as_json).event(text, file=str(opened.file), rows=rows, findings=findings)
-    # The findings are the output; the status is for a job of cron.
+    # For cron and other scripts; the findings themselves are in the output.
     if findings:
         raise typer.Exit(Exit.FAILED)
 
@@ -186,7 +186,7 @@ def _output(file: Path) -> Iterator[Callable[[bytes], object]]:
     """A new file, which is gone again if it cannot be completed; or stdout."""
     if file == _STANDARD:
         yield write_json_bytes
-        # Here and not at Python's end, so that a disk that is full is reported as an error of this command.
+        # Here and not at the end of Python, so that a full disk is an error of this command.
         flush_all()
         return
     try:
@@ -198,7 +198,7 @@ def _output(file: Path) -> Iterator[Callable[[bytes], object]]:
         with opened:
             yield opened.write
     except BaseException as error:
-        # Half an export would be taken for a whole one. BaseException: Ctrl-C, too.
+        # Half an export could be taken for a whole one. BaseException includes Ctrl-C.
         file.unlink()
         if isinstance(error, OSError):
             raise SettingsError(f"{file}: cannot be written: {error.strerror}") from None

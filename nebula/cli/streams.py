@@ -68,14 +68,13 @@ async def _show(
 ) -> None:
     from nebula.rpc.errors import NotAStream
 
-    # Left by Ctrl-C or a closed pipe, too: that is what closes the handler on the other side.
+    # Ctrl-C and a closed pipe leave this block too, which closes the handler of the service.
     async with client.stream(service, verb, words, timeout=timeout) as items:
         try:
             # By batches, as they come: one write for all items that are there.
             while count != 0 and (batch := (await items.next_batch())[:count]):
                 await output.items(batch)
                 count = None if count is None else count - len(batch)
-        # Its reply is there already: to refuse it would call the verb for nothing, and it may have done
-        # something.
+        # The verb has run and replied: an error would hide the reply of a call that may have had effects.
         except NotAStream as answer:
             output.value(answer.value)

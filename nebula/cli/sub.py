@@ -68,7 +68,7 @@ def sub(
     from nebula.cli.asking import converse
     from nebula.stomp.client import AckMode
 
-    # --durable implies it: a message that was sent and not shown must come again.
+    # --durable implies --ack: a message that was sent but not shown has to come again.
     mode = AckMode.CLIENT_INDIVIDUAL if ack or durable is not None else AckMode.AUTO
     options: SubscribeOptions = {"ack": mode, "eager": eager, "durable": durable}
     converse(lambda: _show(broker, client_id, destination, options, Output(as_json=as_json)))
@@ -80,8 +80,7 @@ async def _show(
     from nebula.stomp.client import AckMode, StompClient
 
     async with (
-        # Not `Client`: it is the wire that is looked at, and a reconnection would hide that messages were
-        # missed.
+        # Not `Client`, which reconnects: the user would not see that messages were missed.
         StompClient(broker, client_id=client_id) as client,
         client.subscribe(destination, **options) as messages,
     ):
@@ -96,7 +95,7 @@ async def _show(
 def facts_of(message: Message) -> dict[str, Any]:
     """A message for programs: its body as text, or as base64 where it is none."""
     text = _text(message.body)
-    # Two fields, so that a reader need not guess which of the two it has.
+    # Two names, so that a program knows which of the two it has.
     body = {"body_base64": base64.b64encode(message.body).decode()} if text is None else {"body": text}
     gone = {"deleted": True} if _is_deleted(message) else {}
     return {"destination": message.destination, **gone, **body, "headers": dict(message.headers)}
@@ -113,7 +112,7 @@ def line_of(message: Message) -> str:
 
 def _text(body: bytes) -> str | None:
     try:
-        # Not by the content type, which any sender may write.
+        # Not by the content type, in which a sender may write anything.
         text = body.decode()
     except UnicodeDecodeError:
         return None
@@ -121,7 +120,7 @@ def _text(body: bytes) -> str | None:
 
 
 def _shown(text: str) -> str:
-    # On one line also where it has several: each message is a line.
+    # One line for each message, even if its text has several.
     return text if text.isprintable() else json.dumps(text)
 
 

@@ -80,7 +80,7 @@ class Supervisor:
         self._watched = watched
         self._first_delay = first_delay
         self._stop_seconds = stop_seconds
-        # By the number of the worker: what it said when it served for the last time.
+        # By number of the worker: its last line that says it serves.
         self._serving: dict[int, Mapping[str, Any]] = {}
         self._running: dict[int, Process] = {}
         self._changed = anyio.Event()
@@ -126,7 +126,7 @@ class Supervisor:
             # A change of a file may well be the repair: it ends the delay.
             with anyio.move_on_after(seconds):
                 await changed.wait()
-            # Half a minute at most, so that a service is back soon after what it needs is.
+            # At most half a minute, so that the service is back soon after its cause of failure is gone.
             delay = min(delay * 2, _LONGEST_DELAY)
 
     def _is_hopeless(self, status: int) -> bool:
@@ -161,7 +161,6 @@ class Supervisor:
             with anyio.CancelScope(shield=True):
                 await self._end(process)
                 await process.aclose()
-            # After its end, so that a reload does not signal a process that is gone.
             del self._running[number]
 
     async def _read(self, number: int, stdout: ByteReceiveStream) -> None:
@@ -179,8 +178,7 @@ class Supervisor:
         _write(rest)
 
     def _note_serving(self, number: int, facts: Mapping[str, Any]) -> None:
-        # Announced once: a worker that is restarted serves again, and the reader of the first line has gone
-        # on.
+        # Announced once, because a reader waits for one line: restarted workers serve again.
         is_news = len(self._serving) < len(self._workers)
         self._serving[number] = facts
         # Where it listens now: a free port is another one after each start.

@@ -60,7 +60,6 @@ def table(
         has_full_ids: do not abbreviate ids.
     """
     rows = list(rows)
-    # By columns: ids of one column are abbreviated together.
     texts = [_texts(column, rows, is_full=has_full_ids) for column in columns]
     cells = zip(*texts, strict=True)
     headings = [Heading(text(column.heading, keep=""), column.form is not None) for column in columns]
@@ -90,7 +89,6 @@ def byte_size(value: float) -> str:
 
 def percent(fraction: float) -> str:
     """`74 %`."""
-    # A space before the sign, as with all units here.
     return f"{fraction:.0%}".replace("%", " %")
 
 

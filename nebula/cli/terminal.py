@@ -151,7 +151,7 @@ def text(words: str, style: str = "", *, keep: str = LINES) -> Text:
 
 def json_text(value: Any) -> Text:
     """A foreign value as indented JSON, for people."""
-    # Through `json_of` first, which copes with what JSON cannot have.
+    # Through `json_of` first, which replaces values that JSON does not have.
     written = json.dumps(json.loads(json_of(value)), ensure_ascii=False, indent=2)
     return JSONHighlighter()(Text(visible_json(written)))
 
@@ -159,7 +159,7 @@ def json_text(value: Any) -> Text:
 def json_of(value: Any) -> str:
     """A foreign value as JSON on one line, in a form that any encoding can write."""
     try:
-        # Letters as they are: people read this, and any other form doubles the size of much text.
+        # Letters stay as they are, because people read this too; `\u` escapes would hide them.
         written = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
     except ValueError:
         # It may contain an infinity, which JSON does not have.
@@ -206,8 +206,7 @@ async def _pour(stream: IO[str], data: bytes) -> None:
         # Asked first: a regular file is always writable, and asyncio's loop refuses to watch one.
         if not select.select((), (file,), (), 0)[1]:
             await anyio.wait_writable(file)
-        # In such pieces: a longer write may block in the middle, and with it the heart-beats of the
-        # connection.
+        # In pieces of this size: a larger write may block, and with it the heart-beats of the connection.
         left = left[os.write(file, left[: select.PIPE_BUF]) :]
 
 
@@ -239,8 +238,8 @@ def flush_all() -> None:
 
 def silence_stdout() -> None:
     """Discard further output: its reader, such as `| head -1`, has closed the pipe."""
-    # The file itself is replaced, not `sys.stdout`: Python flushes at its end what is buffered, and would
-    # complain that the pipe is closed.
+    # The descriptor is replaced, not `sys.stdout`: Python flushes its buffer at the end and would complain
+    # about the closed pipe.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -256,8 +255,7 @@ def is_in_foreground() -> bool:
 
 def is_attended() -> bool:
     """Whether there is a person who can be asked."""
-    # Both: a question that goes to a file is not seen, and an answer from a pipe was meant for something
-    # else.
+    # Both: a user does not see a question that goes into a file, and text from a pipe is no answer.
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -304,7 +302,6 @@ class _Written:
         self.text = ""
 
     def write(self, written: str) -> int:
-        # A file is all that click asks for.
         self.text += written
         return len(written)
 

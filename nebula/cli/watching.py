@@ -40,7 +40,7 @@ _CONNECTIONS: Final = (
 )
 # Six seconds at the usual interval, enough to read a table.
 _ALTERNATING_LOOKS: Final = 3
-# A busy broker is what one looks at: it must not end the look.
+# An operator looks at a busy broker: a slow reply must not end the screen.
 _SLOWEST_REPLY: Final = 30.0
 
 
@@ -102,12 +102,11 @@ async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -
     def draw_now(shown: Mapping[str, Any]) -> RenderableType:
         if not once:
             return Fitted(*draw(shown, [switch.table], wanted), text(switch.help, keep=""))
-        # Off a screen that is drawn over there is room for both.
+        # Nothing is drawn over with --once, so there is room for both.
         tables = [Table.QUEUES, Table.CONNECTIONS] if wanted.first is None else [wanted.first]
         return Group(*draw(shown, tables, wanted))
 
-    # Outermost: the terminal gets its settings back after rich has restored the cursor, whatever ends the
-    # look.
+    # Outermost: the terminal gets its settings back last, whatever ends the screen.
     with _keys_at_once() if with_keys else contextlib.nullcontext():
         async with anyio.create_task_group() as tasks:
             with screen(output, draw_now, is_live=not once) as show:
@@ -235,7 +234,7 @@ async def _look(client: Client, wanted: Wanted) -> Sample:
     async def ask(form: Any, verb: str, parameters: Any = None) -> Any:
         return checked(form, await asking.call(SERVICE, verb, parameters), SERVICE, verb)
 
-    # One after the other, so that a slow broker has one request of ours at a time.
+    # One after the other, so that a slow broker has a single request of this screen at a time.
     status = await ask(Status, "broker.status")
     queues = await ask(
         Queues, "queues.list", {"order": "depth", "limit": limit, "internal": wanted.has_internal}
@@ -295,7 +294,6 @@ def _summary(shown: Mapping[str, Any]) -> Iterator[str]:
     dropped = ", ".join(f"{number(count)} {why}" for why, count in status["dropped"].items())
     yield f"destinations: {kinds}; dropped: {dropped or 'nothing'}"
     store = status["store"]
-    # Before the first commit there is no mean.
     if store is not None and store["commits"]:
         mean = duration(store["seconds"] / store["commits"])
         yield f"store: {number(store['commits'])} commits of {number(store['rows'])} rows, {mean} each"
@@ -321,7 +319,7 @@ async def _obey_keys(
     while True:
         # Not a thread that reads: it could not be cancelled, and Ctrl-C would wait for a key.
         await anyio.wait_readable(sys.stdin)
-        # Past Python's buffer, where a second key would wait unseen. An empty one: the terminal is gone.
+        # Without Python's buffer, in which a second key would stay unseen. Empty: the terminal is gone.
         key = os.read(sys.stdin.fileno(), 1)
         if key in (b"q", b"Q", b""):
             scope.cancel()
@@ -343,5 +341,5 @@ def _keys_at_once() -> Iterator[None]:
     try:
         yield
     finally:
-        # After what was written has been shown, in the order in which it was meant.
+        # TCSADRAIN: what was written is shown first.
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, former)
