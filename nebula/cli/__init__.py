@@ -102,8 +102,8 @@ def _show_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 # Typer has options before the first command only with a callback. Its docstring is the help of the program.
+@app.callback()
 def nebula(
     *,
     version: Annotated[
