@@ -58,7 +58,11 @@ app = typer.Typer(
     name="nebula",
     cls=Grouped,
     no_args_is_help=True,
+    # Typer's own tracebacks would quote peers unescaped, and some versions add local variables, passcodes
+    # among them. `tracebacks_made_visible` writes plain ones.
     pretty_exceptions_enable=False,
+    # Click's plain help, not rich's boxes: it fits 80 columns, it takes `[...]` as it stands, and it calls
+    # `Grouped.format_commands`.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
@@ -78,6 +82,7 @@ _HEADINGS: Final[Mapping[str, Sequence[Callable[..., Any] | typer.Typer]]] = {
 }  # fmt: skip
 
 # What is typed most has a short form: `nebula jobs` is `nebula job list`.
+# Hidden, so that the help has each command once.
 _SHORT: Final = (jobs, watch, cancel, engines)
 
 for heading, commands in _HEADINGS.items():
@@ -93,9 +98,11 @@ for command in _SHORT:
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
         write_redirectable(f"nebula {__version__}\n")
+        # The only way out of an eager option: without it typer would go on and ask for a command.
         raise typer.Exit
 
 
+# Typer has options before the first command only with a callback. Its docstring is the help of the program.
 @app.callback()
 def nebula(
     *,
@@ -125,6 +132,8 @@ def nebula(
     """
 
 
+# An optional library is imported when a command runs, not when the program starts: without the extra
+# `broker`, `nebula call` works, and `nebula broker` ends with one sentence. See docs/decisions/0057.
 def _foreseen(error: Exception) -> Exception:
     """Report a failure, or the extra that the command needs if a library is missing."""
     if isinstance(error, ModuleNotFoundError) and not isinstance(error, MissingExtra):
@@ -137,16 +146,22 @@ def _foreseen(error: Exception) -> Exception:
 
 def main() -> None:
     """Run the command line and exit with its status."""
+    # Before anything can fail: the message of an exception may quote a peer.
     tracebacks_made_visible()
     try:
         # Not standalone: typer would print errors about arguments itself, with the arguments unescaped.
+        # What comes back is a number only if a command left by `typer.Exit`, or Ctrl-C ended it: typer makes
+        # 130 of a KeyboardInterrupt. Else it is the command's None.
         status = app(prog_name="nebula", standalone_mode=False)
         sys.exit(status if isinstance(status, int) else Exit.OK)
     except UsageProblem as problem:
         sys.exit(complain_of_usage(problem))
+    # Ctrl-C or Ctrl-D at a question, of which click makes an Abort. Nothing was done.
     except typer.Abort:
         complain("aborted")
         sys.exit(Exit.FAILED)
+    # A task group wraps what its tasks raise, even a single error. Everything else is a bug of Nebula's and
+    # keeps its traceback, with Python's status 1.
     except (NebulaError, ModuleNotFoundError, ExceptionGroup) as failure:
         error = _foreseen(unwrapped(failure))
         if isinstance(error, BrokenPipeError):
@@ -156,6 +171,7 @@ def main() -> None:
         if not isinstance(error, NebulaError):
             raise
         if isinstance(error, BrokenModule):
+            # Above the sentence: a reader looks at the last line first.
             show_traceback(error.traceback)
         complain(sentence_of(error))
         sys.exit(exit_of(error))

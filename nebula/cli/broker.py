@@ -13,6 +13,7 @@ from nebula.cli.render import Output
 
 if TYPE_CHECKING:
     from nebula.broker.settings import BrokerSettings
+    from nebula.settings import Loaded
 
 # Every default is None, "not given": the real ones are the settings' own.
 Host: TypeAlias = Annotated[str | None, Option(help="Address to listen on.  [default: 127.0.0.1]")]
@@ -30,6 +31,7 @@ Http: TypeAlias = Annotated[
     int | None, Option(metavar="PORT", help="Listen for WebSockets too, on 127.0.0.1; 0 takes a free port.")
 ]
 HttpCalls: TypeAlias = Annotated[
+    # A flag cannot be "not given": `broker` passes False as None, so that the setting of the file counts.
     bool, Option("--http-calls", help="With --http: answer POST /call/SERVICE/VERB, for curl and its like.")
 ]
 Rights: TypeAlias = Annotated[
@@ -97,27 +99,21 @@ def broker(
 
     from nebula.broker.settings import load_broker_settings
 
+    # Every mistake is reported at once, with status 2, before anything is opened.
     loaded = load_broker_settings(
-        config,
-        host=host,
-        port=port,
-        store=store,
-        data=data,
-        http=http,
-        http_calls=http_calls or None,
-        rights=rights or None,
-        schemas=schemas,
-        app=app or None,
-        log_level=log_level,
-    )
-    output = Output(as_json=as_json)
-    if print_settings:
-        output.rows(_COLUMNS, (dict(zip(_COLUMNS, row, strict=True)) for row in loaded.rows()), none="")
-    else:
-        _run(loaded.value, output)
+        config, host=host, port=port, store=store, data=data, http=http, http_calls=http_calls or None,
+        rights=rights or None, schemas=schemas, app=app or None, log_level=log_level,
+    )  # fmt: skip
+    begin = _print if print_settings else _run
+    begin(loaded, Output(as_json=as_json))
 
 
-def _run(settings: BrokerSettings, output: Output) -> None:
+def _print(loaded: Loaded[BrokerSettings], output: Output) -> None:
+    output.rows(_COLUMNS, (dict(zip(_COLUMNS, row, strict=True)) for row in loaded.rows()), none="")
+
+
+def _run(loaded: Loaded[BrokerSettings], output: Output) -> None:
     from nebula.cli.programs import run_broker
 
-    run_broker(settings, lambda url: output.event(f"listening on {url}", event="listening", url=url))
+    # One line for each URL, when all of them listen: a script that has read the first may connect to any.
+    run_broker(loaded.value, lambda url: output.event(f"listening on {url}", event="listening", url=url))

@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from typer import Argument, Option
 
-from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Service, Timeout, Url, Verb, Watch, completion_of
+from nebula.cli.options import (
+    DEFAULT_TIMEOUT,
+    AsJson,
+    Parameters,
+    Service,
+    Timeout,
+    Url,
+    Verb,
+    Watch,
+    completion_of,
+)
 from nebula.cli.render import Output
 from nebula.cli.starting import NotBefore, Notify, Priority, start_options
 
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
 
+OnlyVerb: TypeAlias = Annotated[
+    str | None,
+    Argument(
+        metavar="VERB",
+        help="Only this one, with its schema.",
+        show_default=False,
+        autocompletion=completion_of("complete_verbs"),
+    ),
+]
+HasOwn: TypeAlias = Annotated[
+    bool, Option("--all", help="Also ping, describe, stats, job.*: what every service has.")
+]
+Instance: TypeAlias = Annotated[
+    str | None, Option(metavar="NAME", help="Ask this one, of those that `nebula services` shows.")
+]
+
 
 def call(
     service: Service,
     verb: Verb,
-    parameters: Annotated[
-        list[str] | None, Argument(metavar="NAME=TEXT | NAME:=JSON", help="The verb's parameters.")
-    ] = None,
+    parameters: Parameters = None,
     *,
     priority: Priority = None,
     not_before: NotBefore = None,
@@ -43,13 +67,17 @@ def call(
     from nebula.cli.arguments import parse_parameters
     from nebula.cli.asking import ask
 
+    # Before anything connects: a mistake in the words is status 2, whether there is a broker or not.
     words = parse_parameters(parameters or ())
     options = start_options(priority, not_before, notify)
 
     async def do(client: Client) -> Any:
+        # `call` takes the reply of any verb; for a job's verb that is the job. The options belong to `start`,
+        # which fails if the verb is no job.
         if not options:
             return await client.call(service, verb, words, timeout=timeout)
         job = await client.start(service, verb, words, timeout=timeout, **options)
+        # The same field as in the reply to `call`, so that `| nebula job watch -` works after both.
         return {"job": job.id}
 
     Output(as_json=as_json).value(ask(broker, do))
@@ -57,22 +85,10 @@ def call(
 
 def describe(
     service: Service,
-    verb: Annotated[
-        str | None,
-        Argument(
-            metavar="VERB",
-            help="Only this one, with its schema.",
-            show_default=False,
-            autocompletion=completion_of("complete_verbs"),
-        ),
-    ] = None,
+    verb: OnlyVerb = None,
     *,
-    has_own: Annotated[
-        bool, Option("--all", help="Also ping, describe, stats, job.*: what every service has.")
-    ] = False,
-    instance: Annotated[
-        str | None, Option(metavar="NAME", help="Ask this one, of those that `nebula services` shows.")
-    ] = None,
+    has_own: HasOwn = False,
+    instance: Instance = None,
     watch: Watch = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Folder: TypeAlias = Annotated[
     Path, Option("--folder", metavar="DIR", help="Where the CA's files are, and all are written.")
 ]
+# Ten years for a CA, one for certificates: replacing the CA means giving its file to every peer.
 Days: TypeAlias = Annotated[int, Option(min=1, help="How long it is valid.")]
 Force: TypeAlias = Annotated[bool, Option("--force", help="Overwrite files that are there.")]
 
@@ -51,6 +52,7 @@ def ca(
     """
     from nebula.broker.operations.certificates import make_authority
 
+    # Before anything is made: an overwritten key of a CA cannot be restored.
     _check_free(folder, _CA, force=force)
     _write(lambda: make_authority(name, days).certificate, folder, _CA, as_json=as_json)
 
@@ -104,6 +106,8 @@ def passcode(
     from nebula.broker.server.authenticator import users_line
 
     is_typed = sys.stdin.isatty()
+    # stdin decides, because stdout usually goes to the file of users. A typed passcode is asked for twice and
+    # not echoed; from a pipe one line is read, without its line end.
     words = ask_passcode("Passcode") if is_typed else sys.stdin.readline().rstrip("\r\n")
     if not words:
         raise SettingsError("stdin holds no passcode")
@@ -116,6 +120,8 @@ def passcode(
 
 
 def _check_free(folder: Path, stem: str, *, force: bool) -> None:
+    # `../till` would write outside of the folder. Names may come from a list of devices that another team
+    # made.
     if Path(stem).name != stem:
         raise SettingsError(f"{stem!r} cannot be the name of a file here")
     for file in (folder / f"{stem}.pem", folder / f"{stem}.key"):
@@ -128,6 +134,7 @@ def _issue(
 ) -> None:
     from nebula.broker.operations.certificates import Authority
 
+    # `nebula cert client ca --force` would overwrite the key that all certificates depend on.
     if stem == _CA:
         raise SettingsError(f"{stem!r} is the name of the CA's own files; choose another one")
     _check_free(folder, stem, force=force)

@@ -27,7 +27,9 @@ from nebula.cli.tables import Column, columns, facts
 QUEUES: Final = columns(
     QueueRow, "queue", "depth", "unacked", "paged_out", "consumers", "oldest_seconds", "stored_bytes", "taken"
 )
+# One queue shows what its row in the list has, in the same order, and then the rest of its fields.
 QUEUE_FACTS: Final = facts(QueueDetails, QUEUES)
+# The destination is missing: it is the queue that is shown.
 CONSUMERS: Final = columns(SubscriptionRow, "session", "principal", "id", "ack", "prefetch", "unacked")
 
 CONNECTIONS: Final = columns(
@@ -61,6 +63,7 @@ DEAD_LETTERS: Final = columns(
 
 def operator_mark(is_operator: Any) -> str:
     """A star for an operator."""
+    # `is True`: an older broker has no such field, and a stranger may send anything.
     return "*" if is_operator is True else ""
 
 

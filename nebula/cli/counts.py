@@ -65,9 +65,11 @@ async def _look(client: Client, service: str, seconds: float) -> dict[str, Any]:
     failed: dict[str, str] = {}
     for one in found.answers:
         try:
+            # Each one separately, so that an instance of another version does not hide the others.
             told[one.instance.name] = _checked(service, one.value)
         except NebulaError as error:
             failed[one.instance.name] = str(error)
+    # The broker's own service does not register either.
     if not found.answers and not found.missing:
         # An instance that does not register is asked by the service's queue: any of them replies.
         told = {"": _checked(service, await client.call(service, "stats", timeout=seconds))}
@@ -81,6 +83,7 @@ def _checked(service: str, reply: Any) -> dict[str, Any]:
     except UnexpectedReply as error:
         raise UnexpectedReply(f"{service}: {error}") from error
     del known["instances"]
+    # Fields that only a newer service knows stay in the JSON.
     return {**reply, **known}
 
 
@@ -89,6 +92,7 @@ def _whole(
 ) -> dict[str, Any]:
     return {
         "service": service,
+        # From the buckets of all instances: quantiles themselves cannot be merged.
         **without_buckets(merged(told.values())),
         "by_instance": {name: without_buckets(told[name]) for name in sorted(told)},
         "failed": dict(sorted(failed.items())),

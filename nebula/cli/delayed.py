@@ -72,6 +72,8 @@ def purge(
       nebula delayed purge --principal sensor-1
       nebula delayed purge --pattern '/queue/reminders*' --yes
     """
+    # A forgotten filter must not drop all messages, and --all with a filter is a contradiction. Both are
+    # refused before the broker is asked.
     if (pattern is not None or principal is not None) == everything:
         raise BadParameter("say which: --pattern or --principal; or --all alone")
     question = f"Drop {_which(pattern, principal)} for good?"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 from typer import Argument, Option
@@ -26,9 +26,12 @@ _TIMEOUT = 5.0
 _MISSING: Final = object()
 _SILENT: Final[Mapping[str, Any]] = {"": {"state": "no answer"}}
 
-Instance = Annotated[
+Instance: TypeAlias = Annotated[
     str | None,
     Option("--instance", metavar="NAME", help="Only this one, as `nebula services` shows it."),
+]
+Engine: TypeAlias = Annotated[
+    str | None, Argument(metavar="NAME", help="The engine's; not needed where there is only one.")
 ]
 
 engine = typer.Typer(
@@ -71,11 +74,13 @@ def engines(
     output.show(table(ENGINES, shown) if rows else f"{service} has no jobs, and no engines")
 
 
+# `nebula engines` is the hidden short form of the same function.
 engine.command(name="list")(engines)
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     isolated = row.get("isolated", [])
+    # Isolated runs are processes of their own: the machine has to hold Spark's memory and theirs.
     memory = [row.get("rss_bytes"), *(run.get("rss_bytes") for run in isolated)]
     return {
         **row,
@@ -88,9 +93,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 @engine.command()
 def restart(
     service: Service,
-    name: Annotated[
-        str | None, Argument(metavar="NAME", help="The engine's; not needed where there is only one.")
-    ] = None,
+    name: Engine = None,
     *,
     instance: Instance = None,
     yes: Yes = False,
@@ -109,21 +112,26 @@ def restart(
     """
     from nebula.cli.asking import ask, asking_for_jobs
 
-    what = f"engine {name}" if name else "the engine"
-    make_sure(f"Replace {what} of {service}, with the jobs on it?", is_sure=yes)
-    parameters = {} if name is None else {"engine": name}
+    what = f"{'the engine' if name is None else f'engine {name}'} of {service}"
+    # Before it connects: without --yes a script fails in the same way whether or not a broker runs.
+    make_sure(f"Replace {what}, with the jobs on it?", is_sure=yes)
+    verb, parameters = "engine.restart", {} if name is None else {"engine": name}
     with asking_for_jobs(service):
-        told = ask(
-            broker, lambda client: _tell(client, service, instance, "engine.restart", parameters, timeout)
-        )
+        told = ask(broker, lambda client: _tell(client, service, instance, verb, parameters, timeout))
     missing = sorted(one for one, answer in told.items() if answer is _MISSING)
+    # The reply says that the engine is being replaced: `nebula engine list` shows when it is ready.
     done = sorted(told.keys() - set(missing))
-    text = f"{what} of {service} is being replaced; instances: {', '.join(done) or 'none'}"
-    if missing:
-        text += f"; without an answer: {', '.join(missing)}"
+    text = _sentence_of(what, done, missing)
     Output(as_json=as_json).event(text, service=service, engine=name, instances=done, missing=missing)
     if missing:
+        # Some instances did it. The sentence names the others, and the status says that something is left to
+        # do.
         raise Leave(Exit.UNREACHED)
+
+
+def _sentence_of(what: str, done: Sequence[str], missing: Sequence[str]) -> str:
+    text = f"{what} is being replaced; instances: {', '.join(done) or 'none'}"
+    return f"{text}; without an answer: {', '.join(missing)}" if missing else text
 
 
 async def _rows(client: Client, service: str, instance: str | None, seconds: float) -> list[dict[str, Any]]:
@@ -154,6 +162,7 @@ async def _tell(
         NebulaError: none is there, or one answered with an error.
     """
     if instance is not None:
+        # Each instance listens on a queue of its own as well, see docs/decisions/0024.
         target = f"{service}.{instance}"
         return {instance: await client.call(target, verb, parameters, timeout=seconds)}
     found = await client.call_all(service, verb, parameters, timeout=seconds)

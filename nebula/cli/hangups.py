@@ -17,6 +17,7 @@ from typing import TextIO
 class _Noted:
     """Whether a SIGHUP has come since the last `take_hangup`."""
 
+    # Set by one assignment, because a signal handler may run between any two instructions.
     has_come = False
 
 
@@ -26,6 +27,7 @@ def ends_by_hangup() -> bool:
 
     Decided once, before our handler is installed.
     """
+    # `nohup` starts the program with SIGHUP ignored. Then the end of the terminal does not end the program.
     is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return not is_ignored and any(_is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr))
 
@@ -42,6 +44,7 @@ def note_hangups() -> None:
     """
     if ends_by_hangup():
         return
+    # Python's handler and not the loop's: there is no loop yet.
     signal.signal(signal.SIGHUP, _note)
     # At its end Python sets the default again where there is a handler, and takes a tenth of a second more.
     atexit.register(signal.signal, signal.SIGHUP, signal.SIG_IGN)
@@ -53,10 +56,12 @@ def take_hangup() -> bool:
     return has_come
 
 
+# It only sets a flag: a handler runs in the middle of anything, also of an import.
 def _note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     _Noted.has_come = True
 
 
 # The command line imports this first: the rest of it takes a second.
+# Only there: elsewhere a closed terminal must end the program, as for any command.
 if sys.argv[1:2] == ["broker"]:
     note_hangups()

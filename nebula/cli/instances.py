@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+# Instances send their start and not their age, because they send it once, as a last value.
 def _up(started_at: float) -> str:
     # By its clock and ours, which may not agree.
     return duration(max(0.0, time.time() - started_at))
@@ -51,6 +52,7 @@ async def show_services(
         return _drawn(rows) if rows else text(none)
 
     with screen(output, draw, is_live=is_live) as show:
+        # Also for a single look: one way to read the list, which the broker sends when it is subscribed to.
         async with client.watch_services(service, timeout=seconds) as presence:
 
             def show_now() -> None:
@@ -61,6 +63,7 @@ async def show_services(
                 return
             async with anyio.create_task_group() as tasks:
                 if output.is_for_people:
+                    # Only on a screen: off it each line is a change, and the passing of time is not one.
                     tasks.start_soon(_each_second, show_now)
                 async for _ in presence.changes():
                     show_now()
@@ -71,6 +74,7 @@ def _marked(instances: Sequence[Instance]) -> list[dict[str, Any]]:
     return [
         {
             **asdict(one),
+            # Every pair is compared: a service has few instances, and both sides of a difference are marked.
             "differs": any(one.service == other.service and one.is_unlike(other) for other in instances),
         }
         for one in instances
@@ -118,6 +122,7 @@ async def show_ping(
     with screen(output, draw_pings, is_live=every is not None) as show:
         async for rows in looks(lambda: _ping(client, service, seconds), every, none):
             show(rows)
+            # Of the last look: with --watch an operator waits until all of them are well.
             has_all = all(row["seconds"] is not None for row in rows)
     return has_all
 
@@ -125,10 +130,12 @@ async def show_ping(
 async def _ping(client: Client, service: str, seconds: float) -> list[dict[str, Any]]:
     found = await client.call_all(service, "ping", timeout=seconds)
     rows = [{"instance": one.instance.name, "seconds": one.seconds} for one in found.answers]
+    # A known instance that does not reply gets a row too: operators look for it.
     rows += [{"instance": one.name, "seconds": None} for one in found.missing]
     if rows:
         return sorted(rows, key=lambda row: str(row["instance"]))
     # A service that does not make itself known is asked like any.
+    # `call_all` measures for itself; here it is done by hand.
     began = time.monotonic()
     await client.call(service, "ping", timeout=seconds)
     return [{"instance": None, "seconds": time.monotonic() - began}]
@@ -159,10 +166,14 @@ async def looks(look: Callable[[], Awaitable[T]], every: float | None, none: T) 
     while True:
         try:
             yield await look()
+        # With --watch a service that is away may come back, and the look goes on; without it there is nothing
+        # to show but the error.
         except (NoResponder, CallTimeout):
             if every is None:
                 raise
             yield none
         if every is None:
             return
+        # After the look and not at fixed times: a slow service does not get the next request before its
+        # reply.
         await anyio.sleep(every)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 from typer import Option
@@ -30,9 +30,22 @@ job = typer.Typer(
     help="List the jobs of a service; show, follow, cancel or rerun one.",
     no_args_is_help=True,
 )
+# The same functions as of the short forms `nebula jobs`, `watch` and `cancel`: the help of both says the
+# same.
 job.command(name="list")(jobs)
 job.command()(watch)
 job.command()(cancel)
+
+# Two screens; the service keeps a thousand lines for each job.
+_LOG_LINES: Final = 100
+
+Follow: TypeAlias = Annotated[bool, Option("--follow", "-f", help="Go on until the job's end.")]
+Lines: TypeAlias = Annotated[
+    int | None, Option("--lines", "-n", min=1, max=1000, help="How many, the last ones; 100.")
+]
+After: TypeAlias = Annotated[
+    int | None, Option(min=0, metavar="NUMBER", help="Only lines that come after this one.")
+]
 
 # As table cells do: a service may send any number.
 _MOMENT: Final = Column("", "at", moment)
@@ -58,6 +71,7 @@ def show(
         return await (await _handle(client, job, timeout)).show(lines)
 
     known = ask(broker, look)
+    # Before anything is shown: half of a job above an error would be read as all of it.
     checked(Job, known, job.rpartition("/")[0], "job.show")
     output = Output(as_json=as_json)
     if output.is_for_people:
@@ -98,6 +112,8 @@ def result(
         if to is None and output.is_for_people:
             show_result(output, await handle.result())
         else:
+            # Off a terminal it is always rows, so that a script does not depend on what kind of value the job
+            # returned.
             await write_rows(handle, to or ResultFormat.NDJSON)
 
     ask(broker, read)
@@ -107,13 +123,9 @@ def result(
 def log(
     job: JobId,
     *,
-    follow: Annotated[bool, Option("--follow", "-f", help="Go on until the job's end.")] = False,
-    lines: Annotated[
-        int | None, Option("--lines", "-n", min=1, max=1000, help="How many, the last ones; 100.")
-    ] = None,
-    after: Annotated[
-        int | None, Option(min=0, metavar="NUMBER", help="Only lines that come after this one.")
-    ] = None,
+    follow: Follow = False,
+    lines: Lines = None,
+    after: After = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
@@ -136,14 +148,10 @@ def log(
 
     async def read(client: Client) -> None:
         handle = await _handle(client, job, timeout)
-        if not follow:
-            view.show(await handle.log_lines(100 if lines is None else lines, after=after))
-            return
-        if lines is not None and after is None:
-            view.show(await handle.log_lines(lines))
-        view.last = view.last or 0
-        async for line in handle.log(follow=True, after=view.last):
-            view.show([line])
+        if follow:
+            await view.follow(handle, lines)
+        else:
+            view.show(await handle.log_lines(lines or _LOG_LINES, after=after))
 
     ask(broker, read)
 
@@ -177,12 +185,14 @@ def rerun(
         old = await _handle(client, job, timeout)
         return (await old.rerun(**options)).id, old.id
 
+    # Both ids whole: the words may have had a prefix only.
     new, old = ask(broker, again)
     Output(as_json=as_json).event(f"{new} does {old} again", job=new, rerun_of=old)
 
 
 async def _handle(client: Client, job: str, timeout: float) -> JobHandle[Any]:
     found = await find_job(client, job, timeout)
+    # The handle asks several times; the limit is for each of its requests, not for the job.
     return client.with_options(timeout=timeout).job(found)
 
 
@@ -198,9 +208,19 @@ class LogView:
         self._output = output
         self.last = last
 
+    async def follow(self, job: JobHandle[Any], lines: int | None) -> None:
+        """Write these last lines, if the log is not followed from a line on, and each new one."""
+        if lines is not None and self.last is None:
+            self.show(await job.log_lines(lines))
+        # From the first line that is left: a gap in the numbers shows that earlier ones are gone.
+        self.last = self.last or 0
+        async for line in job.log(follow=True, after=self.last):
+            self.show([line])
+
     def show(self, lines: Iterable[LogLine]) -> None:
         """Write these, and say what is missing between them and those before."""
         for line in lines:
+            # Not before the first line that is shown: earlier ones were not asked for.
             gone = 0 if self.last is None else line.number - self.last - 1
             self.last = line.number
             if not self._output.is_for_people:
@@ -220,6 +240,8 @@ def _show(output: Output, known: Mapping[str, Any]) -> None:
     facts |= {"result": result} | _times_ahead(known)
     output.value({name: value for name, value in facts.items() if value not in (None, "", {})})
     if steps := known.get("steps"):
+        # A job that is taken over by another instance has times by two clocks: a negative one is shown as
+        # zero.
         ended = [{**step, "seconds": _seconds(step)} for step in steps]
         output.show("", table(STEPS, ended))
     show_preview(output, preview)
@@ -231,6 +253,7 @@ def _show(output: Output, known: Mapping[str, Any]) -> None:
 
 def _times_ahead(known: Mapping[str, Any]) -> dict[str, str | None]:
     """The times that a job waits for, with their years; what has begun does not expire."""
+    # Of a job that runs or has ended the times ahead have passed, and would look like a plan.
     waits = known.get("state") == JobState.QUEUED
     times = {name: known.get(name) for name in ("not_before", "expires_at")}
     return {name: _DATE.text({"at": at}) if waits and at is not None else None for name, at in times.items()}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from typer import Exit as Leave
 from typer import Option
@@ -19,28 +20,38 @@ from nebula.rpc.jobs.model.status import JobStatus
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
 
+States: TypeAlias = Annotated[
+    list[JobState] | None,
+    Option(metavar="STATE", help="Only jobs in this state, such as running; may be given several times."),
+]
+OnlyVerb: TypeAlias = Annotated[str | None, Option(help="Only jobs of this verb.")]
+Owner: TypeAlias = Annotated[str | None, Option(help="Only jobs that this principal asked for.")]
+Since: TypeAlias = Annotated[
+    str | None,
+    Option(metavar="TIME", help="Only jobs accepted then or later: 90m, 2h, 7d (ago), or a date."),
+]
+Until: TypeAlias = Annotated[str | None, Option(metavar="TIME", help="Only jobs accepted before.")]
+Words: TypeAlias = Annotated[
+    str | None, Option(help="Only jobs whose note or error has these words; A to Z in either case.")
+]
+Before: TypeAlias = Annotated[
+    str | None, Option(metavar="JOB", help="Only jobs accepted before this one: the next page.")
+]
+# A service lists at most 200 jobs in one reply. Unlike `nebula queues` this command does not read all pages.
+Limit: TypeAlias = Annotated[int, Option(min=1, max=200, help="How many, the latest first.")]
+
 
 def jobs(
     service: Service,
     *,
-    state: Annotated[
-        list[JobState] | None,
-        Option(metavar="STATE", help="Only jobs in this state, such as running; may be given several times."),
-    ] = None,
-    verb: Annotated[str | None, Option(help="Only jobs of this verb.")] = None,
-    owner: Annotated[str | None, Option(help="Only jobs that this principal asked for.")] = None,
-    since: Annotated[
-        str | None,
-        Option(metavar="TIME", help="Only jobs accepted then or later: 90m, 2h, 7d (ago), or a date."),
-    ] = None,
-    until: Annotated[str | None, Option(metavar="TIME", help="Only jobs accepted before.")] = None,
-    text: Annotated[
-        str | None, Option(help="Only jobs whose note or error has these words; A to Z in either case.")
-    ] = None,
-    before: Annotated[
-        str | None, Option(metavar="JOB", help="Only jobs accepted before this one: the next page.")
-    ] = None,
-    limit: Annotated[int, Option(min=1, max=200, help="How many, the latest first.")] = 50,
+    state: States = None,
+    verb: OnlyVerb = None,
+    owner: Owner = None,
+    since: Since = None,
+    until: Until = None,
+    text: Words = None,
+    before: Before = None,
+    limit: Limit = 50,
     full: FullIds = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -56,29 +67,42 @@ def jobs(
       nebula job list reports --verb delays --since 2h --text "no readings"
       nebula job list reports --since 2026-10-01 --until 2026-11-01 --limit 200
     """
-    from nebula.cli.asking import ask, asking_for_jobs
-    from nebula.cli.job_columns import JOBS
     from nebula.cli.times import moment_of
 
+    # Times are made absolute here: "2h" counts from when the user pressed Enter, not from when a busy service
+    # reads it.
     wanted = {
         "state": state or None, "verb": verb, "owner": owner, "since": moment_of(since),
         "until": moment_of(until), "text": text, "before": before, "limit": limit,
     }  # fmt: skip
+    _show_page(Output(as_json=as_json), service, _page(broker, service, wanted, timeout), is_full=full)
+
+
+def _page(broker: str | None, service: str, wanted: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
+    """The reply to `job.list`. Filters that are None are left out; `before` may be the begin of an id."""
+    from nebula.cli.asking import ask, asking_for_jobs
+
     given = {name: value for name, value in wanted.items() if value is not None}
 
     async def read(client: Client) -> Any:
-        if before is not None:
-            given["before"] = await find_job(client, _of(service, before), timeout)
+        # `--before` takes an abbreviated id too. It is completed over the same connection.
+        if "before" in given:
+            given["before"] = await find_job(client, _of(service, given["before"]), timeout)
         return await client.call(service, "job.list", given, timeout=timeout)
 
     with asking_for_jobs(service):
-        answer = ask(broker, read)
-    checked(Jobs, answer, service, "job.list")
+        page: Mapping[str, Any] = checked(Jobs, ask(broker, read), service, "job.list")
+    return page
+
+
+def _show_page(output: Output, service: str, page: Mapping[str, Any], *, is_full: bool) -> None:
+    from nebula.cli.job_columns import JOBS
+
     columns = [column.field for column in JOBS]
-    output = Output(as_json=as_json)
-    output.rows(columns, answer["jobs"], none=f"{service} remembers no such jobs", ids="" if full else "job")
-    if output.is_for_people and answer.get("next"):
-        output.show(f"older ones: --before {answer['next']}")
+    none = f"{service} remembers no such jobs"
+    output.rows(columns, page["jobs"], none=none, ids="" if is_full else "job")
+    if output.is_for_people and page.get("next"):
+        output.show(f"older ones: --before {page['next']}")
 
 
 def _of(service: str, job: str) -> str:
@@ -108,12 +132,15 @@ def watch(
 
     async def follow(client: Client) -> tuple[JobStatus, Any]:
         handle = client.job(await find_job(client, job, DEFAULT_TIMEOUT))
+        # Left before the result is shown: the bar and a table cannot share the screen.
         with JobView(output) as view:
+            # A lost connection ends it with status 3. The job goes on, and can be watched again.
             async for status in handle.watch():
                 view.show(status.to_json())
         return status, await handle.result() if result and status.state == JobState.DONE else None
 
     last, value = ask(broker, follow)
+    # The job's end and not the command's: a script that watches wants to know whether there is a result.
     if last.state != JobState.DONE:
         raise Leave(Exit.FAILED)
     if result:

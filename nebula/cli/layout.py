@@ -19,6 +19,7 @@ from rich.text import Text
 
 __all__ = ["Facts", "Fitted", "Heading", "Rows", "Words"]
 
+# Includes the spaces around a word, so that they are kept within a line.
 _WORD: Final = re.compile(r"\s*\S+\s*")
 
 _GAP = 2
@@ -52,11 +53,13 @@ class Rows:
 
     def __init__(self, headings: Sequence[Heading], rows: Iterable[Sequence[Text]]) -> None:
         self._headings = headings
+        # A live screen draws them again, when an iterator would be empty.
         self._rows = [list(row) for row in rows]
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
         """The lines, for this width."""
         width = options.max_width
+        # Three layouts, the first that fits, see docs/decisions/0050. Rich's own table breaks words to fit.
         if (widths := self._widths(width)) is None:
             return self._blocks(width)
         return self._table(widths)
@@ -64,6 +67,7 @@ class Rows:
     def _widths(self, width: int) -> list[int] | None:
         """Widths of columns that fit; None if no widths do."""
         heads = [_width_of(heading.text) for heading in self._headings]
+        # By columns. Without rows there are no columns to zip, and only the heads count.
         cells = list(zip(*self._rows, strict=True)) or [()] * len(heads)
         widths = [max([head, *map(_width_of, column)]) for head, column in zip(heads, cells, strict=True)]
         missing = sum(widths) + _GAP * (len(widths) - 1) - width
@@ -78,11 +82,13 @@ class Rows:
     ) -> list[int] | None:
         """Widths with the widest column of several words narrowed."""
         words = [max([head, *map(_longest_word, column)]) for head, column in zip(heads, cells, strict=True)]
+        # A number that is wrapped looks like two.
         texts = [place for place, heading in enumerate(self._headings) if not heading.is_figure]
         if not texts:
             return None
         widest = max(texts, key=lambda place: widths[place])
         narrower = widths[widest] - missing
+        # Otherwise a word would be broken, or the text would become a very narrow column.
         if narrower < max(words[widest], _NARROWEST_TEXT):
             return None
         return [*widths[:widest], narrower, *widths[widest + 1 :]]
@@ -91,6 +97,7 @@ class Rows:
         self, widths: list[int], heads: list[int], cells: Sequence[Sequence[Text]], missing: int, width: int
     ) -> list[int] | None:
         """Widths with a narrower first column, whose longer cells get lines of their own."""
+        # What would be left for the first column if it alone gave way.
         room = widths[0] - missing
         if self._headings[0].is_figure or room < max(heads[0], _NARROWEST_NAME) or widths[0] > width:
             return None
@@ -99,9 +106,11 @@ class Rows:
 
     def _table(self, widths: Sequence[int]) -> Iterator[Text]:
         heads = [_bold(heading.text) for heading in self._headings]
+        # A table whose columns have no headings begins with its first row.
         if any(head.plain for head in heads):
             yield from self._line(heads, widths)
         for name, *others in self._rows:
+            # As `df` does for long names of devices.
             is_above = _longest_word(name) > widths[0]
             if is_above:
                 yield _whole(name)
@@ -154,6 +163,7 @@ class Facts:
         """The lines, for this width."""
         width = options.max_width
         # The value of a name longer than half a line goes below it.
+        # Otherwise one long name would push all values to the right edge.
         names = [found for name, _ in self._facts if (found := _width_of(name)) <= width // 2]
         lead = max(names, default=0) + _GAP
         for name, value in self._facts:
@@ -191,13 +201,16 @@ class Fitted:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """The lines that fit."""
+        # Counted after layout: a row may take several lines.
         lines = console.render_lines(Group(*self._parts), options, pad=False)
+        # Room for the last line, and for the line of the cursor.
         room = options.size.height - 2
         if len(lines) > room:
             cut = len(lines) - room + 1
             lines = [*lines[: room - 1], [Segment(f"… {cut} more lines")]]
         for line in lines:
             yield Segments([*line, Segment.line()])
+        # Never cut: it has the keys.
         yield self._last
 
 
@@ -232,7 +245,9 @@ def _wrapped(cell: Text, width: int) -> Iterator[Text]:
     """
     for line in cell.split("\n", allow_blank=True):
         breaks, column = [], 0
+        # In cells, not characters: an ideograph takes two cells, a combining mark takes no cell.
         for word in _WORD.finditer(line.plain):
+            # A word that is too long exceeds its line: at the start of one there is nothing to break before.
             if column and column + cell_len(word[0].rstrip()) > width:
                 breaks.append(word.start())
                 column = 0
@@ -242,6 +257,7 @@ def _wrapped(cell: Text, width: int) -> Iterator[Text]:
 
 def _whole(line: Text) -> Text:
     """A line that is not wrapped again."""
+    # Else rich would wrap it once more at its own width, and cut it off.
     line.no_wrap, line.overflow = True, "ignore"
     return line
 
@@ -252,6 +268,7 @@ def _rstripped(line: Text) -> Text:
 
 
 def _bold(heading: Text) -> Text:
+    # A Text is changed in place, and this one is drawn again.
     bold = heading.copy()
     bold.stylize("bold")
     return bold

@@ -12,6 +12,8 @@ from rich.console import RenderableType
 from nebula.cli.render import Output
 
 
+# Here and not in `nebula.cli.watching`: the options of `nebula top` need it at each start of the program, and
+# that module imports the views, which takes a tenth of a second.
 class Table(StrEnum):
     """The tables of `nebula top`, in the order of their keys."""
 
@@ -36,5 +38,6 @@ def screen(
     elif not is_live:
         yield lambda shown: output.show(draw(shown))
     else:
+        # By default rich redraws on a thread of its own. Here it redraws when there is something new.
         with output.console.live() as live:
             yield lambda shown: live.update(draw(shown), refresh=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from typer import Argument, Option
 
@@ -40,20 +40,45 @@ class Order(StrEnum):
     UNACKED = "unacked"
 
 
+Connection: TypeAlias = Annotated[
+    str,
+    Argument(
+        metavar="SESSION",
+        help="As `nebula connections` shows it.",
+        autocompletion=completion_of("complete_sessions"),
+    ),
+]
+Connections: TypeAlias = Annotated[
+    str,
+    Argument(
+        metavar="SESSION | GLOB",
+        help="One with its subscriptions, or those that match.",
+        autocompletion=completion_of("complete_sessions"),
+    ),
+]
+Principal: TypeAlias = Annotated[str | None, Option(help="Only those of this principal.")]
+Ordered: TypeAlias = Annotated[
+    Order, Option(help="By session, or the first by traffic, outbox or un-ACKed messages.")
+]
+Sessions: TypeAlias = Annotated[
+    str, Argument(metavar="SESSION | GLOB", help="One with its durable subscriptions, or those that match.")
+]
+Topics: TypeAlias = Annotated[
+    str,
+    Argument(
+        metavar="TOPIC | GLOB",
+        help="One with its subscribers, or those that match.",
+        callback=named_topic,
+    ),
+]
+OnlyKind: TypeAlias = Annotated[TopicKind | None, Option(help="Only topics, or only last values.")]
+
+
 def connections(
-    name: Annotated[
-        str,
-        Argument(
-            metavar="SESSION | GLOB",
-            help="One with its subscriptions, or those that match.",
-            autocompletion=completion_of("complete_sessions"),
-        ),
-    ] = "**",
+    name: Connections = "**",
     *,
-    principal: Annotated[str | None, Option(help="Only those of this principal.")] = None,
-    order: Annotated[
-        Order, Option(help="By session, or the first by traffic, outbox or un-ACKed messages.")
-    ] = Order.NAME,
+    principal: Principal = None,
+    order: Ordered = Order.NAME,
     limit: Limit = 100,
     full: FullIds = False,
     broker: Url = None,
@@ -83,14 +108,7 @@ def connections(
 
 
 def disconnect(
-    session: Annotated[
-        str,
-        Argument(
-            metavar="SESSION",
-            help="As `nebula connections` shows it.",
-            autocompletion=completion_of("complete_sessions"),
-        ),
-    ],
+    session: Connection,
     *,
     yes: Yes = False,
     broker: Url = None,
@@ -108,10 +126,7 @@ def disconnect(
 
 
 def sessions(
-    name: Annotated[
-        str,
-        Argument(metavar="SESSION | GLOB", help="One with its durable subscriptions, or those that match."),
-    ] = "**",
+    name: Sessions = "**",
     *,
     limit: Limit = 100,
     full: FullIds = False,
@@ -137,16 +152,9 @@ def sessions(
 
 
 def topics(
-    name: Annotated[
-        str,
-        Argument(
-            metavar="TOPIC | GLOB",
-            help="One with its subscribers, or those that match.",
-            callback=named_topic,
-        ),
-    ] = "**",
+    name: Topics = "**",
     *,
-    kind: Annotated[TopicKind | None, Option(help="Only topics, or only last values.")] = None,
+    kind: OnlyKind = None,
     limit: Limit = 100,
     internal: Internal = False,
     full: FullIds = False,

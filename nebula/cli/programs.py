@@ -69,6 +69,7 @@ def _files_of(settings: BrokerSettings) -> int:
     """How many may be open at once: a connection is one, and so is what comes to a listener for HTTP."""
     limits, has_http = settings.limits, settings.http is not None
     pages = sum(each.http for each in settings.listener) + has_http
+    # Calls over HTTP have a limit of their own, so that slow calls do not keep probes out.
     calls = sum(each.calls for each in settings.listener) + (has_http and settings.http_calls)
     others = pages * limits.max_http_requests + calls * limits.max_http_calls
     return limits.max_connections + others + _OTHER_FILES
@@ -78,8 +79,10 @@ def _raise_file_limit(wanted: int) -> None:
     """Let the process open as many files, as far as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    # Never lowered: the user may have raised it for a reason.
     if soft != resource.RLIM_INFINITY and soft < possible:
         resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
+    # Only a warning: most brokers never have that many connections.
     if possible < wanted:
         _log.warning("few files may be open", limit=possible, wanted=wanted)
 
@@ -172,26 +175,34 @@ async def _serve_broker(
     assembly = Assembly(settings, failure.set, view.tell)
     server = assembly.server
     hosted: list[App] = [*apps, broker_responder(assembly), *calls_and_results(assembly)]
+    # Half for the services and half for the peers, since replies are written after the services have ended.
     half = settings.limits.drain_seconds / 2
     try:
+        # Around the start alone: opening a large store may take minutes.
         with view.shown():
             await server.start()
     except OSError as error:
+        # Usually a port that is taken: a wrong setting, so status 2 without a traceback.
         raise SettingsError(f"the broker cannot listen: {error.strerror or error}") from error
     manager = ServiceManager()
     with _until_signal() as ending, _on_hangup(assembly.reload, ending.cancel), manager.watched():
         try:
+            # Services first: a script may call them as soon as it has read the first line.
             async with hosting(server, hosted, failure.tell, grace=half):
                 for url in server.urls:
                     on_listening(url)
                 assembly.tell_place()
+                # systemd starts what depends on the broker only now.
                 manager.tell(READY)
                 try:
+                    # It never returns: a signal cancels it, a failure raises.
                     await failure.wait()
                 finally:
                     manager.tell(STOPPING)
+                    # First, so that new clients go to another broker while the rest drains.
                     server.close_listeners()
         finally:
+            # The signal has cancelled the scope around this.
             with anyio.CancelScope(shield=True):
                 await _stop(server, half)
 
@@ -205,6 +216,7 @@ async def _stop(server: Server, seconds: float) -> None:
         _log.critical("store did not stop", error=str(error))
         # The interpreter would wait for the store's thread, and that waits for the disk.
         flush_all()
+        # Nothing that was receipted is lost: a RECEIPT is sent when its batch is on disk.
         os._exit(Exit.FAILED)
 
 
@@ -220,10 +232,12 @@ class _Failure:
     def tell(self, app: App, error: BaseException) -> None:  # noqa: ARG002  # the error says enough
         # The program may have ended without an app that did not stop in time.
         with contextlib.suppress(RuntimeError):
+            # Apps run on threads and loops of their own.
             self._loop.call_soon_threadsafe(self.set, error)
 
     def set(self, error: BaseException) -> None:
         """The same, of the broker itself, on its own thread."""
+        # Only the first failure is kept: the others are often its consequences.
         if not self._first.done():
             self._first.set_exception(error)
 
@@ -243,10 +257,12 @@ async def _serve_app(
     started = anyio.Event()
 
     async def announce(pages: str | None) -> None:
+        # `app.run` does not return while it serves, so a task waits for its start.
         await started.wait()
         on_serving(pages)
 
     async with contextlib.AsyncExitStack() as stack:
+        # Probes are served before the service starts: /readyz replies 503 instead of refusing the connection.
         pages = None if http is None else await stack.enter_async_context(_pages(app, *http))
         announcing = asyncio.ensure_future(announce(pages))
         stack.callback(announcing.cancel)
@@ -268,8 +284,11 @@ def _stopped_with_stdin() -> Iterator[None]:
     loop, stdin = asyncio.get_running_loop(), sys.stdin.fileno()
 
     def on_readable() -> None:
+        # Nothing is ever written to it, so it becomes readable when its other end is closed: the supervisor
+        # has ended, perhaps by SIGKILL.
         if not os.read(stdin, 4096):
             loop.remove_reader(stdin)
+            # The usual way to end, in which requests under way are answered.
             os.kill(os.getpid(), signal.SIGTERM)
 
     loop.add_reader(stdin, on_readable)
@@ -300,11 +319,14 @@ def _on_hangup(reload: Callable[[], None], leave: Callable[[], None]) -> Iterato
     def on_hangup() -> None:
         try:
             reload()
+        # The files that were read before stay in force: a mistake in one neither ends the broker nor opens it
+        # to all.
         except SettingsError as error:
             _log.warning("reload failed", reason=str(error))
         else:
             _log.info("files reloaded")
 
+    # On the loop and not as Python's handler: a reload must not begin in the middle of a frame.
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
     try:
         if take_hangup():

@@ -43,17 +43,21 @@ class Order(StrEnum):
     TAKEN = "taken"
 
 
+Pattern: TypeAlias = Annotated[
+    str,
+    Argument(
+        metavar="QUEUE | GLOB",
+        help="One queue with its consumers, or all that match.",
+        autocompletion=_completion,
+    ),
+]
+Ordered: TypeAlias = Annotated[Order, Option(help="By name, or the first by depth, bytes or what came.")]
+
+
 def queues(
-    name: Annotated[
-        str,
-        Argument(
-            metavar="QUEUE | GLOB",
-            help="One queue with its consumers, or all that match.",
-            autocompletion=_completion,
-        ),
-    ] = "**",
+    name: Pattern = "**",
     *,
-    order: Annotated[Order, Option(help="By name, or the first by depth, bytes or what came.")] = Order.NAME,
+    order: Ordered = Order.NAME,
     limit: Limit = 100,
     internal: Internal = False,
     full: FullIds = False,
@@ -76,11 +80,13 @@ def queues(
     from nebula.globs import is_glob
 
     output = Output(as_json=as_json)
+    # With --exact, because a queue of another client may have a star in its name.
     if exact or not is_glob(name):
         found = find_queue(broker, name, timeout, is_exact=exact)
         details = tell(broker, "queue.show", {"queue": found}, timeout, Details)
         show_details(output, details, QUEUE_FACTS, CONSUMERS, has_full_ids=full)
         return
+    # `orders*` is `/queue/orders*`, by the rule of names (docs/decisions/0042).
     pattern = str(named_queue(name))
     internal = is_internal_wanted(pattern, is_asked=internal)
     wanted = {"pattern": pattern, "order": order.value, "internal": internal}
@@ -106,6 +112,7 @@ def peek(
       nebula peek orders --limit 1
       nebula peek orders --after 17 --max-bytes 100000 | jq -r .[].body
     """
+    # `orders` may be `/queue/orders`, or a queue that another client made without the prefix.
     found = find_queue(broker, queue, timeout, is_exact=exact)
     wanted = {"queue": found, "after": after, "limit": limit, "max_bytes": max_bytes}
     messages = tell(broker, "queue.peek", wanted, timeout, Messages)

@@ -24,6 +24,7 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 # Off a terminal the lines may be kept.
+# A screen is drawn with each status; ten seconds are 8,640 lines a day.
 _LINE_SECONDS: Final = 10.0
 
 
@@ -37,6 +38,7 @@ Destinations: TypeAlias = Annotated[
     ),
 ]
 Into: TypeAlias = Annotated[
+    # Required: files of data should not appear in whatever folder the shell is in.
     Path, Option(metavar="FOLDER", help="Where the files go; made if it is not there.")
 ]
 Status: TypeAlias = Annotated[
@@ -110,26 +112,21 @@ def record(
     """
     output = Output(as_json=as_json)
     if status:
+        # Only the folder is read: this works while the recorder hangs, and on another machine that mounts the
+        # folder.
         _show_statuses(output, into)
         return
     if not destinations:
+        # Not required by typer, because --status needs none.
         raise BadParameter("name what to record, for example /queue/readings; or give --status")
     from nebula.record.recorder import Recording, Rotation
 
     recording = Recording(
-        destinations,
-        into,
-        durable=durable,
-        instance=name,
-        codec=codec,
-        rotation=Rotation(rotate_bytes, rotate_seconds),
-        sync_seconds=sync_seconds,
-        sync_messages=sync_messages,
-        prefetch=prefetch,
-        schemas=schemas,
-        bare=_bare(bare or []),
+        destinations, into, durable=durable, instance=name, codec=codec,
+        rotation=Rotation(rotate_bytes, rotate_seconds), sync_seconds=sync_seconds,
+        sync_messages=sync_messages, prefetch=prefetch, schemas=schemas, bare=_bare(bare or []),
         idle_seconds=idle_seconds,
-    )
+    )  # fmt: skip
     _run(recording, output, broker, log_level)
 
 
@@ -139,6 +136,8 @@ def _run(recording: Recording, output: Output, broker: str | None, log_level: Le
     from nebula.record.recorder import Recorder
 
     destinations, into = list(recording.destinations), recording.into
+    # A note and not an error: a topic without --durable loses what comes while the recorder is away, which
+    # may be acceptable.
     notes = notes_on(destinations, recording.durable)
 
     def announce() -> None:
@@ -161,6 +160,7 @@ class _Shown:
 
     def tell(self, status: RecorderStatus) -> None:
         self._latest = status
+        # Checked each time: the user may press Ctrl-Z and type `bg`.
         if self._line is not None and is_in_foreground():
             self._line.start()
             self._line.update(text(_sentence(status), keep=""))
@@ -202,6 +202,7 @@ def _show_statuses(output: Output, into: Path) -> None:
         shown = [
             {
                 **row,
+                # An age that grows shows a recorder that has ended without a word.
                 "age": f"{row['age']:,.0f} s",
                 "rate": f"{row['rate']:,.0f}/s",
                 "destinations": " ".join(row["destinations"]),
@@ -220,6 +221,7 @@ def _bare(given: list[str]) -> dict[str, Schema]:
 
     found = {}
     for each in given:
+        # The last `=`: a destination may contain one, a file name rarely does.
         destination, equals, file = each.rpartition("=")
         if not equals:
             raise BadParameter(f"{each!r}: write DEST=FILE, for example /queue/readings=reading.avsc")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 from typer import Argument, BadParameter, Option
 
 from nebula.cli.options import (
     DEFAULT_TIMEOUT,
     AsJson,
+    Parameters,
     Service,
     Timeout,
     Url,
@@ -26,18 +27,49 @@ _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
 _BYTES: Final = "application/octet-stream"
 
+ExpiresIn: TypeAlias = Annotated[
+    float | None,
+    Option(metavar="SECONDS", min=0.001, help="Not to be run any more after that. Without it: ever."),
+]
+Destination: TypeAlias = Annotated[
+    str,
+    Argument(
+        metavar="DEST",
+        help="A queue, a topic, or a value: /queue/…, /topic/…, X/…. `orders` is /queue/orders.",
+        callback=named_destination,
+        autocompletion=completion_of("complete_queues"),
+    ),
+]
+Body: TypeAlias = Annotated[
+    str | None, Argument(metavar="BODY", help="What to send; - reads it from stdin. Without it: empty.")
+]
+File: TypeAlias = Annotated[
+    Path | None,
+    Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="Send what is in this file.",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+    ),
+]
+Header: TypeAlias = Annotated[
+    list[str] | None, Option("--header", "-H", metavar="NAME:VALUE", help="A header; repeatable.")
+]
+ContentType: TypeAlias = Annotated[
+    str | None,
+    Option(metavar="TYPE", help="Without it: JSON if the body is JSON, else text, else bytes."),
+]
+
 
 def send(
     service: Service,
     verb: Verb,
-    parameters: Annotated[
-        list[str] | None, Argument(metavar="NAME=TEXT | NAME:=JSON", help="The verb's parameters.")
-    ] = None,
+    parameters: Parameters = None,
     *,
-    expires_in: Annotated[
-        float | None,
-        Option(metavar="SECONDS", min=0.001, help="Not to be run any more after that. Without it: ever."),
-    ] = None,
+    expires_in: ExpiresIn = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
@@ -60,38 +92,12 @@ def send(
 
 
 def pub(
-    destination: Annotated[
-        str,
-        Argument(
-            metavar="DEST",
-            help="A queue, a topic, or a value: /queue/…, /topic/…, X/…. `orders` is /queue/orders.",
-            callback=named_destination,
-            autocompletion=completion_of("complete_queues"),
-        ),
-    ],
-    body: Annotated[
-        str | None, Argument(metavar="BODY", help="What to send; - reads it from stdin. Without it: empty.")
-    ] = None,
+    destination: Destination,
+    body: Body = None,
     *,
-    file: Annotated[
-        Path | None,
-        Option(
-            "--file",
-            "-f",
-            metavar="FILE",
-            help="Send what is in this file.",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-        ),
-    ] = None,
-    header: Annotated[
-        list[str] | None, Option("--header", "-H", metavar="NAME:VALUE", help="A header; repeatable.")
-    ] = None,
-    content_type: Annotated[
-        str | None,
-        Option(metavar="TYPE", help="Without it: JSON if the body is JSON, else text, else bytes."),
-    ] = None,
+    file: File = None,
+    header: Header = None,
+    content_type: ContentType = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
@@ -107,7 +113,10 @@ def pub(
     from nebula.cli.asking import ask
 
     data = _body_of(body, file)
+    # Of several with one name the last counts: a client sends a header once.
     headers = dict(_header(line) for line in header or ())
+    # Guessed, since the shell has no types: receivers look at it, and a text that is JSON is nearly always
+    # meant so.
     kind = content_type or _kind_of(data)
     ask(
         broker,
@@ -124,13 +133,16 @@ def _body_of(body: str | None, file: Path | None) -> bytes:
     if body is not None and file is not None:
         raise BadParameter("give BODY or --file, not both")
     if file is not None:
+        # Bytes as they are: no line end is added or taken away.
         return file.read_bytes()
     if body == _STDIN:
         return sys.stdin.buffer.read()
+    # Words that are not UTF-8 come from the shell as surrogates, and go out as the bytes they were.
     return (body or "").encode("utf-8", "surrogateescape")
 
 
 def _header(line: str) -> tuple[str, str]:
+    # At the first colon: a value may have more, as times do.
     name, colon, value = line.partition(":")
     if not colon or not name:
         raise BadParameter(f"{line!r} is not of the form NAME:VALUE")

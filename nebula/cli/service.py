@@ -33,6 +33,7 @@ Http: TypeAlias = Annotated[
     Option(
         metavar="[HOST:]PORT",
         help="Answer /healthz, /readyz and /metrics there; HOST is 127.0.0.1 unless given.",
+        # Checked with the other words, before a module is imported.
         callback=lambda text: None if text is None else _checked(text),
         show_default=False,
     ),
@@ -50,6 +51,7 @@ Workers: TypeAlias = Annotated[
     int,
     Option(
         min=1,
+        # Each is a process with an interpreter of its own, of some 60 MB or more.
         max=256,
         help="Number of processes; each is restarted when it ends. Each has an --http port of its own: "
         "PORT, PORT+1, ...",
@@ -93,32 +95,44 @@ def run(
       nebula run prices:app --workers 4 --http 9000
     """
     output = Output(as_json=as_json)
-    if http is not None and (last := host_and_port(http)[1] + workers - 1) > _LAST_PORT:
-        raise BadParameter(
-            f"the last of {workers} workers would have port {last}, and {_LAST_PORT} is the highest"
-        )
+    _check_ports(http, workers)
+    # Workers run this same command with --supervised; otherwise each would start workers of its own.
     if (workers > 1 or reload) and not supervised:
         words = ("--exclusive",) if exclusive else ()
         _supervise(app, output, workers, http, broker, log_level, words, is_reloading=reload)
         return
+    _serve(app, output, http, broker, log_level, is_supervised=supervised, is_exclusive=exclusive)
+
+
+def _check_ports(http: str | None, workers: int) -> None:
+    if http is not None and (last := host_and_port(http)[1] + workers - 1) > _LAST_PORT:
+        raise BadParameter(
+            f"the last of {workers} workers would have port {last}, and {_LAST_PORT} is the highest"
+        )
+
+
+def _serve(
+    target: str,
+    output: Output,
+    http: str | None,
+    broker: str | None,
+    level: Level,
+    *,
+    is_supervised: bool,
+    is_exclusive: bool,
+) -> None:
     from nebula.cli.arguments import find_app
     from nebula.cli.programs import run_service
 
-    found = find_app(app)
+    app = find_app(target)
 
     def announce(pages: str | None) -> None:
-        facts = {"event": "serving", "service": found.name, "queues": list(found.destinations)}
+        facts = {"event": "serving", "service": app.name, "queues": list(app.destinations)}
         _announce(output, facts if pages is None else {**facts, "http": pages})
 
     address = None if http is None else host_and_port(http)
     run_service(
-        found,
-        broker,
-        log_level,
-        announce,
-        http=address,
-        is_supervised=supervised,
-        is_exclusive=exclusive,
+        app, broker, level, announce, http=address, is_supervised=is_supervised, is_exclusive=is_exclusive
     )
 
 
@@ -146,19 +160,23 @@ def _supervise(
     from nebula.cli.supervising import Supervisor, check_can_watch
 
     if is_reloading:
+        # Before the first process, not when the first file changes.
         check_can_watch()
 
     def announce(told: Sequence[Mapping[str, Any]]) -> None:
+        # They differ in their addresses only.
         facts = {**told[0], "workers": workers}
         if http is not None:
             facts["http"] = [each["http"] for each in told]
         _announce(output, facts)
 
     def make() -> Supervisor:
+        # Called on the loop, because a supervisor makes its events there.
         each = [worker_of(app, http, number, broker, level, more) for number in range(workers)]
         return Supervisor(each, announce, watched=Path.cwd() if is_reloading else None)
 
     if status := run_supervisor(make, level):
+        # The status of the worker that could not start: the same with and without --workers.
         raise Leave(status)
 
 
@@ -177,10 +195,13 @@ def worker_of(
     """
     from nebula.cli.supervising import Worker
 
+    # The same interpreter, and no script that would have to be on the path. --json: the supervisor reads the
+    # first line.
     command = [sys.executable, "-m", "nebula.cli", "run", app, "--supervised", "--json", "--log-level", level]
     command += more
     if http is not None:
         host, port = host_and_port(http)
+        # 0 stays 0: each takes a free port of its own.
         command += ["--http", f"{host}:{port + number if port else 0}"]
     # Not among the words: other users can see those, and an address may have a passcode.
     environment = dict(os.environ) if broker is None else {**os.environ, "NEBULA_BROKER": broker}
@@ -190,4 +211,5 @@ def worker_of(
 def host_and_port(text: str) -> tuple[str, int]:
     """The two of `[HOST:]PORT`; the host is this machine's own unless it is given."""
     host, _, port = text.rpartition(":")
+    # `[::1]:9000`: brackets are how a port is told apart from an IPv6 address, and no part of it.
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)

@@ -20,6 +20,7 @@ __all__ = ["Parameter", "call_line", "curl_line", "parameters_of", "signature_of
 _WIDTH: Final = 78
 # Types in types: what is deeper is left out, so that a signature stays one.
 _MOST_DEPTH: Final = 4
+# A model may contain itself, so the example needs an end.
 _MOST_EXAMPLE_DEPTH: Final = 12
 # Values of an enumeration that are named.
 _MOST_VALUES: Final = 4
@@ -36,6 +37,7 @@ _FORMATS: Final = {
     "base64url": "bytes",
     "binary": "bytes",
 }
+# The service accepts these, so that the line can be tried at once.
 _EXAMPLES: Final[Mapping[str, Any]] = {
     "date-time": "2030-01-31T06:00:00Z",
     "date": "2030-01-31",
@@ -98,6 +100,7 @@ def signature_of(verb: Mapping[str, Any]) -> str:
     shown = [str(one) for one in parameters_of(verb) if not one.is_deprecated]
     name, result = str(verb["verb"]), _result_of(verb)
     line = f"{name}({', '.join(shown)}){result}"
+    # As a formatter lays out a function that is too long: each parameter on a line of its own.
     if len(line) <= _WIDTH or not shown:
         return line
     return "\n".join([f"{name}(", *(f"    {one}," for one in shown), f"){result}"])
@@ -106,6 +109,7 @@ def signature_of(verb: Mapping[str, Any]) -> str:
 def parameters_of(verb: Mapping[str, Any]) -> list[Parameter]:
     """The parameters of a verb, in order; one that is taken whole has the name that the function gives it."""
     schema = verb["parameters"]
+    # A function that takes one model or list: its body is that value, and callers may name it.
     if whole := schema.get(PARAMETER_NAME):
         return [_parameter(str(whole), schema, is_required=True)]
     required = schema.get("required", ())
@@ -143,7 +147,9 @@ def type_of(schema: Any, depth: int = 0) -> str:
     if not isinstance(schema, Mapping) or depth > _MOST_DEPTH:
         return "Any"
     if "$ref" in schema:
+        # By the name of the model; `nebula describe SERVICE VERB` shows its schema.
         return str(schema["$ref"]).rpartition("/")[2]
+    # Before the branches: a Decimal is declared as a number or a text.
     if schema.get("format") == "decimal":
         return "Decimal"
     if values := _values_of(schema):
@@ -207,6 +213,7 @@ def curl_line(service: str, verb: Mapping[str, Any], url: str) -> str:
 
 
 def _word(name: str, value: Any) -> str:
+    # The reverse of `parse_parameters`.
     return f"{name}={value}" if isinstance(value, str) else f"{name}:={json.dumps(value)}"
 
 
@@ -241,6 +248,7 @@ def _example_of_kind(schema: Mapping[str, Any], definitions: Mapping[str, Any], 
     match kind[0] if isinstance(kind, list) and kind else kind:
         case "object":
             fields = schema.get("properties", {})
+            # Only what is required: the line stays short, and the rest has defaults.
             return {name: _example(fields.get(name), definitions, depth + 1) for name in _needed(schema)}
         case "array":
             return [_example(schema.get("items"), definitions, depth + 1)]
@@ -262,5 +270,6 @@ def _needed(schema: Mapping[str, Any]) -> Sequence[str]:
 
 def _least(schema: Mapping[str, Any], usual: float) -> float:
     """A number that is allowed."""
+    # An example that is refused would be worse than none.
     least = max(usual, schema.get("minimum", usual), schema.get("exclusiveMinimum", usual - 1) + 1)
     return float(min(least, schema.get("maximum", least)))

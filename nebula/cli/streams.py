@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from typer import Argument, Option
+from typer import Option
 
-from nebula.cli.options import AsJson, Service, Url
+from nebula.cli.options import AsJson, Parameters, Service, Url, Verb
 from nebula.cli.render import Output
 
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
 
+Count: TypeAlias = Annotated[
+    int | None,
+    Option("--count", "-n", metavar="N", min=1, help="Stop after this number of items.", show_default=False),
+]
+WholeTimeout: TypeAlias = Annotated[
+    float | None,
+    Option(
+        "--timeout",
+        "-t",
+        metavar="SECONDS",
+        min=0.001,
+        help="Limit for the whole stream. The default is no limit.",
+        show_default=False,
+    ),
+]
+
 
 def stream(
     service: Service,
-    verb: Annotated[str, Argument(metavar="VERB", help="The verb; `nebula describe` lists them.")],
-    parameters: Annotated[
-        list[str] | None, Argument(metavar="NAME=TEXT | NAME:=JSON", help="The verb's parameters.")
-    ] = None,
+    verb: Verb,
+    parameters: Parameters = None,
     *,
-    count: Annotated[
-        int | None,
-        Option(
-            "--count", "-n", metavar="N", min=1, help="Stop after this number of items.", show_default=False
-        ),
-    ] = None,
+    count: Count = None,
     broker: Url = None,
-    timeout: Annotated[
-        float | None,
-        Option(
-            "--timeout",
-            "-t",
-            metavar="SECONDS",
-            min=0.001,
-            help="Limit for the whole stream. The default is no limit.",
-            show_default=False,
-        ),
-    ] = None,
+    timeout: WholeTimeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the items that a verb yields, each on a line as it arrives, until the end or Ctrl-C.
@@ -69,10 +68,13 @@ async def _show(
 ) -> None:
     from nebula.rpc.errors import NotAStream
 
+    # Ctrl-C and a closed pipe leave this block too, which closes the handler of the service.
     async with client.stream(service, verb, words, timeout=timeout) as items:
         try:
+            # By batches, as they come: one write for all items that are there.
             while count != 0 and (batch := (await items.next_batch())[:count]):
                 await output.items(batch)
                 count = None if count is None else count - len(batch)
+        # The verb has run and replied: an error would hide the reply of a call that may have had effects.
         except NotAStream as answer:
             output.value(answer.value)

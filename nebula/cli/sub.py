@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from typer import Argument, BadParameter, Option
 
@@ -13,33 +13,40 @@ from nebula.cli.render import Output
 
 if TYPE_CHECKING:
     from nebula.stomp.client import Message
+    from nebula.stomp.client.messages import SubscribeOptions
 
 _SPACES: Final = str.maketrans("", "", "\t\r\n")
 
+Source: TypeAlias = Annotated[
+    str,
+    Argument(
+        metavar="DEST",
+        help="What to read: a queue, or topics or values by name or glob. `orders` is /queue/orders.",
+        callback=named_source,
+    ),
+]
+Eager: TypeAlias = Annotated[
+    bool, Option("--eager", help="Begin with the values that are there already (X/…).")
+]
+Durable: TypeAlias = Annotated[
+    str | None,
+    Option(metavar="NAME", help="Go on where this name left; with --client-id. Implies --ack."),
+]
+ClientId: TypeAlias = Annotated[
+    str | None, Option(metavar="ID", help="The session that durable names belong to.")
+]
+Ack: TypeAlias = Annotated[
+    bool, Option("--ack", help="A message is consumed once it is shown. Without it: once it is sent.")
+]
+
 
 def sub(
-    destination: Annotated[
-        str,
-        Argument(
-            metavar="DEST",
-            help="What to read: a queue, or topics or values by name or glob. `orders` is /queue/orders.",
-            callback=named_source,
-        ),
-    ],
+    destination: Source,
     *,
-    eager: Annotated[
-        bool, Option("--eager", help="Begin with the values that are there already (X/…).")
-    ] = False,
-    durable: Annotated[
-        str | None,
-        Option(metavar="NAME", help="Go on where this name left; with --client-id. Implies --ack."),
-    ] = None,
-    client_id: Annotated[
-        str | None, Option(metavar="ID", help="The session that durable names belong to.")
-    ] = None,
-    ack: Annotated[
-        bool, Option("--ack", help="A message is consumed once it is shown. Without it: once it is sent.")
-    ] = False,
+    eager: Eager = False,
+    durable: Durable = None,
+    client_id: ClientId = None,
+    ack: Ack = False,
     broker: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -59,27 +66,36 @@ def sub(
             "--durable and --client-id go together: the one names what the other comes back for"
         )
     from nebula.cli.asking import converse
+    from nebula.stomp.client import AckMode
+
+    # --durable implies --ack: a message that was sent but not shown has to come again.
+    mode = AckMode.CLIENT_INDIVIDUAL if ack or durable is not None else AckMode.AUTO
+    options: SubscribeOptions = {"ack": mode, "eager": eager, "durable": durable}
+    converse(lambda: _show(broker, client_id, destination, options, Output(as_json=as_json)))
+
+
+async def _show(
+    broker: str | None, client_id: str | None, destination: str, options: SubscribeOptions, output: Output
+) -> None:
     from nebula.stomp.client import AckMode, StompClient
 
-    output = Output(as_json=as_json)
-    mode = AckMode.CLIENT_INDIVIDUAL if ack or durable is not None else AckMode.AUTO
-
-    async def read() -> None:
-        async with (
-            StompClient(broker, client_id=client_id) as client,
-            client.subscribe(destination, ack=mode, eager=eager, durable=durable) as messages,
-        ):
-            async for message in messages:
-                output.event(line_of(message), **facts_of(message))
-                if mode is not AckMode.AUTO:
-                    message.ack()
-
-    converse(read)
+    async with (
+        # Not `Client`, which reconnects: the user would not see that messages were missed.
+        StompClient(broker, client_id=client_id) as client,
+        client.subscribe(destination, **options) as messages,
+    ):
+        async for message in messages:
+            # Shown, flushed, and only then ACKed: if the reader of the pipe has gone, the broker still has
+            # the message.
+            output.event(line_of(message), **facts_of(message))
+            if options["ack"] is not AckMode.AUTO:
+                message.ack()
 
 
 def facts_of(message: Message) -> dict[str, Any]:
     """A message for programs: its body as text, or as base64 where it is none."""
     text = _text(message.body)
+    # Two names, so that a program knows which of the two it has.
     body = {"body_base64": base64.b64encode(message.body).decode()} if text is None else {"body": text}
     gone = {"deleted": True} if _is_deleted(message) else {}
     return {"destination": message.destination, **gone, **body, "headers": dict(message.headers)}
@@ -96,6 +112,7 @@ def line_of(message: Message) -> str:
 
 def _text(body: bytes) -> str | None:
     try:
+        # Not by the content type, in which a sender may write anything.
         text = body.decode()
     except UnicodeDecodeError:
         return None
@@ -103,6 +120,7 @@ def _text(body: bytes) -> str | None:
 
 
 def _shown(text: str) -> str:
+    # One line for each message, even if its text has several.
     return text if text.isprintable() else json.dumps(text)
 
 

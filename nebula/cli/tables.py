@@ -37,6 +37,7 @@ class Column:
         """What stands in this column."""
         value: Any = row
         for part in self.field.split("."):
+            # A peer may send anything in place of an object.
             value = value.get(part) if isinstance(value, Mapping) else None
         if value is None:
             return ""
@@ -44,6 +45,7 @@ class Column:
             # A peer may send anything: a value that is not such a number is shown as it is.
             with suppress(ArithmeticError, OSError, TypeError, ValueError):
                 return self.form(value)
+        # Escaped here already, since widths are counted from this.
         return visible(cell_of(value))
 
 
@@ -71,6 +73,7 @@ def _texts(column: Column, rows: Sequence[Mapping[str, Any]], *, is_full: bool) 
 
 def number(value: float) -> str:
     """`12,300`, and `0.5` where less than ten count."""
+    # A rate of 0.5 a second is not none.
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
@@ -79,6 +82,7 @@ def byte_size(value: float) -> str:
     for unit in ("B", "KB", "MB", "GB"):
         if value < 1_000:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        # Thousands and not 1,024, as the unit says: KB is no KiB.
         value /= 1_000
     return f"{value:,.1f} TB"
 
@@ -99,6 +103,7 @@ def duration(seconds: float) -> str:
         if seconds >= length or parts:
             parts.append(f"{int(seconds // length)} {unit}")
             seconds %= length
+    # Two units are precise enough: 2 d 7 h 13 m 5 s is no easier to compare.
     return " ".join([*parts, f"{int(seconds)} s"][:2])
 
 
@@ -114,6 +119,7 @@ def latency(seconds: float) -> str:
 
 def moment(seconds: float) -> str:
     """Seconds since 1970 by the reader's clock."""
+    # The reader's zone and not the service's: it is compared with a clock on the wall.
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%d %b %H:%M:%S")
 
 
@@ -154,6 +160,7 @@ def facts(details: type, first: Sequence[Column]) -> tuple[Column, ...]:
         details: the view.
         first: columns of the summary that come first, as a list has them.
     """
+    # `is_id=False`: a single thing is shown with its whole id, to be copied.
     lead = [replace(column, field=f"summary.{column.field}", is_id=False) for column in first]
     known = {column.field for column in lead}
     rest = (_column(name, shown) for name, shown in shown_fields(details).items() if shown.title)

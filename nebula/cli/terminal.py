@@ -73,11 +73,13 @@ class Screen(Console):
     """
 
     def __init__(self, **options: Any) -> None:
+        # `[red]` in a name is part of the name, and `:cup:` is no emoji.
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Like `Console`, with each text escaped."""
         for segment in super().render(renderable, options):
+            # The usual case costs one look; `visible` goes through the characters.
             if segment.control or segment.text.isprintable() or segment.text == "\n":
                 yield segment
             else:
@@ -89,6 +91,7 @@ class Screen(Console):
         Nothing is cut off: a word that is longer than a line exceeds it.
         """
         drawn = (Words(text(part)) if isinstance(part, str) else part for part in parts)
+        # Rich would cut what is wider than the terminal, and a name that is cut cannot be copied.
         self.print(*drawn, sep="\n", crop=False)
 
     def json_line(self, value: Any) -> None:
@@ -96,6 +99,7 @@ class Screen(Console):
         written = json_of(value)
         # rich may take a terminal for none (TTY_COMPATIBLE=0), which obeys what it is sent all the same.
         is_terminal = self.is_terminal or self.file.isatty()
+        # Not `print`: rich would wrap the line and colour it.
         self.file.write((visible_json(written) if is_terminal else written) + "\n")
         self.file.flush()
 
@@ -110,14 +114,18 @@ class Screen(Console):
         await self._pour("".join(f"{visible(text)}\n" for text in texts))
 
     async def _pour(self, written: str) -> None:
+        # A character that the terminal's encoding lacks is written as its code: nothing is lost, and nothing
+        # raises.
         await _pour(self.file, written.encode(self.encoding, "backslashreplace"))
 
     def pretty_json(self, value: Any) -> None:
         """A JSON value for people."""
+        # The terminal wraps, so that a selection has the line in one piece.
         self.print(json_text(value), soft_wrap=True)
 
     def live(self) -> Live:
         """Output that is redrawn; its `update` takes what `show` takes."""
+        # Without rich's thread: it would draw while a command writes, and go on after the last change.
         return Live(console=self, auto_refresh=False)
 
     def spinner(self, words: str) -> Status:
@@ -127,6 +135,7 @@ class Screen(Console):
 
 def stderr_screen() -> Screen:
     """A screen for progress, next to a command's output on stdout."""
+    # Whether it is a terminal is asked of stderr itself: `nebula store export > file` has a bar.
     return Screen(stderr=True)
 
 
@@ -142,6 +151,7 @@ def text(words: str, style: str = "", *, keep: str = LINES) -> Text:
 
 def json_text(value: Any) -> Text:
     """A foreign value as indented JSON, for people."""
+    # Through `json_of` first, which replaces values that JSON does not have.
     written = json.dumps(json.loads(json_of(value)), ensure_ascii=False, indent=2)
     return JSONHighlighter()(Text(visible_json(written)))
 
@@ -149,6 +159,7 @@ def json_text(value: Any) -> Text:
 def json_of(value: Any) -> str:
     """A foreign value as JSON on one line, in a form that any encoding can write."""
     try:
+        # Letters stay as they are, because people read this too; `\u` escapes would hide them.
         written = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
     except ValueError:
         # It may contain an infinity, which JSON does not have.
@@ -159,6 +170,7 @@ def json_of(value: Any) -> str:
 def cell_of(value: Any) -> str:
     """A foreign value as it is shown in a table."""
     if isinstance(value, float):
+        # As JSON has it and not as Python: `NaN`, `Infinity`.
         return json.dumps(value)
     return value if isinstance(value, str) else json_of(value)
 
@@ -191,8 +203,10 @@ async def _pour(stream: IO[str], data: bytes) -> None:
     left = memoryview(data)
     while left:
         # A writable pipe accepts PIPE_BUF bytes without blocking.
+        # Asked first: a regular file is always writable, and asyncio's loop refuses to watch one.
         if not select.select((), (file,), (), 0)[1]:
             await anyio.wait_writable(file)
+        # In pieces of this size: a larger write may block, and with it the heart-beats of the connection.
         left = left[os.write(file, left[: select.PIPE_BUF]) :]
 
 
@@ -206,6 +220,7 @@ def write_json_bytes(line: bytes) -> None:
     if sys.stdout.isatty():
         sys.stdout.write(visible_json(line.decode(errors="surrogateescape")))
     else:
+        # Past the text layer: bytes that are not UTF-8 are exported as they are.
         sys.stdout.buffer.write(line)
 
 
@@ -223,6 +238,8 @@ def flush_all() -> None:
 
 def silence_stdout() -> None:
     """Discard further output: its reader, such as `| head -1`, has closed the pipe."""
+    # The descriptor is replaced, not `sys.stdout`: Python flushes its buffer at the end and would complain
+    # about the closed pipe.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -238,11 +255,13 @@ def is_in_foreground() -> bool:
 
 def is_attended() -> bool:
     """Whether there is a person who can be asked."""
+    # Both: a user does not see a question that goes into a file, and text from a pipe is no answer.
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def ask_yes(question: str) -> bool:
     """Ask a yes-or-no question; no answer means no."""
+    # The question may quote names that peers chose.
     return typer.confirm(visible(question))
 
 
@@ -254,6 +273,7 @@ def ask_passcode(prompt: str) -> str:
 def complain(sentence: str) -> None:
     """Write an error to stderr, each line prefixed with `nebula: `. It is escaped even in a file, as people
     read those too."""
+    # Each line with the prefix, so that errors can be told apart in a log that several programs write.
     sys.stderr.writelines(f"nebula: {line}\n" for line in visible(sentence, keep="\n").split("\n"))
 
 
@@ -269,6 +289,7 @@ def complain_of_usage(problem: Exception) -> int:
         The status to exit with.
     """
     written = _Written()
+    # Typer would write straight to stderr, with the user's words unescaped.
     problem.show(written)  # type: ignore[attr-defined]  # each UsageProblem has it
     sys.stderr.write(visible(written.text, keep=LINES))
     return int(problem.exit_code)  # type: ignore[attr-defined]
@@ -290,10 +311,12 @@ class _Written:
 def tracebacks_made_visible() -> None:
     """Escape the tracebacks of unhandled exceptions: their messages quote peers."""
 
+    # Locals are never shown: they may hold passcodes.
     def show(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
         _write(sys.stderr, "".join(traceback.format_exception(error)))
 
     def show_of_thread(args: threading.ExceptHookArgs) -> None:
+        # As Python's own hook: SystemExit ends a thread without a word.
         if args.exc_value is not None and args.exc_type is not SystemExit:
             show(args.exc_type, args.exc_value, args.exc_traceback)
 

@@ -38,7 +38,9 @@ _CONNECTIONS: Final = (
     Column("read/s", "read_per_second", byte_size),
     Column("written/s", "written_per_second", byte_size),
 )
+# Six seconds at the usual interval, enough to read a table.
 _ALTERNATING_LOOKS: Final = 3
+# An operator looks at a busy broker: a slow reply must not end the screen.
 _SLOWEST_REPLY: Final = 30.0
 
 
@@ -93,15 +95,18 @@ async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -
     Raises:
         NebulaError: no answer, or an error.
     """
+    # stdin too: `nebula top < file`, or one in the background of a script, has no keys.
     with_keys = output.is_for_people and sys.stdin.isatty() and not once
     switch = TableSwitch(wanted.first or Table.QUEUES, by_keys=with_keys)
 
     def draw_now(shown: Mapping[str, Any]) -> RenderableType:
         if not once:
             return Fitted(*draw(shown, [switch.table], wanted), text(switch.help, keep=""))
+        # Nothing is drawn over with --once, so there is room for both.
         tables = [Table.QUEUES, Table.CONNECTIONS] if wanted.first is None else [wanted.first]
         return Group(*draw(shown, tables, wanted))
 
+    # Outermost: the terminal gets its settings back last, whatever ends the screen.
     with _keys_at_once() if with_keys else contextlib.nullcontext():
         async with anyio.create_task_group() as tasks:
             with screen(output, draw_now, is_live=not once) as show:
@@ -113,6 +118,7 @@ async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -
                     switch.note_look()
                     if once:
                         break
+            # The task that waits for keys would go on for ever.
             tasks.cancel_scope.cancel()
 
 
@@ -167,12 +173,15 @@ class TableSwitch:
 
 def view(before: Sample, after: Sample) -> dict[str, Any]:
     """What is shown of two looks: the later one, with what happened in between by the second."""
+    # A clock of low resolution may not move between two looks.
     seconds = max(after.at - before.at, 1e-9)
 
     def rate(now: float, then: float | None) -> float | None:
         # What begins anew with a lower count has no rate yet.
+        # A broker that was restarted counts from 0: no negative rate.
         return None if then is None or now < then else (now - then) / seconds
 
+    # By name: the lists are by rank, and change places.
     queues = {row["queue"]: row for row in before.queues}
     links = {row["session"]: row["link"] for row in before.connections}
     fields = ("received", "sent_frames", "read_bytes", "written_bytes")
@@ -209,6 +218,7 @@ def _link_rates(now: Mapping[str, Any], then: Mapping[str, Any] | None, rate: An
 
 async def _pairs(client: Client, wanted: Wanted) -> AsyncIterator[tuple[Sample, Sample]]:
     """Two looks at a time, an interval apart, for ever."""
+    # One interval passes before anything is shown: a rate needs two looks.
     before = await _look(client, wanted)
     while True:
         await anyio.sleep(wanted.interval)
@@ -224,6 +234,7 @@ async def _look(client: Client, wanted: Wanted) -> Sample:
     async def ask(form: Any, verb: str, parameters: Any = None) -> Any:
         return checked(form, await asking.call(SERVICE, verb, parameters), SERVICE, verb)
 
+    # One after the other, so that a slow broker has a single request of this screen at a time.
     status = await ask(Status, "broker.status")
     queues = await ask(
         Queues, "queues.list", {"order": "depth", "limit": limit, "internal": wanted.has_internal}
@@ -265,6 +276,7 @@ def draw(shown: Mapping[str, Any], tables: Sequence[Table], wanted: Wanted) -> I
 
 def _summary(shown: Mapping[str, Any]) -> Iterator[str]:
     status, rates = shown["status"], shown["rates"]
+    # The same words as /readyz and systemd have.
     state = "ready" if status["not_ready"] is None else f"not ready: {status['not_ready']}"
     yield f"nebula {status['version']}, {state}, up {duration(status['uptime_seconds'])}"
     yield (
@@ -292,6 +304,7 @@ def _shares(pools: Mapping[str, Any], principals: Sequence[Mapping[str, Any]]) -
     parts = []
     fractions = {name: pool["used"] / pool["limit"] for name, pool in pools.items() if pool["limit"] > 0}
     if fractions:
+        # The fraction that is used, and not the amount: bytes and connections cannot be compared.
         fullest = max(fractions, key=lambda name: fractions[name])
         parts.append(f"fullest is {fullest}, {percent(fractions[fullest])} used")
     if principals:
@@ -304,7 +317,9 @@ async def _obey_keys(
     scope: anyio.CancelScope, switch: TableSwitch, show: Callable[[Mapping[str, Any]], None]
 ) -> None:
     while True:
+        # Not a thread that reads: it could not be cancelled, and Ctrl-C would wait for a key.
         await anyio.wait_readable(sys.stdin)
+        # Without Python's buffer, in which a second key would stay unseen. Empty: the terminal is gone.
         key = os.read(sys.stdin.fileno(), 1)
         if key in (b"q", b"Q", b""):
             scope.cancel()
@@ -319,9 +334,12 @@ def _keys_at_once() -> Iterator[None]:
     import termios
     import tty
 
+    # Here and not at the top: not every platform has these two, and only this screen needs them.
     former = termios.tcgetattr(sys.stdin)
+    # cbreak and not raw: Ctrl-C must still be a signal.
     tty.setcbreak(sys.stdin)
     try:
         yield
     finally:
+        # TCSADRAIN: what was written is shown first.
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, former)

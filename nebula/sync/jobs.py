@@ -97,5 +97,9 @@ class JobHandle(Generic[T]):
             return self._loop.each(lambda: self._job.log(follow=True, after=after))
         return self._loop.do(partial(self._job.log, limit))
 
+    def log_lines(self, limit: int = 100, *, after: int | None = None) -> list[LogLine]:
+        """Lines of the job's log, with number and time: the last ones, or those that follow a number."""
+        return self._loop.do(partial(self._job.log_lines, limit, after=after))
+
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r})"

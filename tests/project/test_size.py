@@ -5,43 +5,19 @@ And of a store that was added for its interface alone.
 
 from __future__ import annotations
 
-import ast
-import io
-import tokenize
 from pathlib import Path
+
+from tests.project.code_lines import lines_of_code
 
 ROOT = Path(__file__).parents[2]
 
 LIMIT = 7_000
-
-_NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-}
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def core() -> list[Path]:
     """Its modules. `nebula/stomp/*.py` is sans-I/O; the client that does I/O is a folder of its own."""
     rooms = ("nebula/stomp/*.py", "nebula/broker/core/**/*.py", "nebula/broker/protocol/**/*.py")
     return sorted(path for room in rooms for path in ROOT.glob(room))
-
-
-def lines_of_code(source: str) -> int:
-    """Lines that hold code: neither empty, nor of comments or docstrings alone."""
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in _NO_CODE:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node) is not None:
-            docstring = node.body[0]
-            lines.difference_update(range(docstring.lineno, (docstring.end_lineno or 0) + 1))
-    return len(lines)
 
 
 def test_lines_of_code_are_those_that_hold_code() -> None:
