@@ -29,6 +29,7 @@ SET_UP = {
     "switch": re.compile(r"switch (\w+)"),
 }
 
+_TITLE = re.compile(r"^## (.+)\n", re.MULTILINE)
 _IN_MEMORY_ONLY = re.compile(r"^(advance|block|unblock) |^\w+< (beat|silence)$", re.MULTILINE)
 _NAMES_WHO = re.compile(r"^(accept|connect) .* as \w+|^\w+ may ", re.MULTILINE)
 _SPEAKS_1_0 = re.compile(r"^connect \w+ 1\.0", re.MULTILINE)
@@ -41,10 +42,12 @@ class Case:
     Attributes:
         name: what stands behind `## `: what it is about, a colon, a sentence.
         text: its lines.
+        path: the file that it stands in.
     """
 
     name: str
     text: str
+    path: Path
 
     @property
     def subjects(self) -> list[str]:
@@ -116,9 +119,16 @@ def read_cases(folder: Path) -> list[Case]:
     """All cases of a folder's transcripts, in order."""
     found: dict[str, Case] = {}
     for file in sorted(folder.glob("*.txt")):
-        _, *parts = re.split(r"^## (.+)\n", file.read_text(), flags=re.MULTILINE)
+        _, *parts = _TITLE.split(file.read_text())
         for name, text in zip(parts[::2], parts[1::2], strict=True):
             assert name not in found, name
-            found[name] = Case(name, text)
+            found[name] = Case(name, text, file)
             assert set(found[name].profiles) <= set(PROFILES), name
     return list(found.values())
+
+
+def replace_case(case: Case, text: str) -> None:
+    """Write other lines for a case into its file; no other byte of it changes."""
+    start, *parts = _TITLE.split(case.path.read_text())
+    texts = dict(zip(parts[::2], parts[1::2], strict=True)) | {case.name: text}
+    case.path.write_text(start + "".join(f"## {name}\n{lines}" for name, lines in texts.items()))
