@@ -37,7 +37,7 @@ class Stage:
         raise AssertionError("no word of this language")
 
     def left_over(self) -> list[str]:
-        """The lines of what nobody asked for until the end."""
+        """The lines of what peers heard and no line expects."""
         return [line for name in self._peers for line in self._waiting(name)]
 
     # The words

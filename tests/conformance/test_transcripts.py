@@ -15,7 +15,8 @@ from tests.conformance.player import play, rewritten
 from tests.conformance.running import over_tcp, over_websocket
 from tests.conformance.worlds import InMemory
 
-CASES = read_cases(Path(__file__).parent)
+HERE = Path(__file__).parent
+CASES = read_cases(HERE)
 # What needs no clock.
 SERVED = [case for case in CASES if not case.needs_memory]
 # What may be played where everybody is anonymous.
