@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.conformance import test_transcripts
 from tests.conformance.cases import Case, read_cases, replace_case
 from tests.conformance.player import Different, play, rewritten
 from tests.conformance.stage import WORDS
@@ -118,6 +121,45 @@ def test_damaged_files_are_mended(tmp_path: Path) -> None:
         path.name for path in HERE.glob("*.txt") if path.read_text() != (tmp_path / path.name).read_text()
     ]
     assert differing == []
+
+
+def test_case_is_rewritten_in_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "cases.txt"
+    path.write_text(
+        f"Text above.\n\n## E 1: one\n{SENT}a< RECEIPT receipt-id:q\n\n## E 2: two\nconnect a 1.2\n"
+    )
+    for case in read_cases(tmp_path):
+        test_transcripts.test_in_memory("standard", case, is_rewriting=True)
+
+    text = f"Text above.\n\n## E 1: one\n{SENT}a< RECEIPT receipt-id:r\n\n## E 2: two\nconnect a 1.2\n"
+    assert path.read_text() == text
+
+
+def test_option_rewrites_in_memory_and_tests_nothing_else() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "--collect-only", "--rewrite-transcripts"]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider", str(HERE)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=50,
+    )
+    tests = {line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line}
+
+    assert tests == {"tests/conformance/test_transcripts.py::test_in_memory"}
+
+
+@pytest.mark.parametrize(
+    ("text", "departure"),
+    [
+        (f"{SENT}except rabbitmq: why\n{RECEIPT}\n", 4),
+        (f"{SENT}except rabbitmq: why\nexcept activemq: why\n# remark\n{RECEIPT}\n", 6),
+        (f"{SENT}{RECEIPT}\nexcept rabbitmq: it says more\n\n", 5),
+        (f"{SENT}except activemq: why\n{RECEIPT}\n", None),
+    ],
+)
+def test_other_broker_departs_at_the_line_below_its_exception(text: str, departure: int | None) -> None:
+    assert case_of(text).departure("rabbitmq") == departure
 
 
 def test_every_word_is_in_the_readme() -> None:

@@ -71,7 +71,7 @@ def test_transcript_departs_where_it_says(broker: str, case: Case, request: pyte
     port = int(request.getfixturevalue(f"{broker}_url").rpartition(":")[2])
     world = OverSockets(_Foreign(), "standard", lambda _who: _PatientWire(port), str)
     world.offer = world.offer.replace("host:h", "host:/")
-    departure, difference = None, ""
+    departure, difference = None, "the exchange is what the transcript says, to its end"
 
     try:
         play(_apart(case.text), world)
