@@ -11,7 +11,7 @@ from tests.conformance.envelopes import envelope
 from tests.conformance.heard import Names, line_of
 from tests.conformance.worlds import InMemory, Rights, World
 
-# A word returns the lines that it should be, or nothing if it can only be as it is.
+# What a word does. It returns the lines that are true; None: the line itself is.
 Word = Callable[..., list[str] | None]
 
 
@@ -94,9 +94,11 @@ class Stage:
         has_seen = _unescaped(text) in self._world.octets(name)
         return [f"{name} saw {text}" if has_seen else f"{name} never saw {text}"]
 
-    def lose(self, name: str) -> None:
+    def lose(self, name: str) -> list[str]:
+        waiting = self._waiting(name)
         self._world.lose(name)
         del self._peers[name]
+        return [*waiting, f"lose {name}"]
 
     def grant(self, name: str, action: str, globs: str) -> None:
         self._rights.grant(name, action, globs.split())

@@ -169,3 +169,20 @@ def test_every_word_is_in_the_readme() -> None:
     lacking = [word.pattern for word in WORDS if not any(word.fullmatch(each) for each in examples)]
 
     assert lacking == []
+
+
+def test_no_frame_can_be_missing_from_a_transcript() -> None:
+    """Each line of a frame that is heard is left out of its case, one at a time."""
+    unnoticed = []
+    for case in CASES:
+        lines = case.text.split("\n")
+        for at, line in enumerate(lines):
+            if re.match(r"\w+< [A-Z]", line):
+                text = "\n".join((*lines[:at], *lines[at + 1 :]))
+                try:
+                    play(text, InMemory(case, case.profiles[0]))
+                except AssertionError:
+                    continue
+                unnoticed.append(f"{case.name}: {line}")
+
+    assert unnoticed == []
