@@ -18,6 +18,8 @@ from nebula.broker.keys import key_function
 from nebula.broker.server.content import check_for
 from tests.conformance.envelopes import SCHEMAS
 
+TRANSCRIPTS = Path(__file__).parent
+
 # How lines are written that tell of the case instead of its peers, by their first word.
 SET_UP = {
     "only": re.compile(r"only (\w+)"),

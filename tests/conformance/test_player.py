@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance import test_transcripts
 from tests.conformance.cases import Case, read_cases, replace_case
 from tests.conformance.player import Different, play, rewritten
 from tests.conformance.stage import WORDS
@@ -121,18 +120,6 @@ def test_damaged_files_are_mended(tmp_path: Path) -> None:
         path.name for path in HERE.glob("*.txt") if path.read_text() != (tmp_path / path.name).read_text()
     ]
     assert differing == []
-
-
-def test_case_is_rewritten_in_its_file(tmp_path: Path) -> None:
-    path = tmp_path / "cases.txt"
-    path.write_text(
-        f"Text above.\n\n## E 1: one\n{SENT}a< RECEIPT receipt-id:q\n\n## E 2: two\nconnect a 1.2\n"
-    )
-    for case in read_cases(tmp_path):
-        test_transcripts.test_in_memory("standard", case, is_rewriting=True)
-
-    text = f"Text above.\n\n## E 1: one\n{SENT}a< RECEIPT receipt-id:r\n\n## E 2: two\nconnect a 1.2\n"
-    assert path.read_text() == text
 
 
 def test_option_rewrites_in_memory_and_tests_nothing_else() -> None:

@@ -67,3 +67,16 @@ def test_over_websocket(case: Case) -> None:
 def test_over_tls(identities: Identities, profile: str, case: Case) -> None:
     with identities.over_tls(case, profile) as world:
         play(case.text, world)
+
+
+def test_case_is_rewritten_in_its_file(tmp_path: Path) -> None:
+    sent = "connect a 1.2\na> SEND destination:/queue/x; receipt:r | x\n"
+    path = tmp_path / "cases.txt"
+    path.write_text(
+        f"Text above.\n\n## E 1: one\n{sent}a< RECEIPT receipt-id:q\n\n## E 2: two\nconnect a 1.2\n"
+    )
+    for case in read_cases(tmp_path):
+        test_in_memory("standard", case, is_rewriting=True)
+
+    text = f"Text above.\n\n## E 1: one\n{sent}a< RECEIPT receipt-id:r\n\n## E 2: two\nconnect a 1.2\n"
+    assert path.read_text() == text

@@ -17,16 +17,15 @@ from typing_extensions import override
 
 from nebula.broker.core.access import Grants
 from tests.broker.script import Received
-from tests.conformance.cases import Case, read_cases
+from tests.conformance.cases import TRANSCRIPTS, Case, read_cases
 from tests.conformance.player import Different, play
-from tests.conformance.test_transcripts import HERE, name_of
 from tests.conformance.wires import TcpOctets, Wire
 from tests.conformance.worlds import OverSockets
 
 # The first one waits for the broker to be installed.
 pytestmark = [pytest.mark.foreign, pytest.mark.timeout(300)]
 
-CASES = [case for case in read_cases(HERE) if case.is_of_stomp]
+CASES = [case for case in read_cases(TRANSCRIPTS) if case.is_of_stomp]
 
 # What ought to happen at once does not happen later either.
 _LACKING_SECONDS = 2.0
@@ -66,7 +65,7 @@ class _Foreign:
 
 
 @pytest.mark.parametrize("broker", ["rabbitmq", "activemq"])
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_transcript_departs_where_it_says(broker: str, case: Case, request: pytest.FixtureRequest) -> None:
     port = int(request.getfixturevalue(f"{broker}_url").rpartition(":")[2])
     world = OverSockets(_Foreign(), "standard", lambda _who: _PatientWire(port), str)
