@@ -53,6 +53,8 @@ def rabbitmq() -> Iterator[Broker]:
         (folder / "enabled_plugins").write_text("[rabbitmq_stomp].\n")
         (folder / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = 127.0.0.1:{amqp_port}\nstomp.listeners.tcp.1 = 127.0.0.1:{stomp_port}\n"
+            # As at the other brokers, a peer may come without a login.
+            "stomp.default_user = guest\nstomp.default_pass = guest\n"
         )
         # The server would leave a daemon epmd behind: it gets one that is our child, on a port of its own.
         epmd = ["epmd", "-address", "127.0.0.1", "-port", str(epmd_port)]

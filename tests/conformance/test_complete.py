@@ -66,6 +66,14 @@ def test_transcripts_and_the_list_are_about_what_exists() -> None:
     assert named <= set(SUBJECTS)
 
 
+def test_exceptions_of_other_brokers_are_where_these_are_tested() -> None:
+    """`tests/foreign` plays the cases about STOMP itself, and stops at the first difference."""
+    told = [(case, [broker for broker, _why in case.exceptions]) for case in CASES]
+
+    assert [case.name for case, brokers in told if brokers and not case.is_of_stomp] == []
+    assert [case.name for case, brokers in told if len(set(brokers)) != len(brokers)] == []
+
+
 def test_every_test_elsewhere_exists() -> None:
     wanted = {test for tests in ELSEWHERE.values() for test in tests}
     files = sorted({test.partition("::")[0] for test in wanted})

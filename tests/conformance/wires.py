@@ -18,6 +18,8 @@ from nebula.stomp.frames import SERVER_COMMANDS
 from tests.broker.script import Received, octets, shown
 
 _TIMEOUT = 10.0
+# An ACK of nothing is answered in every version and changes nothing (D.22).
+_PROBE = "ACK id:s m; subscription:s; message-id:m"
 _SUBPROTOCOLS = [Subprotocol(f"v{version}.stomp") for version in ("12", "11", "10")]
 
 
@@ -40,8 +42,10 @@ class Octets(Protocol):
 class TcpOctets:
     """A socket, with TLS around it or without."""
 
-    def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
-        plain = socket.create_connection(("127.0.0.1", port), _TIMEOUT)
+    def __init__(
+        self, port: int, context: ssl.SSLContext | None = None, *, timeout: float = _TIMEOUT
+    ) -> None:
+        plain = socket.create_connection(("127.0.0.1", port), timeout)
         self._socket = context.wrap_socket(plain) if context else plain
 
     def send(self, data: bytes) -> None:
@@ -95,18 +99,24 @@ class WebSocketOctets:
 class Wire:
     """A STOMP peer without any cleverness.
 
+    Args:
+        octets_: what carries its bytes.
+        probe: a frame that changes nothing and is answered with a RECEIPT once all that was sent before it
+            is done.
+
     Attributes:
         heard: all bytes that came.
         has_ended: nothing more will come.
     """
 
-    def __init__(self, octets_: Octets) -> None:
+    def __init__(self, octets_: Octets, *, probe: str = _PROBE) -> None:
         self.heard = b""
         self.has_ended = False
         self._octets = octets_
         self._parser = FrameParser(SERVER_COMMANDS)
         self._frames: list[Received] = []
         self._is_connected = False
+        self._probe = probe
         self._probes = itertools.count()
 
     def send(self, data: bytes) -> None:
@@ -124,10 +134,9 @@ class Wire:
         """What came until the broker had done all that this peer asked for. It stays for `next`."""
         if not self._is_connected or self.has_ended:
             return self._frames
-        # An ACK of nothing is answered in every version and changes nothing (D.22).
         probe = f"probe {next(self._probes)}"
         with contextlib.suppress(ConnectionError):  # what it said before its end is still to be heard
-            self.send(octets(f"ACK id:s m; subscription:s; message-id:m; receipt:{probe}"))
+            self.send(octets(f"{self._probe}; receipt:{probe}"))
         frames: list[Received] = []
         while (frame := self.next()) is not None and frame[1].get("receipt-id") != probe:
             frames.append(frame)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Literal, Protocol
 
 from nebula.broker.core.access import Capability, Grants
 from tests.broker.harness import BrokerHarness, Peer
 from tests.broker.script import Received
 from tests.conformance.cases import Case
 from tests.conformance.wires import Wire
+
+# What the peers of each profile say to be let in, beside the versions that they speak.
+_OFFERS: Final = {"standard": "host:h; heart-beat:0,0", "maxam": "host:MAXVAPI; heart-beat:0,0"}
+
+Heard = Received | Literal["nothing", "closed"]
+"""What a peer that listens gets: a frame, nothing, or the end of its connection."""
 
 
 @dataclass
@@ -41,9 +47,13 @@ class Rights:
 
 
 class World(Protocol):
-    """A broker and its peers, by name."""
+    """A broker and its peers, by name.
 
-    profile: str
+    Attributes:
+        offer: headers that a peer of 1.1 or 1.2 says on its CONNECT.
+    """
+
+    offer: str
 
     def accept(self, name: str, who: str) -> str:
         """A peer that has said nothing yet, which is `who`. Returns its principal."""
@@ -51,8 +61,8 @@ class World(Protocol):
 
     def send(self, name: str, data: bytes) -> None: ...
 
-    def hear(self, name: str) -> Received | None:
-        """The next frame; None when the broker closed the connection."""
+    def hear(self, name: str) -> Heard:
+        """The next frame, or why there is none."""
         ...
 
     def hears_nothing(self, name: str) -> bool: ...
@@ -72,7 +82,7 @@ class InMemory:
     """The sans-I/O broker. Time and sockets do what the transcript says."""
 
     def __init__(self, case: Case, profile: str) -> None:
-        self.profile = profile
+        self.offer = _OFFERS[profile]
         self._profile = case.profile(profile)
         self._harness = BrokerHarness(case.limits, case.policies, key_of=case.key_of)
         self._peers: dict[str, Peer] = {}
@@ -87,12 +97,13 @@ class InMemory:
     def send(self, name: str, data: bytes) -> None:
         self._peers[name].feed(data)
 
-    def hear(self, name: str) -> Received | None:
+    def hear(self, name: str) -> Heard:
         heard = self._heard[name]
         heard += self._peers[name].received()
         self._seen_bytes[name] = len(self._peers[name].octets)
-        assert heard or self._peers[name].is_closed, f"{name} hears nothing"
-        return heard.pop(0) if heard else None
+        if heard:
+            return heard.pop(0)
+        return "closed" if self._peers[name].is_closed else "nothing"
 
     def hears_nothing(self, name: str) -> bool:
         self._heard[name] += self._peers[name].received()
@@ -160,7 +171,7 @@ class OverSockets:
         open_: Callable[[str], Wire],
         principal_of: Callable[[str], str],
     ) -> None:
-        self.profile = profile
+        self.offer = _OFFERS[profile]
         self._running = running
         self._open = open_
         self._principal_of = principal_of
@@ -176,8 +187,11 @@ class OverSockets:
         self._settle_others(name)
         self._wires[name].send(data)
 
-    def hear(self, name: str) -> Received | None:
-        return self._wires[name].next()
+    def hear(self, name: str) -> Heard:
+        try:
+            return self._wires[name].next() or "closed"
+        except TimeoutError:
+            return "nothing"
 
     def hears_nothing(self, name: str) -> bool:
         self._settle_others(name)
