@@ -81,7 +81,7 @@ def _raise_file_limit(wanted: int) -> None:
     if soft != resource.RLIM_INFINITY and soft < possible:
         resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
     if possible < wanted:
-        _log.warning("few files may be open", limit=possible, wanted=wanted)
+        _log.warning("open files limited", limit=possible, wanted=wanted)
 
 
 def run_service(

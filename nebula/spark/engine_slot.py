@@ -189,18 +189,17 @@ class EngineSlot:
             why_end: see `EngineProcess.converse`.
         """
         plan = self._plan
-        kind = "engine host" if self._job is None else "isolated engine host"
         log = _log.bind(service=plan.service, engine=plan.name, **({"job": self._job} if self._job else {}))
         try:
             await anyio.to_thread.run_sync(plan.prepare)
             process = await EngineProcess.start(plan.command, plan.folder, plan.settings)
         except OSError as error:
             self.last_end = f"{plan.command[0]} was not started: {error}"
-            log.warning(f"{kind} not started", error=str(error))
+            log.warning("engine host not started", error=str(error))
             return None
         self.process = process
         log = log.bind(incarnation=process.incarnation)
-        log.info(f"{kind} started", pid=process.pid)
+        log.info("engine host started", pid=process.pid)
         configuration = plan.configuration(process.incarnation, with_archive=not self.suspects_archive)
         try:
             await process.converse(configuration, hear, why_end)
@@ -213,6 +212,6 @@ class EngineSlot:
             self.process, self.last_end = None, ended.reason
             # A Java that has died at its start may have died by the archive.
             self.suspects_archive |= process.ready is None and ended.status == lines.STATUS_SPARK_DIED
-            (log.warning if ended.is_failure else log.info)(f"{kind} ended", **ended.facts())
+            (log.warning if ended.is_failure else log.info)("engine host ended", **ended.facts())
             self._table.lose_all(ended.reason)
         return process

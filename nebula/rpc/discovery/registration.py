@@ -81,7 +81,7 @@ class Registration:
                     names.SERVICES_TOPIC, self._on_question, ack=AckMode.AUTO, timeout=_REPLY_SECONDS
                 )
         except (Refused, Rejected, TimeoutError) as error:
-            _log.warning("instance cannot be found", service=told.service, reason=str(error))
+            _log.warning("instance not announced", service=told.service, reason=str(error))
         self._told = told
 
     async def keep(self) -> None:

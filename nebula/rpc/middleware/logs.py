@@ -25,12 +25,17 @@ async def log_requests(request: Request, call_next: CallNext) -> ReplyBody:
     """
     known = {"service": request.service, "verb": request.verb, "request_id": request.reply_id}
     known["principal"] = request.principal
+    facts: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
     outcome = Outcome()
-    with bound_contextvars(**{name: value for name, value in known.items() if value is not None}):
+    with bound_contextvars(**facts):
         try:
             return await outcome.of_request(request, call_next)
         finally:
-            _tell("request", outcome)
+            facts["seconds"] = _seconds(outcome)
+            if outcome.code:
+                _log.info("request failed", code=outcome.code, **facts)
+            else:
+                _log.info("request answered", **facts)
 
 
 async def log_calls(call: Call, call_next: MakeCall) -> Any:
@@ -39,12 +44,12 @@ async def log_calls(call: Call, call_next: MakeCall) -> Any:
     try:
         return await outcome.of_call(call, call_next)
     finally:
-        _tell("call", outcome, kind=call.kind, service=call.service, verb=call.verb)
+        facts = {"kind": call.kind, "service": call.service, "verb": call.verb, "seconds": _seconds(outcome)}
+        if outcome.code:
+            _log.info("call failed", code=outcome.code, **facts)
+        else:
+            _log.info("call answered", **facts)
 
 
-def _tell(what: str, outcome: Outcome, **known: str) -> None:
-    seconds = round(outcome.seconds, 6)
-    if outcome.code:
-        _log.info(f"{what} failed", code=outcome.code, seconds=seconds, **known)
-    else:
-        _log.info(f"{what} answered", seconds=seconds, **known)
+def _seconds(outcome: Outcome) -> float:
+    return round(outcome.seconds, 6)

@@ -120,12 +120,12 @@ def error_reply(verb: Endpoint, request: Request, error: BaseException, *, debug
     known = facts_of(request)
     if isinstance(error, BadResult):
         what = {"field": error.field, "problem": error.problem}
-        _log.error("bad result", verb=verb.name, **what, **known)
+        _log.error("bad result returned", verb=verb.name, **what, **known)
     # Jobs refuse by such errors, and so may a handler: those are meant for the caller.
     if isinstance(error, VerbError) and is_meant_for_caller(verb, error):
         reply = failure(error)
         if reply.code != error.code:
-            _log.error("error could not be written", verb=verb.name, code=error.code, **known)
+            _log.error("error not written", verb=verb.name, code=error.code, **known)
         return reply
     told = upstream_error(error)
     if told is None:

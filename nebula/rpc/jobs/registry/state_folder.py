@@ -191,7 +191,7 @@ def home_of(service: str, root: Path, project: Path) -> Path:
         return home
     if not owner.exists():
         # Not taken over: only the user knows whether the project was moved or is another one.
-        _log.warning("state of a project that is gone", service=service, folder=str(home), project=str(owner))
+        _log.warning("state of a lost project found", service=service, folder=str(home), project=str(owner))
     digest = hashlib.sha256(os.fsencode(project)).hexdigest()[:_DIGEST_CHARACTERS]
     home = root / f"{service}-{digest}"
     _owner_of(home, project)

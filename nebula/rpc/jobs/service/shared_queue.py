@@ -246,7 +246,7 @@ class SharedQueue:
                         if told.has_changes:
                             self._bell.set()
             except RegistryAway as error:
-                _log.info("news of jobs not heard, looking now and then", error=str(error))
+                _log.info("news of jobs not heard", error=str(error))
             await anyio.sleep(_RETRY_SECONDS)
 
     async def _do(self, do: Callable[[SharedRegistry], _T], then: Callable[[_T], None]) -> None:
