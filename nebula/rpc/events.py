@@ -7,12 +7,17 @@ from typing import Final
 from nebula.log_events import DEBUG, ERROR, INFO, WARNING, Event, Level
 
 _CALLS: Final = (
-    Event("call answered", "a call with `log_calls` has succeeded", INFO, "kind, service, verb, seconds"),
+    Event(
+        "call answered",
+        "a call with `log_calls` has succeeded",
+        INFO,
+        "kind, service, verb, seconds, trace_id",
+    ),
     Event(
         "call failed",
         "a call with `log_calls` has failed; `code` is the error's, or the name of the exception",
         INFO,
-        "kind, service, verb, code, seconds",
+        "kind, service, verb, code, seconds, trace_id",
     ),
     Event("cache failed", "the store of the client's cache; calls are made as without it", WARNING, "error"),
     Event(
@@ -80,43 +85,43 @@ _REQUESTS: Final = (
         "request answered",
         "a request with `log_requests` was handled",
         INFO,
-        "service, verb, request_id, principal, seconds",
+        "service, verb, request_id, principal, seconds, trace_id",
     ),
     Event(
         "request failed",
         "a request with `log_requests` has failed",
         INFO,
-        "service, verb, request_id, principal, code, seconds",
+        "service, verb, request_id, principal, code, seconds, trace_id",
     ),
     Event(
         "verb failed",
         "a bug in a handler; the caller gets `internal`",
         ERROR,
-        "verb, request_id, principal, exception",
+        "verb, request_id, principal, trace_id, exception",
     ),
     Event(
         "bad result returned",
         "a handler's result does not fit what the verb declares (`nebula_service_bad_results_total`)",
         ERROR,
-        "verb, field, problem, request_id, principal",
+        "verb, field, problem, request_id, principal, trace_id",
     ),
     Event(
         "dependency failed",
         "a service or database that a handler asked has failed",
         WARNING,
-        "verb, code, error, request_id, principal",
+        "verb, code, error, request_id, principal, trace_id",
     ),
     Event(
         "error not written",
         "the details of a handler's error have no form in JSON or Avro",
         ERROR,
-        "verb, code, request_id, principal",
+        "verb, code, request_id, principal, trace_id",
     ),
     Event(
         "request ended early",
         "its caller no longer waits: it was cancelled, or has expired",
         INFO,
-        "verb, reason, request_id, principal",
+        "verb, reason, request_id, principal, trace_id",
     ),
     Event(
         "request dropped, the service is stopping",
@@ -183,18 +188,18 @@ _IDEMPOTENCY: Final = (
 )
 
 _JOBS: Final = (
-    Event("job accepted", "a job is recorded", INFO, "job, verb, request_id, principal"),
+    Event("job accepted", "a job is recorded", INFO, "job, verb, request_id, principal, trace_id"),
     Event(
         "job ended",
         "a job has its last state; the level depends on it (`nebula_service_jobs_ended_total`)",
         (Level.INFO, Level.WARNING, Level.ERROR),
-        "job, verb, state, code, request_id, principal",
+        "job, verb, state, code, request_id, principal, trace_id",
     ),
     Event(
         "job lost",
         "a run ended with what ran it; the job may run again",
         WARNING,
-        "job, verb, attempt, code, reason, request_id, principal",
+        "job, verb, attempt, code, reason, request_id, principal, trace_id",
     ),
     Event("job status not told", "a status could not be published", INFO, "job, state, error"),
     Event(

@@ -24,6 +24,7 @@ from nebula.spark import lines
 from nebula.spark.engine_process import ERRORS, End, EngineProcess
 from nebula.spark.job_table import JobTable, Key
 from nebula.spark.settings import EngineSettings
+from nebula.trace_context import trace_facts
 
 _log = get_logger(__name__)
 
@@ -168,6 +169,17 @@ class EngineSlot:
         for task in self._table.hand_over(self.process.incarnation):
             if (failed := self.process.submit(task)) is not None:
                 self._table.hear(failed)
+                continue
+            _log.info(
+                "job handed to engine",
+                service=self._plan.service,
+                engine=self._plan.name,
+                job=task.job,
+                attempt=task.attempt,
+                verb=task.verb,
+                incarnation=self.process.incarnation,
+                **trace_facts(task.trace),
+            )
 
     def cancel(self, key: Key) -> None:
         """Cancel a job: one that waits ends here, the process hears about one that it has."""

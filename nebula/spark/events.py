@@ -27,6 +27,12 @@ _ENGINES: Final = (
     Event(
         "isolated engine not started", "the host of one job failed several times", ERROR, "service, reason"
     ),
+    Event(
+        "job handed to engine",
+        "the engine host has the run",
+        INFO,
+        "service, engine, job, attempt, verb, incarnation, trace_id",
+    ),
     Event("job cancel requested", "the engine was asked to end a run", INFO, "job, attempt, reason"),
     Event("archive of classes made", "engines start faster from now on", INFO, "archive, seconds"),
     Event(
@@ -44,8 +50,9 @@ _ENGINES: Final = (
     ),
 )
 
-# In the child process, whose log is text in `errors.log` of the engine's folder.
+# In the child process, whose log is text in `engine.err` of the engine's folder.
 _HOSTS: Final = (
+    Event("job begun", "the host has a job's run", INFO, "job, attempt, verb, trace_id"),
     Event(
         "SPARK_HOME set aside",
         "it names another version than PySpark's; PySpark's own Spark is used",

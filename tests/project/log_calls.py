@@ -31,7 +31,7 @@ TEXT = re.compile(r"(.*?)((?: \w+=%[sr])*)$")
 RENAMED = {"exc_info": "exception"}
 
 # How far a field is followed through functions.
-_MOST_STEPS = 4
+_MOST_STEPS = 6
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -168,7 +168,7 @@ def _assigned(name: ast.expr, around: Function | None) -> Iterator[ast.expr]:
     if around is None or not isinstance(name, ast.Name):
         return
     for node in ast.walk(around):
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) or node.value is None:
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if any(isinstance(one, ast.Name) and one.id == name.id for one in targets):
@@ -192,7 +192,7 @@ def _keys(value: ast.expr, file: str, around: Function | None, depth: int = 0) -
         case ast.DictComp(generators=[ast.comprehension(iter=ast.Call(func=ast.Attribute(value=items)))]):
             further = [items]
         case ast.Call():
-            further = value.args
+            further = [one for one in value.args if isinstance(one, ast.Name | ast.Dict)]
     if depth > _MOST_STEPS:
         return found
     for one in further:
