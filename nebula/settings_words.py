@@ -42,6 +42,7 @@ _LONGEST_VALUE = 60
 _MOST_TABLES = 3
 
 
+# docs/decisions/0002: pydantic checks, but its own texts name neither the place in TOML nor the cure.
 def place(keys: Keys) -> str:
     """The place of a setting, in TOML's notation: `[[listener]] 2: port`, `[limits] max_links`."""
     match keys:

@@ -19,6 +19,7 @@ from nebula.rpc.wire.envelope import dump_json
 
 __all__ = ["EVENTS", "LINES", "Form", "HttpStream", "form_of"]
 
+# docs/decisions/0047: pulled by the reader, so that a slow one slows the handler.
 NDJSON_TYPE: Final = "application/x-ndjson"
 EVENTS_TYPE: Final = "text/event-stream"
 

@@ -14,6 +14,7 @@ MAX_BLOCK_BYTES: Final = 256 * 1024 * 1024
 """What a block may be unpacked. Our writers stay far below; a foreign file may not."""
 
 _ZSTD_LEVEL: Final = 1
+# docs/decisions/0029: deflate as all readers know it, level 1 as higher ones gain one percent.
 _DEFLATE_LEVEL: Final = 1
 _RAW: Final = -zlib.MAX_WBITS  # Avro's deflate has neither zlib's header nor its checksum
 

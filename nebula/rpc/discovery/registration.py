@@ -34,6 +34,7 @@ _REPLY_SECONDS: Final = 5.0
 _HEADERS: Final[Mapping[str, str]] = {"content-type": JSON_TYPE, names.EPHEMERAL: "true"}
 
 
+# docs/decisions/0024: a last value goes with its connection, so no heart-beat and no expiry are needed.
 class Registration:
     """One instance's place among those that are there, for one connection.
 

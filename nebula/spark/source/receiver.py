@@ -45,6 +45,7 @@ _DISCONNECT_SECONDS: Final = 2.0
 # Back-pressure reaches the broker by ACKs alone: a full spool is not acknowledged any further, the
 # broker's credit runs out, and it sends no more. So memory holds little more than the prefetch, however
 # slow Spark is.
+# docs/decisions/0031: a spool, as Spark asks for the same offsets again and a broker gives a message once.
 class Receiver:
     """Receives into a spool, from a thread of its own, and connects again for ever.
 

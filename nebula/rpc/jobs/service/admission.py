@@ -89,6 +89,7 @@ class Admission:
                 was recorded.
             Exception: the database failed.
         """
+        # docs/decisions/0036: the slot first, so that one commit both accepts and begins the job.
         reserved = None if refusal else self._scheduler.reserve(draft, self._clock.now())
         waiting: WaitingState | None = None
 

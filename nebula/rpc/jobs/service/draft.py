@@ -142,6 +142,7 @@ def _dedupe(request: Request, brand: Brand, job: str, parameters: Any) -> str | 
         return None if message is None else f"message {message}"
     if request.reply_id is None or names.REPLY_TO not in given:
         return None
+    # docs/decisions/0043: only where no message-id tells, as a client may use one reply id for all requests.
     looks = hashlib.sha256(dump_json([request.reply_to, request.reply_id, parameters])).hexdigest()
     # Each delivery has a key of its own, so that the next one that looks alike is no second one of this.
     return f"{_RESEMBLING}{looks} {job}"

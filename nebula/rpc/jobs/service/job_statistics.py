@@ -13,6 +13,7 @@ from nebula.rpc.wire.histogram import Histogram
 
 __all__ = ["UNDECLARED", "Durations", "EndedJobs", "EngineFacts", "JobStatistics", "engine_facts"]
 
+# docs/decisions/0056: one series for all of them, so that old records cannot add labels.
 UNDECLARED: Final = "(undeclared)"
 """Label for recorded jobs whose verb the service no longer declares."""
 

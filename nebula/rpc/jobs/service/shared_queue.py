@@ -1,4 +1,4 @@
-"""Shared queue: one instance among those that share a registry of jobs (decision 0034).
+"""Shared queue: one instance among those that share a registry of jobs (docs/decisions/0034).
 
 Each instance schedules the whole queue and begins what it can. The registry arbitrates: several may decide to
 begin the same job, one write is accepted, and the others are refused (`refuse`) and look again.
