@@ -28,6 +28,7 @@ def is_bare(name: str) -> bool:
     return "/" not in name
 
 
+# docs/decisions/0042: a bare name is a queue wherever a person writes one.
 def destination_named(name: str, *, takes_globs: bool = False) -> str:
     """The destination for a name. A name that begins with `/` stays as it is.
 

@@ -87,6 +87,7 @@ def get_logger(name: str) -> BoundLogger:
     )
 
 
+# docs/decisions/0040: records of `logging`, as an application configures those already.
 def _for_logging(_logger: Any, _method: str, facts: EventDict) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments for `logging`: a message with a place for each fact, and all facts as attributes.
 

@@ -28,6 +28,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
 """The extra of each library that the package alone does not install."""
 
 
+# docs/decisions/0057: callers install little; the rest are extras, and this says which.
 def explain(error: ModuleNotFoundError, what: str) -> None:
     """Raise `MissingExtra` for a failed import of a library that an extra installs.
 

@@ -33,7 +33,7 @@ _NESTED = "__"
 
 # pydantic-settings merges sources too, but forgets where a value came from, and reports the first source's
 # mistakes only in its own words. So it reads single variables here (`_add_variable`), and `load` does the
-# rest: every mistake of every source, each with its place (decision 0002).
+# rest: every mistake of every source, each with its place (docs/decisions/0002).
 class Settings(BaseSettings):
     """The base of each program's settings: frozen, and an unknown name is an error.
 

@@ -17,7 +17,7 @@ Keys: TypeAlias = tuple[str | int, ...]
 
 # The end of a sentence for each of pydantic's kinds of errors; the braces take the error's own context.
 # pydantic's texts speak of Python ("Input should be a valid dictionary"), and the reader of these knows TOML:
-# tables, texts and lists. A kind without an entry shows pydantic's own text (decision 0002).
+# tables, texts and lists. A kind without an entry shows pydantic's own text (docs/decisions/0002).
 _VERDICTS = {
     "bool_parsing": "is not true or false",
     "bool_type": "is not true or false",
@@ -44,6 +44,7 @@ _LONGEST_VALUE = 60
 _MOST_TABLES = 3
 
 
+# docs/decisions/0002: pydantic checks, but its own texts name neither the place in TOML nor the cure.
 def place(keys: Keys) -> str:
     """The place of a setting, in TOML's notation: `[[listener]] 2: port`, `[limits] max_links`."""
     match keys:

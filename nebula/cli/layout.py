@@ -214,6 +214,7 @@ class Fitted:
         yield self._last
 
 
+# docs/decisions/0050: no word is broken, so that names can be copied and found.
 def _pair(pair: tuple[Heading, Text]) -> Text:
     heading, cell = pair
     return Text.assemble(_bold(heading.text), ": " if heading.text else "", cell)

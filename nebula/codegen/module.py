@@ -25,6 +25,7 @@ _STANDARD: Final = ("datetime", "collections", "decimal", "enum", "typing", "uui
 _LONG: Final = 50
 
 
+# docs/decisions/0021: written here, as generators for schemas know no verbs and fail strict type checkers.
 def write_stubs(description: Mapping[str, Any]) -> str:
     """A module that declares a service's verbs with their types, for `client.call(function, …)`.
 

@@ -1,4 +1,4 @@
-"""PostgreSQL registry: the table of a service's jobs, shared by its instances (decision 0034)."""
+"""PostgreSQL registry: the table of a service's jobs, shared by its instances (docs/decisions/0034)."""
 
 # ruff: noqa: S608 - the statements are built from constants; values are passed separately
 

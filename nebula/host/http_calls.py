@@ -332,6 +332,7 @@ class HttpCalls:
         caller.leave()
 
 
+# docs/decisions/0025: a client for each principal, so that the broker checks its rights and vouches for it.
 class _Client(Client):
     """Hands parameters on as they came."""
 

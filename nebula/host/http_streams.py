@@ -19,7 +19,8 @@ from nebula.rpc.wire.envelope import dump_json
 
 __all__ = ["EVENTS", "LINES", "Form", "HttpStream", "form_of"]
 
-# Not registered, but what the tools for lines of JSON send and expect.
+# Not registered, but what the tools for lines of JSON send and expect. Either form is pulled by the reader,
+# so that a slow one slows the handler (docs/decisions/0047).
 NDJSON_TYPE: Final = "application/x-ndjson"
 EVENTS_TYPE: Final = "text/event-stream"
 

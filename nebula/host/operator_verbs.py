@@ -169,7 +169,13 @@ def acting(request: Request, act: str, **facts: Any) -> Iterator[dict[str, Any]]
     except VerbError as error:
         # If the core refused, nothing has changed.
         if error.code == "busy":
-            _log.warning(f"{act} in part", principal=request.principal, reason=str(error), **facts)
+            _log.warning(
+                "operator action cut off",
+                action=act,
+                principal=request.principal,
+                reason=str(error),
+                **facts,
+            )
         raise
     _log.info(act, principal=request.principal, **facts, **outcome)
 

@@ -14,7 +14,7 @@ MAX_BLOCK_BYTES: Final = 256 * 1024 * 1024
 """The most bytes that a block may unpack to. Our writers stay far below; a foreign file may not."""
 
 _ZSTD_LEVEL: Final = 1
-# Level 6 of deflate makes files 3 % smaller, at four fifths of the rate (docs/decisions/0029).
+# As all readers know it. Level 6 makes files 3 % smaller, at four fifths of the rate (docs/decisions/0029).
 _DEFLATE_LEVEL: Final = 1
 _RAW: Final = -zlib.MAX_WBITS  # Avro's deflate has neither zlib's header nor its checksum
 

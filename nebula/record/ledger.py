@@ -59,6 +59,7 @@ class _State:
     position: int = 0
 
 
+# docs/decisions/0028: ids next to the files, as no reader should have to drop repeated messages.
 class Ledger:
     """Ids and lengths in a file, synced group by group. For one thread at a time.
 

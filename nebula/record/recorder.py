@@ -307,7 +307,7 @@ class Recorder:
             self._was_recording = True
             recording = self._recording
             for note in notes_on(recording.destinations, recording.durable, self._brand):
-                _log.warning("recording is not lossless", note=note)
+                _log.warning("lossless recording ruled out", note=note)
             self._on_recording()
 
     def _note_state(self, state: ConnectionState) -> None:
@@ -411,7 +411,7 @@ class Recorder:
 
     def _say_full(self, error: OSError) -> None:
         if not self._no_room:
-            _log.error("no room, nothing is taken", folder=str(self._recording.into), reason=error.strerror)
+            _log.error("recording paused", folder=str(self._recording.into), reason=error.strerror)
         self._no_room = str(error)
         self._show()
 
@@ -419,7 +419,7 @@ class Recorder:
         if self._no_room:
             self._no_room = ""
             self._show()
-            _log.info("there is room again", folder=str(self._recording.into))
+            _log.info("recording resumed", folder=str(self._recording.into))
 
     def _show(self) -> None:
         """Set the status: what keeps it from recording, the disk before the broker."""

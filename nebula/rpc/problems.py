@@ -77,6 +77,7 @@ class Problem:
         return fields if self.details is None else {**fields, "details": self.details}
 
 
+# docs/decisions/0058: a function for any framework, as wrapping one binds users to it.
 def problem_of(error: NebulaError) -> Problem:
     """The HTTP status and body for a failed call, for a web application that made it:
 

@@ -39,6 +39,7 @@ _MAKE_SECONDS = 900.0
 #
 # The name of an archive has a digest of all that it depends on (`nebula.spark.cds`), so nothing is ever
 # invalidated: a new version of Spark asks for another name.
+# docs/decisions/0032: made here and not shipped, as each Java, Spark and set of flags needs another.
 class ClassArchive:
     """The archive of one engine's classes.
 

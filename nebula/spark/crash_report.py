@@ -37,6 +37,7 @@ class CrashReport:
     trace: str | None = None
 
 
+# docs/decisions/0053: the JVM's report names the thread, and so the job, that took the memory.
 def read_crash(errors: Path, status: int | None) -> CrashReport:
     """Find out how a Python process died. Blocks.
 

@@ -95,6 +95,7 @@ class Ended:
 # it. They inherit a mark in their environment, the incarnation, by which `kill_engine` finds them all,
 # also those that were reparented to init. Only then may jobs be told as lost: their next attempts may
 # begin at once, and must not meet the last ones.
+# docs/decisions/0007: a child, as a JVM that dies or hangs must not take the service with it.
 class EngineProcess:
     """One engine host, from its start to the end of its last descendant.
 

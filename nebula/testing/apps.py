@@ -73,7 +73,7 @@ async def serving(
     options = {"grace": grace} | ({} if tls is None else {"tls": tls})
     with (
         # Around the services too, so that a handler's `Client()` finds this broker. `process=True`: executors
-        # and loops of other frameworks inherit no context (decision 0039).
+        # and loops of other frameworks inherit no context (docs/decisions/0039).
         confined(url, hint=_HINT, tls=tls, allow_outside=allow_outside, process=True),
         _folder_for_jobs(fakes) as state,
     ):

@@ -44,6 +44,7 @@ _NO_MOCK_CLOCK = (
 )
 
 
+# docs/decisions/0022: the clock runs on and is moved, as jumps by themselves overtake the broker's thread.
 class VirtualClock:
     """How far a test has moved time on. `virtual_clock` makes it."""
 

@@ -163,7 +163,7 @@ def drop_and_put_in_one_batch_leave_the_new_one(new_store: NewStore) -> None:
     _same(lines(found), {"/queue/a": [message(5)]})
 
 
-# A queue that is drained in order drops a range: after the first number, up to the last one (decision 0014).
+# A queue that is drained in order drops a range: after the first number, up to the last one (docs/decisions/0014).
 @_promise
 def range_of_a_line_is_dropped_and_nothing_beside_it(new_store: NewStore) -> None:
     puts: list[Write] = [put_message(line, message(number)) for line in "ab" for number in range(6)]
@@ -206,7 +206,7 @@ def delayed_messages_come_in_the_order_in_which_they_are_due(new_store: NewStore
 
 
 # In this order the broker forgets them, from the front. An id belongs to its principal and its destination
-# (decision 0037).
+# (docs/decisions/0037).
 @_promise
 def duplicates_come_in_the_order_in_which_they_end(new_store: NewStore) -> None:
     one, other = DuplicateRow("/queue/a", "bob", "1", 9.5), DuplicateRow("/queue/a", "bob", "2", 7.25)

@@ -399,7 +399,7 @@ def test_process_may_open_as_many_files_as_there_may_be_connections(
     )
 
     assert done.stdout.splitlines()[-1] == f"{limit} 500"
-    assert ("few files may be open" in done.stdout + done.stderr) == warns
+    assert ("open files limited" in done.stdout + done.stderr) == warns
 
 
 def test_requests_by_http_and_calls_hold_files_of_their_own_at_each_listener() -> None:

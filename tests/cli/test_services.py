@@ -101,7 +101,7 @@ def test_two_programs_with_one_name_are_warned_of_marked_and_refused_if_wanted(
     with running(*words, cwd=tmp_path) as (process, _):
         assert process.stderr is not None
         lines = (json.loads(line) for line in process.stderr)
-        warned = next(line for line in lines if line["event"] == "another contract under the same name")
+        warned = next(line for line in lines if line["event"] == "other contract seen")
         rows = told(ask("services", "shop"))
     (alone,) = told(ask("services", "shop"))
 

@@ -323,8 +323,8 @@ def test_log_says_who_began_what_took_too_long(monkeypatch: pytest.MonkeyPatch) 
         assert Desk(broker.server).walk(broker.server.runtime.administration.totals)
 
     acts = [each for each in logged if each["event"].startswith("operator ")]
-    assert [(each["event"], each["principal"], each["queue"]) for each in acts] == [
-        ("operator purged in part", "rita", "q")
+    assert [(each["event"], each["action"], each["principal"], each["queue"]) for each in acts] == [
+        ("operator action cut off", "operator purged", "rita", "q")
     ]
 
 

@@ -27,6 +27,8 @@ KEPT = {
     "broker/core/limits.py: max_transit_bytes": "a published setting",
     "rpc/discovery/scatter.py: answers": "a public attribute of `ScatterResult`",
     "broker/operations/certificates.py: subject": "the field of an X.509 certificate, not a topic",
+    "rpc/middleware/logs.py: request answered": "a log event that users search for",
+    "rpc/middleware/logs.py: call answered": "a log event that users search for",
     "extras/postgres_tables.py: CHANNEL": "what PostgreSQL calls it in LISTEN and NOTIFY",
 }
 

@@ -105,7 +105,7 @@ class FakeHost:
 
     def run(self, submit: lines.Submit) -> None:  # noqa: C901 - a list of what a host may do
         key = (submit.job, submit.attempt)
-        match submit.function:
+        match submit.function.rpartition(":")[2]:
             case "done":
                 progress = lines.Progressed(*key, 0.5, "half", (1, 2, "first"), (5, 10, 2))
                 self.say(progress, lines.Done(*key, submit.parameters, None, None, None, None))

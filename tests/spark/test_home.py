@@ -43,7 +43,7 @@ def test_spark_home_of_another_version_is_left_out_of_account_and_the_log_says_s
 
     assert "SPARK_HOME" not in os.environ
     assert caplog.messages == [
-        f"SPARK_HOME={home} has Spark 3.5.1, and PySpark is 4.3.0: its own Spark is taken"
+        f"SPARK_HOME set aside reason='SPARK_HOME={home} has Spark 3.5.1, and PySpark is 4.3.0'"
     ]
 
 

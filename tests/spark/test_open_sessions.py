@@ -56,7 +56,7 @@ def test_job_that_waits_for_the_end_of_its_earlier_attempt_says_so_once(
     session_without_a_server().end_before("job.2", lambda: next(looks, False))
 
     (said,) = [one.getMessage() for one in caplog.records if one.name == "nebula.spark.host.connect"]
-    assert said.startswith("waits for the end of job.1: ")
+    assert said.startswith("end of an earlier attempt awaited attempt=job.1 reason=")
 
 
 def test_attempt_whose_session_cannot_be_ended_fails_its_successor_in_a_sentence(

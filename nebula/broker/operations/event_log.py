@@ -16,7 +16,8 @@ from nebula.broker.core.account import Account
 from nebula.broker.core.fixed_limits import MAX_LINES_OF_ONE_EVENT, MAX_LOGGED_CHARACTERS
 from nebula.broker.core.messages import Verdict
 from nebula.broker.core.notes import MESSAGES_DROPPED, Note
-from nebula.broker.operations.events import ENDS, EndReason, Level
+from nebula.broker.operations.events import ENDS, EndReason
+from nebula.log_events import Level
 from nebula.logs import get_logger
 
 _log = get_logger("nebula.broker")

@@ -10,63 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum, auto
+from enum import StrEnum
 from typing import Final
 
-
-class Level(StrEnum):
-    """Levels of the log, in rising order."""
-
-    DEBUG = auto()
-    INFO = auto()
-    WARNING = auto()
-    ERROR = auto()
-    CRITICAL = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One kind of event.
-
-    Attributes:
-        name: a short fact in the past tense.
-        when: it happens, in Markdown.
-        levels: of its lines. Empty: it has no line of its own, and is part of `connection closed`.
-        fields: of its lines, in Markdown.
-        is_counted: it is a series of `nebula_events_total`, whether or not it is logged.
-    """
-
-    name: str
-    when: str
-    levels: tuple[Level, ...] = ()
-    fields: str = ""
-    is_counted: bool = False
-
-
-_INFO: Final = (Level.INFO,)
-_WARNING: Final = (Level.WARNING,)
-_ERROR: Final = (Level.ERROR,)
+from nebula.log_events import CRITICAL, DEBUG, ERROR, INFO, WARNING, Event, Level
 
 EVENTS: Final = (
     # --- connections ---
     Event(
         "session opened",
         "a client has connected",
-        (Level.DEBUG,),
+        DEBUG,
         "principal, session, address, version",
         is_counted=True,
     ),
     Event("session closed", "a client that had connected is gone", is_counted=True),
     Event(
         "connection closed",
-        "the transport of a connection is closed",
+        "the transport of a connection is closed: [its fields](#the-end-of-a-connection)",
         (Level.DEBUG, Level.INFO, Level.WARNING),
-        "[all fields below](#the-end-of-a-connection)",
+        "reason, detail, principal, session, address, listener, version, duration_seconds, read_frames,"
+        " sent_frames, read_bytes, written_bytes, unsent_bytes",
     ),
     Event(
         "connection refused",
         "too many connections; closed before the TLS handshake",
-        _WARNING,
+        WARNING,
         "address, reason",
         is_counted=True,
     ),
@@ -75,91 +44,91 @@ EVENTS: Final = (
     Event(
         "login refused",
         "an HTTP request whose sender did not prove who it is",
-        _INFO,
+        INFO,
         "address",
         is_counted=True,
     ),
-    Event("passcode refused", "an unknown login, or a wrong passcode", _INFO, "login, is_known"),
-    Event("passcode not checked", "too many passcodes wait for their check", _WARNING, "login, reason"),
+    Event("passcode refused", "an unknown login, or a wrong passcode", INFO, "login, is_known"),
+    Event("passcode not checked", "too many passcodes wait for their check", WARNING, "login, reason"),
     Event("token refused", "a token that is not valid", (Level.INFO, Level.WARNING), "reason, sub"),
-    Event("origin refused", "a web page of this origin may not connect", _INFO, "origin, host"),
+    Event("origin refused", "a web page of this origin may not connect", INFO, "origin, host"),
     Event(
         "connection failed",
         "a bug in the broker; it ends only that connection",
-        _ERROR,
+        ERROR,
         "principal, session, exception",
         is_counted=True,
     ),
     # --- HTTP ---
-    Event("response cut off", "a response that its reader left unread", _WARNING, "reason"),
-    Event("reader cut off", "a reader of a stream that reads nothing", _INFO, "reason"),
-    Event("page failed", "a bug in a page; the request gets status 500", _ERROR, "exception"),
-    Event("post failed", "a bug in the handler of a request; it gets status 500", _ERROR, "exception"),
-    Event("stream failed", "a bug in a stream of replies; it ends with an error", _ERROR, "exception"),
+    Event("response cut off", "a response that its reader left unread", WARNING, "reason"),
+    Event("reader cut off", "a reader of a stream that reads nothing", INFO, "reason"),
+    Event("page failed", "a bug in a page; the request gets status 500", ERROR, "exception"),
+    Event("post failed", "a bug in the handler of a request; it gets status 500", ERROR, "exception"),
+    Event("stream failed", "a bug in a stream of replies; it ends with an error", ERROR, "exception"),
     # --- messages ---
     Event(
         "request refused",
         "missing rights, or a body that its destination does not accept",
-        _WARNING,
+        WARNING,
         "principal, session, what, destination, verdict",
     ),
-    Event("further requests refused", "more of them in the same second", _WARNING, "count"),
+    Event("further requests refused", "more of them in the same second", WARNING, "count"),
     Event(
         "send rejected without receipt",
         "once per connection and reason: the sender asked for no RECEIPT, so it does not learn that its"
         " messages are rejected. The reason is a [verdict](headers.md#verdicts)",
-        _WARNING,
+        WARNING,
         "principal, session, destination, reason",
     ),
     Event(
         "messages dropped",
         "expired, full, no consumer, duplicate, ...",
-        _WARNING,
-        "reason, count; principal, session, destination of the first",
+        WARNING,
+        "reason, count, principal, session, destination",
     ),
     Event(
         "messages dead-lettered",
         "messages became dead letters",
-        _WARNING,
-        "reason, count; principal, destination of the first",
+        WARNING,
+        "reason, count, principal, destination",
     ),
     Event(
         "publishers paused",
         "a queue or the broker's memory is full, and senders are not read until there is room",
-        _WARNING,
-        "reason, count; principal, session, destination of the first",
+        WARNING,
+        "reason, count, principal, session, destination",
     ),
     Event(
         "share exceeded",
         "a principal has used up its share of the resource that is the reason",
-        _WARNING,
-        "reason, count; principal, session of the first",
+        WARNING,
+        "reason, count, principal, session",
     ),
     Event(
         "sessions expired",
         "sessions ended, with their durable subscriptions",
-        _WARNING,
-        "reason, count; principal, session of the first",
+        WARNING,
+        "reason, count, principal, session",
     ),
     # --- the broker itself ---
-    Event("messages kept", "the broker starts with a store", _INFO, "folder"),
-    Event("messages kept in memory only", "the broker starts without a store", _INFO),
+    Event("messages kept", "the broker starts with a store", INFO, "folder"),
+    Event("messages kept in memory only", "the broker starts without a store", INFO),
     Event(
         "disk nearly full",
         "persistent messages are refused from now on (`min_free_disk_bytes`)",
-        _ERROR,
+        ERROR,
         "free_bytes, min_free_disk_bytes",
     ),
-    Event("disk has room again", "persistent messages are accepted again", _WARNING, "free_bytes"),
-    Event("store failed", "the broker ends with status 1", (Level.CRITICAL,), "error"),
+    Event("disk has room again", "persistent messages are accepted again", WARNING, "free_bytes"),
+    Event("store failed", "the broker ends with status 1", CRITICAL, "error"),
     Event(
         "certificate has expired",
         "a certificate of a listener or of a CA, at a start or reload",
-        _WARNING,
+        WARNING,
         "file, on",
     ),
-    Event("certificate is not valid yet", "likewise", _WARNING, "file, until"),
-    Event("service manager not told", "systemd's socket cannot be written", _WARNING, "states, error"),
+    Event("certificate is not valid yet", "likewise", WARNING, "file, until"),
+    Event("service manager not told", "systemd's socket cannot be written", WARNING, "states, error"),
     Event(
         "further events",
         "more of one kind in the same second than are logged",

@@ -38,6 +38,7 @@ from nebula.errors import Refused
 _SECOND_LOOK_SECONDS = 0.05
 
 
+# docs/decisions/0001: a protocol, as a task and a stream for each connection cost more than the messages.
 class Connection(asyncio.Protocol):
     """The broker's end of one byte stream.
 

@@ -38,6 +38,7 @@ from nebula.broker.core.fixed_limits import (
 )
 
 
+# docs/decisions/0004: uvloop alone reads 8 MB of one socket before it looks at the next.
 class Scheduled(Protocol):
     """A connection, as the scheduler sees it."""
 

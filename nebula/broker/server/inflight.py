@@ -119,6 +119,7 @@ class Measured(Protocol):
 _L = TypeVar("_L", bound=Measured)
 
 
+# docs/decisions/0016: bodies are not copied for each subscriber, so their bytes are limited for all together.
 class InFlightBytes(Generic[_L]):
     """The in-flight bytes of all connections together, and their cap.
 

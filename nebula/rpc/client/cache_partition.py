@@ -1,5 +1,6 @@
 """Partition of a cache: the broker and the principal that a reply was for, as one text."""
 
+# docs/decisions/0027: a reply is kept for one principal and one broker.
 # Two callers may share a reply only if the service would have given both the same one. A service decides by
 # the principal that the broker vouches for, so the partition is made of what the broker knows the client
 # by: the address, the virtual host, the login, the subject of a token and the certificate.

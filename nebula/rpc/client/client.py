@@ -206,6 +206,7 @@ class Client(TypedClient):
 
     # --- views ---
 
+    # docs/decisions/0046: options stand here, as the arguments of a typed call are all the function's.
     def with_options(self, *, timeout: float | None = None, **options: Unpack[Options]) -> Self:
         """The same client with other options for its calls, above all for those by function:
 

@@ -265,7 +265,7 @@ class Connections:
         self._failures.append(error)
         if self._was_connected or self._waits:
             # The first one asks for attention, the others say that nothing has changed.
-            (_log.info if self._has_failed else _log.warning)("no connection", reason=str(error))
+            (_log.info if self._has_failed else _log.warning)("connect failed", reason=str(error))
             self._has_failed = True
         self._tell(ConnectionState.LOST)
 

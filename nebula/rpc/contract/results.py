@@ -25,6 +25,7 @@ from nebula.rpc.wire.json_types import Adapter
 __all__ = ["BadResult", "ResultContract", "of_job"]
 
 
+# docs/decisions/0041: results are checked, as otherwise the caller finds the bug of the service.
 class BadResult(VerbError):
     """The handler returned what its annotation does not allow, or what JSON cannot carry.
 

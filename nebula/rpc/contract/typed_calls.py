@@ -45,6 +45,7 @@ class ArgumentsGiven:
     """Arguments that fit no function. Never instantiated: its name appears in messages of type checkers."""
 
 
+# docs/decisions/0052: two overloads only for messages, as type checkers list all of them otherwise.
 # For the messages of type checkers alone. mypy compares a call that fits no overload with those whose shape
 # it has, and explains the first of them; without one it lists all overloads, 1,450 characters for
 # one wrong argument. A signature with a `ParamSpec` has the shape of calls with both positional and keyword

@@ -41,7 +41,7 @@ class OtherContracts:
             if one.name not in self._told:
                 self._told.add(one.name)
                 _log.warning(
-                    "another contract under the same name",
+                    "other contract seen",
                     service=mine.service,
                     instance=one.name,
                     version=one.version,

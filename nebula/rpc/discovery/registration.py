@@ -34,6 +34,7 @@ _REPLY_SECONDS: Final = 5.0
 _HEADERS: Final[Mapping[str, str]] = {"content-type": JSON_TYPE, names.EPHEMERAL: "true"}
 
 
+# docs/decisions/0024: a last value goes with its connection, so no heart-beat and no expiry are needed.
 class Registration:
     """One instance's place among those that are there, for one connection.
 
@@ -81,7 +82,7 @@ class Registration:
                     names.SERVICES_TOPIC, self._on_question, ack=AckMode.AUTO, timeout=_REPLY_SECONDS
                 )
         except (Refused, Rejected, TimeoutError) as error:
-            _log.warning("instance cannot be found", service=told.service, reason=str(error))
+            _log.warning("instance not announced", service=told.service, reason=str(error))
         self._told = told
 
     async def keep(self) -> None:

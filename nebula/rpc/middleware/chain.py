@@ -39,6 +39,7 @@ R = TypeVar("R")
 CallNext: TypeAlias = Callable[[Request], Awaitable[ReplyBody]]
 """Has a request handled: its reply. Raises what the handler raises; a `VerbError` is for its caller."""
 
+# docs/decisions/0026: validation and deadlines are no middleware, as they need more than the request.
 Middleware: TypeAlias = Callable[[Request, CallNext], Awaitable[ReplyBody]]
 """Around each request for a verb that exists.
 

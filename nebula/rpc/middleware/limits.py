@@ -23,7 +23,7 @@ def limit_requests(seconds: float) -> Middleware:
     """
 
     async def limit(request: Request, call_next: CallNext) -> ReplyBody:
-        # A scope for each request, which the service itself avoids (decision 0017): here only services that
+        # A scope for each request, which the service itself avoids (docs/decisions/0017): here only services that
         # ask for a limit pay for it.
         with anyio.move_on_after(seconds) as scope:
             try:

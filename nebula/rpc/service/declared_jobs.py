@@ -86,7 +86,7 @@ class JobEndpoint:
     def __init__(self, job: JobVerb, jobs: DeclaredJobs, allow: frozenset[str] | None) -> None:
         self.name = job.name
         self.signature = job.signature
-        # The early `success` (decision 0006): it says that the job was accepted. What the job returns is
+        # The early `success` (docs/decisions/0006): it says that the job was accepted. What the job returns is
         # asked for by `job.result`.
         self.response = "success"
         self.queue = None

@@ -115,7 +115,7 @@ class _Hook:
         if in_time.cancelled_caught and run.is_well is None:
             # For all who ask until it comes back, too.
             run.is_well = False
-            _log.warning("check hangs", kind=self._kind, check=self.name, seconds=self._seconds)
+            _log.warning("check hung", kind=self._kind, check=self.name, seconds=self._seconds)
 
     async def _ask(self, run: _Run) -> None:
         try:

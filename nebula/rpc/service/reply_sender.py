@@ -18,6 +18,7 @@ from nebula.rpc.wire.envelope import content_type_of, encode, media_of
 from nebula.rpc.wire.reply_body import SEE_LOG, ReplyBody, failure, success
 from nebula.rpc.wire.reply_headers import reply_headers
 from nebula.rpc.wire.upstream import upstream_error
+from nebula.trace_context import trace_facts
 
 __all__ = [
     "Post", "ReplySender", "error_reply", "facts_of", "is_meant_for_caller", "unknown_verb", "value_reply",
@@ -120,12 +121,12 @@ def error_reply(verb: Endpoint, request: Request, error: BaseException, *, debug
     known = facts_of(request)
     if isinstance(error, BadResult):
         what = {"field": error.field, "problem": error.problem}
-        _log.error("bad result", verb=verb.name, **what, **known)
+        _log.error("bad result returned", verb=verb.name, **what, **known)
     # Jobs refuse by such errors, and so may a handler: those are meant for the caller.
     if isinstance(error, VerbError) and is_meant_for_caller(verb, error):
         reply = failure(error)
         if reply.code != error.code:
-            _log.error("error could not be written", verb=verb.name, code=error.code, **known)
+            _log.error("error not written", verb=verb.name, code=error.code, **known)
         return reply
     told = upstream_error(error)
     if told is None:
@@ -159,7 +160,7 @@ def unknown_verb(name: str | None, known: Iterable[str]) -> ReplyBody:
 def facts_of(request: Request) -> dict[str, str]:
     """Log fields for the sender of a request, as far as known; named as in `log_requests`."""
     known = {"request_id": request.reply_id, "principal": request.principal}
-    return {name: value for name, value in known.items() if value}
+    return {**{name: value for name, value in known.items() if value}, **trace_facts(request.headers)}
 
 
 def _texts_of(error: BaseException) -> str:

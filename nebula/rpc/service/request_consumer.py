@@ -136,7 +136,7 @@ class RequestConsumer:
         except Refused:
             # Requests still come by the other queues.
             self.is_reachable = False
-            _log.warning("instance not reachable by itself", service=self._service, queue=self._own)
+            _log.warning("instance queue not subscribed", service=self._service, queue=self._own)
 
     async def _listen_for_cancels(self, client: StompClient) -> None:
         for topic in cancel_topics(self._service, self._destinations):
@@ -146,7 +146,7 @@ class RequestConsumer:
                 )
             except Refused:
                 # Withdrawn requests are handled until their time is over.
-                _log.warning("callers cannot cancel here", service=self._service, topic=topic)
+                _log.warning("cancel topic not subscribed", service=self._service, topic=topic)
 
     def stop(self, *, may_drain: bool) -> None:
         """Take no more requests, and give back those that are not begun. The others are still replied to.

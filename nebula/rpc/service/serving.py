@@ -290,9 +290,12 @@ class Serving:
             # Every broker has its own service: there is nothing to find, or to log.
             return
         await self._announcement.enter(client, brand, background, is_first=is_first)
-        event = "service started" if is_first else "service came back"
         place = {} if self._jobs is None else {"state": str(self._jobs.service.folder)}
-        _log.info(event, service=self._declared.name, queues=list(self.requests.pools), **place)
+        facts = {"service": self._declared.name, "queues": list(self.requests.pools), **place}
+        if is_first:
+            _log.info("service started", **facts)
+        else:
+            _log.info("service came back", **facts)
 
     async def _finish(self, client: StompClient) -> None:
         """Reply to what is under way, while there is a connection, and have jobs tell how they ended."""

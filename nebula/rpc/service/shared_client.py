@@ -21,6 +21,7 @@ __all__ = ["SharedClient", "call_middleware"]
 _CONNECT_SECONDS: Final = 30.0
 
 
+# docs/decisions/0045: one for all handlers, as a client for each request is a connection for each.
 class SharedClient:
     """Opens one client when it is first wanted, and closes it with its service.
 
@@ -92,6 +93,7 @@ async def _carry_trace(call: Call, call_next: MakeCall) -> Any:
 async def _carry_principal(call: Call, call_next: MakeCall) -> Any:
     """Add the claim on whose behalf a call is made: the principal that the broker vouched for."""
     # Of this request alone: middleware may have copied another one's headers.
+    # docs/decisions/0048: a claim for one hop that gives no rights.
     call.headers.pop(ON_BEHALF_OF, None)
     if principal := HANDLED_PRINCIPAL.get():
         call.headers[ON_BEHALF_OF] = principal

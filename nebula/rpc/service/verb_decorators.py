@@ -39,6 +39,7 @@ class HasVerbs:
         self._service, self._queues, self._jobs = name, destinations, jobs
         self._registry = VerbRegistry()
 
+    # docs/decisions/0051: also bare, and with the name first, as FastAPI's users write it.
     @overload
     def verb(self, function: _F, /) -> _F: ...
     @overload

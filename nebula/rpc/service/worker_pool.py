@@ -220,6 +220,7 @@ class WorkerPool:
         self.workers.append(worker)
         self._is_waking = False
         while True:
+            # docs/decisions/0017: a scope for each worker, as most requests never need theirs.
             with anyio.CancelScope() as worker.scope:
                 await self._work_in(worker)
 

@@ -18,6 +18,7 @@ reader could not slow the handler. Credit closes that loop:
 Invariants: for the sender, items sent <= credit given; for the reader, items under way + unread <= window.
 """
 
+# docs/decisions/0020: credit counts items, and the sender limits the bytes.
 # A stream with a window of 4, so that credit is given back 2 at a time:
 #
 #     reader                                   sender

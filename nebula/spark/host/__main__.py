@@ -32,6 +32,7 @@ from nebula.spark.host.standby import Standby
 from nebula.spark.host.start import start_session
 from nebula.spark.host.status_store import group_of
 from nebula.spark.processes import kill_engine
+from nebula.trace_context import trace_facts
 
 if TYPE_CHECKING:
     from nebula.spark.host.job import RunningJob
@@ -185,6 +186,10 @@ class Host:
 
         assert self._session is not None  # the service submits only after Ready
         assert self._config is not None
+        # Here and not in the job's thread, where it would become part of the job's own log.
+        trace_id = trace_facts(submit.trace).get("trace_id", "-")
+        facts = (submit.job, submit.attempt, submit.verb, trace_id)
+        logging.getLogger("nebula.spark.host").info("job begun job=%s attempt=%s verb=%s trace_id=%s", *facts)
         job = RunningJob(
             submit, self._session, self._take_standby(), self._config, self._speaker.say, self._stand_by
         )

@@ -180,7 +180,7 @@ class ConnectSession:
                 if not is_told:
                     # In the job's thread: that goes into its log, too.
                     logging.getLogger(__name__).warning(
-                        "waits for the end of %s: %s", group, _one_line(error)
+                        "end of an earlier attempt awaited attempt=%s reason=%s", group, _one_line(error)
                     )
                     is_told = True
                 time.sleep(_AGAIN_SECONDS)
@@ -198,7 +198,7 @@ class ConnectSession:
         try:
             # This alone makes one that the server does not know, so that it is refused once it is closed.
             if within(_CALL_SECONDS, session.client.interrupt_all):
-                logging.getLogger(__name__).warning("ended what was left of %s on the server", group)
+                logging.getLogger(__name__).warning("earlier attempt ended on the server attempt=%s", group)
                 self._clear_at = time.monotonic() + _TASK_SECONDS
             # It interrupts once more: right after the first one the server fails to close what it runs.
             self._release(session, _CALL_SECONDS)

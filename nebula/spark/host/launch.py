@@ -107,7 +107,7 @@ def settle_home(package: Path | None = None) -> None:
     what = f"SPARK_HOME={named} has " + (f"Spark {theirs}" if theirs else "no Spark")
     if not any((package / place / "jars").is_dir() for place in (".", "spark-distribution")):
         raise CannotStart(f"{what}, and PySpark is {ours}: install that version of it, or name another Spark")
-    logging.getLogger(__name__).warning("%s, and PySpark is %s: its own Spark is taken", what, ours)
+    logging.getLogger(__name__).warning("SPARK_HOME set aside reason=%r", f"{what}, and PySpark is {ours}")
     del os.environ["SPARK_HOME"]
 
 

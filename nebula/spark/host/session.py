@@ -61,6 +61,7 @@ class Place(Protocol):
         """The attempt is over: nothing of it has to be kept in Spark."""
 
 
+# docs/decisions/0033: one interface, so that jobs see no difference between a driver and a Connect server.
 class Session(Protocol):
     """A Spark that is ready for jobs.
 

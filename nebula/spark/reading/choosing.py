@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 Name: TypeAlias = Literal["spark-avro", "polars", "fastavro"]
 
+# docs/decisions/0054: the same order for many small files.
 ORDER: Final[tuple[Name, ...]] = ("spark-avro", "polars", "fastavro")
-"""The readers, fastest first as measured (decision 0030), also for many small files (decision 0054)."""
+"""The readers, fastest first as measured (docs/decisions/0030)."""
 
 # The class is in Spark's own jars; the name `avro` comes with the jar spark-avro, or from who sells Spark.
 _SPARKS_NAMES: Final = ("org.apache.spark.sql.avro.AvroFileFormat", "avro")

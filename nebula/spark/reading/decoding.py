@@ -57,7 +57,7 @@ def decoder(name: str, writer: Record, needed: tuple[str, ...]) -> Decoder:
     return FastavroDecoder(writer, needed)
 
 
-# The trade (decision 0030): polars decodes large groups some ten times as fast as fastavro, and checks
+# The trade (docs/decisions/0030): polars decodes large groups some ten times as fast as fastavro, and checks
 # less. It reads whole files only, knows few logical types, and does not notice where the data end. So the
 # schema is reduced to raw physical types first (`columns.raw_schema`), the columns get their types
 # afterwards, and a known datum behind the others proves that they ended where they should. A schema that

@@ -45,6 +45,7 @@ _DISCONNECT_SECONDS: Final = 2.0
 # Back-pressure reaches the broker by ACKs alone: a full spool is not acknowledged any further, the
 # broker's credit runs out, and it sends no more. So memory holds little more than the prefetch, however
 # slow Spark is.
+# docs/decisions/0031: a spool, as Spark asks for the same offsets again and a broker gives a message once.
 class Receiver:
     """Receives into a spool, from a thread of its own, and connects again for ever.
 
@@ -166,8 +167,9 @@ class Receiver:
         self._brand = brand = brand_of(client.server)
         if not has_stable_ids(brand):
             _log.warning(
-                "broker found to rename what it delivers twice: without dedup-id some may come twice",
+                "broker found to rename repeats",
                 server=client.server,
+                advice="without dedup-id some messages may come twice",
             )
         headers = {brand.prefetch_count: str(options.prefetch), **brand.durable_headers(options.durable)}
         # Receipts of an earlier connection never come: with a full spool we would wait for them for ever.
@@ -272,7 +274,7 @@ class Receiver:
             if self._is_full:
                 _log.info("receiving resumed", spool=str(self._spool.folder))
         elif not self._is_full:
-            _log.warning("receiving paused: the spool is full", spool=str(self._spool.folder), why=why)
+            _log.warning("receiving paused", spool=str(self._spool.folder), why=why)
         self._is_full = why is not None
 
     def _confirm(self, synced: Synced, _receipt: Receipt) -> None:

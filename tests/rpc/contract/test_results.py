@@ -235,7 +235,7 @@ async def test_bad_result_is_answered_logged_and_counted(
 
     assert caught.value.code == "bad-result"
     assert not caught.value.retryable
-    (told,) = [one for one in logged if one["event"] == "bad result"]
+    (told,) = [one for one in logged if one["event"] == "bad result returned"]
     assert (told["verb"], told["field"], told["problem"]) == (name, place, problem)
     assert told["log_level"] == "error"
     assert (stats["verbs"][name]["errors"], stats["verbs"][name]["bad_results"]) == (1, 1)

@@ -164,7 +164,7 @@ def test_state_of_a_project_that_is_gone_is_reported_and_not_taken(
     assert _taken(tmp_path / "elsewhere").parent != home / "prices"
     (told,) = caplog.records
     assert told.levelname == "WARNING"
-    assert vars(told)["event"] == "state of a project that is gone"
+    assert vars(told)["event"] == "state of a lost project found"
     assert vars(told)["project"] == str(tmp_path / "moved")
 
 

@@ -256,8 +256,27 @@ async def test_log_has_how_requests_ended_and_their_principal() -> None:
     assert told["request failed"]["code"] == told["call failed"]["code"] == "sold-out"
     assert told["call answered"]["kind"] == "call"
     assert "principal" in ran
+    assert ran["trace_id"] == told["request answered"]["trace_id"] == told["call answered"]["trace_id"]
+    assert told["request failed"]["trace_id"] == told["call failed"]["trace_id"] != ran["trace_id"]
     assert "hush" not in str([line for line in lines if line["event"].startswith(("request", "call"))])
     assert get_contextvars() == {}
+
+
+async def test_call_from_a_handler_belongs_to_the_trace_of_its_request() -> None:
+    shop = Responder(f"shop-{uuid4().hex}", middleware=[log_requests])
+    stock, clients = fresh(), list[TestClient]()
+
+    @shop.verb
+    async def order() -> Any:
+        return await clients[0].call(stock.name, "headers")
+
+    with all_logs() as lines, anyio.fail_after(5):
+        async with TestClient(shop, stock, middleware=[log_calls]) as client:
+            clients.append(client)
+            headers = await client.call(shop.name, "order")
+
+    (trace_id,) = {line["trace_id"] for line in lines if line["event"] == "call answered"}
+    assert headers["traceparent"].split("-")[1] == trace_id
 
 
 # --- metrics ---

@@ -193,7 +193,7 @@ async def test_service_that_waits_starts_once_there_is_a_broker(free_port: int) 
         async with anyio.create_task_group() as tasks:
             with all_logs() as logged:
                 tasks.start_soon(partial(app.run, [url, url], wait=True, started=started, grace=0.05))
-                while not any(entry["event"] == "no connection" for entry in logged):
+                while not any(entry["event"] == "connect failed" for entry in logged):
                     await anyio.sleep(0.001)
             broker = await anyio.to_thread.run_sync(RunningBroker, Listener("127.0.0.1", free_port))
             await started.wait()

@@ -158,6 +158,7 @@ class Queue:
         self.taken_count += 1
         return _ACCEPTED
 
+    # docs/decisions/0037: delivered when committed, as a crash would undo the `dedup-id` of what is out.
     def send_once(self, message: Message, now: float) -> Verdict:
         """Like `send`, but a stored message is delivered only when its batch is committed.
 

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from nebula.headers import TRACEPARENT, TRACESTATE
 from nebula.rpc.contract.job_runner import JobFailure, JobOutput, TaskCounts
 from nebula.rpc.jobs.model.states import END_STATES, JobState
+from nebula.trace_context import trace_facts
 
 __all__ = [
     "ANONYMOUS", "MAX_LOG_LINES", "MOST_STEPS", "JobRecord", "JobStep", "LogLine", "whose", "with_step",
@@ -143,9 +144,9 @@ class JobRecord:
 
 
 def whose(record: JobRecord) -> dict[str, str]:
-    """Principal and request id of a job, for the log, as far as they are known."""
+    """Principal, request id and trace id of a job, for the log, as far as they are known."""
     known = {"principal": record.owner, "request_id": record.reply_id}
-    return {name: value for name, value in known.items() if value}
+    return {**{name: value for name, value in known.items() if value}, **trace_facts(record.trace)}
 
 
 def with_step(record: JobRecord, step: tuple[int, int, str] | None, at: float) -> JobRecord:

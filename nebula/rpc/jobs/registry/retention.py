@@ -46,7 +46,7 @@ async def forget_old_jobs(
     others = alive - {folder.name}
     made = {record.id: _made(record.id, _path(record), folder.parent.name) for record in found}
     # A job without a file can be forgotten from anywhere. One with a file is left to its maker while that
-    # lives: only it is sure to reach the disk (decision 0034).
+    # lives: only it is sure to reach the disk (docs/decisions/0034).
     ulids = [job for job, result in made.items() if result is None or result.instance not in others]
     if not await _forget(do, tell, ulids, made):
         return

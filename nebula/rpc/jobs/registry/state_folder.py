@@ -29,6 +29,7 @@ _LOCK: Final = "lock"
 # Another process may lock a new folder before the process that created it does; then that creates one more.
 _TRIES: Final = 100
 
+# docs/decisions/0049: a project has its own folder, as two may have services of one name.
 # Files that mark the top folder of a project.
 _MARKS: Final = ("pyproject.toml", "setup.py")
 
@@ -191,7 +192,7 @@ def home_of(service: str, root: Path, project: Path) -> Path:
         return home
     if not owner.exists():
         # Not taken over: only the user knows whether the project was moved or is another one.
-        _log.warning("state of a project that is gone", service=service, folder=str(home), project=str(owner))
+        _log.warning("state of a lost project found", service=service, folder=str(home), project=str(owner))
     digest = hashlib.sha256(os.fsencode(project)).hexdigest()[:_DIGEST_CHARACTERS]
     home = root / f"{service}-{digest}"
     _owner_of(home, project)

@@ -52,6 +52,7 @@ class _Kept:
     since: float
 
 
+# docs/decisions/0055: a page names the next position, as counting rows from the start reads them again.
 class ResultPages:
     """Reads pages in a small number of threads.
 

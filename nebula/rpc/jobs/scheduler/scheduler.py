@@ -166,7 +166,7 @@ class Scheduler:
         waiting = WaitingState(self._waiting.count_before(job) + 1)
         self._begin(job, now)
         # Taken out again: the action must not be written before the job itself, and the same commit writes
-        # both (decision 0036).
+        # both (docs/decisions/0036).
         return Reserved(job, waiting, self._actions.pop())
 
     def begun(self, reserved: Reserved) -> None:

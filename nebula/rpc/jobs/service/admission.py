@@ -89,7 +89,7 @@ class Admission:
                 was recorded.
             Exception: the database failed.
         """
-        # A slot is taken before the commit (decision 0036), so each way out of here has to end the
+        # A slot is taken before the commit (docs/decisions/0036), so each way out of here has to end the
         # reservation: `enter` after the commit, `give_back` if the job was known or `insert` raised.
         reserved = None if refusal else self._scheduler.reserve(draft, self._clock.now())
         waiting: WaitingState | None = None

@@ -19,6 +19,7 @@ from nebula.rpc.jobs.scheduler.actions import Moment
 from nebula.rpc.jobs.verb import JobVerb
 from nebula.rpc.wire.brokers import LONGEST_HEADER, Brand
 from nebula.rpc.wire.envelope import dump_json
+from nebula.trace_context import is_traceparent
 
 __all__ = ["draft_of", "earlier_of", "require_same"]
 
@@ -31,8 +32,6 @@ _MAX_KEY_LENGTH: Final = 256
 # Keys of requests that only their looks tell apart begin so.
 _RESEMBLING: Final = "alike "
 
-# Version, trace, span, flags; a later version may say more.
-_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.{0,200})?")
 # As much has to be handed on, at least.
 _MAX_TRACESTATE_LENGTH: Final = 512
 _MOST_PRIORITY: Final = 9
@@ -149,6 +148,7 @@ def _dedupe(request: Request, brand: Brand, job: str, parameters: Any) -> str | 
         return None if message is None else f"message {message}"
     if request.reply_id is None or names.REPLY_TO not in given:
         return None
+    # docs/decisions/0043: only where no message-id tells, as a client may use one reply id for all requests.
     looks = hashlib.sha256(dump_json([request.reply_to, request.reply_id, parameters])).hexdigest()
     # Each delivery has a key of its own, so that the next one that looks alike is no second one of this.
     return f"{_RESEMBLING}{looks} {job}"
@@ -179,7 +179,7 @@ def _not_before(given: Mapping[str, str], now: Moment) -> float | None:
 def _traceparent(given: Mapping[str, str]) -> str | None:
     # W3C Trace Context: who gets one that it cannot read goes on without.
     text = given.get(names.TRACEPARENT, "")
-    return text if _TRACEPARENT.fullmatch(text) else None
+    return text if is_traceparent(text) else None
 
 
 def _tracestate(given: Mapping[str, str]) -> str | None:

@@ -13,6 +13,7 @@ from nebula.rpc.wire.histogram import Histogram
 
 __all__ = ["UNDECLARED", "Durations", "EndedJobs", "EngineFacts", "JobStatistics", "engine_facts"]
 
+# docs/decisions/0056: one series for all of them, so that old records cannot add labels.
 UNDECLARED: Final = "(undeclared)"
 """Label for recorded jobs whose verb the service no longer declares."""
 
@@ -84,7 +85,7 @@ class EndedJobs:
     def add(self, record: JobRecord) -> None:
         """Count a job that has ended."""
         # Recorded jobs may name any verb that was ever declared: as labels they would be series without bound
-        # (decision 0056).
+        # (docs/decisions/0056).
         verb = _declared(record.verb, self._verbs)
         self._ended[verb, record.state] += 1
         # A job that never ran has waited, but for nothing that could be compared.

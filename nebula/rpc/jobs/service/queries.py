@@ -76,7 +76,7 @@ class JobQueries:
 
         async def look(ended: JobRecord | None) -> JobRecord:
             # The end comes with the news: to read it again would be one more way to the registry's thread for
-            # each short job (decision 0036).
+            # each short job (docs/decisions/0036).
             return ended or await self.find(ulid)
 
         def suffices(found: JobRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Shared queue: one instance among those that share a registry of jobs (decision 0034).
+"""Shared queue: one instance among those that share a registry of jobs (docs/decisions/0034).
 
 Each instance schedules the whole queue and begins what it can. The registry arbitrates: several may decide to
 begin the same job, one write is accepted, and the others are refused (`refuse`) and look again.
@@ -246,7 +246,7 @@ class SharedQueue:
                         if told.has_changes:
                             self._bell.set()
             except RegistryAway as error:
-                _log.info("news of jobs not heard, looking now and then", error=str(error))
+                _log.info("news of jobs not heard", error=str(error))
             await anyio.sleep(_RETRY_SECONDS)
 
     async def _do(self, do: Callable[[SharedRegistry], _T], then: Callable[[_T], None]) -> None:
