@@ -163,7 +163,8 @@ def drop_and_put_in_one_batch_leave_the_new_one(new_store: NewStore) -> None:
     _same(lines(found), {"/queue/a": [message(5)]})
 
 
-# A queue that is drained in order drops a range: after the first number, up to the last one (docs/decisions/0014).
+# A queue that is drained in order drops a range: after the first number, up to the last one
+# (docs/decisions/0014).
 @_promise
 def range_of_a_line_is_dropped_and_nothing_beside_it(new_store: NewStore) -> None:
     puts: list[Write] = [put_message(line, message(number)) for line in "ab" for number in range(6)]

@@ -86,8 +86,8 @@ class JobEndpoint:
     def __init__(self, job: JobVerb, jobs: DeclaredJobs, allow: frozenset[str] | None) -> None:
         self.name = job.name
         self.signature = job.signature
-        # The early `success` (docs/decisions/0006): it says that the job was accepted. What the job returns is
-        # asked for by `job.result`.
+        # The early `success` (docs/decisions/0006): it says that the job was accepted. What the job returns
+        # is asked for by `job.result`.
         self.response = "success"
         self.queue = None
         # Accepting is quick; what jobs may run at once is their engine's affair.

@@ -54,7 +54,8 @@ async def each_page(
     Raises:
         UnexpectedReply: what came is no page.
     """
-    # The page size is a wish: the service ends a page at 512 KiB, and only `next` says where (docs/decisions/0055).
+    # The page size is a wish: the service ends a page at 512 KiB, and only `next` says where
+    # (docs/decisions/0055).
     wanted = {"rows": rows or _PAGE_ROWS, "form": form}
     reply = await first(wanted)
     while True:
