@@ -40,7 +40,7 @@ def class_archive(folder: Path, then: str, idle: float = 100.0) -> ClassArchive:
     return ClassArchive(Spark(), lambda: idle, command=maker(then), folder=folder, patience=0.01)
 
 
-def ready(archive: Path, state: str = "missing") -> lines.Ready:
+def ready(archive: Path, state: lines.ArchiveState = "missing") -> lines.Ready:
     return lines.Ready("4.3.0", "Java 17", 1, 2.0, str(archive), state)
 
 
