@@ -26,8 +26,9 @@ class _ClosedSets:
     """The members of each enum, union of classes and `Literal` alias that the modules define."""
 
     def __init__(self, modules: list[ast.Module]) -> None:
-        self.enums = {one.name for module in modules for one in _classes(module) if _is_enum(one)}
-        classes = {one.name for module in modules for one in _classes(module)}
+        found = [one for module in modules for one in module.body if isinstance(one, ast.ClassDef)]
+        self.enums = {one.name for one in found if _is_enum(one)}
+        classes = {one.name for one in found}
         self._unions: dict[str, set[str]] = {}
         self._literals: list[set[str]] = []
         for module in modules:
@@ -54,10 +55,6 @@ class _ClosedSets:
         # Two sets may share a class, as errors do: some union has to hold all of them.
         sets = [*self._unions.values(), *self._literals]
         return len(kinds) > 1 and any(kinds <= one for one in sets)
-
-
-def _classes(module: ast.Module) -> Iterator[ast.ClassDef]:
-    return (node for node in ast.walk(module) if isinstance(node, ast.ClassDef))
 
 
 def _is_enum(one: ast.ClassDef) -> bool:
@@ -120,6 +117,7 @@ def _open_ended(sources: dict[str, str]) -> set[str]:
     return {
         f"{path}: {function}"
         for path, module in modules.items()
+        if "match " in sources[path]
         for function, node in _matches(module)
         if not _is_closed(node.cases[-1])
         and sets.hold([case.pattern for case in node.cases if not _takes_anything(case)])
