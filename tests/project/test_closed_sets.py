@@ -18,7 +18,7 @@ _PACKAGE: Final = Path(__file__).parents[2] / "nebula"
 _HAND_ON: Final = {
     "spark/engine_process.py: _note": "spark/job_table.py: hear",
     "spark/isolated.py: _hear": "spark/job_table.py: hear",
-    "spark/supervisor.py: _hear": "spark/job_table.py: hear",
+    "spark/runner.py: _hear": "spark/job_table.py: hear",
 }
 
 
