@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from nebula.rpc.contract.retry import Retry
     from nebula.rpc.contract.verbs import verb
     from nebula.rpc.errors import StreamBroken, UnexpectedReply, VerbError
+    from nebula.rpc.http_problems import Problem, problem_of
     from nebula.rpc.jobs import Job, JobCancelled, JobHandle, JobState, JobStatus
-    from nebula.rpc.problems import Problem, problem_of
     from nebula.rpc.service.lifespan import lifespan_state
     from nebula.rpc.service.responder import Responder
     from nebula.rpc.wire.avro_bodies import in_avro
@@ -118,7 +118,7 @@ _HOMES = {
     "JobState": "nebula.rpc.jobs",
     "JobStatus": "nebula.rpc.jobs",
     "Message": "nebula.stomp.client.messages",
-    "Problem": "nebula.rpc.problems",
+    "Problem": "nebula.rpc.http_problems",
     "Request": "nebula.rpc.contract.context",
     "Responder": "nebula.rpc.service.responder",
     "Retry": "nebula.rpc.contract.retry",
@@ -130,7 +130,7 @@ _HOMES = {
     "embedded": "nebula.host.embedding",
     "in_avro": "nebula.rpc.wire.avro_bodies",
     "lifespan_state": "nebula.rpc.service.lifespan",
-    "problem_of": "nebula.rpc.problems",
+    "problem_of": "nebula.rpc.http_problems",
     "verb": "nebula.rpc.contract.verbs",
 }
 

@@ -30,7 +30,7 @@ from nebula.logs import get_logger
 from nebula.milliseconds import seconds_of
 from nebula.rpc.client.client import Client
 from nebula.rpc.client.open_stream import new_stream
-from nebula.rpc.problems import problem_of
+from nebula.rpc.http_problems import problem_of
 from nebula.rpc.streams.reading import Stream
 from nebula.rpc.wire.envelope import ascii_json, dump_json, encode
 

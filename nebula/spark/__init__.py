@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nebula.spark.engine import Spark
-    from nebula.spark.supervisor import SparkRunner
+    from nebula.spark.runner import SparkRunner
 
 __all__ = ["Spark", "SparkRunner"]
 
-_HOMES = {"Spark": "nebula.spark.engine", "SparkRunner": "nebula.spark.supervisor"}
+_HOMES = {"Spark": "nebula.spark.engine", "SparkRunner": "nebula.spark.runner"}
 
 
 def __getattr__(name: str) -> Any:
-    # Lazily: a module that only declares verbs pays for no supervisor, and the host for no anyio.
+    # Lazily: a module that only declares verbs pays for no runner, and the host for no anyio.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

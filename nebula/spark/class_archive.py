@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, assert_never
 from uuid import uuid4
 
 import anyio
@@ -95,14 +95,20 @@ class ClassArchive:
             return
         # Set aside later, in `run`: this is called within a conversation, and must not block.
         archive = Path(ready.archive)
-        if ready.archive_state == "refused":
-            self._refused = (archive, "Java refused it")
-        elif ready.archive_state == "unused" and suspects_it:
-            self._refused = (archive, "the engine started without it, and not with it")
-        elif ready.archive_state == "distrusted":
-            _log.warning("archive of classes not used", archive=ready.archive, reason=why_distrusted(archive))
-        elif ready.archive_state == "missing":
-            self._missing = archive
+        match ready.archive_state:
+            case "refused":
+                self._refused = (archive, "Java refused it")
+            case "unused" if suspects_it:
+                self._refused = (archive, "the engine started without it, and not with it")
+            case "distrusted":
+                reason = why_distrusted(archive)
+                _log.warning("archive of classes not used", archive=ready.archive, reason=reason)
+            case "missing":
+                self._missing = archive
+            case "off" | "unused" | "used":
+                pass
+            case state:
+                assert_never(state)
         self._is_wanted.set()
 
     async def run(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nebula.spark.settings import EngineSettings
 
 if TYPE_CHECKING:
-    from nebula.spark.supervisor import SparkRunner
+    from nebula.spark.runner import SparkRunner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Spark(EngineSettings):
     def runner(
         self, state: Path, service: str, name: str = "default", *, is_shared: bool = True
     ) -> SparkRunner:
-        """The supervisor of this engine; it starts nothing before its `run`.
+        """The runner of this engine; it starts nothing before its `run`.
 
         Args:
             state: the service instance's own folder. The engine writes below it: `engine/<name>/` (logs,
@@ -64,7 +64,7 @@ class Spark(EngineSettings):
             name: the engine's own.
             is_shared: False if each job is isolated: then nothing is started before the first one.
         """
-        # Late: an engine host imports the modules of a service, and needs no supervisor.
-        from nebula.spark.supervisor import SparkRunner
+        # Late: an engine host imports the modules of a service, and needs no runner.
+        from nebula.spark.runner import SparkRunner
 
         return SparkRunner(self, state, service, name, is_shared=is_shared)

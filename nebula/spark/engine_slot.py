@@ -1,6 +1,6 @@
 """Engine slot: a place for one engine process at a time, with the jobs that it has.
 
-The shared engine of a supervisor is one slot for as long as the service runs; each isolated job has a slot of
+The shared engine of a runner is one slot for as long as the service runs; each isolated job has a slot of
 its own. The order at the end of a process matters: it is ended with all its descendants, then what its jobs
 had begun to write is removed, and only then are its jobs lost. A listener may submit a job's next attempt at
 once, and what the process still did must not overlap with that.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import assert_never
 
 from nebula.rpc.contract.job_runner import (
     ENGINE_LOST,
@@ -152,35 +153,45 @@ class JobTable:
                 # A line about a job that has ended, or is another attempt's, is late and is dropped.
                 if self._open.pop((line.job, line.attempt), None) is not None:
                     self._hear_end(line)
+            case lines.Hello() | lines.Ready() | lines.Broken() | lines.Beat() | lines.Bye():
+                pass  # About the engine.
+            case lines.Configure() | lines.Submit() | lines.Cancel() | lines.Stop():
+                pass  # For the host.
             case _:
-                pass
+                assert_never(line)
 
     def _hear_running(self, line: lines.Started | lines.Progressed | lines.Logged) -> None:
         job, attempt = line.job, line.attempt
-        if isinstance(line, lines.Started):
-            self._listener.on_started(job, attempt)
-        elif isinstance(line, lines.Logged):
-            self._listener.on_log(job, attempt, line.text)
-        else:
-            tasks = None if line.tasks is None else TaskCounts(*line.tasks)
-            progress = Progress(line.fraction, line.note, line.step, tasks, line.counters, line.at)
-            self._listener.on_progress(job, attempt, progress)
+        match line:
+            case lines.Started():
+                self._listener.on_started(job, attempt)
+            case lines.Logged():
+                self._listener.on_log(job, attempt, line.text)
+            case lines.Progressed():
+                tasks = None if line.tasks is None else TaskCounts(*line.tasks)
+                progress = Progress(line.fraction, line.note, line.step, tasks, line.counters, line.at)
+                self._listener.on_progress(job, attempt, progress)
+            case _:
+                assert_never(line)
 
     def _hear_end(self, line: lines.Done | lines.Failed | lines.Cancelled) -> None:
         key = (line.job, line.attempt)
         self._ended[type(line).__name__.lower()] += 1
-        if isinstance(line, lines.Done):
-            output = JobOutput(line.value, line.path, line.rows, line.bytes, line.schema, line.preview)
-            self._listener.on_done(*key, output)
-        elif isinstance(line, lines.Failed):
-            failure = JobFailure(
-                code=line.code, message=line.message, sqlstate=line.sqlstate, trace=line.trace
-            )
-            self._listener.on_failed(*key, failure)
-        else:
-            if not line.slots_free:
-                self._settling.add(key)
-            self._listener.on_cancelled(*key, slots_free=line.slots_free)
+        match line:
+            case lines.Done():
+                output = JobOutput(line.value, line.path, line.rows, line.bytes, line.schema, line.preview)
+                self._listener.on_done(*key, output)
+            case lines.Failed():
+                failure = JobFailure(
+                    code=line.code, message=line.message, sqlstate=line.sqlstate, trace=line.trace
+                )
+                self._listener.on_failed(*key, failure)
+            case lines.Cancelled():
+                if not line.slots_free:
+                    self._settling.add(key)
+                self._listener.on_cancelled(*key, slots_free=line.slots_free)
+            case _:
+                assert_never(line)
 
     # If its host died meanwhile, `lose_all` has told so, and nothing is left to settle.
     def _settle(self, key: Key) -> None:

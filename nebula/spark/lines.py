@@ -33,7 +33,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 if TYPE_CHECKING:
     from nebula.rpc.contract.job_runner import JobTask
@@ -120,6 +120,8 @@ class Stop:
 
 # --- from the host to the service
 
+ArchiveState: TypeAlias = Literal["off", "distrusted", "missing", "unused", "used", "refused"]
+
 
 @dataclass(frozen=True, slots=True)
 class Hello:
@@ -138,7 +140,7 @@ class Ready:
     jvm_pid: int | None
     seconds: float
     archive: str | None = None  # where it is, or where it is missed
-    archive_state: str = "off"  # or distrusted, missing, unused, used, refused
+    archive_state: ArchiveState = "off"
     ui: str | None = None
 
 
@@ -278,13 +280,7 @@ Event = (
 )
 Line = Command | Event
 
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__.lower(): kind
-    for kind in (
-        *(Configure, Submit, Cancel, Stop, Hello, Ready, Broken, Beat, Started),
-        *(Progressed, Logged, Done, Failed, Cancelled, SlotsFree, Stuck, Starved, Bye),
-    )
-}
+_KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Line)}
 _FIELDS = {kind: [field.name for field in dataclasses.fields(kind)] for kind in _KINDS.values()}
 
 

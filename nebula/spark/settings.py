@@ -1,4 +1,4 @@
-"""Settings of one Spark engine: values, checked when they are declared. `Spark` adds its supervisor."""
+"""Settings of one Spark engine: values, checked when they are declared. `Spark` adds its runner."""
 
 from __future__ import annotations
 

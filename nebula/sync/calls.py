@@ -1,8 +1,9 @@
 """Calls without `await`, by a handler's own function or by names."""
 
-# The overloads repeat those of `nebula.rpc.client.signatures` with other results: T instead of an awaitable
-# of T, `ScatterResult[T]` instead of `Scatter[T]`, a generator instead of a stream. Python's types cannot
-# say "the same signature without await", so tests/typing checks both clients with the same calls.
+# All signatures in `nebula.sync` are derived from the async classes, with other results: T instead of an
+# awaitable of T, `ScatterResult[T]` instead of `Scatter[T]`, a generator instead of a stream. Python's types
+# cannot say "the same signature without await", so `python -m tests.typing.test_sync_signatures` writes them,
+# and a test compares.
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from nebula.rpc.contract.call_options import CallOptions, Options
 from nebula.rpc.contract.start_options import StartOptions
 from nebula.rpc.contract.typed_calls import AsyncWithJob, AsyncWithRequest, Unfitting, WithJob, WithRequest
 from nebula.rpc.discovery import ScatterResult
-from nebula.rpc.streams.reading import Stream
+from nebula.rpc.streams.reading import DEFAULT_CREDIT, Stream
 from nebula.sync.jobs import JobHandle
 from nebula.sync.loop import Loop
 
@@ -113,7 +114,7 @@ class Calls:
         *,
         result: type[T],
         timeout: float | None = None,
-        credit: int = ...,
+        credit: int = DEFAULT_CREDIT,
     ) -> Generator[T]: ...
     @overload
     def stream(
@@ -125,7 +126,7 @@ class Calls:
         *,
         result: Any = ...,
         timeout: float | None = None,
-        credit: int = ...,
+        credit: int = DEFAULT_CREDIT,
     ) -> Generator[Any]: ...
     def stream(self, target: Any, /, *args: Any, **kwargs: Any) -> Generator[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
         """What a verb yields, as it comes: `for item in client.stream(…)`. Leaving the loop ends it."""
@@ -213,9 +214,9 @@ class Calls:
     def send(
         self, service: str, verb: str, /, parameters: Any = None, *, expires_in: float | None = None
     ) -> None: ...
-    def send(self, target: Any, /, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]  # mypy: of no `*Ts`
+    def send(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Put a request into a service's queue, and ask for no reply."""
-        self._loop.do(partial(self._client.send, target, *args, **kwargs))
+        return self._loop.do(partial(self._client.send, target, *args, **kwargs))
 
     @overload
     def start(
@@ -243,7 +244,7 @@ class Calls:
         timeout: float | None = None,
         **options: Unpack[StartOptions],
     ) -> JobHandle[Any]: ...
-    def start(self, target: Any, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
+    def start(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Have a service begin a job; returns once it is accepted."""
         return JobHandle(self._loop.do(partial(self._client.start, target, *args, **kwargs)), self._loop)
 

@@ -17,6 +17,7 @@ from nebula.rpc.client.reconnect import ConnectionState, OnState
 from nebula.rpc.client.typed_messages import Received, Values
 from nebula.rpc.contract.retry import Retry
 from nebula.rpc.discovery import Instance
+from nebula.rpc.discovery import Presence as AsyncPresence
 from nebula.rpc.middleware.chain import CallMiddleware
 from nebula.rpc.wire.envelope import JSON_TYPE
 from nebula.stomp.client.messages import Message, SubscribeOptions
@@ -117,13 +118,11 @@ class Client(Calls):
         # One question with one answer, so nothing stays open; `watch_services` keeps a subscription.
         return self._loop.do(partial(self._client.services, service, timeout=timeout))
 
-    @contextmanager
     def watch_services(
         self, service: str | None = None, *, timeout: float | None = None
-    ) -> Generator[Presence]:
+    ) -> AbstractContextManager[Presence]:
         """Follow which instances are there during a block, from its beginning."""
-        with self._loop.entered(self._client.watch_services(service, timeout=timeout)) as presence:
-            yield Presence(presence, self._loop)
+        return self._watching(self._client.watch_services(service, timeout=timeout))
 
     def publish(
         self,
@@ -163,6 +162,11 @@ class Client(Calls):
     def values(self, pattern: str, *, as_: type[T]) -> dict[str, T]:
         """The current last values of all destinations that match a glob, read as a type."""
         return self._loop.do(partial(self._client.values, pattern, as_=as_))
+
+    @contextmanager
+    def _watching(self, opening: AbstractAsyncContextManager[AsyncPresence]) -> Generator[Presence]:
+        with self._loop.entered(opening) as presence:
+            yield Presence(presence, self._loop)
 
     @contextmanager
     def _subscribed(

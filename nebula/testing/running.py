@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, assert_never
 from uuid import uuid4
 
 import anyio
@@ -162,10 +162,15 @@ class RunningBroker:
     def _effective_settings(self) -> BrokerSettings:
         given = self._settings
         listeners = given.listener if "listener" in given.model_fields_set else ()
-        if self._transport == "tcp":
-            listeners = (ListenerSettings(port=self._port), *listeners)
-        elif self._transport == "tls":
-            listeners = (self._tls_listener(), *listeners)
+        match self._transport:
+            case "memory":
+                pass
+            case "tcp":
+                listeners = (ListenerSettings(port=self._port), *listeners)
+            case "tls":
+                listeners = (self._tls_listener(), *listeners)
+            case transport:
+                assert_never(transport)
         # A test must not write into the user's own store.
         store = "memory" if given.data is None else given.store
         # Not validated again: what programs may not do, listen nowhere, is what is wanted here.

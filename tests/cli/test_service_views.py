@@ -13,7 +13,7 @@ from nebula import Spark
 from nebula.rpc.jobs.model.views import EngineView, JobDetails, JobRow, StepView
 from nebula.rpc.service.statistics import HandlerStatistics, Tally, VerbStatistics, subscriber_to_json
 from nebula.shown import Unit, shown_fields
-from nebula.spark.supervisor import SparkRunner
+from nebula.spark.runner import SparkRunner
 from tests.cli.job_commands import Ask, start
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "service-verbs.md"

@@ -27,7 +27,7 @@ from nebula.errors import CallTimeout, NebulaError
 from nebula.rpc.errors import VerbError
 from nebula.rpc.middleware.chain import CallNext
 from nebula.rpc.middleware.tracing import trace_calls, trace_job, trace_requests
-from nebula.rpc.problems import problem_of
+from nebula.rpc.http_problems import problem_of
 from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.shown import Shown, Unit
 from nebula.testing import (
@@ -145,7 +145,7 @@ SURROUNDINGS: dict[str, str] = {
     "nebula.rpc.middleware.tracing:trace_job": NEW_APP.format(
         "await (await client.start(report, 3)).result()"
     ),
-    "nebula.rpc.problems:problem_of": (
+    "nebula.rpc.http_problems:problem_of": (
         "from starlette.requests import Request\n\nweb = FastAPI()\nEXAMPLE\n"
         "told = await tell(Request({'type': 'http'}), CallTimeout('late'))\nassert told.status_code == 504"
     ),

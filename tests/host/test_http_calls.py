@@ -23,7 +23,7 @@ from nebula.errors import (
 )
 from nebula.host.http_calls import BadCall, failure_reply, read_call
 from nebula.rpc.errors import CODES
-from nebula.rpc.problems import status_of
+from nebula.rpc.http_problems import status_of
 from nebula.sync import Client
 from tests.cli.programs import nebula, running
 from tests.host.http_house import DEADLINE, JSON, SHOP, House, basic, post

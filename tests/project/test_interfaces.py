@@ -79,7 +79,7 @@ _INTERFACES: dict[str, tuple[str, ...]] = {
     "rpc.contract.job_runner.JobRunner": (
         "rpc.jobs.local.runner.LocalRunner",
         "rpc.middleware.job_spans.TracedRunner",
-        "spark.supervisor.SparkRunner",
+        "spark.runner.SparkRunner",
     ),
     "rpc.contract.job_runner.Started": ("anyio.Event", _PEER),
     "rpc.contract.verbs.Endpoint": ("rpc.contract.verbs.Verb", "rpc.service.declared_jobs.JobEndpoint"),

@@ -14,6 +14,7 @@ import pytest
 from nebula.spark import Spark, lines
 from nebula.spark.cds import is_set_aside
 from nebula.spark.class_archive import MAKER_COMMAND, ClassArchive
+from nebula.spark.lines import ArchiveState
 from nebula.spark.processes import MARKER
 from tests.own_logs import own_logs
 
@@ -40,7 +41,7 @@ def class_archive(folder: Path, then: str, idle: float = 100.0) -> ClassArchive:
     return ClassArchive(Spark(), lambda: idle, command=maker(then), folder=folder, patience=0.01)
 
 
-def ready(archive: Path, state: str = "missing") -> lines.Ready:
+def ready(archive: Path, state: ArchiveState = "missing") -> lines.Ready:
     return lines.Ready("4.3.0", "Java 17", 1, 2.0, str(archive), state)
 
 
@@ -68,7 +69,7 @@ async def test_missing_archive_is_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("state", ["used", "unused", "off"])
-async def test_archive_that_is_not_missed_is_not_made(tmp_path: Path, state: str) -> None:
+async def test_archive_that_is_not_missed_is_not_made(tmp_path: Path, state: ArchiveState) -> None:
     archive, one = tmp_path / "some.jsa", class_archive(tmp_path, MAKES)
     async with at_work(one):
         one.hear(ready(archive, state))

@@ -257,7 +257,7 @@ def test_killed_jvm_loses_its_jobs_and_leaves_nothing(spark: Engine, state: Path
     assert spark.run_job("after jvm", "count") == JobOutput(value=10)
 
 
-# Another start of the JVM. `make test` kills fake hosts in test_supervisor, and the real JVM above.
+# Another start of the JVM. `make test` kills fake hosts in test_runner, and the real JVM above.
 @pytest.mark.slow
 def test_killed_host_loses_its_jobs_and_leaves_nothing(spark: Engine) -> None:
     spark.until_ready()

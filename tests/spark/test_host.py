@@ -72,7 +72,7 @@ def test_driver_stays_here_whatever_the_machines_own_defaults_are(tmp_path: Path
 
 
 def test_declaring_and_running_a_service_imports_no_pyspark() -> None:
-    program = "import sys, nebula.spark.supervisor; print('pyspark' in sys.modules)"
+    program = "import sys, nebula.spark.runner; print('pyspark' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert told.stdout == "False\n"

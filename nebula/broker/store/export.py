@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from nebula.broker.core.tables import TABLES, Table
 from nebula.broker.store.columns import Column, ColumnType, columns_of
@@ -42,8 +42,10 @@ def object_of(table: Table, row: Sequence[Any]) -> dict[str, Any]:
                 fields[column.name] = _listed(column, _parsed(column, value))
             case ColumnType.BLOB:
                 fields |= _body(value)
-            case _:
+            case ColumnType.TEXT | ColumnType.INTEGER | ColumnType.BOOLEAN | ColumnType.REAL:
                 fields[column.name] = value
+            case kind:
+                assert_never(kind)
     return fields
 
 

@@ -96,7 +96,6 @@ class TypedCalls:
         timeout: float | None = None,
         **options: Unpack[CallOptions],
     ) -> Any: ...
-    # Not async itself: that saves a coroutine for each call.
     def call(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Ask a service and wait for its reply.
 
@@ -129,6 +128,7 @@ class TypedCalls:
             ConnectionLost, ServerError: the connection ended first, or there was none in time.
             TypeError: the arguments do not fit the function, or no service declared it.
         """
+        # This method is not async itself: that saves a coroutine for each call.
         return self._called(target, args, kwargs)
 
     @abstractmethod

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, assert_never
 
 import anyio
 import anyio.to_thread
@@ -66,6 +66,8 @@ class Provided:
                 # `enter` of a plain generator runs in a thread: it may open a connection, and must not
                 # hold up the loop.
                 return await self._open.enter_async_context(_InThreads(plain, self._limiter))
+            case kind:
+                assert_never(kind)
 
     def __enter__(self) -> None:
         # A middleware may have the handler run once more.

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, assert_never
 
 from nebula.spark import lines
 from nebula.spark.host.failures import describe, is_death_of_java
@@ -165,6 +165,8 @@ class Host:
             self.leave("the service is gone", _STATUS_ALONE)
 
     def _obey(self, line: lines.Line) -> None:
+        if not isinstance(line, lines.Command):
+            self.leave(f"{type(line).__name__} is not for a host", _STATUS_ALONE)
         match line:
             case lines.Configure():
                 self._config = line
@@ -178,7 +180,7 @@ class Host:
             case lines.Stop():
                 self._stop()
             case _:
-                self.leave(f"{type(line).__name__} is not for a host", _STATUS_ALONE)
+                assert_never(line)
 
     def _run(self, submit: lines.Submit) -> None:
         # Imported late: it needs PySpark, and a host without says so in a sentence.

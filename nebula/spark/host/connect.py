@@ -25,7 +25,7 @@ from nebula.spark.host.probe import accepts
 from nebula.spark.host.progress import Counted
 from nebula.spark.host.session import FOREIGN, CannotStart, change_environment, check_packages
 from nebula.spark.host.status_store import tag_of
-from nebula.spark.lines import Configure
+from nebula.spark.lines import ArchiveState, Configure
 from nebula.spark.source import register
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ConnectSession:
         self.jvm_pid: int | None = None
         self.ui: str | None = None
         self.archive: str | None = None
-        self.archive_state = "off"
+        self.archive_state: ArchiveState = "off"
         self.version: str = self._first_reply()
         try:
             self._check_conf()

@@ -21,7 +21,7 @@ from nebula.environment import EngineEnvironment
 from nebula.spark import cds
 from nebula.spark.host.session import CannotStart
 from nebula.spark.java import Java
-from nebula.spark.lines import Configure
+from nebula.spark.lines import ArchiveState, Configure
 from nebula.spark.settings import heap_bytes
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Archive:
         """Flags for the JVM."""
         return cds.java_options(self.path) if self.path is not None and self.is_there else ""
 
-    def state(self, jvm_pid: int) -> str:
+    def state(self, jvm_pid: int) -> ArchiveState:
         """What became of it, once this JVM runs."""
         if self.path is None:
             return "off"

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from nebula.spark.host.progress import Counted
+from nebula.spark.lines import ArchiveState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +72,7 @@ class Session(Protocol):
         jvm_pid: of the JVM, if it is our child.
         ui: the address of Spark's own pages, if they are switched on.
         archive: of Java's classes, where it is or where it is missed; see `nebula.spark.cds`.
-        archive_state: `off`, `distrusted`, `missing`, `unused`, `used` or `refused`.
+        archive_state: what became of the archive.
     """
 
     version: str
@@ -79,7 +80,7 @@ class Session(Protocol):
     jvm_pid: int | None
     ui: str | None
     archive: str | None
-    archive_state: str
+    archive_state: ArchiveState
 
     @property
     def is_alive(self) -> bool:

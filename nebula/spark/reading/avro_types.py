@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 from nebula.spark.reading.errors import UnsupportedTypeError
 
@@ -150,6 +150,10 @@ def parts(each: AvroType) -> Iterator[AvroType]:
         case Union():
             for branch in each.some:
                 yield from parts(branch)
+        case Primitive() | Enum() | Fixed() | Unsupported():
+            pass
+        case _:
+            assert_never(each)
 
 
 def unwrap(each: AvroType) -> tuple[AvroType, bool]:

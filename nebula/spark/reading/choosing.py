@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
 from nebula.avro import Schema
 from nebula.errors import AvroError
@@ -104,6 +104,8 @@ def _why_not(spark: SparkSession, wanted: Wanted, name: Name) -> str | None:
             return wanted.why_no_polars
         case "fastavro":
             return None
+        case _:
+            assert_never(name)
 
 
 def why_not_spark_avro(wanted: Wanted) -> str | None:

@@ -8,7 +8,7 @@ that a table is the same whichever reader made it.
 from __future__ import annotations
 
 from itertools import compress, count
-from typing import Any
+from typing import Any, assert_never
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import types as spark
@@ -96,6 +96,8 @@ def spark_type(each: AvroType) -> spark.DataType:
             raise UnsupportedTypeError(inner.why)
         case Union():
             raise AssertionError("Avro's unions do not nest")
+        case _:
+            assert_never(inner)
 
 
 def arrow_type(each: AvroType) -> pa.DataType:
@@ -123,6 +125,8 @@ def arrow_type(each: AvroType) -> pa.DataType:
             raise UnsupportedTypeError(inner.why)
         case Union():
             raise AssertionError("Avro's unions do not nest")
+        case _:
+            assert_never(inner)
 
 
 # Why a raw form at all: decoders differ in what they make of logical types (units, time zones) and agree
@@ -150,8 +154,10 @@ def raw_type(each: AvroType) -> pa.DataType:
         case Record():
             # Raw records lack what Spark cannot hold, as does the schema that they are decoded by.
             return pa.struct([pa.field(f.name, raw_type(f.type)) for f in inner.fields if _is_held(f.type)])
-        case _:
+        case Fixed() | Union() | Unsupported():
             return pa.binary()
+        case _:
+            assert_never(inner)
 
 
 def _is_held(each: AvroType) -> bool:
@@ -164,8 +170,10 @@ def _is_held(each: AvroType) -> bool:
             return _is_held(inner.items)
         case Map():
             return _is_held(inner.values)
-        case _:
+        case Primitive() | Enum() | Fixed() | Record() | Union():
             return True
+        case _:
+            assert_never(inner)
 
 
 def raw_schema(record: Record, *, only_held: bool = False) -> dict[str, Any]:
@@ -203,6 +211,8 @@ def raw_schema(record: Record, *, only_held: bool = False) -> dict[str, Any]:
                 return [raw(branch) for branch in each.branches]
             case Unsupported():
                 raise UnsupportedTypeError(each.why)
+            case _:
+                assert_never(each)
 
     def fields(named: list[tuple[str, AvroType]]) -> dict[str, Any]:
         name = f"n{next(numbers)}"
@@ -232,5 +242,7 @@ def _foreign_to_polars(each: AvroType) -> str | None:
             return "a union that is not of null and one type"
         case Record() if not each.fields:
             return "a record without fields"
-        case _:
+        case Primitive() | Enum() | Fixed() | Array() | Map() | Record() | Union() | Unsupported():
             return None
+        case _:
+            assert_never(each)

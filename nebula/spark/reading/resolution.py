@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -18,6 +18,7 @@ from nebula.spark.reading.avro_types import (
     Map,
     Primitive,
     Record,
+    Union,
     Unsupported,
     unwrap,
 )
@@ -325,8 +326,10 @@ def _raw_default(default: Any, field: AvroType) -> Any:
                 each.name: _raw_default(default.get(each.name, each.default), each.type)
                 for each in inner.fields
             }
-        case _:
+        case Primitive() | Union() | Unsupported():
             return default
+        case _:
+            assert_never(inner)
 
 
 def _same_name(writer: Record | Enum | Fixed, reader: Record | Enum | Fixed) -> bool:
@@ -343,8 +346,10 @@ def _word(each: AvroType) -> str:
             return each.logical or each.kind
         case Record() | Enum() | Fixed():
             return f"{type(each).__name__.lower()} {each.name}"
-        case _:
+        case Array() | Map() | Union() | Unsupported():
             return type(each).__name__.lower()
+        case _:
+            assert_never(each)
 
 
 def _first_line(error: Exception) -> str:

@@ -19,7 +19,7 @@ from nebula import JobEnded, RemoteError, Responder, VerbError, in_avro, verb
 from nebula.avro import Schema
 from nebula.rpc.contract.results import BadResult, ResultContract
 from nebula.rpc.contract.signature import Signature
-from nebula.rpc.problems import status_of
+from nebula.rpc.http_problems import status_of
 from nebula.testing import TestClient
 from tests.own_logs import own_logs
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, assert_never
 
 import anyio
 import anyio.to_thread
@@ -314,14 +314,17 @@ async def _run_in_thread(
 
 
 def _tell_end(run: _Run, end: _End, listener: JobListener) -> None:
-    if isinstance(end, JobOutput):
-        listener.on_done(*run.key, end)
-    elif isinstance(end, JobFailure):
-        listener.on_failed(*run.key, end)
-    elif run.context.told is Told.STOPPED:
-        listener.on_lost(*run.key, "the service stopped")
-    else:
-        listener.on_cancelled(*run.key, slots_free=True)
+    match end:
+        case JobOutput():
+            listener.on_done(*run.key, end)
+        case JobFailure():
+            listener.on_failed(*run.key, end)
+        case None if run.context.told is Told.STOPPED:
+            listener.on_lost(*run.key, "the service stopped")
+        case None:
+            listener.on_cancelled(*run.key, slots_free=True)
+        case _:
+            assert_never(end)
 
 
 def _failure(error: BaseException) -> JobFailure:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never
 
 from nebula.rpc.jobs.results.fetching import batches_of, require
 from nebula.rpc.jobs.results.tables import Form
@@ -65,9 +65,15 @@ def writer_of(to: ResultFormat) -> RowWriter:
     Raises:
         SettingsError: it needs a package that is not installed.
     """
-    if to is ResultFormat.NDJSON:
-        return _Lines()
-    return _Csv() if to is ResultFormat.CSV else _Parquet()
+    match to:
+        case ResultFormat.NDJSON:
+            return _Lines()
+        case ResultFormat.CSV:
+            return _Csv()
+        case ResultFormat.PARQUET:
+            return _Parquet()
+        case _:
+            assert_never(to)
 
 
 class _Lines:

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 from nebula.rpc.contract.job_runner import ENGINE_LOST, JobFailure, JobOutput, Progress
 from nebula.rpc.jobs.model.record import JobRecord, with_steps_over
@@ -442,9 +442,16 @@ class Scheduler:
             case JobState.CANCELLING:
                 self._note_line(job, "it was cancelled, but its code did not stop", now)
                 self._stop_as_wanted(job, now, note="its code did not stop")
-            case _:
+            case JobState.STARTING | JobState.RUNNING:
                 # Not an end yet: first its code has to be ended, which gets `cancel_grace` seconds.
                 self._cancel(job, JobEvent.TIME_OUT, now)
+            case (
+                JobState.DONE | JobState.FAILED | JobState.CANCELLED
+                | JobState.TIMED_OUT | JobState.LOST | JobState.EXPIRED
+            ):  # fmt: skip
+                raise AssertionError(f"{job.record.id} has ended, but still has a deadline")
+            case state:
+                assert_never(state)
 
     def _lose(self, job: OpenJob, reason: str, now: Moment, code: str = ENGINE_LOST) -> None:
         record = job.record

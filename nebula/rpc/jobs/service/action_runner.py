@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, TypeVar, assert_never
 
 import anyio
 
@@ -133,6 +133,8 @@ class ActionRunner:
                 self.runners[engine].cancel(job, attempt, reason=reason)
             case None:
                 pass
+            case then:
+                assert_never(then)
 
 
 def _log_end(record: JobRecord) -> None:
@@ -150,16 +152,19 @@ def keep(action: Action, registry: JobRegistry) -> bool:
     """
     record = action.record
     try:
-        if action.keep is Keep.NOTHING:
-            pass
-        elif action.keep is Keep.LINES:
-            registry.add_lines(record.id, action.lines)
-        elif action.keep is Keep.RELEASE:
-            registry.release(record.id, record.note)
-        elif isinstance(action.then, Submit):
-            registry.begin(record, action.lines, most=action.then.most)
-        else:
-            registry.save(record, action.lines, held_by=action.held_by)
+        match action.keep:
+            case Keep.NOTHING:
+                pass
+            case Keep.LINES:
+                registry.add_lines(record.id, action.lines)
+            case Keep.RELEASE:
+                registry.release(record.id, record.note)
+            case Keep.RECORD if isinstance(action.then, Submit):
+                registry.begin(record, action.lines, most=action.then.most)
+            case Keep.RECORD:
+                registry.save(record, action.lines, held_by=action.held_by)
+            case kept:
+                assert_never(kept)
     except Superseded:
         return False
     except LookupError:

@@ -1,6 +1,6 @@
-"""Supervisor of one Spark engine: starts its process, feeds it jobs, watches, replaces and ends it.
+"""Runner of one Spark engine: starts its process, feeds it jobs, watches, replaces and ends it.
 
-The supervisor never gives up: a start that failed is tried again after a back-off, and the engine counts as
+The runner never gives up: a start that failed is tried again after a back-off, and the engine counts as
 broken meanwhile, so that its jobs fail at once instead of waiting. A process that dies is replaced. Isolated
 jobs have processes of their own; see `nebula.spark.isolated`.
 """
@@ -44,7 +44,7 @@ _STEADY_SECONDS = 60.0
 class EngineState(StrEnum):
     """What the engine is doing."""
 
-    STOPPED = "stopped"  # not started: no job has come, or none for long, or the supervisor does not run
+    STOPPED = "stopped"  # not started: no job has come, or none for long, or the runner does not run
     STARTING = "starting"  # or ending
     READY = "ready"
     WAITING = "waiting"  # for the next try after a failed start

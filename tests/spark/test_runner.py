@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-import nebula.spark.supervisor
+import nebula.spark.runner
 from nebula.rpc.contract.job_runner import JobFailure, JobOutput, JobTask, Progress, TaskCounts
 from nebula.rpc.middleware.job_spans import TracedRunner
 from nebula.spark import Spark, SparkRunner
@@ -490,7 +490,7 @@ async def test_restart_of_an_engine_that_starts_is_no_failure_and_says_nothing_a
 async def test_engine_of_a_cluster_that_took_long_to_fail_is_broken_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nebula.spark.supervisor, "_SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(nebula.spark.runner, "_SLOW_SECONDS", 0.0)
     told, runner = Told(), fake_runner(tmp_path, "dies", master="spark://127.0.0.1:1", back_off=[3600.0])
     async with running(runner, told):
         runner.submit(task("A", "done"))
