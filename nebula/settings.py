@@ -9,12 +9,14 @@ from __future__ import annotations
 import itertools
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum, auto
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -29,6 +31,26 @@ from nebula.errors import SettingsError
 from nebula.settings_words import Keys, did_you_mean, explain, fields_of, place
 
 _NESTED = "__"
+
+AT_RELOAD: Final = "x-at-reload"
+"""The key of a field's `json_schema_extra` that says what a reload does with the setting."""
+
+
+class Reload(StrEnum):
+    """What a reload does with a setting. A field that does not say it needs a restart."""
+
+    VALUE = auto()
+    """It takes the new value, and reads the files that it names."""
+    CONTENTS = auto()
+    """It reads the file that the setting names again. Another name needs a restart."""
+    RESTART = auto()
+    """Nothing: a new value needs a restart."""
+
+
+def reload_of(field: FieldInfo) -> Reload:
+    """What a reload does with the setting of this field."""
+    extra = field.json_schema_extra
+    return Reload(str(extra.get(AT_RELOAD, Reload.RESTART))) if isinstance(extra, dict) else Reload.RESTART
 
 
 class Settings(BaseSettings):
@@ -104,6 +126,46 @@ def load(
     if draft.problems:
         raise SettingsError("\n".join(draft.problems))
     return Loaded(value, draft.origins)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The names of the settings in which two sets of settings differ.
+
+    Attributes:
+        reload: a reload takes their new values.
+        restart: their new values need a restart.
+    """
+
+    reload: tuple[str, ...]
+    restart: tuple[str, ...]
+
+
+def changes(old: S, new: S) -> Changes:
+    """What is different in `new`. A table that only one of them has is named as a whole."""
+    before, after = dict(_settings_of(old)), dict(_settings_of(new))
+    found: dict[Reload, dict[str, None]] = {each: {} for each in Reload}
+    for keys in [*before, *(keys for keys in after if keys not in before)]:
+        if keys not in before or keys not in after:
+            found[Reload.RESTART][place(keys[:2])] = None
+        elif before[keys][0] != after[keys][0]:
+            found[before[keys][1]][place(keys)] = None
+    restart = (*found[Reload.CONTENTS], *found[Reload.RESTART])
+    return Changes(reload=tuple(found[Reload.VALUE]), restart=restart)
+
+
+def _settings_of(table: Any, keys: Keys = ()) -> Iterator[tuple[Keys, tuple[Any, Reload]]]:
+    """Each setting of a table and of those inside it: its keys, its value, and what a reload does with it."""
+    fields = type(table).model_fields if isinstance(table, BaseModel) else table.__pydantic_fields__
+    for name, field in fields.items():
+        value, here = getattr(table, name), (*keys, name)
+        if not fields_of(field.annotation):
+            yield here, (value, reload_of(field))
+        elif isinstance(value, tuple):
+            for number, each in enumerate(value):
+                yield from _settings_of(each, (*here, number))
+        else:
+            yield from _settings_of(value, here)
 
 
 class _Draft:

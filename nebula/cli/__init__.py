@@ -34,6 +34,7 @@ from nebula.cli.sending import pub, send
 from nebula.cli.service import run
 from nebula.cli.services import ping, services, stats
 from nebula.cli.session import session
+from nebula.cli.settings import settings
 from nebula.cli.shares import principals
 from nebula.cli.store import store
 from nebula.cli.streams import stream
@@ -74,7 +75,7 @@ _HEADINGS: Final[Mapping[str, Sequence[Callable[..., Any] | typer.Typer]]] = {
         session, store,
     ),
     "Secure": (cert, passcode),
-    "Tools": (contexts, stubs, schema, bench),
+    "Tools": (contexts, settings, stubs, schema, bench),
 }  # fmt: skip
 
 # What is typed most has a short form: `nebula jobs` is `nebula job list`.

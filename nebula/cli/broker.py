@@ -12,7 +12,7 @@ from nebula.cli.options import AsJson
 from nebula.cli.render import Output
 
 if TYPE_CHECKING:
-    from nebula.broker.settings import BrokerSettings
+    from nebula.broker.settings import BrokerSettings, SettingsSource
 
 # Every default is None, "not given": the real ones are the settings' own.
 Host: TypeAlias = Annotated[str | None, Option(help="Address to listen on.  [default: 127.0.0.1]")]
@@ -77,9 +77,9 @@ def broker(
 
     Persistent messages are kept in --data; one broker at a time may use a folder. SIGTERM drains: what was
     accepted is stored, receipted and written before each client gets its ERROR; a second SIGTERM ends it at
-    once. SIGHUP makes the broker reload certificates, deny lists, users and rights; connections whose
-    identity is no longer valid end. On a terminal, where SIGHUP means that it is closed, it acts like
-    SIGTERM.
+    once. SIGHUP makes the broker reload its settings, certificates, deny lists, users and rights; connections
+    whose identity is no longer valid end, and the log names settings that need a restart. On a terminal,
+    where SIGHUP means that it is closed, it acts like SIGTERM.
 
     Exit status: 0 ended by SIGTERM or Ctrl-C; 1 the store cannot be had or has failed (the message says
     what to do), or a hosted service has failed; 2 wrong flags or settings, or an address is taken.
@@ -95,29 +95,32 @@ def broker(
     # Before everything else: the imports alone take a second.
     note_hangups()
 
-    from nebula.broker.settings import load_broker_settings
+    from nebula.broker.settings import SettingsSource, load_broker_settings
 
-    loaded = load_broker_settings(
-        config,
-        host=host,
-        port=port,
-        store=store,
-        data=data,
-        http=http,
-        http_calls=http_calls or None,
-        rights=rights or None,
-        schemas=schemas,
-        app=app or None,
-        log_level=log_level,
-    )
+    flags = {
+        "host": host,
+        "port": port,
+        "store": store,
+        "data": data,
+        "http": http,
+        "http_calls": http_calls or None,
+        "rights": rights or None,
+        "schemas": schemas,
+        "app": app or None,
+        "log_level": log_level,
+    }
+    loaded = load_broker_settings(config, **flags)
     output = Output(as_json=as_json)
     if print_settings:
         output.rows(_COLUMNS, (dict(zip(_COLUMNS, row, strict=True)) for row in loaded.rows()), none="")
     else:
-        _run(loaded.value, output)
+        _run(loaded.value, SettingsSource(config, flags), output)
 
 
-def _run(settings: BrokerSettings, output: Output) -> None:
+def _run(settings: BrokerSettings, source: SettingsSource, output: Output) -> None:
     from nebula.cli.programs import run_broker
 
-    run_broker(settings, lambda url: output.event(f"listening on {url}", event="listening", url=url))
+    def announce(url: str) -> None:
+        output.event(f"listening on {url}", event="listening", url=url)
+
+    run_broker(settings, announce, source)

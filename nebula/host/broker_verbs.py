@@ -71,7 +71,7 @@ def broker_responder(assembly: Assembly) -> Responder:
 
     @responder.verb(name="rights.reload")
     def reload(request: Request) -> None:
-        """Read certificates, deny lists, users and rights again, as SIGHUP does."""
+        """Read settings, certificates, deny lists, users and rights again, as SIGHUP does."""
         may_call(request, "rights.reload")
         try:
             asyncio.run_coroutine_threadsafe(_reload(assembly), assembly.server.runtime.loop).result(

@@ -159,6 +159,12 @@ EVENTS: Final = (
         "file, on",
     ),
     Event("certificate is not valid yet", "likewise", _WARNING, "file, until"),
+    Event(
+        "restart needed",
+        "a reload has found settings that [only a restart changes](settings.md#reload)",
+        _WARNING,
+        "settings",
+    ),
     Event("service manager not told", "systemd's socket cannot be written", _WARNING, "states, error"),
     Event(
         "further events",
