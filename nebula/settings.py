@@ -181,7 +181,9 @@ class _Draft:
         """The source of the value at `keys`, or of its absence: a file, a variable or a flag."""
         while keys and keys not in self.origins:
             keys = keys[:-1]
-        return self.origins.get(keys, "settings")
+        # What disagrees in the settings as a whole may come from several sources.
+        every = set(self.origins.values())
+        return self.origins.get(keys) or (every.pop() if len(every) == 1 else "settings")
 
     def add_file(self, file: Path | None) -> None:
         if file is None:

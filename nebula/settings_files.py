@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from nebula.settings import AT_RELOAD, Reload, Settings
+from nebula.settings_words import in_toml
 
 _WIDTH: Final = 100
 _AT_RELOAD: Final = {
@@ -96,7 +96,4 @@ def _comment(setting: Mapping[str, Any]) -> list[str]:
 
 def _value(setting: Mapping[str, Any]) -> str:
     value = setting.get("default") or setting.get("examples", [setting.get("default")])[0]
-    if isinstance(value, dict):
-        inner = ", ".join(f"{key} = {json.dumps(each)}" for key, each in value.items())
-        return f"{{ {inner} }}" if inner else "{}"
-    return json.dumps(value, ensure_ascii=False)
+    return in_toml(value)

@@ -120,8 +120,8 @@ class Assembly:
         """Take up changed settings and files. Call it on the server's loop.
 
         Files are those of rights, certificates, deny lists, users and tokens. Settings are taken whose fields
-        say so (`Reload.VALUE`); the log names the others. Where settings are wrong none is taken, and the files
-        are read that were named before.
+        say so (`Reload.VALUE`); the log names the others. Where settings are wrong, none is
+        taken, and the files are read that were named before.
 
         Raises:
             SettingsError: wrong settings, and as `Server.reload`.

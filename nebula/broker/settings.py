@@ -49,7 +49,7 @@ def _plain_queue(destination: str) -> str:
 
 def _not_empty(listeners: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, ...]:
     if not listeners:
-        raise ValueError("has no table: the broker would listen nowhere")
+        raise ValueError("has no table, so the broker would listen nowhere: write [[listener]]")
     return listeners
 
 
@@ -117,13 +117,15 @@ class ListenerSettings(_Table):
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("has one of tls_cert and tls_key: TLS needs both")
-        if self.tls_cert is None and (self.client_ca is not None or self.deny is not None):
-            raise ValueError("has client_ca or deny, which mean nothing without tls_cert and tls_key")
+            one, other = ("tls_cert", "tls_key") if self.tls_key is None else ("tls_key", "tls_cert")
+            raise ValueError(f"has one of tls_cert and tls_key: add {other}, or remove {one}")
+        for name in ("client_ca", "deny"):
+            if self.tls_cert is None and getattr(self, name) is not None:
+                raise ValueError(f"needs tls_cert and tls_key: add them, or remove {name}")
         if self.profile == "maxam" and self.client_ca is None:
-            raise ValueError("has the profile maxam, which needs tls_cert, tls_key and client_ca")
+            raise ValueError("has the profile maxam: add tls_cert, tls_key and client_ca, or remove profile")
         if self.calls and not self.http:
-            raise ValueError("has calls, which come by HTTP: set http = true")
+            raise ValueError("has calls, which come by HTTP: write http = true")
         return self
 
 
@@ -350,12 +352,15 @@ class BrokerSettings(Settings):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        if any(each.copy_to == self.dead_letter for each in self.destination):
-            raise ValueError("a [[destination]] has copy_to, which must not be the queue of dead letters")
+        for number, each in enumerate(self.destination, 1):
+            if each.copy_to == self.dead_letter:
+                raise ValueError(
+                    f"[[destination]] {number} copies to the queue of dead letters: remove copy_to"
+                )
+            if self.schemas is None and each.avro is not None:
+                raise ValueError(f"[[destination]] {number} needs schemas for avro: add it, or remove avro")
         if self.http_calls and self.http is None:
-            raise ValueError("has http_calls, which means nothing without http")
-        if self.schemas is None and any(each.avro is not None for each in self.destination):
-            raise ValueError("a [[destination]] has avro, which needs schemas")
+            raise ValueError("http_calls needs http: add it, or remove http_calls")
         return self
 
 
