@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from pathlib import Path
@@ -90,6 +90,36 @@ class Loaded(Generic[S]):
         return [(place(keys), value, self.origins.get(keys, "default")) for keys, value in leaves]
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A mistake in settings; as a text it has everything.
+
+    Attributes:
+        source: the file, variable or flag.
+        text: what is wrong where, and what would be right.
+        public: the same without the wrong value, and without anything that was made of it.
+    """
+
+    source: str
+    text: str
+    public: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.text}"
+
+
+class WrongSettings(SettingsError):
+    """Settings with mistakes. The text has a line for each of them.
+
+    Attributes:
+        problems: the mistakes.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
 def load(
     model: type[S],
     *,
@@ -98,6 +128,7 @@ def load(
     flags: Mapping[str, Any] | None = None,
     shorthands: Mapping[str, Keys] | None = None,
     environ: Mapping[str, str] | None = None,
+    text: str | None = None,
 ) -> Loaded[S]:
     """Gather the settings of one program.
 
@@ -109,22 +140,23 @@ def load(
         flags: values by name; None among them means "not given".
         shorthands: names in environment and flags for a setting deep inside, such as `port`.
         environ: instead of the process's environment.
+        text: instead of what is in the file, which then need not exist.
 
     Raises:
-        SettingsError: something is wrong. Its text has a line for every mistake in every source.
+        WrongSettings: something is wrong. Its text has a line for every mistake in every source.
     """
     draft = _Draft(shorthands or {})
-    draft.add_file(file)
+    draft.add_file(file, text)
     draft.add_environment(model, env_prefix, os.environ if environ is None else environ)
     draft.add_flags(flags or {})
     try:
         value = model.model_validate(draft.tree)
     except ValidationError as error:
-        draft.problems += [
-            f"{draft.origin(found['loc'])}: {explain(model, found)}" for found in error.errors()
-        ]
+        for found in error.errors():
+            public = explain(model, found, shows_value=False)
+            draft.problems.append(Problem(draft.origin(found["loc"]), explain(model, found), public))
     if draft.problems:
-        raise SettingsError("\n".join(draft.problems))
+        raise WrongSettings(draft.problems)
     return Loaded(value, draft.origins)
 
 
@@ -174,7 +206,7 @@ class _Draft:
     def __init__(self, shorthands: Mapping[str, Keys]) -> None:
         self.tree: dict[str, Any] = {}
         self.origins: dict[Keys, str] = {}
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
         self._shorthands = shorthands
 
     def origin(self, keys: Keys) -> str:
@@ -185,17 +217,19 @@ class _Draft:
         every = set(self.origins.values())
         return self.origins.get(keys) or (every.pop() if len(every) == 1 else "settings")
 
-    def add_file(self, file: Path | None) -> None:
+    def add_file(self, file: Path | None, text: str | None) -> None:
         if file is None:
             return
         try:
-            tree = tomllib.loads(file.read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError as error:
-            self.problems.append(f"{file}: not valid TOML: {error}")
+            tree = tomllib.loads(file.read_text(encoding="utf-8") if text is None else text)
         except UnicodeDecodeError as error:
-            self.problems.append(f"{file}: not UTF-8 text: byte {error.start} is wrong")
+            self._complain(str(file), f"not UTF-8 text: byte {error.start} is wrong")
+        except ValueError as error:
+            self._complain(str(file), f"not valid TOML: {error}")
+        except RecursionError:
+            self._complain(str(file), "not valid TOML: too many brackets in each other")
         except OSError as error:
-            self.problems.append(f"{file}: cannot be read: {error.strerror}")
+            self._complain(str(file), f"cannot be read: {error.strerror}")
         else:
             for name, value in tree.items():
                 self._put((name,), value, str(file))
@@ -210,7 +244,7 @@ class _Draft:
                 self._add_variable(model, prefix, variable, environ[variable])
             else:
                 spelled = [prefix + word.upper() for word in known]
-                self.problems.append(f"{variable}: unknown setting{did_you_mean(variable, spelled)}")
+                self._complain(variable, f"unknown setting{did_you_mean(variable, spelled)}")
 
     def _add_variable(self, model: type[S], prefix: str, variable: str, value: str) -> None:
         source = EnvSettingsSource(model, env_prefix=prefix, env_nested_delimiter=_NESTED)
@@ -218,7 +252,8 @@ class _Draft:
         try:
             tree = source()
         except EnvironmentValueError:
-            self.problems.append(f"{variable}: {value!r} is not JSON, as a list or table has to be here")
+            what = "is not JSON, as a list or table has to be here"
+            self.problems.append(Problem(variable, f"{value!r} {what}", what))
             return
         for keys, leaf in _nodes(tree, leaves_only=True, into_lists=False):
             self._put(keys, leaf, variable)
@@ -227,6 +262,9 @@ class _Draft:
         for name, value in flags.items():
             if value is not None:
                 self._put(self._shorthands.get(name, (name,)), value, "--" + name.replace("_", "-"))
+
+    def _complain(self, source: str, text: str) -> None:
+        self.problems.append(Problem(source, text, text))
 
     def _put(self, keys: Keys, value: Any, origin: str) -> None:
         """Set one value, in place of what an earlier source said there."""

@@ -31,7 +31,7 @@ from nebula.environment import BrokerEnvironment
 from nebula.errors import SettingsError
 from nebula.globs import compile_glob
 from nebula.logs import configure, get_logger
-from nebula.settings import changes
+from nebula.settings import Changes, changes
 
 if TYPE_CHECKING:
     from nebula.avro import Registry
@@ -62,6 +62,7 @@ class Assembly:
         access: who may do what there.
         registry: the schemas that it knows; None: no folder of them was named.
         takes_calls: whether a listener serves `POST /call/…`.
+        source: as it was given.
         backups: folder for copies of the store that operators ask for; None: copies are not allowed.
 
     Raises:
@@ -76,7 +77,7 @@ class Assembly:
         source: SettingsSource | None = None,
     ) -> None:
         self._settings = settings
-        self._source = source
+        self.source = source
         self.backups = settings.backups
         self.store = self._store(on_progress)
         self.access = AccessPolicy(self._grants(), dead_letter_queues=frozenset({settings.dead_letter}))
@@ -129,7 +130,7 @@ class Assembly:
         problems = []
         wanted = self._settings
         try:
-            wanted = self._settings if self._source is None else self._source.read()
+            wanted = self._settings if self.source is None else self.source.read().value
         except SettingsError as error:
             problems.append(str(error))
         if names := changes(self._settings, wanted).restart:
@@ -144,6 +145,17 @@ class Assembly:
             problems.append(str(error))
         if problems:
             raise SettingsError("\n".join(problems))
+
+    def check(self, source: SettingsSource, text: str | None) -> Changes:
+        """What a reload and a restart would change. Nothing is taken, and no other file is read.
+
+        Args:
+            text: instead of what is in the file.
+
+        Raises:
+            WrongSettings: the settings are wrong.
+        """
+        return changes(self._settings, source.read(text).value)
 
     def _take_rights(self, files: tuple[Path, ...] | None) -> Grants | None:
         grants = None if files is None else load_grants(files)

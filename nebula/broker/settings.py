@@ -376,13 +376,29 @@ class SettingsSource:
     file: Path | None
     flags: Mapping[str, Any]
 
-    def read(self) -> BrokerSettings:
+    @property
+    def path(self) -> Path | None:
+        """The file that is read; None: there is none."""
+        return DEFAULT_FILE if self.file is None and DEFAULT_FILE.exists() else self.file
+
+    def read(self, text: str | None = None) -> Loaded[BrokerSettings]:
         """The settings as the broker would have them if it started now.
 
+        Args:
+            text: instead of what is in the file, which then need not exist.
+
         Raises:
-            SettingsError: a line for each mistake.
+            WrongSettings: a line for each mistake.
         """
-        return load_broker_settings(self.file, **self.flags).value
+        file = DEFAULT_FILE if text is not None and self.file is None else self.path
+        return load(
+            BrokerSettings,
+            env_prefix=ENV_PREFIX,
+            file=file,
+            flags=self.flags,
+            shorthands=_SHORTHANDS,
+            text=text,
+        )
 
 
 def load_broker_settings(file: Path | None = None, **flags: Any) -> Loaded[BrokerSettings]:
@@ -395,6 +411,4 @@ def load_broker_settings(file: Path | None = None, **flags: Any) -> Loaded[Broke
     Raises:
         SettingsError: a line for each mistake.
     """
-    if file is None and DEFAULT_FILE.exists():
-        file = DEFAULT_FILE
-    return load(BrokerSettings, env_prefix=ENV_PREFIX, file=file, flags=flags, shorthands=_SHORTHANDS)
+    return SettingsSource(file, flags).read()

@@ -95,7 +95,7 @@ def broker(
     # Before everything else: the imports alone take a second.
     note_hangups()
 
-    from nebula.broker.settings import SettingsSource, load_broker_settings
+    from nebula.broker.settings import SettingsSource
 
     flags = {
         "host": host,
@@ -109,12 +109,13 @@ def broker(
         "app": app or None,
         "log_level": log_level,
     }
-    loaded = load_broker_settings(config, **flags)
+    source = SettingsSource(config, flags)
+    loaded = source.read()
     output = Output(as_json=as_json)
     if print_settings:
         output.rows(_COLUMNS, (dict(zip(_COLUMNS, row, strict=True)) for row in loaded.rows()), none="")
     else:
-        _run(loaded.value, SettingsSource(config, flags), output)
+        _run(loaded.value, source, output)
 
 
 def _run(settings: BrokerSettings, source: SettingsSource, output: Output) -> None:

@@ -132,6 +132,11 @@ changed:
 The log names the settings that need a restart (`restart needed`). If the settings are wrong, all of them
 stay as they were (`reload failed`).
 
+`nebula settings check nebula.toml` has a running broker check a new file without taking it, with the
+environment and the flags of the broker: it names the settings that a reload takes, those that need a restart,
+and all errors. Without a file it checks the one that the broker was started with. The verb is
+[`settings.check`](operations.md); what it returns has names of settings, and no values of texts or paths.
+
 ## Files for editors
 
 [nebula.example.toml](nebula.example.toml) has each setting, commented out, with its default or an example

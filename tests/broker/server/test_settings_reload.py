@@ -51,7 +51,7 @@ class Started:
         self.file = folder / "nebula.toml"
         self.write(tree)
         source = SettingsSource(self.file, {})
-        self.assembly = Assembly(source.read(), lambda error: None, source=source)
+        self.assembly = Assembly(source.read().value, lambda error: None, source=source)
 
     def write(self, tree: dict[str, Any]) -> None:
         self.file.write_text("".join(f"{key} = {toml(value)}\n" for key, value in tree.items()))
