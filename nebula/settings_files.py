@@ -70,6 +70,22 @@ def example(model: type[Settings], schema_file: str) -> str:
     return "\n".join([*opening, *_lines(schema["properties"])]) + "\n"
 
 
+def flag_help(setting: Mapping[str, Any]) -> str:
+    """What `--help` says about a flag for a setting.
+
+    Args:
+        setting: its part of the JSON Schema.
+    """
+    repeatable = "Repeatable." if setting["type"] == "array" else ""
+    default = f" [default: {setting['default']}]" if setting.get("default") else ""
+    text = " ".join(filter(None, (setting["description"], _choices(setting), repeatable, default)))
+    return text.replace("`", "")
+
+
+def _choices(setting: Mapping[str, Any]) -> str:
+    return f"One of {', '.join(setting['enum'])}." if "enum" in setting else ""
+
+
 def _lines(properties: Mapping[str, Any]) -> Iterator[str]:
     tables = {name: inner for name, setting in properties.items() if (inner := _table(setting))}
     for name, setting in properties.items():
@@ -88,9 +104,8 @@ def _table(setting: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _comment(setting: Mapping[str, Any]) -> list[str]:
-    choices = f"One of {', '.join(setting['enum'])}." if "enum" in setting else ""
     at_reload = _AT_RELOAD[Reload(setting.get(AT_RELOAD, Reload.RESTART))]
-    text = " ".join(filter(None, (setting["description"], choices, at_reload)))
+    text = " ".join(filter(None, (setting["description"], _choices(setting), at_reload)))
     return textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
 

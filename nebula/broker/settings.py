@@ -378,7 +378,7 @@ class SettingsSource:
 
     @property
     def path(self) -> Path | None:
-        """The file that is read; None: there is none."""
+        """The file that is read; None: no file."""
         return DEFAULT_FILE if self.file is None and DEFAULT_FILE.exists() else self.file
 
     def read(self, text: str | None = None) -> Loaded[BrokerSettings]:

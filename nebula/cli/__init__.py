@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from nebula.cli.bench import bench
-from nebula.cli.broker import broker
+from nebula.cli.broker import BrokerCommand, broker
 from nebula.cli.calls import call, describe
 from nebula.cli.cert import cert, passcode
 from nebula.cli.contracts import schema, stubs
@@ -86,7 +86,8 @@ for heading, commands in _HEADINGS.items():
         if isinstance(command, typer.Typer):
             app.add_typer(command, cls=Grouped, rich_help_panel=heading)
         else:
-            app.command(rich_help_panel=heading)(command)
+            kind = BrokerCommand if command is broker else None
+            app.command(rich_help_panel=heading, cls=kind)(command)
 for command in _SHORT:
     app.command(hidden=True)(command)
 

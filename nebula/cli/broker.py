@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from typer import Option
+from typer.core import TyperCommand, TyperOption
 
 from nebula.cli.hangups import note_hangups
 from nebula.cli.options import AsJson
@@ -14,41 +15,46 @@ from nebula.cli.render import Output
 if TYPE_CHECKING:
     from nebula.broker.settings import BrokerSettings, SettingsSource
 
-# Every default is None, "not given": the real ones are the settings' own.
-Host: TypeAlias = Annotated[str | None, Option(help="Address to listen on.  [default: 127.0.0.1]")]
-Port: TypeAlias = Annotated[int | None, Option(help="Port; 0 takes a free one.  [default: 61613]")]
+# Every default is None, "not given": the real ones are the settings' own, and so is the help.
+Host: TypeAlias = Annotated[str | None, Option()]
+Port: TypeAlias = Annotated[int | None, Option()]
 Config: TypeAlias = Annotated[
     Path | None, Option(metavar="FILE", help="TOML file.  [default: ./nebula.toml, if there is one]")
 ]
-Store: TypeAlias = Annotated[
-    str | None, Option(metavar="KIND", help="Where messages are kept: sqlite or memory.  [default: sqlite]")
-]
+Store: TypeAlias = Annotated[str | None, Option(metavar="KIND")]
+# Commands that look into a store have it too.
 Data: TypeAlias = Annotated[
     Path | None, Option(metavar="DIR", help="Folder of the store.  [default: in the user's state folder]")
 ]
-Http: TypeAlias = Annotated[
-    int | None, Option(metavar="PORT", help="Listen for WebSockets too, on 127.0.0.1; 0 takes a free port.")
-]
-HttpCalls: TypeAlias = Annotated[
-    bool, Option("--http-calls", help="With --http: answer POST /call/SERVICE/VERB, for curl and its like.")
-]
-Rights: TypeAlias = Annotated[
-    list[Path] | None, Option(metavar="FILE", help="Who may do what, TOML; repeatable.")
-]
-Schemas: TypeAlias = Annotated[Path | None, Option(metavar="DIR", help="Folder of Avro schemas.")]
-Apps: TypeAlias = Annotated[
-    list[str] | None,
-    Option(metavar="MODULE:APP", help="A service to host in the broker's process; repeatable."),
-]
-LogLevel: TypeAlias = Annotated[
-    str | None, Option(metavar="LEVEL", help="debug, info, warning or error.  [default: info]")
-]
+Http: TypeAlias = Annotated[int | None, Option(metavar="PORT")]
+HttpCalls: TypeAlias = Annotated[bool, Option("--http-calls")]
+Rights: TypeAlias = Annotated[list[Path] | None, Option(metavar="FILE")]
+Schemas: TypeAlias = Annotated[Path | None, Option(metavar="DIR")]
+Apps: TypeAlias = Annotated[list[str] | None, Option(metavar="MODULE:APP")]
+LogLevel: TypeAlias = Annotated[str | None, Option(metavar="LEVEL")]
 PrintSettings: TypeAlias = Annotated[
     bool,
     Option("--print-settings", help="Show each setting, its value and where it came from; start nothing."),
 ]
 
 _COLUMNS: Final = ("setting", "value", "from")
+
+
+class BrokerCommand(TyperCommand):
+    """Describes each flag that stands for a setting as the setting is described."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options; the settings are imported only here, as they take half a second."""
+        from nebula.broker.settings import BrokerSettings
+        from nebula.settings_files import flag_help, json_schema
+
+        settings = json_schema(BrokerSettings)["properties"]
+        listener = settings["listener"]["items"]["properties"]
+        settings |= {name: listener[name] for name in ("host", "port")}
+        for option in self.params:
+            if isinstance(option, TyperOption) and option.name in settings:
+                option.help = flag_help(settings[option.name])
+        super().format_options(ctx, formatter)
 
 
 def broker(
