@@ -253,3 +253,10 @@ def test_table_that_comes_or_goes_is_named_as_a_whole(tree: dict[str, Any]) -> N
 
     assert changes(old, new).restart == ("[[share]] 1", "[[destination]] 2")
     assert changes(new, old).restart == ("[[destination]] 2", "[[share]] 1")
+
+
+def test_each_setting_that_names_a_file_is_marked() -> None:
+    named = {(table, name) for table, name, schema in SETTINGS if schema.get("format") == "path"}
+    folders = {("", "data"), ("", "backups"), ("", "schemas")}
+
+    assert named - folders == {*MARKED[Reload.CONTENTS]}
