@@ -9,12 +9,14 @@ from __future__ import annotations
 import itertools
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum, auto
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -29,6 +31,26 @@ from nebula.errors import SettingsError
 from nebula.settings_words import Keys, did_you_mean, explain, fields_of, place
 
 _NESTED = "__"
+
+AT_RELOAD: Final = "x-at-reload"
+"""The key of a field's `json_schema_extra` that says what a reload does with the setting."""
+
+
+class Reload(StrEnum):
+    """What a reload does with a setting. A field that does not say it needs a restart."""
+
+    VALUE = auto()
+    """It takes the new value, and reads the files that it names."""
+    CONTENTS = auto()
+    """It reads the file that the setting names again. Another name needs a restart."""
+    RESTART = auto()
+    """Nothing: a new value needs a restart."""
+
+
+def reload_of(field: FieldInfo) -> Reload:
+    """What a reload does with the setting of this field."""
+    extra = field.json_schema_extra
+    return Reload(str(extra.get(AT_RELOAD, Reload.RESTART))) if isinstance(extra, dict) else Reload.RESTART
 
 
 # pydantic-settings merges sources too, but forgets where a value came from, and reports the first source's
@@ -71,6 +93,36 @@ class Loaded(Generic[S]):
         return [(place(keys), value, self.origins.get(keys, "default")) for keys, value in leaves]
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A mistake in settings; as a text it has everything.
+
+    Attributes:
+        source: the file, variable or flag.
+        text: what is wrong where, and what would be right.
+        public: the same without the wrong value, and without anything that was made of it.
+    """
+
+    source: str
+    text: str
+    public: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.text}"
+
+
+class WrongSettings(SettingsError):
+    """Settings with mistakes. The text has a line for each of them.
+
+    Attributes:
+        problems: the mistakes.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
 def load(
     model: type[S],
     *,
@@ -79,6 +131,7 @@ def load(
     flags: Mapping[str, Any] | None = None,
     shorthands: Mapping[str, Keys] | None = None,
     environ: Mapping[str, str] | None = None,
+    text: str | None = None,
 ) -> Loaded[S]:
     """Gather the settings of one program.
 
@@ -90,25 +143,66 @@ def load(
         flags: values by name; None among them means "not given".
         shorthands: names in environment and flags for a setting deep inside, such as `port`.
         environ: instead of the process's environment.
+        text: instead of what is in the file, which then need not exist.
 
     Raises:
-        SettingsError: something is wrong. Its text has a line for every mistake in every source.
+        WrongSettings: something is wrong. Its text has a line for every mistake in every source.
     """
     draft = _Draft(shorthands or {})
     # The order is the precedence: later sources overwrite what earlier ones said.
-    draft.add_file(file)
+    draft.add_file(file, text)
     draft.add_environment(model, env_prefix, os.environ if environ is None else environ)
     draft.add_flags(flags or {})
     try:
         # Also after problems with a source: a user who corrects a file should see all mistakes at once.
         value = model.model_validate(draft.tree)
     except ValidationError as error:
-        draft.problems += [
-            f"{draft.origin(found['loc'])}: {explain(model, found)}" for found in error.errors()
-        ]
+        for found in error.errors():
+            public = explain(model, found, shows_value=False)
+            draft.problems.append(Problem(draft.origin(found["loc"]), explain(model, found), public))
     if draft.problems:
-        raise SettingsError("\n".join(draft.problems))
+        raise WrongSettings(draft.problems)
     return Loaded(value, draft.origins)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The names of the settings in which two sets of settings differ.
+
+    Attributes:
+        reload: a reload takes their new values.
+        restart: their new values need a restart.
+    """
+
+    reload: tuple[str, ...]
+    restart: tuple[str, ...]
+
+
+def changes(old: S, new: S) -> Changes:
+    """What is different in `new`. A table that only one of them has is named as a whole."""
+    before, after = dict(_settings_of(old)), dict(_settings_of(new))
+    found: dict[Reload, dict[str, None]] = {each: {} for each in Reload}
+    for keys in [*before, *(keys for keys in after if keys not in before)]:
+        if keys not in before or keys not in after:
+            found[Reload.RESTART][place(keys[:2])] = None
+        elif before[keys][0] != after[keys][0]:
+            found[before[keys][1]][place(keys)] = None
+    restart = (*found[Reload.CONTENTS], *found[Reload.RESTART])
+    return Changes(reload=tuple(found[Reload.VALUE]), restart=restart)
+
+
+def _settings_of(table: Any, keys: Keys = ()) -> Iterator[tuple[Keys, tuple[Any, Reload]]]:
+    """Each setting of a table and of those inside it: its keys, its value, and what a reload does with it."""
+    fields = type(table).model_fields if isinstance(table, BaseModel) else table.__pydantic_fields__
+    for name, field in fields.items():
+        value, here = getattr(table, name), (*keys, name)
+        if not fields_of(field.annotation):
+            yield here, (value, reload_of(field))
+        elif isinstance(value, tuple):
+            for number, each in enumerate(value):
+                yield from _settings_of(each, (*here, number))
+        else:
+            yield from _settings_of(value, here)
 
 
 class _Draft:
@@ -117,26 +211,30 @@ class _Draft:
     def __init__(self, shorthands: Mapping[str, Keys]) -> None:
         self.tree: dict[str, Any] = {}
         self.origins: dict[Keys, str] = {}
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
         self._shorthands = shorthands
 
     def origin(self, keys: Keys) -> str:
         """The source of the value at `keys`, or of its absence: a file, a variable or a flag."""
         while keys and keys not in self.origins:
             keys = keys[:-1]
-        return self.origins.get(keys, "settings")
+        # What disagrees in the settings as a whole may come from several sources.
+        every = set(self.origins.values())
+        return self.origins.get(keys) or (every.pop() if len(every) == 1 else "settings")
 
-    def add_file(self, file: Path | None) -> None:
+    def add_file(self, file: Path | None, text: str | None) -> None:
         if file is None:
             return
         try:
-            tree = tomllib.loads(file.read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError as error:
-            self.problems.append(f"{file}: not valid TOML: {error}")
+            tree = tomllib.loads(file.read_text(encoding="utf-8") if text is None else text)
         except UnicodeDecodeError as error:
-            self.problems.append(f"{file}: not UTF-8 text: byte {error.start} is wrong")
+            self._complain(str(file), f"not UTF-8 text: byte {error.start} is wrong")
+        except ValueError as error:
+            self._complain(str(file), f"not valid TOML: {error}")
+        except RecursionError:
+            self._complain(str(file), "not valid TOML: too many brackets in each other")
         except OSError as error:
-            self.problems.append(f"{file}: cannot be read: {error.strerror}")
+            self._complain(str(file), f"cannot be read: {error.strerror}")
         else:
             # By top-level name: the origin of what is deeper follows from it (`origin`).
             for name, value in tree.items():
@@ -155,7 +253,7 @@ class _Draft:
                 # An unknown variable is an error, as an unknown key in a file is: a misspelt limit that is
                 # silently ignored is found out when it was needed.
                 spelled = [prefix + word.upper() for word in known]
-                self.problems.append(f"{variable}: unknown setting{did_you_mean(variable, spelled)}")
+                self._complain(variable, f"unknown setting{did_you_mean(variable, spelled)}")
 
     def _add_variable(self, model: type[S], prefix: str, variable: str, value: str) -> None:
         source = EnvSettingsSource(model, env_prefix=prefix, env_nested_delimiter=_NESTED)
@@ -163,7 +261,8 @@ class _Draft:
         try:
             tree = source()
         except EnvironmentValueError:
-            self.problems.append(f"{variable}: {value!r} is not JSON, as a list or table has to be here")
+            what = "is not JSON, as a list or table has to be here"
+            self.problems.append(Problem(variable, f"{value!r} {what}", what))
             return
         for keys, leaf in _nodes(tree, leaves_only=True, into_lists=False):
             self._put(keys, leaf, variable)
@@ -172,6 +271,9 @@ class _Draft:
         for name, value in flags.items():
             if value is not None:
                 self._put(self._shorthands.get(name, (name,)), value, "--" + name.replace("_", "-"))
+
+    def _complain(self, source: str, text: str) -> None:
+        self.problems.append(Problem(source, text, text))
 
     def _put(self, keys: Keys, value: Any, origin: str) -> None:
         """Set one value, in place of what an earlier source said there."""

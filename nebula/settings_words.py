@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 Keys: TypeAlias = tuple[str | int, ...]
@@ -21,7 +22,8 @@ Keys: TypeAlias = tuple[str | int, ...]
 _VERDICTS = {
     "bool_parsing": "is not true or false",
     "bool_type": "is not true or false",
-    "dataclass_type": "is not a table",
+    "dataclass_type": "is not a table: write {table}",
+    "dict_type": "is not a table",
     "float_parsing": "is not a number",
     "float_type": "is not a number",
     "finite_number": "is not a finite number",
@@ -33,11 +35,24 @@ _VERDICTS = {
     "less_than": "is not less than {lt}",
     "less_than_equal": "is not at most {le}",
     "list_type": "is not a list",
-    "model_type": "is not a table",
+    "model_type": "is not a table: write {table}",
+    "path_type": "is not a text in quotes",
     "string_too_short": "is empty",
     "string_type": "is not a text in quotes",
+    "too_short": "is empty",
     "tuple_type": "is not a list",
     "value_error": "{error}",
+}
+# A verdict of these kinds names what would be right.
+_WITH_CURE = {
+    "bool_parsing",
+    "bool_type",
+    "dataclass_type",
+    "enum",
+    "greater_than_equal",
+    "less_than_equal",
+    "literal_error",
+    "model_type",
 }
 _UNKNOWN = {"extra_forbidden", "unexpected_keyword_argument"}
 _LONGEST_VALUE = 60
@@ -64,32 +79,111 @@ def _table(keys: Keys, *, is_list: bool = False) -> str:
     return f"[[{place(keys)}]]" if is_list else f"[{place(keys)}]"
 
 
-def explain(model: type[BaseModel], error: ErrorDetails) -> str:
-    """One sentence without a full stop: the place, what is wrong, and what would be right."""
+def _heading(keys: Keys) -> str:
+    """The line that begins a table, or an entry of a list of tables."""
+    return f"[[{place(keys[:-1])}]]" if keys and isinstance(keys[-1], int) else f"[{place(keys)}]"
+
+
+def explain(model: type[BaseModel], error: ErrorDetails, *, shows_value: bool = True) -> str:
+    """One sentence without a full stop: the place, what is wrong, and what would be right.
+
+    Args:
+        shows_value: whether it has the wrong value, or a part of it. Names of settings it always has.
+    """
     keys, kind = error["loc"], error["type"]
     if kind in _UNKNOWN:
         # An unknown name is often a known one in the wrong place, so tables are searched before near
         # spellings.
         words = fields_of(_type_at(model, keys[:-1]))
-        hint = _belongs(words, str(keys[-1])) or did_you_mean(str(keys[-1]), words)
+        hint = _belongs(words, str(keys[-1])) or _nearest(str(keys[-1]), list(words))
+        hint = hint or f"; remove it: known are {', '.join(words)}"
         return f'{_table(keys[:-1])}: unknown setting "{keys[-1]}"{hint}'
     if kind == "missing":
-        return f"{place(keys)} is missing"
+        return f"{place(keys)} is missing: write {keys[-1]} = {_sample(model, keys)}"
     # A validator of a whole table found it: the value would be all of the table, so its place is shown alone.
-    if kind == "value_error" and isinstance(error["input"], dict | list):
-        return f"{_table(keys, is_list=isinstance(error['input'], list))} {_verdict(error)}"
-    if kind in {"list_type", "tuple_type"} and isinstance(error["input"], dict):
-        return f"{_table(keys)} is one table where a list of them belongs: write [[{place(keys)}]]"
-    return f"{place(keys)} {_shown(error['input'])} {_verdict(error)}"
+    if kind == "value_error" and isinstance(error["input"], dict | list) and not _sample(model, keys):
+        # What disagrees in the settings as a whole names its table itself.
+        about = f"{_table(keys, is_list=isinstance(error['input'], list))} " if keys else ""
+        return f"{about}{_verdict(error)}"
+    if kind in {"list_type", "tuple_type"} and not _sample(model, keys):
+        what = (
+            "is one table where a list of them belongs"
+            if isinstance(error["input"], dict)
+            else "is not a list"
+        )
+        return f"{_table(keys)} {what}: write [[{place(keys)}]]"
+    # The last of the keys may say that the name of an entry is wrong.
+    keys = keys[:-1] if keys[-1] == "[key]" else keys
+    match keys:
+        case (str(name), int(entry)) if _sample(model, keys):
+            where = f"{name}.{entry}"  # of a list that is no list of tables
+        case _:
+            where = place(keys)
+    value = f"{_shown(error['input'])} " if shows_value else ""
+    if kind == "value_error" and not shows_value:
+        # Its text may quote the value.
+        return f"{where} is not valid{_such_as(model, keys)}"
+    cure = "" if kind in _WITH_CURE or ': write "' in _verdict(error) else _such_as(model, keys)
+    return f"{where} {value}{_verdict(error)}{cure}"
 
 
 def _verdict(error: ErrorDetails) -> str:
-    context = error.get("ctx", {})
+    context = error.get("ctx", {}) | {"table": _heading(error["loc"])}
     if error["type"] in {"literal_error", "enum"}:
         # pydantic gives the allowed words as one sentence only.
         allowed = re.findall(r"'([^']*)'", context["expected"])
         return f"is not one of {', '.join(allowed)}{_nearest(str(error['input']), allowed)}"
     return _VERDICTS.get(error["type"], f"is wrong: {error['msg']}").format_map(context)
+
+
+def _such_as(model: type[BaseModel], keys: Keys) -> str:
+    """The end of a sentence about a wrong value: a right one."""
+    sample = _sample(model, keys)
+    return f"; write {sample}, for example" if sample else ""
+
+
+def _sample(model: type[BaseModel], keys: Keys) -> str:
+    """A right value for a setting, in TOML: its default, or the example of its field; empty for a table."""
+    kind: Any = model
+    for depth, key in enumerate(keys):
+        if not isinstance(key, str):
+            continue
+        field = _field_at(kind, key)
+        if field is None:
+            return ""
+        kind = field.annotation
+        if not fields_of(kind):
+            value = None if field.is_required() else field.get_default(call_default_factory=True)
+            value = field.examples[0] if field.examples and not value else value
+            for inner in keys[depth + 1 :]:
+                if isinstance(inner, int) and isinstance(value, list | tuple):
+                    value = value[0]
+                elif isinstance(value, dict):
+                    value = next(iter(value.values()))
+            return in_toml(value)
+    return ""
+
+
+def _field_at(kind: Any, name: str) -> FieldInfo | None:
+    """The field of that name in a model, a pydantic dataclass, or a list of them."""
+    while typing.get_args(kind):
+        kind = typing.get_args(kind)[0]
+    fields: Mapping[str, FieldInfo] = getattr(kind, "model_fields", None) or getattr(
+        kind, "__pydantic_fields__", {}
+    )
+    return fields.get(name)
+
+
+def in_toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, dict):
+        inner = ", ".join(f"{key} = {in_toml(each)}" for key, each in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(in_toml, value))}]"
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _belongs(words: Mapping[str, Any], word: str) -> str:

@@ -1,46 +1,10 @@
-"""Documentation of limits: the comments above them, of settings and of fixed limits.
-
-A limit's comment has two sentences: `[Unit: ]why this number.` and, on a line of its own, `At it: what
-happens.` The settings page is made from them.
-"""
+"""The comments of fixed limits, from which the settings page is made."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
-
 from nebula import globs
 from nebula.broker.core import fixed_limits as core_limits
-
-_LIMIT = re.compile(
-    r"(?P<why>(?:^ *# .*\n)+?) *# At it: (?P<at_it>.*\n(?: *# .*\n)*) *(?P<name>[A-Za-z]\w*): \w+ = ",
-    re.MULTILINE,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class LimitComment:
-    """What the comment of a limit says.
-
-    Attributes:
-        why: what it counts, and why this number.
-        at_it: what happens at it.
-    """
-
-    why: str
-    at_it: str
-
-
-def limit_comments(module: ModuleType) -> dict[str, LimitComment]:
-    """The comments of all limits of a module, by name, in their order."""
-    assert module.__file__ is not None
-    source = Path(module.__file__).read_text(encoding="utf-8")
-    return {
-        found["name"]: LimitComment(_text(found["why"]), _text(found["at_it"]))
-        for found in _LIMIT.finditer(source)
-    }
+from nebula.broker.limit_comments import LimitComment, limit_comments
 
 
 def fixed_limits() -> dict[str, tuple[float, LimitComment]]:
@@ -50,8 +14,3 @@ def fixed_limits() -> dict[str, tuple[float, LimitComment]]:
         for module in (core_limits, globs)
         for name, comment in limit_comments(module).items()
     }
-
-
-def _text(comment: str) -> str:
-    lines = (line.strip().removeprefix("#").strip() for line in comment.splitlines())
-    return " ".join(lines).removesuffix(".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,19 @@ from nebula.broker.server.listener import Listener, is_loopback
 from nebula.broker.server.pages import Token, pages_of
 from nebula.broker.server.rights_files import load_grants
 from nebula.broker.server.server import Server
-from nebula.broker.settings import BrokerSettings, DestinationSettings, ListenerSettings, ShareSettings
+from nebula.broker.settings import (
+    BrokerSettings,
+    DestinationSettings,
+    ListenerSettings,
+    SettingsSource,
+    ShareSettings,
+)
 from nebula.broker.store.sqlite import OnProgress, SqliteStore
 from nebula.environment import BrokerEnvironment
 from nebula.errors import SettingsError
 from nebula.globs import compile_glob
-from nebula.logs import get_logger
+from nebula.logs import configure, get_logger
+from nebula.settings import Changes, changes
 
 if TYPE_CHECKING:
     from nebula.avro import Registry
@@ -46,6 +54,7 @@ class Assembly:
         settings: everything it is told.
         on_failure: called once when the broker cannot go on, with why.
         on_progress: of a start that takes long, called on the store's thread.
+        source: from where a reload reads the settings again; None: they stay as they are.
 
     Attributes:
         server: not started yet.
@@ -53,6 +62,7 @@ class Assembly:
         access: who may do what there.
         registry: the schemas that it knows; None: no folder of them was named.
         takes_calls: whether a listener serves `POST /call/…`.
+        source: as it was given.
         backups: folder for copies of the store that operators ask for; None: copies are not allowed.
 
     Raises:
@@ -64,8 +74,10 @@ class Assembly:
         settings: BrokerSettings,
         on_failure: Callable[[Exception], None],
         on_progress: OnProgress | None = None,
+        source: SettingsSource | None = None,
     ) -> None:
         self._settings = settings
+        self.source = source
         self.backups = settings.backups
         self.store = self._store(on_progress)
         # The dead-letter queue holds what others have sent, so reading it needs a grant that names it.
@@ -114,13 +126,49 @@ class Assembly:
         _log.info("messages kept", folder=str(self.store.folder))
 
     def reload(self) -> None:
-        """Take up changed rights, certificates, deny lists, users and tokens. Call it on the server's loop.
+        """Take up changed settings and files. Call it on the server's loop.
+
+        Files are those of rights, certificates, deny lists, users and tokens. Settings are taken whose fields
+        say so (`Reload.VALUE`); the log names the others. Where settings are wrong, none is
+        taken, and the files are read that were named before.
 
         Raises:
-            SettingsError: as `Server.reload`.
+            SettingsError: wrong settings, and as `Server.reload`.
         """
-        # Without files of rights there is nothing to read, and `None` leaves the open policy as it is.
-        self.server.reload(None if self._settings.rights is None else self._grants)
+        problems = []
+        wanted = self._settings
+        try:
+            wanted = self._settings if self.source is None else self.source.read().value
+        except SettingsError as error:
+            problems.append(str(error))
+        if names := changes(self._settings, wanted).restart:
+            _log.warning("restart needed", settings=list(names))
+        if wanted.log_level is not self._settings.log_level:
+            configure(wanted.log_level)
+            self._settings = self._settings.model_copy(update={"log_level": wanted.log_level})
+        has_rights = wanted.rights is not None or self._settings.rights is not None
+        try:
+            self.server.reload(partial(self._take_rights, wanted.rights) if has_rights else None)
+        except SettingsError as error:
+            problems.append(str(error))
+        if problems:
+            raise SettingsError("\n".join(problems))
+
+    def check(self, source: SettingsSource, text: str | None) -> Changes:
+        """What a reload and a restart would change. Nothing is taken, and no other file is read.
+
+        Args:
+            text: instead of what is in the file.
+
+        Raises:
+            WrongSettings: the settings are wrong.
+        """
+        return changes(self._settings, source.read(text).value)
+
+    def _take_rights(self, files: tuple[Path, ...] | None) -> Grants | None:
+        grants = None if files is None else load_grants(files)
+        self._settings = self._settings.model_copy(update={"rights": files})
+        return grants
 
     def binding_of(self, destination: str) -> tuple[str, str] | None:
         """The Avro type that a destination's bodies must have, and its `content`; None: it is not bound.

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic.dataclasses import dataclass
+from pydantic.json_schema import JsonSchemaValue
 
+from nebula.broker.core import limits
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.policies import SlowSubscriber, WhenFull
 from nebula.broker.core.shares import Resource
 from nebula.broker.keys import check_key_pattern
+from nebula.broker.limit_comments import limit_comments
 from nebula.globs import compile_glob, is_glob
 from nebula.headers import DEAD_LETTER_QUEUE, RESERVED_QUEUE_PREFIX
 from nebula.logs import Level
-from nebula.settings import Loaded, Settings, load
+from nebula.settings import AT_RELOAD, Loaded, Reload, Settings, load
 
 ENV_PREFIX = "NEBULA_SERVER_"
 DEFAULT_FILE = Path("nebula.toml")
@@ -46,7 +51,7 @@ def _plain_queue(destination: str) -> str:
 def _not_empty(listeners: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, ...]:
     # An empty list is not the default: the broker would start, report no error, and be out of reach.
     if not listeners:
-        raise ValueError("has no table: the broker would listen nowhere")
+        raise ValueError("has no table, so the broker would listen nowhere: write [[listener]]")
     return listeners
 
 
@@ -66,29 +71,44 @@ class ListenerSettings(_Table):
     http: bool = Field(default=False, description="Speak HTTP, and STOMP over WebSocket at /stomp.")
     origins: tuple[str, ...] = Field(
         default=(),
+        examples=[["https://shop.example"]],
         description="For `http`: web origins whose pages may connect, such as `https://shop.example`.",
     )
     calls: bool = Field(default=False, description="For `http`: serve `POST /call/SERVICE/VERB`.")
     hosts: tuple[str, ...] = Field(
         default=(),
+        examples=[["api.example"]],
         description="For `http`: host names that calls and `/metrics` may use in addition to `host`, such as"
         " `api.example`.",
     )
     tls_cert: Path | None = Field(
-        default=None, description="The server's certificate chain, PEM. Turns TLS on."
+        default=None,
+        examples=["server.pem"],
+        description="The server's certificate chain, PEM. Turns TLS on.",
+        json_schema_extra={AT_RELOAD: Reload.CONTENTS},
     )
-    tls_key: Path | None = Field(default=None, description="The private key of `tls_cert`, PEM.")
+    tls_key: Path | None = Field(
+        default=None,
+        examples=["server.key"],
+        description="The private key of `tls_cert`, PEM.",
+        json_schema_extra={AT_RELOAD: Reload.CONTENTS},
+    )
     client_ca: Path | None = Field(
         default=None,
+        examples=["ca.pem"],
         description="CA of clients, PEM. Clients need a certificate of this CA, which is their identity.",
+        json_schema_extra={AT_RELOAD: Reload.CONTENTS},
     )
     deny: Path | None = Field(
         default=None,
+        examples=["deny.txt"],
         description="File with the fingerprints of client certificates that are refused, one on each line.",
+        json_schema_extra={AT_RELOAD: Reload.CONTENTS},
     )
     # None is decided in `assembly`: it depends on the address, on `client_ca` and on `[identity]`.
     anonymous: bool | None = Field(
         default=None,
+        examples=[False],
         description="Whether peers may connect without authentication. The default is true on loopback if"
         " there are no users, otherwise false.",
     )
@@ -103,28 +123,41 @@ class ListenerSettings(_Table):
     # all.
     def _agrees(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("has one of tls_cert and tls_key: TLS needs both")
+            one, other = ("tls_cert", "tls_key") if self.tls_key is None else ("tls_key", "tls_cert")
+            raise ValueError(f"has one of tls_cert and tls_key: add {other}, or remove {one}")
         # A CA without TLS would look like protection and be none.
-        if self.tls_cert is None and (self.client_ca is not None or self.deny is not None):
-            raise ValueError("has client_ca or deny, which mean nothing without tls_cert and tls_key")
+        for name in ("client_ca", "deny"):
+            if self.tls_cert is None and getattr(self, name) is not None:
+                raise ValueError(f"needs tls_cert and tls_key: add them, or remove {name}")
         if self.profile == "maxam" and self.client_ca is None:
-            raise ValueError("has the profile maxam, which needs tls_cert, tls_key and client_ca")
+            raise ValueError("has the profile maxam: add tls_cert, tls_key and client_ca, or remove profile")
         if self.calls and not self.http:
-            raise ValueError("has calls, which come by HTTP: set http = true")
+            raise ValueError("has calls, which come by HTTP: write http = true")
         return self
 
 
 class IdentitySettings(_Table):
     """`[identity]`: how peers authenticate, and how long that is valid."""
 
-    users: Path | None = Field(default=None, description="TOML file with logins and hashed passcodes.")
+    users: Path | None = Field(
+        default=None,
+        examples=["users.toml"],
+        description="TOML file with logins and hashed passcodes.",
+        json_schema_extra={AT_RELOAD: Reload.CONTENTS},
+    )
     jwks: Path | None = Field(
         default=None,
+        examples=["keys.json"],
         description="JWKS file. A passcode may be a JWT that one of its keys has signed. Clocks may differ"
         " by 10 s.",
+        json_schema_extra={AT_RELOAD: Reload.CONTENTS},
     )
-    audience: str | None = Field(default=None, description="The `aud` that JWTs must have.")
-    issuer: str | None = Field(default=None, description="The `iss` that JWTs must have.")
+    audience: str | None = Field(
+        default=None, examples=["nebula"], description="The `aud` that JWTs must have."
+    )
+    issuer: str | None = Field(
+        default=None, examples=["https://login.example"], description="The `iss` that JWTs must have."
+    )
     verifications_per_second: float = Field(
         default=20.0, gt=0, description="How many passcodes are hashed per second; further logins wait."
     )
@@ -136,6 +169,7 @@ class IdentitySettings(_Table):
     )
     max_connection_seconds: float | None = Field(
         default=None,
+        examples=[86_400.0],
         gt=0,
         description="Maximum age of a connection, after which the client has to reconnect. Up to a tenth is"
         " subtracted at random.",
@@ -145,10 +179,15 @@ class IdentitySettings(_Table):
 class DestinationSettings(_Table):
     """`[[destination]]`: settings of the destinations that match a glob. The first match counts."""
 
-    pattern: Annotated[str, AfterValidator(_glob)] = Field(description="Glob of destinations.")
-    max_messages: int | None = Field(default=None, ge=1, description="Maximum number of messages in a queue.")
+    pattern: Annotated[str, AfterValidator(_glob)] = Field(
+        examples=["/queue/orders.*"], description="Glob of destinations."
+    )
+    max_messages: int | None = Field(
+        default=None, ge=1, examples=[10_000], description="Maximum number of messages in a queue."
+    )
     max_bytes: int | None = Field(
         default=None,
+        examples=[100_000_000],
         ge=1,
         description="Maximum size of a queue, in memory and on disk, counted like `max_queue_bytes`.",
     )
@@ -159,6 +198,7 @@ class DestinationSettings(_Table):
     )
     ttl: float | None = Field(
         default=None,
+        examples=[3_600.0],
         gt=0,
         description="Seconds after which a message in a queue becomes a dead letter.",
     )
@@ -168,11 +208,14 @@ class DestinationSettings(_Table):
     )
     dedup_window: float | None = Field(
         default=None,
+        examples=[60.0],
         gt=0,
         description="Seconds for which a `dedup-id` is remembered. The default is `dedup_seconds`.",
     )
     copy_to: Annotated[str, AfterValidator(_plain_queue)] | None = Field(
-        default=None, description="Queue that receives a copy of each message, stored on disk."
+        default=None,
+        examples=["/queue/copies"],
+        description="Queue that receives a copy of each message, stored on disk.",
     )
     slow_subscriber: SlowSubscriber = Field(
         default=SlowSubscriber.DISCONNECT,
@@ -181,11 +224,13 @@ class DestinationSettings(_Table):
     )
     max_deliveries: int | None = Field(
         default=None,
+        examples=[5],
         ge=1,
         description="How many deliveries may fail before a message becomes a dead letter.",
     )
     avro: str | None = Field(
         default=None,
+        examples=["shop.Order_v1"],
         min_length=1,
         description="Name of the Avro type that bodies must have; needs `schemas`.",
     )
@@ -207,10 +252,12 @@ class ShareSettings(_Table):
     """`[[share]]`: how much the principals that match a glob may use. The first match counts."""
 
     pattern: Annotated[str, AfterValidator(_glob)] = Field(
-        description="Glob of principals; anonymous peers are called `anonymous@ADDRESS`."
+        examples=["sensor-*"],
+        description="Glob of principals; anonymous peers are called `anonymous@ADDRESS`.",
     )
     fraction: float | None = Field(
         default=None,
+        examples=[0.05],
         gt=0,
         le=1,
         description="Fraction of each limit that a single principal may use. The default is"
@@ -218,6 +265,7 @@ class ShareSettings(_Table):
     )
     most: dict[Resource, Annotated[int, Field(ge=0)]] = Field(
         default_factory=dict,
+        examples=[{"memory": 100_000_000, "connections": 10}],
         description="Fixed limits by resource, such as `{ memory = 100_000_000, connections = 10 }`.",
     )
 
@@ -228,6 +276,7 @@ class LastValueSettings(_Table):
     prefixes: tuple[str, ...] = Field(default=("X/",), min_length=1, description="Prefixes of their names.")
     key_patterns: tuple[Annotated[str, AfterValidator(check_key_pattern)], ...] = Field(
         default=(),
+        examples=[["EGM.<protocol>.**"]],
         description="Patterns of subjects, in which a `<part>` is left out of the key, such as"
         " `EGM.<protocol>.**`.",
     )
@@ -237,7 +286,16 @@ class LastValueSettings(_Table):
 # `allow_inf_nan=False`: an infinite limit would be no limit, and every comparison with NaN is false.
 @dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False), frozen=True)
 class LimitsSettings(Limits):
-    """`[limits]`: the broker's `Limits`, checked."""
+    """`[limits]`: what a peer may use at most. Times are seconds."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Describe each limit by the comment above it."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, comment in limit_comments(limits).items():
+            why = comment.why[0].upper() + comment.why[1:]
+            schema["properties"][name]["description"] = f"{why}. At it: {comment.at_it}."
+        return schema
 
 
 class BrokerSettings(Settings):
@@ -250,46 +308,107 @@ class BrokerSettings(Settings):
     last_value: LastValueSettings = LastValueSettings()
     limits: LimitsSettings = LimitsSettings()
     http: int | None = Field(
-        default=None, ge=0, le=65535, description="Port of an HTTP listener on 127.0.0.1; 0 takes a free one."
+        default=None,
+        ge=0,
+        le=65535,
+        examples=[8080],
+        description="Port of an HTTP listener on 127.0.0.1; 0 takes a free one.",
     )
     http_calls: bool = Field(
         default=False, description="The listener of `http` also serves `POST /call/SERVICE/VERB`."
     )
     metrics_token: Path | None = Field(
         default=None,
+        examples=["metrics.token"],
         description="File with the token that requests for `/metrics` need, as `Authorization: Bearer`."
         " Without it they need none.",
+        json_schema_extra={AT_RELOAD: Reload.CONTENTS},
     )
     store: Literal["sqlite", "memory"] = Field(default="sqlite", description="Where messages are stored.")
     data: Path | None = Field(
-        default=None, description="Folder of the store. The default is `broker` in the user's state folder."
+        default=None,
+        examples=["/var/lib/nebula"],
+        description="Folder of the store. The default is `broker` in the user's state folder.",
     )
     backups: Path | None = Field(
         default=None,
+        examples=["/var/backups/nebula"],
         description="Folder for the copies that the verb `store.backup` makes. Without it the verb does not"
         " exist.",
     )
     rights: tuple[Path, ...] | None = Field(
         default=None,
+        examples=[["rights.toml"]],
         description="TOML files with capabilities. Without them every principal may do everything.",
+        json_schema_extra={AT_RELOAD: Reload.VALUE},
     )
     dead_letter: Annotated[str, AfterValidator(_queue)] = Field(
         default=DEAD_LETTER_QUEUE, description="Queue for dead letters."
     )
-    schemas: Path | None = Field(default=None, description="Folder with Avro schemas, *.avsc.")
-    app: tuple[str, ...] = Field(default=(), description="Services to host in this process, as module:app.")
-    log_level: Level = Field(default=Level.INFO, description="Lowest level of events that are logged.")
+    schemas: Path | None = Field(
+        default=None, examples=["schemas"], description="Folder with Avro schemas, *.avsc."
+    )
+    app: tuple[str, ...] = Field(
+        default=(),
+        examples=[["prices:app"]],
+        description="Services to host in this process, as module:app.",
+    )
+    log_level: Level = Field(
+        default=Level.INFO,
+        description="Lowest level of events that are logged.",
+        json_schema_extra={AT_RELOAD: Reload.VALUE},
+    )
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        # A copy there would be a dead letter that has not died.
-        if any(each.copy_to == self.dead_letter for each in self.destination):
-            raise ValueError("a [[destination]] has copy_to, which must not be the queue of dead letters")
+        for number, each in enumerate(self.destination, 1):
+            # A copy there would be a dead letter that has not died.
+            if each.copy_to == self.dead_letter:
+                raise ValueError(
+                    f"[[destination]] {number} copies to the queue of dead letters: remove copy_to"
+                )
+            if self.schemas is None and each.avro is not None:
+                raise ValueError(f"[[destination]] {number} needs schemas for avro: add it, or remove avro")
         if self.http_calls and self.http is None:
-            raise ValueError("has http_calls, which means nothing without http")
-        if self.schemas is None and any(each.avro is not None for each in self.destination):
-            raise ValueError("a [[destination]] has avro, which needs schemas")
+            raise ValueError("http_calls needs http: add it, or remove http_calls")
         return self
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SettingsSource:
+    """Where the settings of a running broker come from, so that they can be read again.
+
+    Attributes:
+        file: as for `load_broker_settings`.
+        flags: likewise.
+    """
+
+    file: Path | None
+    flags: Mapping[str, Any]
+
+    @property
+    def path(self) -> Path | None:
+        """The file that is read; None: no file."""
+        return DEFAULT_FILE if self.file is None and DEFAULT_FILE.exists() else self.file
+
+    def read(self, text: str | None = None) -> Loaded[BrokerSettings]:
+        """The settings as the broker would have them if it started now.
+
+        Args:
+            text: instead of what is in the file, which then need not exist.
+
+        Raises:
+            WrongSettings: a line for each mistake.
+        """
+        file = DEFAULT_FILE if text is not None and self.file is None else self.path
+        return load(
+            BrokerSettings,
+            env_prefix=ENV_PREFIX,
+            file=file,
+            flags=self.flags,
+            shorthands=_SHORTHANDS,
+            text=text,
+        )
 
 
 def load_broker_settings(file: Path | None = None, **flags: Any) -> Loaded[BrokerSettings]:
@@ -302,7 +421,4 @@ def load_broker_settings(file: Path | None = None, **flags: Any) -> Loaded[Broke
     Raises:
         SettingsError: a line for each mistake.
     """
-    # A file that is named has to exist (`load` says so); the default one may be missing.
-    if file is None and DEFAULT_FILE.exists():
-        file = DEFAULT_FILE
-    return load(BrokerSettings, env_prefix=ENV_PREFIX, file=file, flags=flags, shorthands=_SHORTHANDS)
+    return SettingsSource(file, flags).read()

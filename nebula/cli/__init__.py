@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from nebula.cli.bench import bench
-from nebula.cli.broker import broker
+from nebula.cli.broker import BrokerCommand, broker
 from nebula.cli.calls import call, describe
 from nebula.cli.cert import cert, passcode
 from nebula.cli.contracts import schema, stubs
@@ -34,6 +34,7 @@ from nebula.cli.sending import pub, send
 from nebula.cli.service import run
 from nebula.cli.services import ping, services, stats
 from nebula.cli.session import session
+from nebula.cli.settings import settings
 from nebula.cli.shares import principals
 from nebula.cli.store import store
 from nebula.cli.streams import stream
@@ -78,7 +79,7 @@ _HEADINGS: Final[Mapping[str, Sequence[Callable[..., Any] | typer.Typer]]] = {
         session, store,
     ),
     "Secure": (cert, passcode),
-    "Tools": (contexts, stubs, schema, bench),
+    "Tools": (contexts, settings, stubs, schema, bench),
 }  # fmt: skip
 
 # What is typed most has a short form: `nebula jobs` is `nebula job list`.
@@ -90,7 +91,8 @@ for heading, commands in _HEADINGS.items():
         if isinstance(command, typer.Typer):
             app.add_typer(command, cls=Grouped, rich_help_panel=heading)
         else:
-            app.command(rich_help_panel=heading)(command)
+            kind = BrokerCommand if command is broker else None
+            app.command(rich_help_panel=heading, cls=kind)(command)
 for command in _SHORT:
     app.command(hidden=True)(command)
 

@@ -3,54 +3,60 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from typer import Option
+from typer.core import TyperCommand, TyperOption
 
 from nebula.cli.hangups import note_hangups
 from nebula.cli.options import AsJson
 from nebula.cli.render import Output
 
 if TYPE_CHECKING:
-    from nebula.broker.settings import BrokerSettings
+    from nebula.broker.settings import BrokerSettings, SettingsSource
     from nebula.settings import Loaded
 
-# Every default is None, "not given": the real ones are the settings' own.
-Host: TypeAlias = Annotated[str | None, Option(help="Address to listen on.  [default: 127.0.0.1]")]
-Port: TypeAlias = Annotated[int | None, Option(help="Port; 0 takes a free one.  [default: 61613]")]
+# Every default is None, "not given": the real ones are the settings' own, and so is the help.
+Host: TypeAlias = Annotated[str | None, Option()]
+Port: TypeAlias = Annotated[int | None, Option()]
 Config: TypeAlias = Annotated[
     Path | None, Option(metavar="FILE", help="TOML file.  [default: ./nebula.toml, if there is one]")
 ]
-Store: TypeAlias = Annotated[
-    str | None, Option(metavar="KIND", help="Where messages are kept: sqlite or memory.  [default: sqlite]")
-]
+Store: TypeAlias = Annotated[str | None, Option(metavar="KIND")]
+# Commands that look into a store have it too.
 Data: TypeAlias = Annotated[
     Path | None, Option(metavar="DIR", help="Folder of the store.  [default: in the user's state folder]")
 ]
-Http: TypeAlias = Annotated[
-    int | None, Option(metavar="PORT", help="Listen for WebSockets too, on 127.0.0.1; 0 takes a free port.")
-]
-HttpCalls: TypeAlias = Annotated[
-    # A flag cannot be "not given": `broker` passes False as None, so that the setting of the file counts.
-    bool, Option("--http-calls", help="With --http: answer POST /call/SERVICE/VERB, for curl and its like.")
-]
-Rights: TypeAlias = Annotated[
-    list[Path] | None, Option(metavar="FILE", help="Who may do what, TOML; repeatable.")
-]
-Schemas: TypeAlias = Annotated[Path | None, Option(metavar="DIR", help="Folder of Avro schemas.")]
-Apps: TypeAlias = Annotated[
-    list[str] | None,
-    Option(metavar="MODULE:APP", help="A service to host in the broker's process; repeatable."),
-]
-LogLevel: TypeAlias = Annotated[
-    str | None, Option(metavar="LEVEL", help="debug, info, warning or error.  [default: info]")
-]
+Http: TypeAlias = Annotated[int | None, Option(metavar="PORT")]
+# A flag cannot be "not given": `broker` passes False as None, so that the setting of the file counts.
+HttpCalls: TypeAlias = Annotated[bool, Option("--http-calls")]
+Rights: TypeAlias = Annotated[list[Path] | None, Option(metavar="FILE")]
+Schemas: TypeAlias = Annotated[Path | None, Option(metavar="DIR")]
+Apps: TypeAlias = Annotated[list[str] | None, Option(metavar="MODULE:APP")]
+LogLevel: TypeAlias = Annotated[str | None, Option(metavar="LEVEL")]
 PrintSettings: TypeAlias = Annotated[
     bool,
     Option("--print-settings", help="Show each setting, its value and where it came from; start nothing."),
 ]
 
 _COLUMNS: Final = ("setting", "value", "from")
+
+
+class BrokerCommand(TyperCommand):
+    """Describes each flag that stands for a setting as the setting is described."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options; the settings are imported only here, as they take half a second."""
+        from nebula.broker.settings import BrokerSettings
+        from nebula.settings_files import flag_help, json_schema
+
+        settings = json_schema(BrokerSettings)["properties"]
+        listener = settings["listener"]["items"]["properties"]
+        settings |= {name: listener[name] for name in ("host", "port")}
+        for option in self.params:
+            if isinstance(option, TyperOption) and option.name in settings:
+                option.help = flag_help(settings[option.name])
+        super().format_options(ctx, formatter)
 
 
 def broker(
@@ -79,9 +85,9 @@ def broker(
 
     Persistent messages are kept in --data; one broker at a time may use a folder. SIGTERM drains: what was
     accepted is stored, receipted and written before each client gets its ERROR; a second SIGTERM ends it at
-    once. SIGHUP makes the broker reload certificates, deny lists, users and rights; connections whose
-    identity is no longer valid end. On a terminal, where SIGHUP means that it is closed, it acts like
-    SIGTERM.
+    once. SIGHUP makes the broker reload its settings, certificates, deny lists, users and rights; connections
+    whose identity is no longer valid end, and the log names settings that need a restart. On a terminal,
+    where SIGHUP means that it is closed, it acts like SIGTERM.
 
     Exit status: 0 ended by SIGTERM or Ctrl-C; 1 the store cannot be had or has failed (the message says
     what to do), or a hosted service has failed; 2 wrong flags or settings, or an address is taken.
@@ -97,23 +103,28 @@ def broker(
     # Before everything else: the imports alone take a second.
     note_hangups()
 
-    from nebula.broker.settings import load_broker_settings
+    from nebula.broker.settings import SettingsSource
 
+    flags = {
+        "host": host, "port": port, "store": store, "data": data, "http": http, "schemas": schemas,
+        "http_calls": http_calls or None, "rights": rights or None, "app": app or None, "log_level": log_level,
+    }  # fmt: skip
+    source = SettingsSource(config, flags)
     # Every mistake is reported at once, with status 2, before anything is opened.
-    loaded = load_broker_settings(
-        config, host=host, port=port, store=store, data=data, http=http, http_calls=http_calls or None,
-        rights=rights or None, schemas=schemas, app=app or None, log_level=log_level,
-    )  # fmt: skip
-    begin = _print if print_settings else _run
-    begin(loaded, Output(as_json=as_json))
+    loaded = source.read()
+    output = Output(as_json=as_json)
+    if print_settings:
+        _print(loaded, output)
+    else:
+        _run(loaded.value, source, output)
 
 
 def _print(loaded: Loaded[BrokerSettings], output: Output) -> None:
     output.rows(_COLUMNS, (dict(zip(_COLUMNS, row, strict=True)) for row in loaded.rows()), none="")
 
 
-def _run(loaded: Loaded[BrokerSettings], output: Output) -> None:
+def _run(settings: BrokerSettings, source: SettingsSource, output: Output) -> None:
     from nebula.cli.programs import run_broker
 
     # One line for each URL, when all of them listen: a script that has read the first may connect to any.
-    run_broker(loaded.value, lambda url: output.event(f"listening on {url}", event="listening", url=url))
+    run_broker(settings, lambda url: output.event(f"listening on {url}", event="listening", url=url), source)

@@ -29,7 +29,7 @@ from nebula.rpc.service.responder import Responder
 # Programs import only what they run, so that services run where no broker is installed.
 if TYPE_CHECKING:
     from nebula.broker.server.server import Server
-    from nebula.broker.settings import BrokerSettings
+    from nebula.broker.settings import BrokerSettings, SettingsSource
     from nebula.host.apps import App
 
 _log = get_logger("nebula.broker")
@@ -43,7 +43,9 @@ _OTHER_FILES = 200
 _GC_THRESHOLDS = (50_000, 20, 20)
 
 
-def run_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) -> None:
+def run_broker(
+    settings: BrokerSettings, on_listening: Callable[[str], None], source: SettingsSource | None = None
+) -> None:
     """Run a broker and the services it hosts until SIGTERM or SIGINT, then drain and end it.
 
     While it drains, no connection is admitted. Requests under way at hosted services have half of
@@ -54,6 +56,7 @@ def run_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) ->
     Args:
         settings: everything it is told.
         on_listening: called with each URL once all of them listen and all services take requests.
+        source: from where a reload reads the settings again; None: they stay as they are.
 
     Raises:
         SettingsError: an address cannot be had, or a service that is no service.
@@ -63,7 +66,7 @@ def run_broker(settings: BrokerSettings, on_listening: Callable[[str], None]) ->
     logs.configure(settings.log_level)
     gc.set_threshold(*_GC_THRESHOLDS)
     _raise_file_limit(_files_of(settings))
-    _run(_serve_broker(settings, apps, on_listening))
+    _run(_serve_broker(settings, apps, on_listening, source))
 
 
 def _files_of(settings: BrokerSettings) -> int:
@@ -163,7 +166,10 @@ def run_recorder(recorder: Recorder, level: Level, on_recording: Callable[[], No
 
 
 async def _serve_broker(
-    settings: BrokerSettings, apps: Sequence[App], on_listening: Callable[[str], None]
+    settings: BrokerSettings,
+    apps: Sequence[App],
+    on_listening: Callable[[str], None],
+    source: SettingsSource | None,
 ) -> None:
     from nebula.broker.assembly import Assembly
     from nebula.broker.server.systemd import READY, STOPPING, ServiceManager
@@ -173,7 +179,7 @@ async def _serve_broker(
 
     failure = _Failure()
     view = StartView()
-    assembly = Assembly(settings, failure.set, view.tell)
+    assembly = Assembly(settings, failure.set, view.tell, source)
     server = assembly.server
     hosted: list[App] = [*apps, broker_responder(assembly), *calls_and_results(assembly)]
     # Half for the services and half for the peers, since replies are written after the services have ended.

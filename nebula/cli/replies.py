@@ -29,6 +29,7 @@ __all__ = [
     "Purged",
     "Queues",
     "Replayed",
+    "SettingsCheck",
     "Status",
     "checked",
 ]
@@ -58,6 +59,19 @@ class Page(_Form):
     matched: _Count
     after: str | None = None
     hidden: _Count = 0
+
+
+class _Problem(_Form):
+    source: str
+    problem: str
+
+
+class SettingsCheck(_Form):
+    """What new settings would change, and what is wrong with them."""
+
+    reload: list[str]
+    restart: list[str]
+    problems: list[_Problem]
 
 
 class Details(_Form):

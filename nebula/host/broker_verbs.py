@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from nebula.avro import Registry, Schema
 from nebula.broker.assembly import Assembly
+from nebula.broker.settings import DEFAULT_FILE, SettingsSource
 from nebula.broker.store.sqlite import SqliteStore
 from nebula.errors import AvroError, SettingsError, StoreError
 from nebula.headers import BROKER_QUEUE
@@ -20,6 +21,7 @@ from nebula.logs import get_logger
 from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.service.responder import Responder
+from nebula.settings import WrongSettings
 
 # The principal of what is hosted is `app:` and its name; this one alone may serve reserved queues.
 # Reserved names: `BROKERS_OWN` in the core's access rules is the same principal.
@@ -35,6 +37,25 @@ class SchemaEntry(BaseModel):
 
     name: str
     fingerprint: str
+
+
+class SettingsProblem(BaseModel):
+    """A mistake in settings: where (`file`, a variable or a flag), and what is wrong, without the value."""
+
+    source: str
+    problem: str
+
+
+class SettingsCheck(BaseModel):
+    """What new settings would change: the names of those that a reload takes, and those for a restart."""
+
+    reload: list[str]
+    restart: list[str]
+    problems: list[SettingsProblem]
+
+
+# Longer files than any broker needs would keep its processor busy.
+SettingsText: TypeAlias = Annotated[str, Field(max_length=100_000)]
 
 
 class CopyMade(BaseModel):
@@ -72,7 +93,7 @@ def broker_responder(assembly: Assembly) -> Responder:
 
     @responder.verb(name="rights.reload")
     def reload(request: Request) -> None:
-        """Read certificates, deny lists, users and rights again, as SIGHUP does."""
+        """Read settings, certificates, deny lists, users and rights again, as SIGHUP does."""
         may_call(request, "rights.reload")
         try:
             # Verbs run in threads; files are read and rights are changed on the broker's loop, between two
@@ -85,6 +106,8 @@ def broker_responder(assembly: Assembly) -> Responder:
             _log.warning("reload failed", reason=str(error))
             raise VerbError("bad-file", "a file cannot be used; the broker's log says which") from error
 
+    if assembly.source is not None:
+        _add_check(responder, assembly, assembly.source, may_call)
     add_operator_verbs(responder, assembly.server, may_call)
     if assembly.store is not None and assembly.backups is not None:
         _add_backup(responder, assembly.store, assembly.backups, may_call)
@@ -94,6 +117,29 @@ def broker_responder(assembly: Assembly) -> Responder:
     else:
         _refuse_schemas(responder)
     return responder
+
+
+def _add_check(
+    responder: Responder,
+    assembly: Assembly,
+    source: SettingsSource,
+    may_call: Callable[[Request, str], None],
+) -> None:
+    @responder.verb(name="settings.check")
+    def check(request: Request, text: SettingsText | None = None) -> SettingsCheck:
+        """Check the settings file, or a new text for it: all errors, or what would change. Takes nothing."""
+        may_call(request, "settings.check")
+        try:
+            found = assembly.check(source, text)
+        except WrongSettings as error:
+            # Values may be secret, and paths of this machine are for its operator only.
+            own = str(source.path or DEFAULT_FILE)
+            problems = [
+                SettingsProblem(source="file" if each.source == own else each.source, problem=each.public)
+                for each in error.problems
+            ]
+            return SettingsCheck(reload=[], restart=[], problems=problems)
+        return SettingsCheck(reload=list(found.reload), restart=list(found.restart), problems=[])
 
 
 def _add_backup(

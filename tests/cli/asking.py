@@ -63,6 +63,7 @@ ASKING = {
     "sessions": [_asking("sessions"), _asking("sessions s1")],
     "session end": [_asking("session end s1 --yes", shows=False)],
     "session purge": [_asking("session purge s1 --yes", shows=False)],
+    "settings check": [_asking("settings check")],
     "principals": [_asking("principals"), _asking("principals --order used")],
     "delayed list": [_asking("delayed list")],
     "delayed purge": [_asking("delayed purge --all --yes", shows=False)],

@@ -358,6 +358,9 @@ HOSTILE: Mapping[str, Any] = {
     "principals.list": {"rows": [_PRINCIPAL], "matched": 2, "after": None},
     "delayed.list": {"rows": [_DELAYED], "matched": 2, "after": None},
     "delayed.purge": 1,
+    "settings.check": {
+        "reload": [EVIL], "restart": [EVIL], "problems": [{"source": EVIL, "problem": EVIL}],
+    },
     "topics.list": {"rows": [_TOPIC], "matched": 2, "after": None},
     "topic.show": {"summary": _TOPIC, "subscriptions": [_SUBSCRIPTION]},
     "dlq.list": {

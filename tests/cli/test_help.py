@@ -12,6 +12,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from nebula.broker.settings import BrokerSettings, ListenerSettings
 from nebula.cli import app
 from nebula.cli.grouped import HEADINGS
 from tests.cli.programs import environment
@@ -63,6 +64,19 @@ def test_examples_are_lines_that_can_be_copied(path: tuple[str, ...]) -> None:
     ]
 
     assert [example for example in examples if not any(line.endswith(example) for line in shown_lines)] == []
+
+
+def test_flags_of_the_broker_are_described_by_its_settings() -> None:
+    words = " ".join(shown("broker").split())
+    flags = {option.name for option in get_command_of(("broker",)).params}
+    listener = ListenerSettings.model_fields
+    fields = BrokerSettings.model_fields | {name: listener[name] for name in ("host", "port")}
+    described = {name: (field.description or "").replace("`", "") for name, field in fields.items()}
+
+    assert flags - fields.keys() == {"config", "print_settings", "as_json"}
+    assert [name for name in flags & fields.keys() if described[name] not in words] == []
+    assert "One of sqlite, memory. [default: sqlite]" in words
+    assert "[default: 61613]" in words
 
 
 @pytest.mark.parametrize(("short", "long"), [("jobs", "list"), ("watch", "watch"), ("cancel", "cancel")])

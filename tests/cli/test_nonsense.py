@@ -71,7 +71,7 @@ _VERBS = {
     "sessions": "sessions.list", "peek": "queue.peek", "purge": "queue.purge", "dlq list": "dlq.list",
     "dlq show": "dlq.show", "dlq replay": "dlq.replay", "dlq purge": "dlq.purge",
     "session end": "session.end", "session purge": "session.purge", "principals": "principals.list",
-    "delayed list": "delayed.list", "delayed purge": "delayed.purge",
+    "delayed list": "delayed.list", "delayed purge": "delayed.purge", "settings check": "settings.check",
 }  # fmt: skip
 
 
@@ -159,6 +159,7 @@ _ASKED = {
     "peek": "queue.peek", "dlq list": "dlq.list", "dlq show": "dlq.show", "dlq replay": "dlq.replay",
     "dlq purge": "dlq.purge", "principals": "principals.list", "delayed list": "delayed.list",
     "delayed purge": "delayed.purge", "session purge": "session.purge",
+    "settings check": "settings.check",
 }  # fmt: skip
 
 

@@ -30,7 +30,7 @@ Ask = Callable[..., CompletedProcess[str]]
 
 OPERATORS = (
     "top", "queues", "topics", "connections", "sessions", "principals", "peek", "purge", "disconnect",
-    "delayed list", "delayed purge", "session end", "session purge",
+    "delayed list", "delayed purge", "session end", "session purge", "settings check",
 )  # fmt: skip
 
 

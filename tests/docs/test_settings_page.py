@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft7Validator  # type: ignore[import-untyped]  # it has no types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from nebula.broker.core import limits
 from nebula.broker.core.limits import Limits
+from nebula.broker.limit_comments import limit_comments
 from nebula.broker.settings import (
     BrokerSettings,
     DestinationSettings,
@@ -33,11 +36,15 @@ from nebula.environment import (
     Environment,
     ServiceEnvironment,
 )
+from nebula.settings import AT_RELOAD, Reload, reload_of
+from nebula.settings_files import example, json_schema
 from nebula.stomp.client.addresses import DEFAULT_URL
 from tests.docs_runner import read_page
-from tests.limit_comments import fixed_limits, limit_comments
+from tests.limit_comments import fixed_limits
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
+EXAMPLE = PAGE.with_name("nebula.example.toml")
+SCHEMA = PAGE.with_name("nebula.schema.json")
 
 OPENING = """\
 # Settings of the broker
@@ -104,15 +111,46 @@ max_body_bytes = 1_000_000
 
 Paths are relative to the folder in which the broker was started. Without `data` the store is in the folder
 `broker` of `NEBULA_STATE`, or of the user's state folder (`~/.local/state/nebula`); the log says where.
-SIGHUP (if the broker does not run on a terminal: [signals](running.md#signals)) and the verb
-`rights.reload` on `/queue/nebula.broker` reload the files of `rights`, `users`, `jwks`, `deny`,
-`metrics_token` and the certificates. All other changes need a restart.
-
 The environment variable of a setting is `NEBULA_SERVER_` and its name in capitals, with two underscores
 after a table: `NEBULA_SERVER_LOG_LEVEL=debug`, `NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000`. Lists are
 JSON: `NEBULA_SERVER_RIGHTS='["rights.toml"]'`. `NEBULA_SERVER_HOST` and `NEBULA_SERVER_PORT` are those of
 the first listener. [Clients and services](#clients-and-services) have variables of their own.
+
+## Reload
+
+SIGHUP (if the broker does not run on a terminal: [signals](running.md#signals)) and the verb
+`rights.reload` on `/queue/nebula.broker` make the broker read its settings again, from the file, the
+environment and the flags of its start. The column "reload" says what that does with a setting that has
+changed:
+
+| reload | |
+| --- | --- |
+| new value | The broker takes the new value, and reads the files that it names. |
+| file read again | The broker reads the file again. Another file name needs a restart. |
+| restart | A new value needs a restart of the broker. |
+
+The log names the settings that need a restart (`restart needed`). If the settings are wrong, all of them
+stay as they were (`reload failed`).
+
+`nebula settings check nebula.toml` has a running broker check a new file without taking it, with the
+environment and the flags of the broker: it names the settings that a reload takes, those that need a restart,
+and all errors. Without a file it checks the one that the broker was started with. The verb is
+[`settings.check`](operations.md); what it returns has names of settings, and no values of texts or paths.
+
+## Files for editors
+
+[nebula.example.toml](nebula.example.toml) has each setting, commented out, with its default or an example
+value: `nebula settings example` prints it. [nebula.schema.json](nebula.schema.json) is the JSON Schema of
+the file: `nebula settings schema` prints it. With it an editor completes names and values, shows what they
+mean, and marks errors. Even Better TOML in VS Code, and every other editor that uses taplo, reads its path
+from the first line of `nebula.toml`:
+
+```toml
+#:schema nebula.schema.json
+```
 """
+
+RELOADS = {Reload.VALUE: "new value", Reload.CONTENTS: "file read again", Reload.RESTART: "restart"}
 
 CLOSING = """
 ## Clients and services
@@ -176,13 +214,13 @@ def variables() -> Iterator[str]:
         )
 
 
-HEAD = ["| setting | default | |", "| --- | --- | --- |"]
+HEAD = ["| setting | default | reload | |", "| --- | --- | --- | --- |"]
 
 
 def field_rows(fields: dict[str, FieldInfo]) -> Iterator[str]:
     for name, field in fields.items():
         if field.description:
-            yield f"| `{name}` | {default_of(field)} | {field.description} |"
+            yield f"| `{name}` | {default_of(field)} | {RELOADS[reload_of(field)]} | {field.description} |"
 
 
 def default_of(field: FieldInfo) -> str:
@@ -255,7 +293,7 @@ def page() -> str:
             *field_rows(BrokerSettings.model_fields),
             *(line for title in TABLES for line in table(title)),
             "\n## `[limits]`\n",
-            "What a peer may use at most. Times are seconds.\n",
+            "What a peer may use at most. Times are seconds. Each change needs a restart.\n",
             "| setting | default | why this number | what happens at it |",
             "| --- | --- | --- | --- |",
             *limit_rows(),
@@ -271,8 +309,9 @@ def page() -> str:
     )
 
 
-def test_page_says_what_the_model_says() -> None:
-    assert PAGE.read_text() == page(), "run: python -m tests.docs.test_settings_page"
+def test_files_say_what_the_model_says() -> None:
+    for file, text in made_files().items():
+        assert file.read_text() == text, "run: python -m tests.docs.test_settings_page"
 
 
 def test_models_name_each_variable_of_nebula() -> None:
@@ -328,6 +367,55 @@ def test_file_on_the_page_is_a_good_one(tmp_path: Path) -> None:
     assert [listener.profile for listener in settings.listener] == ["standard", "maxam", "standard"]
 
 
+def made_files() -> dict[Path, str]:
+    """The files that are made from the model, with what they contain."""
+    return {
+        PAGE: page(),
+        EXAMPLE: example(BrokerSettings, SCHEMA.name),
+        SCHEMA: json.dumps(json_schema(BrokerSettings), indent=2, ensure_ascii=False) + "\n",
+    }
+
+
+def uncommented() -> dict[str, Any]:
+    """The example with all its settings in force."""
+    return tomllib.loads(re.sub(r"(?m)^#(?=[\[a-z])", "", EXAMPLE.read_text()))
+
+
+def test_example_is_loaded_as_it_is_and_with_all_settings_in_force(tmp_path: Path) -> None:
+    inner = tmp_path / "all.toml"
+    inner.write_text(re.sub(r"(?m)^#(?=[\[a-z])", "", EXAMPLE.read_text()))
+
+    assert load_broker_settings(EXAMPLE).value == BrokerSettings()
+    assert load_broker_settings(inner).value.share[0].fraction == 0.05
+
+
+def test_example_has_each_setting() -> None:
+    tables = {name: each[0] if isinstance(each, list) else each for name, each in uncommented().items()}
+    settings = {title.strip("[]"): [*model.model_fields] for title, model in TABLES.items()}
+
+    assert tables.keys() == BrokerSettings.model_fields.keys()
+    assert {name: [*tables[name]] for name in settings} == settings
+    assert [*tables["limits"]] == [field.name for field in dataclasses.fields(Limits)]
+
+
+def test_schema_takes_the_example_and_refuses_wrong_files() -> None:
+    validator = Draft7Validator(json.loads(SCHEMA.read_text()))
+
+    assert [*validator.iter_errors(uncommented())] == []
+    for wrong in ("stor = 'x'", "store = 'disk'", "[[listener]]\nport = 70000", "[limits]\nmax_header = 5"):
+        assert not validator.is_valid(tomllib.loads(wrong)), wrong
+
+
+def test_schema_says_what_a_reload_does_with_each_setting() -> None:
+    schema = json.loads(SCHEMA.read_text())
+    tables: dict[str, type[BaseModel]] = {"": BrokerSettings, **TABLES}
+    for title, model in tables.items():
+        table = schema["properties"][title.strip("[]")] if title else schema
+        properties = table.get("items", table)["properties"]
+        for name, field in model.model_fields.items():
+            assert properties[name].get(AT_RELOAD, Reload.RESTART) == reload_of(field), (title, name)
+
+
 def test_each_table_of_the_model_has_its_part_of_the_page() -> None:
     tables = {name for name, field in BrokerSettings.model_fields.items() if not field.description}
 
@@ -340,4 +428,5 @@ def test_each_setting_of_a_table_is_described(model: type[BaseModel]) -> None:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    for file, text in made_files().items():
+        file.write_text(text)

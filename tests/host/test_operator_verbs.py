@@ -66,6 +66,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "dlq.show": {"number": 1},
     "principals.list": {},
     "delayed.list": {},
+    "settings.check": {},
 }
 ACTS: dict[str, dict[str, Any]] = {
     "queue.purge": {"queue": "/queue/orders"},

@@ -192,9 +192,9 @@ class Limits:
     def __post_init__(self) -> None:
         for limit in fields(self):
             if getattr(self, limit.name) <= 0:
-                raise ValueError(f"{limit.name} must be above 0")
+                raise ValueError(f"{limit.name} must be above 0: write {limit.name} = {limit.default}")
         if self.principal_share > 1 or self.operator_reserve >= 1:
-            raise ValueError("principal_share must not be above 1, and operator_reserve must be below 1")
+            raise ValueError("a share is at most 1: write principal_share = 0.75 and operator_reserve = 0.05")
         relations = (
             ("outbox_high_water_bytes", "max_outbox_bytes"),
             ("max_body_bytes", "max_outbox_bytes"),
@@ -204,8 +204,8 @@ class Limits:
             ("default_prefetch", "max_prefetch"),
         )
         for smaller, larger in relations:
-            if getattr(self, smaller) > getattr(self, larger):
-                raise ValueError(f"{smaller} must not be above {larger}")
+            if getattr(self, smaller) > (most := getattr(self, larger)):
+                raise ValueError(f"{smaller} must not be above {larger}: write {smaller} = {most}")
 
     @property
     def frames(self) -> FrameLimits:

@@ -128,6 +128,12 @@ EVENTS: Final = (
         "file, on",
     ),
     Event("certificate is not valid yet", "likewise", WARNING, "file, until"),
+    Event(
+        "restart needed",
+        "a reload has found settings that [only a restart changes](settings.md#reload)",
+        WARNING,
+        "settings",
+    ),
     Event("service manager not told", "systemd's socket cannot be written", WARNING, "states, error"),
     Event(
         "further events",

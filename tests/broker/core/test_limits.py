@@ -18,10 +18,10 @@ from nebula.broker.core.access import BROKERS_OWN
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import HEAD_COST_BYTES, HEADER_COST_BYTES, MESSAGE_COST_BYTES
 from nebula.broker.core.transactions import HELD_COST_BYTES
+from nebula.broker.limit_comments import limit_comments
 from nebula.headers import BROKER_QUEUE, INBOX_PREFIX
 from tests.broker.harness import WALL_OFFSET, BrokerHarness, Peer
 from tests.broker.memory_store import MemoryDisk, MemoryStore
-from tests.limit_comments import limit_comments
 
 ROOT = Path(__file__).parents[3]
 QUEUE = "/queue/a"
