@@ -37,6 +37,10 @@ class Verdict(Enum):
     __hash__ = object.__hash__
 
 
+# Looked up once: members of an enum are found by their class's attributes.
+ACCEPTED: Final = Verdict.ACCEPTED
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class DestinationKind:
     """What a kind of destination does with messages (D.10).

@@ -18,12 +18,11 @@ from nebula.broker.core.destinations.queues import Queues
 from nebula.broker.core.destinations.topic import Topics
 from nebula.broker.core.duplicates import DedupKey, Duplicates
 from nebula.broker.core.fixed_limits import DUE_AT_ONCE
-from nebula.broker.core.messages import QUEUE_KIND, Head, Message, Verdict, Wishes
+from nebula.broker.core.messages import ACCEPTED, QUEUE_KIND, Head, Message, Verdict, Wishes
 from nebula.broker.core.shares import Resource
 from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
 
 # Looked up once: members of an enum are found by their class's attributes.
-_ACCEPTED: Final = Verdict.ACCEPTED
 _NO_WISHES: Final = Wishes()
 
 
@@ -62,7 +61,7 @@ class Routing:
             return self._put_with_wishes(message, now)
         if head.kind.holds_messages:
             queue = self.queues.ensure(head.destination, head.usage)
-            return None if queue.send(message, now) is _ACCEPTED else queue
+            return None if queue.send(message, now) is ACCEPTED else queue
         (self.topics if head.kind.fans_out else self.values).send(message, now)
         return None
 
@@ -101,7 +100,7 @@ class Routing:
         self._account.judged = copy
         # There was room for both a moment ago. If the message itself took it, the copy is kept as a dead
         # letter: the sender cannot be refused any more.
-        if send(copy, now) is not _ACCEPTED:
+        if send(copy, now) is not ACCEPTED:
             self.queues.make_dead_letter(copy, "full", was_kept=True)
             self.queues.forget_if_idle(copies, now)
         self._account.judged = None
@@ -127,7 +126,7 @@ class Routing:
         else:
             queue = self.queues.ensure(head.destination, head.usage)
             send = queue.send_once if head.is_once else queue.send
-            return None if send(message, now) is _ACCEPTED else queue
+            return None if send(message, now) is ACCEPTED else queue
         return None
 
     def _expire_at_once(self, message: Message, *, is_moved: bool = False) -> None:
@@ -211,7 +210,7 @@ class Routing:
                 return False
             queue = self.queues.create(name, usage)
         # A crash before this is committed leaves it among the delayed ones.
-        is_taken = queue.send_once(message, now) is _ACCEPTED
+        is_taken = queue.send_once(message, now) is ACCEPTED
         if not is_taken:
             self.queues.forget_if_idle(queue, now)
         return is_taken

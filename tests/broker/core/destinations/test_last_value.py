@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import Content
 from nebula.broker.core.policies import DestinationPolicy
 from nebula.broker.core.profiles import MAXAM
+from nebula.broker.core.value_feed import ENTRY_COST_BYTES
 from tests.broker.harness import BrokerHarness, Peer
 
 
