@@ -24,7 +24,7 @@ from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.line import level_of
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.durable import DurableSession
-from nebula.broker.core.messages import ACCEPTED, QUEUE_KIND, DestinationKind, Head, Message, Verdict
+from nebula.broker.core.messages import ACCEPTED, QUEUE_KIND, Head, Message, Verdict
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.receipts import Receipts
 from nebula.broker.core.routing import Routing
@@ -89,18 +89,14 @@ class Broker:
         if self.journal is not None:
             self.journal.usage_of = self.usage_of
 
-    @property
-    def destinations(self) -> Mapping[str, Any]:
-        """By name, for inspection."""
-        return {**self.queues.by_name, **self.topics.topics, **self.values.topics}
-
     def usage_of(self, principal: str) -> Usage:
         """The usage of a principal, connected or not."""
         return self.account.usages.of(self.access.rights_of(principal))
 
-    def kind_of(self, destination: str) -> DestinationKind:
-        """What a destination is, by its name (D.10)."""
-        return self.context.kind_of(destination)
+    @property
+    def destinations(self) -> Mapping[str, Any]:
+        """By name, for inspection."""
+        return {**self.queues.by_name, **self.topics.topics, **self.values.topics}
 
     def may_be_kept(self, head: Head) -> bool:
         """Whether messages with this head go to disk, if they have to wait."""

@@ -18,7 +18,16 @@ from nebula.broker.core.destinations.queues import Queues
 from nebula.broker.core.destinations.topic import Topics
 from nebula.broker.core.duplicates import DedupKey, Duplicates
 from nebula.broker.core.fixed_limits import DUE_AT_ONCE
-from nebula.broker.core.messages import ACCEPTED, QUEUE_KIND, Head, Message, Verdict, Wishes
+from nebula.broker.core.messages import (
+    ACCEPTED,
+    LAST_VALUE_KIND,
+    QUEUE_KIND,
+    TOPIC_KIND,
+    Head,
+    Message,
+    Verdict,
+    Wishes,
+)
 from nebula.broker.core.shares import Resource
 from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
 
@@ -33,7 +42,8 @@ class Routing:
         context: what all parts of the core share.
 
     Attributes:
-        queues, topics, values: the destinations, by kind.
+        queues, topics, values: the destinations.
+        by_kind: those of the kinds that are one destination each.
         delayed: messages that are put into a queue later.
         duplicates: the `dedup-id`s of the current window.
     """
@@ -46,6 +56,7 @@ class Routing:
         self.queues = Queues(context)
         self.topics = Topics(context.account, self.queues.make_dead_letter)
         self.values = LastValues(context)
+        self.by_kind = {TOPIC_KIND: self.topics, LAST_VALUE_KIND: self.values}
         self.delayed = Delayed(context.account, context.journal)
         self.duplicates = Duplicates(context.account, context.journal)
 
@@ -62,7 +73,7 @@ class Routing:
         if head.kind.holds_messages:
             queue = self.queues.ensure(head.destination, head.usage)
             return None if queue.send(message, now) is ACCEPTED else queue
-        (self.topics if head.kind.fans_out else self.values).send(message, now)
+        self.by_kind[head.kind].send(message, now)
         return None
 
     def _put_with_wishes(self, message: Message, now: float) -> Queue | None:
@@ -117,8 +128,8 @@ class Routing:
         due = wishes.due(now)
         if message.has_expired(now):
             self._expire_at_once(message)
-        elif head.kind.fans_out:
-            self.topics.send(message, now)
+        elif not head.kind.holds_messages:
+            self.by_kind[head.kind].send(message, now)
         elif due > now:
             if not self.delayed.has_room_for(message):
                 return self.queues.ensure(head.destination, head.usage)

@@ -70,6 +70,7 @@ class Subscriptions:
         self._queues = routing.queues
         self._topics = routing.topics
         self._values = routing.values
+        self._by_kind = routing.by_kind
         self.durable_sessions = DurableSessions(context)
         # The first to use a glob, of those who still do: they pay for it.
         self._glob_owners: dict[str, Usage] = {}
@@ -333,7 +334,7 @@ class Subscriptions:
             request.id,
             session,
             request.destination,
-            queue or (self._topics if feed is None else self._values),
+            queue or self._by_kind[request.kind],
             ack_mode,
             prefetch=min(request.prefetch or self._limits.default_prefetch, self._limits.max_prefetch),
             exclusive=request.exclusive and request.kind.holds_messages,
@@ -367,6 +368,8 @@ class Subscriptions:
             feed: Feed = ValueFeed(self._account, pattern, session.rights, session.usage, is_durable=False)
             self._values.feeds.add(feed)
             return None, feed
+        if not request.kind.fans_out:
+            return None, None
         self._need_topic(session, pattern)
         policy = self._context.policies.lookup(pattern)
         drops = policy is not None and policy.slow_subscriber is SlowSubscriber.DROP_OLDEST

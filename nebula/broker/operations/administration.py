@@ -215,7 +215,7 @@ class Administration:
             topics.update(self._broker.values.topics)
 
         def row(name: str, topic: Any) -> TopicRow:
-            if self._broker.kind_of(name).fans_out:
+            if self._broker.context.kind_of(name).fans_out:
                 return topic_row(name, topic)
             return value_row(name, topic, self.arrivals, now)
 

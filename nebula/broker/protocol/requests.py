@@ -52,7 +52,7 @@ def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker, profile: Prof
     return SubscribeRequest(
         id=subscription_id(frame, dialect),
         destination=destination,
-        kind=broker.kind_of(destination),
+        kind=broker.context.kind_of(destination),
         ack_mode=_ACK_MODES[ack],
         prefetch=_prefetch(frame),
         exclusive=read_flag(frame, names.EXCLUSIVE, profile),

@@ -1,7 +1,10 @@
-"""Feeds of all subscriptions to last values, by pattern, and the snapshots that they begin with (G.snapshot).
+"""Feeds of all subscriptions to last values: what each may receive, what it begins with, whose turn it is.
 
-**Snapshots.** An eager subscription first receives all values that are there. There may be very many, so they
-are looked at in portions, and other connections have their turn in between
+**Fairness.** The feeds of a session with something to send take turns, one value each. All of them share one
+window of un-ACKed values (D.8).
+
+**Snapshots.** An eager subscription first receives all values that are there (G.snapshot). There may be very
+many, so they are looked at in portions, and other connections have their turn in between
 (docs/decisions/0015). Nothing is sent before the last portion: a snapshot shows the values as they are at its
 end. The last value of a snapshot is marked. Where that value goes away before its turn, an empty message, the
 marker, takes its place; see `ValueFeed.strike_silently`.
@@ -12,12 +15,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
-from nebula.broker.core.account import Account
+from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.value_table import ValueTable
 from nebula.broker.core.fixed_limits import SNAPSHOT_DESTINATIONS_AT_ONCE
 from nebula.broker.core.patterns import PatternTable
 from nebula.broker.core.shares import Resource, Usage
-from nebula.broker.core.subscription import Feed
+from nebula.broker.core.subscription import AUTO, SNAPSHOT_END, Feed, Receiver, Subscription
 from nebula.broker.core.value_feed import LastValueTopic
 from nebula.errors import Refused
 from nebula.globs import compile_glob, is_glob
@@ -28,7 +31,7 @@ class Feeds:
     """The feeds of a broker.
 
     Args:
-        account: what all destinations of a broker hold together.
+        context: what all parts of the core share.
         values: what they are fed from.
 
     Attributes:
@@ -36,8 +39,9 @@ class Feeds:
         is_judged: rights are configured, so that each feed's are looked at.
     """
 
-    def __init__(self, account: Account, values: ValueTable) -> None:
-        self._account = account
+    def __init__(self, context: CoreContext, values: ValueTable) -> None:
+        self._account = context.account
+        self._next_number = context.numbers.__next__
         self._values = values
         self.table: PatternTable[list[Feed]] = PatternTable(self._reaches)
         self.is_judged = False
@@ -145,3 +149,68 @@ class Feeds:
             if feed.rights.may_receive(destination) or (topic is not None and feed.knows(topic)):
                 return True
         return False
+
+    def tell_of(self, feed: Feed, topic: LastValueTopic, *, was_ordinary: bool) -> None:
+        """`topic` has changed. Now if nothing is before it, otherwise when its turn comes."""
+        subscription = feed.subscription
+        if subscription is None:
+            # An ephemeral value is not kept for a subscription that is away, unless it ended a value that the
+            # subscription knows (G.ephemeral).
+            is_unknown = not topic.is_live and topic.first_number > feed.seen_number
+            if was_ordinary or not (is_unknown or topic.owner is not None):
+                feed.notify(topic)
+        elif subscription.session.takes_values and feed.is_free_for(topic):
+            # As by way of the line, in a third of the time.
+            if subscription.ack_mode is not AUTO:
+                feed.send_at_once(topic)
+                self._await_ack(subscription, topic)
+            subscription.deliver(topic.value)
+        elif feed.notify(topic) or feed.marker is not None:
+            self.line_up(feed, subscription.session)
+
+    def line_up(self, feed: Feed, session: Receiver) -> None:
+        """`feed` may have something to send now."""
+        if feed.is_ready and not feed.in_line:
+            feed.in_line = True
+            session.value_feeds.append(feed)
+        self.pump(session)
+
+    def pump(self, session: Receiver) -> None:
+        """Tell what can be told, the session's subscriptions in turn.
+
+        D.8: one window of un-ACKed messages for the whole connection; when it is full everything
+        waits, subscriptions that acknowledge nothing too.
+        """
+        feeds = session.value_feeds
+        while feeds and session.value_credit > 0 and not session.is_throttled:
+            feed = feeds[0]
+            if not feed.is_ready:
+                feeds.popleft()
+                feed.in_line = False
+                continue
+            if len(feeds) > 1:
+                feeds.rotate(-1)
+            self._tell(feed, feed.take())
+
+    def _tell(self, feed: Feed, topic: LastValueTopic) -> None:
+        subscription = feed.subscription
+        assert subscription is not None
+        is_marker = topic is feed.marker
+        if not is_marker and not self.permits(feed, topic):
+            feed.let_go(topic)
+            feed.strike_silently(topic, self._next_number)
+            self._values.forget_if_idle(topic)
+            return
+        message = topic.value
+        ends = is_marker or (topic.is_live and feed.strike(topic))
+        if subscription.ack_mode is AUTO:
+            feed.let_go(topic)
+        else:
+            feed.send(topic)
+            self._await_ack(subscription, topic)
+        subscription.deliver(message, SNAPSHOT_END if ends else None)
+        self._values.forget_if_idle(topic)
+
+    def _await_ack(self, subscription: Subscription, topic: LastValueTopic) -> None:
+        subscription.unacked[topic.value.number] = topic.value
+        subscription.session.value_credit -= 1

@@ -12,9 +12,6 @@ and always receives the last one. A destination that changes while it waits keep
 that changes while its message is in flight goes to the end of the line at the ACK, so that all destinations
 stay about equally fresh (docs/decisions/0011).
 
-**Fairness.** The feeds of a session with something to send take turns, one value each. All of them share one
-window of un-ACKed values (D.8).
-
 `value_table` has the values, `value_feed` what one subscription has still to receive, `feeds` all of these
 and their snapshots; here they meet.
 """
@@ -29,7 +26,7 @@ from nebula.broker.core.destinations.feeds import Feeds
 from nebula.broker.core.destinations.value_table import ValueTable
 from nebula.broker.core.messages import LAST_VALUE_KIND, Content, Head, Message, ValueOwner, Verdict
 from nebula.broker.core.shares import Usage
-from nebula.broker.core.subscription import AUTO, SNAPSHOT_END, Ending, Feed, Receiver, Subscription
+from nebula.broker.core.subscription import Ending, Feed, Receiver, Subscription
 from nebula.broker.core.value_feed import LastValueTopic
 
 
@@ -46,13 +43,11 @@ class LastValues(Destination):
         self._values = ValueTable(context)
         # By destination. A deleted one stays while a feed has still to send the deletion.
         self.topics = self._values.topics
-        self.keys = self._values.keys
         self.restore = self._values.restore
-        self.feeds = Feeds(context.account, self._values)
-        self._table = self.feeds.table
+        self.feeds = Feeds(context, self._values)
         # Destinations whose values are kept encoded, as several feeds send them. `advance` lets the bytes go.
         self._shared: set[LastValueTopic] = set()
-        self.globs = self._table.globs
+        self.globs = self.feeds.table.globs
 
     # --- values ---
 
@@ -79,7 +74,8 @@ class LastValues(Destination):
         topic = self._values.replace(topic, message, owner, deletes=deletes)
         topic.users += 1  # ours, until all feeds know: none of them may forget it meanwhile
         is_owed, is_judged = False, self.feeds.judges(destination)
-        groups = self._table.reached(destination) if is_judged else self._table.matching(destination)
+        table, tell_of = self.feeds.table, self.feeds.tell_of
+        groups = table.reached(destination) if is_judged else table.matching(destination)
         if sum(map(len, groups)) > 1:
             message.shared = {}
             self._shared.add(topic)
@@ -89,9 +85,9 @@ class LastValues(Destination):
                 if deletes and feed.snapshot is not None:
                     feed.strike_silently(topic, self.next_number)
                 if not is_judged or feed.rights.may_receive(destination):
-                    self._tell_of(feed, topic, was_ordinary=was_ordinary)
+                    tell_of(feed, topic, was_ordinary=was_ordinary)
                 elif feed.subscription is not None:  # there may be the marker to send
-                    self._line_up(feed, feed.subscription.session)
+                    self.feeds.line_up(feed, feed.subscription.session)
                 is_owed = is_owed or (feed.is_durable and feed.knows(topic))
         self._values.record(topic, is_owed=is_owed)
         topic.users -= 1
@@ -166,7 +162,7 @@ class LastValues(Destination):
     def _begin_to_tell(self, feed: Feed, subscription: Subscription) -> None:
         if feed.snapshot is not None and not (feed.snapshot or feed.is_walking):
             feed.mark_end(self.next_number())
-        self._line_up(feed, subscription.session)
+        self.feeds.line_up(feed, subscription.session)
 
     def review(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Rights have changed: what is no longer permitted is struck off its snapshot."""
@@ -175,14 +171,14 @@ class LastValues(Destination):
         for topic in list(feed.snapshot or ()):
             if not self.feeds.permits(feed, topic):
                 feed.strike_silently(topic, self.next_number)
-        self._line_up(feed, subscription.session)
+        self.feeds.line_up(feed, subscription.session)
 
     def release(self, subscription: Subscription) -> None:
         """Its RECEIPT was said: send what waits for that."""
         feed = subscription.feed
         if feed is not None and feed.subscription is subscription:
             feed.is_held = False
-            self._line_up(feed, subscription.session)
+            self.feeds.line_up(feed, subscription.session)
 
     def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:  # noqa: ARG002
         """Feed it no more. The feed of a durable one remembers what was in flight."""
@@ -204,7 +200,7 @@ class LastValues(Destination):
         else:
             self.feeds.remove(feed)
         feed.snapshot = None
-        self._pump(session)
+        self.feeds.pump(session)
         return False
 
     # D.23: a NACK means nothing here, so the value stays in flight until an ACK. Nor does a drain: a value
@@ -221,73 +217,9 @@ class LastValues(Destination):
                 self._values.forget_if_idle(topic)
         if messages:
             subscription.session.value_credit += len(messages)
-            self._line_up(feed, subscription.session)
+            self.feeds.line_up(feed, subscription.session)
         return bool(messages)
 
     def resume(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Tell on."""
-        self._pump(subscription.session)
-
-    def _tell_of(self, feed: Feed, topic: LastValueTopic, *, was_ordinary: bool) -> None:
-        """`topic` has changed. Now if nothing is before it, otherwise when its turn comes."""
-        subscription = feed.subscription
-        if subscription is None:
-            # An ephemeral value is not kept for a subscription that is away, unless it ended a value that the
-            # subscription knows (G.ephemeral).
-            is_unknown = not topic.is_live and topic.first_number > feed.seen_number
-            if was_ordinary or not (is_unknown or topic.owner is not None):
-                feed.notify(topic)
-        elif subscription.session.takes_values and feed.is_free_for(topic):
-            # As by way of the line, in a third of the time.
-            if subscription.ack_mode is not AUTO:
-                feed.send_at_once(topic)
-                self._await_ack(subscription, topic)
-            subscription.deliver(topic.value)
-        elif feed.notify(topic) or feed.marker is not None:
-            self._line_up(feed, subscription.session)
-
-    def _line_up(self, feed: Feed, session: Receiver) -> None:
-        if feed.is_ready and not feed.in_line:
-            feed.in_line = True
-            session.value_feeds.append(feed)
-        self._pump(session)
-
-    def _pump(self, session: Receiver) -> None:
-        """Tell what can be told, the session's subscriptions in turn.
-
-        D.8: one window of un-ACKed messages for the whole connection; when it is full everything
-        waits, subscriptions that acknowledge nothing too.
-        """
-        feeds = session.value_feeds
-        while feeds and session.value_credit > 0 and not session.is_throttled:
-            feed = feeds[0]
-            if not feed.is_ready:
-                feeds.popleft()
-                feed.in_line = False
-                continue
-            if len(feeds) > 1:
-                feeds.rotate(-1)
-            self._tell(feed, feed.take())
-
-    def _tell(self, feed: Feed, topic: LastValueTopic) -> None:
-        subscription = feed.subscription
-        assert subscription is not None
-        is_marker = topic is feed.marker
-        if not is_marker and not self.feeds.permits(feed, topic):
-            feed.let_go(topic)
-            feed.strike_silently(topic, self.next_number)
-            self._values.forget_if_idle(topic)
-            return
-        message = topic.value
-        ends = is_marker or (topic.is_live and feed.strike(topic))
-        if subscription.ack_mode is AUTO:
-            feed.let_go(topic)
-        else:
-            feed.send(topic)
-            self._await_ack(subscription, topic)
-        subscription.deliver(message, SNAPSHOT_END if ends else None)
-        self._values.forget_if_idle(topic)
-
-    def _await_ack(self, subscription: Subscription, topic: LastValueTopic) -> None:
-        subscription.unacked[topic.value.number] = topic.value
-        subscription.session.value_credit -= 1
+        self.feeds.pump(subscription.session)

@@ -51,11 +51,6 @@ class Topic:
         """Subscriptions, and those that are away."""
         return len(self.direct) + len(self.queues)
 
-    @property
-    def is_idle(self) -> bool:
-        """Nothing would be lost if it were forgotten."""
-        return not (self.direct or self.queues)
-
     def reaches(self, destination: str) -> bool:
         """Whether a subscriber may receive what is sent there."""
         for subscription in self.direct:
@@ -222,7 +217,7 @@ class Topics(Destination):
     def _let_go(self, pattern: str, topic: Topic, leaver: Usage) -> None:
         """A subscription of this principal has ended: forget a topic that is idle."""
         self._table.note_change(pattern)
-        if topic.is_idle:
+        if not topic.subscriber_count:
             self._table.remove(pattern)
             self._account.give_back(Resource.DESTINATIONS, topic.owner)
         elif topic.owner is leaver and leaver not in topic.users:

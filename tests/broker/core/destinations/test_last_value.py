@@ -395,7 +395,7 @@ def test_deletion_under_another_letter_deletes_the_value() -> None:
     alice.publish("X/EGM.Q.G1.Status", "")
 
     assert broker.broker.values.topics == {}
-    assert broker.broker.values.keys == {}
+    assert broker.broker.values._values.keys == {}
 
 
 def test_send_to_a_glob_is_invalid(broker: BrokerHarness) -> None:
@@ -412,4 +412,4 @@ def test_glob_that_means_nothing_is_an_error(broker: BrokerHarness) -> None:
 
     assert error[0] == "ERROR"
     assert error[1]["receipt-id"] == "r"
-    assert broker.broker.values._table.things == {}
+    assert broker.broker.values.feeds.table.things == {}
