@@ -38,7 +38,7 @@ class Consumers:
 
     @property
     def is_empty(self) -> bool:
-        """There is none, not even a drained one."""
+        """There is no subscription, not even a drained one."""
         return not (self.subscriptions or self.drained)
 
     @property
