@@ -13,8 +13,7 @@ from nebula.cli.options import AsJson
 from nebula.cli.render import Output
 
 if TYPE_CHECKING:
-    from nebula.broker.settings import BrokerSettings, SettingsSource
-    from nebula.settings import Loaded
+    from nebula.broker.settings import SettingsSource
 
 # Every default is None, "not given": the real ones are the settings' own, and so is the help.
 Host: TypeAlias = Annotated[str | None, Option()]
@@ -105,25 +104,22 @@ def broker(
 
     from nebula.broker.settings import SettingsSource
 
-    flags = {
-        "host": host, "port": port, "store": store, "data": data, "http": http, "schemas": schemas,
-        "http_calls": http_calls or None, "rights": rights or None, "app": app or None, "log_level": log_level,
-    }  # fmt: skip
-    source = SettingsSource(config, flags)
+    source = SettingsSource(config, {
+        "host": host, "port": port, "store": store, "data": data, "http": http, "app": app or None,
+        "http_calls": http_calls or None, "rights": rights or None, "schemas": schemas, "log_level": log_level,
+    })  # fmt: skip
+    (_print if print_settings else _run)(source, Output(as_json=as_json))
+
+
+def _print(source: SettingsSource, output: Output) -> None:
+    rows = source.read().rows()
+    output.rows(_COLUMNS, (dict(zip(_COLUMNS, row, strict=True)) for row in rows), none="")
+
+
+def _run(source: SettingsSource, output: Output) -> None:
     # Every mistake is reported at once, with status 2, before anything is opened.
-    loaded = source.read()
-    output = Output(as_json=as_json)
-    if print_settings:
-        _print(loaded, output)
-    else:
-        _run(loaded.value, source, output)
+    settings = source.read().value
 
-
-def _print(loaded: Loaded[BrokerSettings], output: Output) -> None:
-    output.rows(_COLUMNS, (dict(zip(_COLUMNS, row, strict=True)) for row in loaded.rows()), none="")
-
-
-def _run(settings: BrokerSettings, source: SettingsSource, output: Output) -> None:
     from nebula.cli.programs import run_broker
 
     # One line for each URL, when all of them listen: a script that has read the first may connect to any.

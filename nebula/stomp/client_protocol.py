@@ -217,11 +217,7 @@ class ClientProtocol:
         return self._frame("ACK", self._names_of(message, transaction), receipt)
 
     def nack(
-        self,
-        message: Mapping[str, str],
-        headers: Mapping[str, str],
-        *,
-        transaction: str | None = None,
+        self, message: Mapping[str, str], headers: Mapping[str, str], *, transaction: str | None = None
     ) -> bytes:
         """NACK the message with these headers; `headers` are the server's extensions."""
         self._check("NACK")

@@ -9,16 +9,17 @@ from itertools import chain, pairwise
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.destinations.line import Line
 from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
-from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES, ValueFeed
-from nebula.broker.core.destinations.value_table import TOPIC_COST_BYTES, LastValueTopic
+from nebula.broker.core.destinations.value_table import TOPIC_COST_BYTES
 from nebula.broker.core.duplicates import ID_COST_BYTES
 from nebula.broker.core.durable import SESSION_COST_BYTES
 from nebula.broker.core.messages import Message
 from nebula.broker.core.policies import WhenFull
-from nebula.broker.core.session import AckMode, Session, Subscription
+from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.broker.core.subscribe import subscription_cost_bytes
+from nebula.broker.core.subscription import AckMode, Feed, Subscription
 from nebula.broker.core.transactions import HELD_COST_BYTES
+from nebula.broker.core.value_feed import ENTRY_COST_BYTES, LastValueTopic
 from nebula.headers import INBOX_PREFIX
 
 
@@ -34,9 +35,9 @@ def check(broker: Broker, sessions: Collection[Session], blocked: Collection[Ses
         assert name == queue.name
         assert not queue.is_idle, f"{name} is kept for nothing"
     for pattern, topic in broker.topics.topics.items():
-        assert not topic.is_idle, f"{pattern} is kept for nothing"
+        assert topic.subscriber_count, f"{pattern} is kept for nothing"
         assert all(each.ack_mode is AckMode.AUTO for each in topic.direct)
-        assert all(len(each.subscriptions) <= 1 for each in topic.queues)
+        assert all(len(each.consumers.subscriptions) <= 1 for each in topic.queues)
     queues = list(_queues(broker))
     for queue in queues:
         _check_queue(queue)
@@ -61,7 +62,7 @@ def _check_memory(broker: Broker, sessions: Collection[Session]) -> None:
     for destination, topic in broker.values.topics.items():
         paid[topic.value.head.usage] += topic.value.size_bytes
         paid[topic.creator] += TOPIC_COST_BYTES + text_cost_bytes(destination)
-    for feed in (*_feeds(broker), *broker.values._departed):
+    for feed in (*_feeds(broker), *broker.values.feeds._departed):
         paid[feed.owner] += ENTRY_COST_BYTES * len(feed._states) + feed._walk_bytes
     for *_, message in broker.routing.delayed._heap:
         paid[message.head.usage] += message.size_bytes
@@ -133,7 +134,7 @@ def _check_counts(broker: Broker, sessions: Collection[Session]) -> None:
 
 
 def _in_memory(queue: Queue) -> list[Message]:
-    unacked = (each.unacked.values() for each in (*queue.subscriptions, *queue.drained))
+    unacked = (each.unacked.values() for each in (*queue.consumers.subscriptions, *queue.consumers.drained))
     return [*queue.store.line.in_memory(), *chain.from_iterable(unacked), *queue.store.purged, *_apart(queue)]
 
 
@@ -150,8 +151,8 @@ def _queues(broker: Broker) -> Iterator[Queue]:
         yield from topic.queues
 
 
-def _feeds(broker: Broker) -> Iterator[ValueFeed]:
-    for feeds in broker.values._table.things.values():
+def _feeds(broker: Broker) -> Iterator[Feed]:
+    for feeds in broker.values.feeds.table.things.values():
         yield from feeds
 
 
@@ -160,19 +161,19 @@ def _check_values(broker: Broker) -> None:
     for feed in _feeds(broker):
         users.update(feed._states.keys())
         _check_feed(feed)
-    for feed in broker.values._departed:
+    for feed in broker.values.feeds._departed:
         users.update(feed._states.keys())
     for destination, topic in broker.values.topics.items():
         assert destination == topic.destination
         assert topic.users == users[topic], f"{destination}: users are miscounted"
         assert topic.is_live or topic.users, f"{destination} is kept for nothing"
         assert topic.owner is None or destination in topic.owner.ephemerals
-    assert set(broker.values.keys.values()) <= set(broker.values.topics), "a key of what is forgotten"
+    assert set(broker.values._values.keys.values()) <= set(broker.values.topics), "a key of what is forgotten"
     markers = {feed.marker for feed in _feeds(broker)}
     assert set(users) - markers <= set(broker.values.topics.values()), "a feed knows of what is forgotten"
 
 
-def _check_feed(feed: ValueFeed) -> None:
+def _check_feed(feed: Feed) -> None:
     in_flight = list(feed._in_flight.values())
     assert len(in_flight) == len(set(in_flight)), "two messages of one destination are in flight"
     assert len(feed._line) == len(set(feed._line))
@@ -202,7 +203,7 @@ def _check_queue(queue: Queue) -> None:
     for line in queue.store.line.lines:
         _check_line(queue, line)
     assert queue.store.paging.paged_bytes == sum(paged.size_bytes for paged in paged)
-    consumers = [*queue.subscriptions, *queue.drained]
+    consumers = [*queue.consumers.subscriptions, *queue.consumers.drained]
     unacked = [message for each in consumers for message in each.unacked.values()]
     held = _in_memory(queue)
     numbers = [message.number for message in held]
@@ -222,10 +223,10 @@ def _check_queue(queue: Queue) -> None:
         queue.store._next_expiry is not None and queue.store._next_expiry <= min(expiries)
     )
     _check_turns(queue)
-    if queue.exclusive_subscription is not None:
-        assert queue.consumer_count == 1
+    if queue.consumers.exclusive is not None:
+        assert len(queue.consumers.subscriptions) == 1
     if queue.name.startswith(INBOX_PREFIX):
-        assert queue.exclusive_subscription is not None, "an inbox outlived its subscription"
+        assert queue.consumers.exclusive is not None, "an inbox outlived its subscription"
 
 
 def _check_line(queue: Queue, line: Line) -> None:
@@ -242,7 +243,7 @@ def _check_line(queue: Queue, line: Line) -> None:
     assert not front or front[-1] <= paged.after, "something waits before pages with lower numbers"
     unacked = [
         message.number
-        for each in (*queue.subscriptions, *queue.drained)
+        for each in (*queue.consumers.subscriptions, *queue.consumers.drained)
         for message in each.unacked.values()
         if queue.store.line.name_of(message) == line.name
     ]
@@ -255,14 +256,14 @@ def _rises(messages: list[Message]) -> bool:
 
 
 def _check_turns(queue: Queue) -> None:
-    ready = list(queue._ready)
+    ready = list(queue.consumers.ready)
     assert len(ready) == len(set(ready))
-    assert set(ready) == {each for each in queue.subscriptions if each.in_turn}
-    for drained in queue.drained:
+    assert set(ready) == {each for each in queue.consumers.subscriptions if each.in_turn}
+    for drained in queue.consumers.drained:
         assert drained.is_drained
         assert drained.unacked, "a subscription is kept for nothing"
         assert not drained.has_credit
-    for subscription in queue.subscriptions:
+    for subscription in queue.consumers.subscriptions:
         assert len(subscription.unacked) <= subscription.window
         assert subscription.prefetch in (0, subscription.window)
         assert subscription.ack_mode is not AckMode.AUTO or not subscription.unacked
@@ -279,17 +280,21 @@ def _may_go(queue: Queue) -> bool:
 
 
 def _check_who_is_subscribed(broker: Broker, sessions: Collection[Session]) -> None:
-    theirs = {each for session in sessions for each in (*session.subscriptions.values(), *session.parted)}
+    known = {*_queues(broker), broker.topics, broker.values}
+    # Kinds that a test has invented.
+    others = set(broker.routing.by_kind.values()) - known
+    all_ = {each for session in sessions for each in (*session.subscriptions.values(), *session.parted)}
+    theirs = {each for each in all_ if each.destination not in others}
     fed: set[Subscription] = set()
     for queue in _queues(broker):
-        fed.update(queue.subscriptions)
-        fed.update(queue.drained)
+        fed.update(queue.consumers.subscriptions)
+        fed.update(queue.consumers.drained)
     for topic in broker.topics.topics.values():
         fed.update(topic.direct)
     fed.update(feed.subscription for feed in _feeds(broker) if feed.subscription is not None)
     assert theirs == fed, "a subscription of a session that is gone is fed, or one is not fed"
     for each in theirs:
-        assert each.destination in {*_queues(broker), broker.topics, broker.values}
+        assert each.destination in known
     assert set(broker.sends.paused) <= set(sessions)
     for session in sessions:
         in_flight = sum(len(each.unacked) for each in session.subscriptions.values() if each.feed is not None)

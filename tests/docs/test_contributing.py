@@ -23,7 +23,15 @@ def places(text: str) -> list[str]:
 
 
 def test_lists_are_those_that_contributors_ask_for() -> None:
-    kinds = ["header", "limit", "option of destinations", "verb of the broker", "metric", "state of jobs"]
+    kinds = [
+        "header",
+        "limit",
+        "kind of destination",
+        "option of destinations",
+        "verb of the broker",
+        "metric",
+        "state of jobs",
+    ]
     assert [title.partition(" ")[2] for title in LISTS] == kinds
 
 

@@ -29,7 +29,7 @@ def rows(heading: str) -> list[list[str]]:
 @pytest.mark.parametrize(("prefix", "kind", "example"), [row[:3] for row in rows("begins with")])
 def test_kind_is_read_from_the_name(prefix: str, kind: str, example: str) -> None:
     assert example.startswith(prefix) or prefix == "anything else"
-    assert BrokerHarness().broker.kind_of(example).name == kind
+    assert BrokerHarness().broker.context.kind_of(example).name == kind
 
 
 def test_prefixes_of_last_values_are_the_default_ones() -> None:

@@ -339,7 +339,7 @@ def test_who_leaves_much_behind_is_forgotten_as_time_passes(full: BrokerHarness)
     full.advance(5)
 
     assert full.broker.account.stored_bytes == before
-    assert not full.broker.values._departed
+    assert not full.broker.values.feeds._departed
 
 
 def test_snapshot_for_which_there_is_no_room_is_refused_and_leaves_nothing(full: BrokerHarness) -> None:

@@ -32,18 +32,8 @@ _INTERFACES: dict[str, tuple[str, ...]] = {
     # Avro and schemas
     "avro.registry.SchemaSource": ("avro.registry.Registry", _USER),
     # The broker's core
-    "broker.core.destinations.base.Destination": (
-        "broker.core.destinations.queue.Queue",
-        "broker.core.destinations.topic.Topics",
-        "broker.core.destinations.last_value.LastValues",
-    ),
     "broker.core.destinations.queue_store.Waiting": ("broker.core.destinations.queue.Queue", _ABOVE),
-    "broker.core.messages.ValueOwner": ("broker.core.session.Session", _ABOVE),
-    "broker.core.session.Source": (
-        "broker.core.destinations.queue.Queue",
-        "broker.core.destinations.topic.Topics",
-        "broker.core.destinations.last_value.LastValues",
-    ),
+    "broker.core.messages.ValueOwner": ("broker.core.subscription.Receiver", _ABOVE),
     # The broker's server. A connection is above all that schedules, measures and ends it.
     "broker.server.fairness.Scheduled": ("broker.server.connection.Connection", _ABOVE),
     "broker.server.http.HttpPeer": ("broker.server.http_connection.HttpConnection", _ABOVE),

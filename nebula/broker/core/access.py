@@ -13,20 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
+from nebula import headers
 from nebula.broker.core.fixed_limits import MAX_REMEMBERED_CHARACTERS, MAX_REMEMBERED_RIGHTS
 from nebula.globs import Matcher, compile_glob, escape_glob, is_glob, literal_prefix
-from nebula.headers import (
-    BROKER_QUEUE,
-    CANCEL_TOPIC_PREFIX,
-    DEAD_LETTER_QUEUE,
-    INBOX_PREFIX,
-    JOB_PREFIX,
-    JOB_TOPIC_PREFIX,
-    RESERVED_PREFIXES,
-    RESERVED_QUEUE_PREFIX,
-    SERVICE_PREFIX,
-    SERVICES_TOPIC,
-)
 
 IDENTITY: Final = "{identity}"
 ANONYMOUS: Final = "anonymous"
@@ -43,7 +32,12 @@ _QUEUE: Final = "/queue/"
 _BROKERS_SERVICE: Final = "nebula"
 
 # What a service says and its callers hear; an instance's or job's name follows the service's.
-_SAID_BY_SERVICE: Final = (SERVICE_PREFIX, f"{SERVICES_TOPIC}.", JOB_PREFIX, JOB_TOPIC_PREFIX)
+_SAID_BY_SERVICE: Final = (
+    headers.SERVICE_PREFIX,
+    f"{headers.SERVICES_TOPIC}.",
+    headers.JOB_PREFIX,
+    headers.JOB_TOPIC_PREFIX,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +199,12 @@ class Rights:
         self._subscribe.clear()
 
     def _judge_publish(self, destination: str) -> bool:
-        if destination.startswith(RESERVED_QUEUE_PREFIX):
+        if destination.startswith(headers.RESERVED_QUEUE_PREFIX):
             # Its verbs check capabilities themselves.
-            return destination == BROKER_QUEUE
-        if destination == SERVICES_TOPIC:
+            return destination == headers.BROKER_QUEUE
+        if destination == headers.SERVICES_TOPIC:
             return True
-        if not destination.startswith(RESERVED_PREFIXES) and self._is_granted_publish(destination):
+        if not destination.startswith(headers.RESERVED_PREFIXES) and self._is_granted_publish(destination):
             return True
         if service := _service_speaking(destination):
             return self._serves(service)
@@ -218,12 +212,12 @@ class Rights:
         return service is not None and self._calls(service)
 
     def _judge_subscribe(self, destination: str) -> bool:
-        if destination.startswith(RESERVED_QUEUE_PREFIX):
-            return destination.startswith(INBOX_PREFIX) or self.principal == BROKERS_OWN
+        if destination.startswith(headers.RESERVED_QUEUE_PREFIX):
+            return destination.startswith(headers.INBOX_PREFIX) or self.principal == BROKERS_OWN
         if destination in self._dead_letter_queues:
             # Even where its name is that of an instance of a service: no implied right opens it.
             return self._is_granted_subscribe(destination)
-        if not destination.startswith(RESERVED_PREFIXES) and self._is_granted_subscribe(destination):
+        if not destination.startswith(headers.RESERVED_PREFIXES) and self._is_granted_subscribe(destination):
             return True
         if service := _service_speaking(destination):
             return self._calls(service)
@@ -261,7 +255,7 @@ class AccessPolicy:
         self,
         grants: Grants | None = None,
         *,
-        dead_letter_queues: frozenset[str] = frozenset({DEAD_LETTER_QUEUE}),
+        dead_letter_queues: frozenset[str] = frozenset({headers.DEAD_LETTER_QUEUE}),
     ) -> None:
         """Begin with these grants; None leaves everything open that is not reserved.
 
@@ -367,8 +361,8 @@ def _service_speaking(destination: str) -> str | None:
 
 def _service_spoken_to(destination: str) -> str | None:
     """The service that callers cancel at there, or one of whose instances they speak to."""
-    if destination.startswith(CANCEL_TOPIC_PREFIX):
-        return destination.removeprefix(CANCEL_TOPIC_PREFIX).partition(".")[0] or None
+    if destination.startswith(headers.CANCEL_TOPIC_PREFIX):
+        return destination.removeprefix(headers.CANCEL_TOPIC_PREFIX).partition(".")[0] or None
     if destination.startswith(_QUEUE):
         return _before_dot(destination.removeprefix(_QUEUE))
     return None

@@ -221,16 +221,18 @@ class Account:
         words = resource.value.replace("-", " ")
         raise Refused(f"too-many-{words.split()[-1]}", f"the broker has no room for more of your {words}")
 
-    def take(self, resource: Resource, usage: Usage) -> None:
-        """Charge one more to a principal, whether there is room for it or not."""
+    def take(self, resource: Resource, usage: Usage, cost_bytes: int = 0) -> None:
+        """Charge one more to a principal, with the memory that it costs, whether there is room or not."""
         # Not refused here: the caller has asked before, or takes what an earlier run has stored.
         self.pools[resource].used += 1
         usage.counts[resource] = usage.counts.get(resource, 0) + 1
+        self.hold(cost_bytes, usage)
 
-    def give_back(self, resource: Resource, usage: Usage) -> None:
+    def give_back(self, resource: Resource, usage: Usage, cost_bytes: int = 0) -> None:
         """Undo `take` for one."""
         self.pools[resource].used -= 1
         usage.counts[resource] -= 1
+        self.release(cost_bytes, usage)
 
     def exceed(self, resource: Resource, usage: Usage, session: str = "") -> None:
         """Count, and note for the log, that a principal was refused because its share is used up.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from nebula.broker.core.access import ANONYMOUS, Grants
 from nebula.broker.core.account import Refusal
@@ -24,20 +24,18 @@ from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.line import level_of
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.durable import DurableSession
-from nebula.broker.core.messages import QUEUE_KIND, DestinationKind, Head, Message, Verdict
+from nebula.broker.core.messages import ACCEPTED, QUEUE_KIND, Head, Message, Verdict
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.receipts import Receipts
 from nebula.broker.core.routing import Routing
 from nebula.broker.core.send import Sends
-from nebula.broker.core.session import Ending, Nack, Session, Subscription
+from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.storage import PageRequest, StoredMessage
 from nebula.broker.core.subscribe import Subscriptions
+from nebula.broker.core.subscription import Ending, Nack, Subscription
 from nebula.broker.core.transactions import Transactions
 from nebula.errors import Refused
-
-# Looked up once: members of an enum are found by their class's attributes.
-_ACCEPTED: Final = Verdict.ACCEPTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,32 +85,18 @@ class Broker:
         self._next_number = context.numbers.__next__
         self._max_backlog_bytes = context.limits.max_commit_backlog_bytes
         # Where rights are configured, those of each receiver are looked at.
-        self.topics.is_judged = self.values.is_judged = not self.access.is_open
+        self.topics.is_judged = self.values.feeds.is_judged = not self.access.is_open
         if self.journal is not None:
             self.journal.usage_of = self.usage_of
-
-    @property
-    def destinations(self) -> Mapping[str, Any]:
-        """By name, for inspection."""
-        return {**self.queues.by_name, **self.topics.topics, **self.values.topics}
-
-    @property
-    def held_back_count(self) -> int:
-        """Sessions that are not read until there is room."""
-        return len(self.sends.paused)
-
-    @property
-    def delayed_count(self) -> int:
-        """Messages that wait for the time at which they go into their queues."""
-        return len(self.routing.delayed)
 
     def usage_of(self, principal: str) -> Usage:
         """The usage of a principal, connected or not."""
         return self.account.usages.of(self.access.rights_of(principal))
 
-    def kind_of(self, destination: str) -> DestinationKind:
-        """What a destination is, by its name (D.10)."""
-        return self.context.kind_of(destination)
+    @property
+    def destinations(self) -> Mapping[str, Any]:
+        """By name, for inspection."""
+        return {**self.queues.by_name, **self.topics.topics, **self.values.topics}
 
     def may_be_kept(self, head: Head) -> bool:
         """Whether messages with this head go to disk, if they have to wait."""
@@ -150,12 +134,12 @@ class Broker:
         # As most are: all with this head may go to their destination, as was found before.
         elif head.kind.holds_messages:
             queue = self._find_queue(head.destination)
-            if queue is None or (head.requires_consumers and not queue.subscriptions):
+            if queue is None or (head.requires_consumers and not queue.consumers.subscriptions):
                 verdict = self.sends.send(session, head, body, now, exchange, may_wait=may_wait)
             else:
                 message = Message(head, body, self._next_number(), now, exchange)
                 verdict = queue.send(message, now)
-                if verdict is not _ACCEPTED:
+                if verdict is not ACCEPTED:
                     size_bytes = message.size_bytes
                     verdict = self.sends.wait_or_refuse(session, queue, size_bytes, now, may_wait=may_wait)
         else:
@@ -201,7 +185,7 @@ class Broker:
             place: the peer's address. Anonymous peers of different addresses have shares of their own.
             connection: for the shell, which finds it in the session; the core does not look at it.
         """
-        session = Session(id, profile, self._dirty, self.context, place=place, connection=connection)
+        session = Session(id, self._dirty, profile, self.context, place=place, connection=connection)
         session.identify(principal)
         return session
 
@@ -296,9 +280,9 @@ class Broker:
         """Rights have changed: judge anew what a subscription may have from now on (D.36)."""
         self.access.replace(grants)
         self._epoch = self.access.epoch  # all heads are judged anew
-        self.topics.is_judged = self.values.is_judged = not self.access.is_open
+        self.topics.is_judged = self.values.feeds.is_judged = not self.access.is_open
         self.topics.forget_reached()
-        self.values.forget_reached()
+        self.values.feeds.table.forget_reached()
         for session in list(self.sessions.values()):
             for subscription in list(session.subscriptions.values()):
                 subscription.destination.review(subscription, now)

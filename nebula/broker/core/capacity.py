@@ -95,7 +95,9 @@ class Rooms:
                 queue = self._new_queues[name] = self._routing.queues.planned(name, self._sender)
                 if not self._has_places():
                     return False
-            part = self._parts[name] = _Part(queue, queue.credit if queue.store.loses_oldest else None)
+            part = self._parts[name] = _Part(
+                queue, queue.consumers.credit if queue.store.loses_oldest else None
+            )
         return part.take(size_bytes) and part.queue.store.could_keep(message)
 
     def _has_places(self) -> bool:

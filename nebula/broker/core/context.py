@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
 from nebula.broker.core.access import AccessPolicy
 from nebula.broker.core.account import Account
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
-from nebula.broker.core.messages import (
-    LAST_VALUE_KIND,
-    QUEUE_KIND,
-    TOPIC_KIND,
-    TOPIC_PREFIX,
-    ContentCheck,
-    DestinationKind,
-)
+from nebula.broker.core.messages import QUEUE_KIND, DestinationKind, kinds_by_prefix
 from nebula.broker.core.policies import PolicyTable
 from nebula.headers import DEAD_LETTER_QUEUE
 
@@ -34,7 +27,7 @@ class CoreContext:
         journal: gathers what goes to disk; None: there is no store.
         numbers: gives messages their numbers, which rise for the broker's whole life.
         wall_offset: added to the broker's time, it gives wall-clock time (seconds since 1970).
-        last_value_prefixes: prefixes of the names of last-value destinations.
+        kinds: of destinations, by the prefix of their names; any other name is a queue. The first counts.
         key_of: gives the key of a last-value destination, where several may share one (D.30).
         dead_letter: name of the dead-letter queue.
         incarnation: begins every message-id, so that none comes again after a restart (D.20). No space, no
@@ -49,18 +42,11 @@ class CoreContext:
     # Begins above all numbers that an earlier run has used, as the store's rows are found by them.
     numbers: count[int]
     wall_offset: float
-    last_value_prefixes: tuple[str, ...] = ("X/",)
+    kinds: dict[str, DestinationKind] = field(default_factory=lambda: kinds_by_prefix(("X/",)))
     key_of: Callable[[str], str] | None = None
     dead_letter: str = DEAD_LETTER_QUEUE
     incarnation: str = "m"
 
     def kind_of(self, destination: str) -> DestinationKind:
         """What a destination is, by its name (D.10)."""
-        if destination.startswith(TOPIC_PREFIX):
-            return TOPIC_KIND
-        return LAST_VALUE_KIND if destination.startswith(self.last_value_prefixes) else QUEUE_KIND
-
-    def check_of(self, destination: str) -> ContentCheck | None:
-        """What judges the bodies sent there."""
-        policy = self.policies.lookup(destination)
-        return None if policy is None else policy.check
+        return next((self.kinds[each] for each in self.kinds if destination.startswith(each)), QUEUE_KIND)

@@ -48,8 +48,7 @@ class Delayed:
         """Hold what an earlier run has held."""
         # The number breaks ties, in the order of arrival, and keeps the heap from comparing messages.
         heappush(self._heap, (due, message.number, message))
-        self._account.take(Resource.DELAYED, message.head.usage)
-        self._account.hold(message.size_bytes, message.head.usage)
+        self._account.take(Resource.DELAYED, message.head.usage, message.size_bytes)
         if message.head.is_persistent and self._journal is not None:
             message.head.usage.disk_bytes += message.disk_bytes
 
@@ -75,8 +74,7 @@ class Delayed:
             yield message
 
     def _forget(self, message: Message) -> None:
-        self._account.give_back(Resource.DELAYED, message.head.usage)
-        self._account.release(message.size_bytes, message.head.usage)
+        self._account.give_back(Resource.DELAYED, message.head.usage, message.size_bytes)
         if message.head.is_persistent and self._journal is not None:
             self._journal.drop_delayed(message)
             message.head.usage.disk_bytes -= message.disk_bytes

@@ -95,8 +95,7 @@ class Duplicates:
         """Remember an id, also one that an earlier run has stored."""
         former = self._known.get(key)
         if former is None:
-            self._account.take(Resource.DEDUP_IDS, usage)
-            self._account.hold(_cost_bytes(key), usage)
+            self._account.take(Resource.DEDUP_IDS, usage, _cost_bytes(key))
         else:
             # The store may still have the expired one, and must be told when this one is dropped.
             is_kept = is_kept or former.is_kept
@@ -114,8 +113,7 @@ class Duplicates:
         if known is None or known.until > until:
             return
         del self._known[key]
-        self._account.give_back(Resource.DEDUP_IDS, usage)
-        self._account.release(_cost_bytes(key), usage)
+        self._account.give_back(Resource.DEDUP_IDS, usage, _cost_bytes(key))
         if known.is_kept and self._journal is not None:
             self._journal.drop(DUPLICATES, *key)
 

@@ -6,21 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from nebula.broker.core import tables
 from nebula.broker.core.access import Rights
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
-from nebula.broker.core.destinations.value_feed import ValueFeed
-from nebula.broker.core.session import AckMode, Session, Subscription
+from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
-from nebula.broker.core.tables import (
-    PENDING,
-    SESSIONS,
-    SUBSCRIPTIONS,
-    PendingRow,
-    Put,
-    SessionRow,
-    SubscriptionRow,
-)
+from nebula.broker.core.subscription import AckMode, Feed, Subscription
 from nebula.errors import Refused
 
 # Memory that CPython uses for a session with durable subscriptions and for each of these, without texts.
@@ -49,7 +41,7 @@ class Durable:
     prefetch: int
     since: int
     queue: Queue | None = None
-    feed: ValueFeed | None = None
+    feed: Feed | None = None
     subscription: Subscription | None = None
 
     @property
@@ -128,15 +120,14 @@ class DurableSessions:
         session = durable.session
         # One that goes on is there already, and costs no more.
         if durable.id not in session.durables:
-            self._account.take(Resource.DURABLES, session.usage)
-            self._account.hold(durable.cost_bytes, session.usage)
+            self._account.take(Resource.DURABLES, session.usage, durable.cost_bytes)
         session.durables[durable.id] = durable
 
     def add(self, durable: Durable) -> None:
         """One more durable subscription, or one that has changed."""
         self.take_in(durable)
         if self._journal is not None:
-            row = SubscriptionRow(
+            row = tables.SubscriptionRow(
                 durable.session.id,
                 durable.id,
                 durable.pattern,
@@ -144,24 +135,23 @@ class DurableSessions:
                 durable.prefetch,
                 durable.since,
             )
-            self._journal.put(Put(SUBSCRIPTIONS, row))
+            self._journal.put(tables.Put(tables.SUBSCRIPTIONS, row))
 
     def remove(self, durable: Durable) -> None:
         """One durable subscription less; a session without any is forgotten."""
         session = durable.session
         del session.durables[durable.id]
-        self._account.give_back(Resource.DURABLES, session.usage)
-        self._account.release(durable.cost_bytes, session.usage)
+        self._account.give_back(Resource.DURABLES, session.usage, durable.cost_bytes)
         if self._journal is not None:
-            for table in (SUBSCRIPTIONS, PENDING):
+            for table in (tables.SUBSCRIPTIONS, tables.PENDING):
                 self._journal.drop(table, session.id, durable.id)
         if not session.durables:
             del self.by_id[session.id]
-            self._account.give_back(Resource.SESSIONS, session.usage)
-            self._account.release(SESSION_COST_BYTES + text_cost_bytes(session.id), session.usage)
+            cost_bytes = SESSION_COST_BYTES + text_cost_bytes(session.id)
+            self._account.give_back(Resource.SESSIONS, session.usage, cost_bytes)
             self._away.pop(session.id, None)
             if self._journal is not None:
-                self._journal.drop(SESSIONS, session.id)
+                self._journal.drop(tables.SESSIONS, session.id)
 
     def arrive(self, id: str) -> None:  # noqa: A002
         """The client of this session has connected."""
@@ -187,7 +177,7 @@ class DurableSessions:
                 return
             yield session
 
-    def restore(self, row: SessionRow, rights: Rights, usage: Usage, now: float) -> DurableSession:
+    def restore(self, row: tables.SessionRow, rights: Rights, usage: Usage, now: float) -> DurableSession:
         """Take what was kept by an earlier run. All are away at first."""
         session = self._make(row.id, rights, usage)
         offset = 0.0 if self._journal is None else self._journal.wall_offset
@@ -207,17 +197,17 @@ class DurableSessions:
             for durable in session.durables.values():
                 if durable.feed is not None:
                     pending = tuple(topic.destination for topic in durable.feed.pending())
-                    self._journal.put(Put(PENDING, PendingRow(session.id, durable.id, pending)))
+                    row = tables.PendingRow(session.id, durable.id, pending)
+                    self._journal.put(tables.Put(tables.PENDING, row))
 
     def _make(self, id: str, rights: Rights, usage: Usage) -> DurableSession:  # noqa: A002
         session = self.by_id[id] = DurableSession(id, rights, usage)
-        self._account.take(Resource.SESSIONS, usage)
-        self._account.hold(SESSION_COST_BYTES + text_cost_bytes(id), usage)
+        self._account.take(Resource.SESSIONS, usage, SESSION_COST_BYTES + text_cost_bytes(id))
         return session
 
     def _record(self, session: DurableSession) -> None:
         if self._journal is not None:
             since = session.away_since
             wall = None if since is None else since + self._journal.wall_offset
-            row = SessionRow(session.id, session.rights.principal, wall)
-            self._journal.put(Put(SESSIONS, row))
+            row = tables.SessionRow(session.id, session.rights.principal, wall)
+            self._journal.put(tables.Put(tables.SESSIONS, row))

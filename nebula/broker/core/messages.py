@@ -8,7 +8,7 @@ few references. See `known_heads` for how heads come to be shared, and who pays 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
@@ -37,6 +37,10 @@ class Verdict(Enum):
     __hash__ = object.__hash__
 
 
+# Looked up once: members of an enum are found by their class's attributes.
+ACCEPTED: Final = Verdict.ACCEPTED
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class DestinationKind:
     """What a kind of destination does with messages (D.10).
@@ -57,6 +61,11 @@ class DestinationKind:
 QUEUE_KIND: Final = DestinationKind("queue", holds_messages=True)
 TOPIC_KIND: Final = DestinationKind("topic", fans_out=True)
 LAST_VALUE_KIND: Final = DestinationKind("last-value", holds_value=True)
+
+
+def kinds_by_prefix(last_value_prefixes: Iterable[str]) -> dict[str, DestinationKind]:
+    """The table of kinds by the prefixes of their names."""
+    return {TOPIC_PREFIX: TOPIC_KIND} | dict.fromkeys(last_value_prefixes, LAST_VALUE_KIND)
 
 
 class Content(Enum):

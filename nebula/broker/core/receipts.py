@@ -29,7 +29,8 @@ from typing import NewType
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.journal import Batch
 from nebula.broker.core.routing import Routing
-from nebula.broker.core.session import Session, Subscription
+from nebula.broker.core.session import Session
+from nebula.broker.core.subscription import Subscription
 
 Receipt = NewType("Receipt", object)
 """The bytes of a RECEIPT, sealed: the type checker refuses it wherever bytes are sent."""

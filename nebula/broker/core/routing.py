@@ -18,12 +18,20 @@ from nebula.broker.core.destinations.queues import Queues
 from nebula.broker.core.destinations.topic import Topics
 from nebula.broker.core.duplicates import DedupKey, Duplicates
 from nebula.broker.core.fixed_limits import DUE_AT_ONCE
-from nebula.broker.core.messages import QUEUE_KIND, Head, Message, Verdict, Wishes
+from nebula.broker.core.messages import (
+    ACCEPTED,
+    LAST_VALUE_KIND,
+    QUEUE_KIND,
+    TOPIC_KIND,
+    Head,
+    Message,
+    Verdict,
+    Wishes,
+)
 from nebula.broker.core.shares import Resource
 from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
 
 # Looked up once: members of an enum are found by their class's attributes.
-_ACCEPTED: Final = Verdict.ACCEPTED
 _NO_WISHES: Final = Wishes()
 
 
@@ -34,7 +42,8 @@ class Routing:
         context: what all parts of the core share.
 
     Attributes:
-        queues, topics, values: the destinations, by kind.
+        queues, topics, values: the destinations.
+        by_kind: those of the kinds that are one destination each.
         delayed: messages that are put into a queue later.
         duplicates: the `dedup-id`s of the current window.
     """
@@ -47,6 +56,7 @@ class Routing:
         self.queues = Queues(context)
         self.topics = Topics(context.account, self.queues.make_dead_letter)
         self.values = LastValues(context)
+        self.by_kind = {TOPIC_KIND: self.topics, LAST_VALUE_KIND: self.values}
         self.delayed = Delayed(context.account, context.journal)
         self.duplicates = Duplicates(context.account, context.journal)
 
@@ -62,8 +72,8 @@ class Routing:
             return self._put_with_wishes(message, now)
         if head.kind.holds_messages:
             queue = self.queues.ensure(head.destination, head.usage)
-            return None if queue.send(message, now) is _ACCEPTED else queue
-        (self.topics if head.kind.fans_out else self.values).send(message, now)
+            return None if queue.send(message, now) is ACCEPTED else queue
+        self.by_kind[head.kind].send(message, now)
         return None
 
     def _put_with_wishes(self, message: Message, now: float) -> Queue | None:
@@ -101,7 +111,7 @@ class Routing:
         self._account.judged = copy
         # There was room for both a moment ago. If the message itself took it, the copy is kept as a dead
         # letter: the sender cannot be refused any more.
-        if send(copy, now) is not _ACCEPTED:
+        if send(copy, now) is not ACCEPTED:
             self.queues.make_dead_letter(copy, "full", was_kept=True)
             self.queues.forget_if_idle(copies, now)
         self._account.judged = None
@@ -118,8 +128,8 @@ class Routing:
         due = wishes.due(now)
         if message.has_expired(now):
             self._expire_at_once(message)
-        elif head.kind.fans_out:
-            self.topics.send(message, now)
+        elif not head.kind.holds_messages:
+            self.by_kind[head.kind].send(message, now)
         elif due > now:
             if not self.delayed.has_room_for(message):
                 return self.queues.ensure(head.destination, head.usage)
@@ -127,7 +137,7 @@ class Routing:
         else:
             queue = self.queues.ensure(head.destination, head.usage)
             send = queue.send_once if head.is_once else queue.send
-            return None if send(message, now) is _ACCEPTED else queue
+            return None if send(message, now) is ACCEPTED else queue
         return None
 
     def _expire_at_once(self, message: Message, *, is_moved: bool = False) -> None:
@@ -211,7 +221,7 @@ class Routing:
                 return False
             queue = self.queues.create(name, usage)
         # A crash before this is committed leaves it among the delayed ones.
-        is_taken = queue.send_once(message, now) is _ACCEPTED
+        is_taken = queue.send_once(message, now) is ACCEPTED
         if not is_taken:
             self.queues.forget_if_idle(queue, now)
         return is_taken

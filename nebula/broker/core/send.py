@@ -18,6 +18,7 @@ from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.fixed_limits import MAX_OWN_REQUEST_BYTES
 from nebula.broker.core.messages import (
+    ACCEPTED,
     HEAD_COST_BYTES,
     MESSAGE_COST_BYTES,
     PRIORITIES,
@@ -31,12 +32,10 @@ from nebula.broker.core.messages import (
 from nebula.broker.core.notes import PUBLISHERS_PAUSED
 from nebula.broker.core.reply_rights import ReplyRight, Requester
 from nebula.broker.core.routing import Routing
-from nebula.broker.core.session import Session, Subscription
+from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
+from nebula.broker.core.subscription import Subscription
 from nebula.headers import BROKER_QUEUE, IN_REPLY_TO, INBOX_PREFIX, RESERVED_QUEUE_PREFIX
-
-# Looked up once: members of an enum are found by their class's attributes.
-_ACCEPTED: Final = Verdict.ACCEPTED
 
 # Levels of the broker's own queue: of callers of its verbs, and of all others.
 _OPERATORS: Final = PRIORITIES - 1
@@ -93,7 +92,7 @@ class Sends:
     ) -> Verdict:
         """Judge a message and hand it to its destination; see `Broker.send`."""
         verdict, right = self._judge(session, head, body, exchange, now)
-        if verdict is not _ACCEPTED:
+        if verdict is not ACCEPTED:
             return self.refuse(verdict, session, head.destination)
         if head.wishes is not None and self._routing.is_duplicate(head, now):
             return Verdict.DUPLICATE
@@ -114,7 +113,7 @@ class Sends:
             session.reply_rights.spend(right, now, goes_on=head.is_stream)
         if head.destination == BROKER_QUEUE:
             session.own_requests.append((message.number, message.size_bytes))
-        return _ACCEPTED
+        return ACCEPTED
 
     def judge_held(self, session: Session, send: HeldSend, now: float) -> Verdict:
         """Judge a SEND of a transaction on arrival: what would be refused now is not held.
@@ -127,15 +126,15 @@ class Sends:
         if head.free_in == self._access.epoch and queue is not None and not self._account.is_disk_low:
             size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
             if exchange is None and queue.store.is_ready_for(size_bytes, session.usage):
-                return _ACCEPTED  # the common case: there is room enough
+                return ACCEPTED  # the common case: there is room enough
         verdict, _ = self._judge(session, head, body, exchange, now, is_held=True)
-        if verdict is not _ACCEPTED or self._routing.knows(head, now):
+        if verdict is not ACCEPTED or self._routing.knows(head, now):
             return verdict
         cost_bytes, uses = head.cost_bytes, head.uses
         message = Message(head, body, 0, now, exchange)
         head.cost_bytes, head.uses = cost_bytes, uses  # this message is not kept
         has_room = Rooms(self._context, self._routing, session.usage, now).take(message)
-        return _ACCEPTED if has_room else Verdict.FULL
+        return ACCEPTED if has_room else Verdict.FULL
 
     def judge_together(self, session: Session, sends: list[HeldSend], now: float) -> Outcome | list[Message]:
         """Judge the SENDs of a transaction together: what refuses the first one refuses all (D.24).
@@ -253,7 +252,7 @@ class Sends:
         if not head.is_permitted:
             if queue is None and head.destination.startswith(INBOX_PREFIX):
                 return Verdict.NO_CONSUMER, None  # D.48: only its SUBSCRIBE creates it
-            owner = None if queue is None or not queue.is_inbox else queue.exclusive_subscription
+            owner = None if queue is None or not queue.is_inbox else queue.consumers.exclusive
             # A connection may always send to its own inbox.
             if owner is None or owner.session is not session:
                 # None on last-value destinations: a reply would replace the value that others read.
@@ -270,18 +269,18 @@ class Sends:
             return self._judge_value(session, head, body), right
         if head.kind.holds_messages:
             return self._judge_for_queue(session, head, body, queue, now, is_held=is_held), right
-        return _ACCEPTED, right
+        return ACCEPTED, right
 
     def _judge_for_queue(
         self, session: Session, head: Head, body: bytes, queue: Queue | None, now: float, *, is_held: bool
     ) -> Verdict:
-        if head.requires_consumers and not is_held and (queue is None or not queue.consumer_count):
+        if head.requires_consumers and not is_held and (queue is None or not queue.consumers.subscriptions):
             return Verdict.NO_CONSUMER
         if queue is not None:
             is_own = head.destination == BROKER_QUEUE
-            return self._judge_own(session, head, body, queue, now) if is_own else _ACCEPTED
+            return self._judge_own(session, head, body, queue, now) if is_own else ACCEPTED
         has_place = self._account.allows(Resource.DESTINATIONS, session.usage, session.id)
-        return _ACCEPTED if has_place else Verdict.FULL
+        return ACCEPTED if has_place else Verdict.FULL
 
     def _is_too_late(self, destination: str, delay: float) -> bool:
         """Whether it is delayed too long, or at all to an inbox, which ends with its connection."""
@@ -312,7 +311,8 @@ class Sends:
             head.priority = _OPERATORS if session.rights.may_call_any else _OTHERS
         is_plain = head.check is None and head.wishes is None and head.copy_to is None
         is_free = head.is_permitted and is_plain and not is_own
-        head.free_in = head.judged_in if is_free and not head.kind.holds_value else -1
+        # `Broker.send` knows the way to these kinds itself.
+        head.free_in = head.judged_in if is_free and (head.kind.holds_messages or head.kind.fans_out) else -1
         return True
 
     def _may_name(self, session: Session, address: str, is_notify: bool) -> bool:
@@ -324,7 +324,7 @@ class Sends:
         rights = session.rights
         if address.startswith(INBOX_PREFIX):
             inbox = self._find_queue(address)
-            owner = None if inbox is None else inbox.exclusive_subscription
+            owner = None if inbox is None else inbox.consumers.exclusive
             return rights.is_open if owner is None else owner.session is session
         if rights.is_open:
             return True
@@ -396,7 +396,8 @@ class Sends:
             may_wait and not (session.subscriptions or session.parted) and queue.store.could_hold(size_bytes)
         )
         waits_for_memory = is_memory_full and not usage.is_stalled
-        if may_wait and (queue.is_consumed or waits_for_memory):
+        is_consumed = bool(queue.consumers.subscriptions) and not queue.is_stalled
+        if may_wait and (is_consumed or waits_for_memory):
             self.paused[session] = (queue, size_bytes, now + self._limits.max_pause_seconds, False)
             why = "the broker's memory is full" if is_memory_full else "the queue is full"
             self._account.notes.add(PUBLISHERS_PAUSED, why, session.principal, session.id, queue.name)

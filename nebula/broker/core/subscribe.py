@@ -15,15 +15,16 @@ from typing import Final
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.line import queue_name
 from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES, ValueFeed
 from nebula.broker.core.durable import Durable, DurableSession, DurableSessions
 from nebula.broker.core.messages import QUEUE_KIND, QUEUE_PREFIX, DestinationKind
 from nebula.broker.core.notes import SESSIONS_EXPIRED
 from nebula.broker.core.policies import SlowSubscriber, WhenFull
 from nebula.broker.core.routing import Routing
-from nebula.broker.core.session import AckMode, Ending, Session, Subscription
+from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.subscription import AckMode, Ending, Feed, Subscription
 from nebula.broker.core.tables import SubscriptionRow
+from nebula.broker.core.value_feed import ENTRY_COST_BYTES, ValueFeed
 from nebula.errors import Refused
 from nebula.globs import compile_glob, is_glob
 from nebula.headers import INBOX_PREFIX, PAUSED, REMOVED
@@ -69,6 +70,7 @@ class Subscriptions:
         self._queues = routing.queues
         self._topics = routing.topics
         self._values = routing.values
+        self._by_kind = routing.by_kind
         self.durable_sessions = DurableSessions(context)
         # The first to use a glob, of those who still do: they pay for it.
         self._glob_owners: dict[str, Usage] = {}
@@ -117,16 +119,14 @@ class Subscriptions:
         if durable is not None:
             durable.subscription = subscription
         session.subscriptions[request.id] = subscription
-        self._account.take(Resource.SUBSCRIPTIONS, session.usage)
-        self._account.hold(subscription_cost_bytes(subscription), session.usage)
+        self._account.take(Resource.SUBSCRIPTIONS, session.usage, subscription_cost_bytes(subscription))
         if subscription.destination.takes_globs:
             self._pay_for_glob(request.destination, session.usage)
         return subscription
 
     def _count_out(self, subscription: Subscription) -> None:
         usage = subscription.session.usage
-        self._account.give_back(Resource.SUBSCRIPTIONS, usage)
-        self._account.release(subscription_cost_bytes(subscription), usage)
+        self._account.give_back(Resource.SUBSCRIPTIONS, usage, subscription_cost_bytes(subscription))
 
     def _pay_for_glob(self, pattern: str, usage: Usage) -> None:
         if is_glob(pattern) and pattern not in self._glob_owners:
@@ -147,9 +147,9 @@ class Subscriptions:
 
     def _users_of_glob(self, pattern: str) -> Iterator[Usage]:
         topic = self._topics.topics.get(pattern)
-        return chain(() if topic is None else topic.users, self._values.users_of(pattern))
+        return chain(() if topic is None else topic.users, self._values.feeds.users_of(pattern))
 
-    def _take_snapshot(self, feed: ValueFeed, request: SubscribeRequest) -> None:
+    def _take_snapshot(self, feed: Feed, request: SubscribeRequest) -> None:
         try:
             self._values.take_snapshot(feed, tells_end=request.tells_end)
         except Refused:
@@ -157,7 +157,7 @@ class Subscriptions:
             feed.end_walk()
             feed.snapshot = None
             if not feed.is_durable:
-                self._values.remove(feed)
+                self._values.feeds.remove(feed)
             raise
 
     def unsubscribe(self, subscription: Subscription, now: float, ending: Ending) -> str | None:
@@ -210,7 +210,7 @@ class Subscriptions:
     def remove(self, durable: Durable) -> None:
         """Forget a durable subscription that is not served, with what it keeps."""
         if durable.feed is not None:
-            self._values.remove(durable.feed)
+            self._values.feeds.remove(durable.feed)
         if durable.queue is not None:
             for subscription in durable.queue.remove_drained():
                 del subscription.session.parted[subscription]
@@ -294,7 +294,7 @@ class Subscriptions:
         self.durable_sessions.take_in(durable)
         self._pay_for_glob(row.destination, holder.usage)
         if feed is not None:
-            self._values.owe(feed, pending, row.seen_number)
+            self._values.feeds.owe(feed, pending, row.seen_number)
 
     def queue_of(self, line: str) -> Queue | None:
         """The queue that a line belongs to, also that of a durable subscription."""
@@ -312,11 +312,11 @@ class Subscriptions:
         id: str,  # noqa: A002
         holder: DurableSession,
         pattern: str,
-    ) -> tuple[Queue | None, ValueFeed | None]:
+    ) -> tuple[Queue | None, Feed | None]:
         """What keeps the messages of a new durable subscription: a bound queue, or a feed."""
         if kind.holds_value:
-            feed = ValueFeed(self._account, pattern, holder.rights, holder.usage, is_durable=True)
-            self._values.add(feed)
+            feed: Feed = ValueFeed(self._account, pattern, holder.rights, holder.usage, is_durable=True)
+            self._values.feeds.add(feed)
             return None, feed
         # Apart from all that a peer can name.
         name = f"\0{holder.id}\0{id}"
@@ -325,7 +325,7 @@ class Subscriptions:
         return queue, None
 
     def _make(
-        self, session: Session, request: SubscribeRequest, queue: Queue | None, feed: ValueFeed | None
+        self, session: Session, request: SubscribeRequest, queue: Queue | None, feed: Feed | None
     ) -> Subscription:
         ack_mode = request.ack_mode
         if request.kind.holds_value and session.profile.acks_alone and ack_mode is AckMode.CLIENT:
@@ -334,7 +334,7 @@ class Subscriptions:
             request.id,
             session,
             request.destination,
-            queue or (self._topics if feed is None else self._values),
+            queue or self._by_kind[request.kind],
             ack_mode,
             prefetch=min(request.prefetch or self._limits.default_prefetch, self._limits.max_prefetch),
             exclusive=request.exclusive and request.kind.holds_messages,
@@ -352,24 +352,24 @@ class Subscriptions:
                     raise Refused("too-many-inboxes", f"more than {self._limits.max_inboxes} inboxes")
                 session.inbox_count += 1
             return self._queues.create(name, session.usage, auto_delete=request.auto_delete)
-        if queue.exclusive_subscription is not None:
+        if queue.consumers.exclusive is not None:
             raise Refused("exclusive", f"{name} has an exclusive subscription")
-        if request.exclusive and queue.consumer_count:
+        if request.exclusive and queue.consumers.subscriptions:
             raise Refused("exclusive", f"{name} has a subscription, so there can be no exclusive one")
         return queue
 
-    def _source_for(
-        self, session: Session, request: SubscribeRequest
-    ) -> tuple[Queue | None, ValueFeed | None]:
+    def _source_for(self, session: Session, request: SubscribeRequest) -> tuple[Queue | None, Feed | None]:
         """What feeds a subscription that goes with its connection; neither: its topic itself."""
         if request.kind.holds_messages:
             return self._queue_for(session, request), None
         self._need_glob(session, request)
         pattern = request.destination
         if request.kind.holds_value:
-            feed = ValueFeed(self._account, pattern, session.rights, session.usage, is_durable=False)
-            self._values.add(feed)
+            feed: Feed = ValueFeed(self._account, pattern, session.rights, session.usage, is_durable=False)
+            self._values.feeds.add(feed)
             return None, feed
+        if not request.kind.fans_out:
+            return None, None
         self._need_topic(session, pattern)
         policy = self._context.policies.lookup(pattern)
         drops = policy is not None and policy.slow_subscriber is SlowSubscriber.DROP_OLDEST

@@ -15,9 +15,10 @@ from typing import TypeAlias
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.messages import Head, Verdict
 from nebula.broker.core.send import HeldSend, Outcome, Sends
-from nebula.broker.core.session import Ending, Nack, Session, Subscription
+from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, text_cost_bytes
 from nebula.broker.core.subscribe import Subscriptions
+from nebula.broker.core.subscription import Ending, Nack, Receiver, Subscription
 from nebula.errors import Refused
 
 # What an action costs besides its texts and its head: the objects of CPython around them.
@@ -100,9 +101,9 @@ class Transactions:
         self._sends = sends
         self._subscriptions = subscriptions
         self._settle = settle
-        self._open: dict[Session, dict[str, Transaction]] = {}
+        self._open: dict[Receiver, dict[str, Transaction]] = {}
 
-    def of(self, session: Session) -> Mapping[str, Transaction]:
+    def of(self, session: Receiver) -> Mapping[str, Transaction]:
         """The open transactions of a session, by name."""
         return self._open.get(session, {})
 

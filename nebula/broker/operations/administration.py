@@ -16,11 +16,11 @@ from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.topic import Topic
-from nebula.broker.core.destinations.value_table import LastValueTopic
 from nebula.broker.core.durable import DurableSession
 from nebula.broker.core.messages import LAST_VALUE_KIND, QUEUE_KIND, TOPIC_KIND, DestinationKind, Message
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
+from nebula.broker.core.value_feed import LastValueTopic
 from nebula.broker.operations.rows import (
     Arrivals,
     connection_details,
@@ -230,7 +230,7 @@ class Administration:
             topics.update(self._broker.values.topics)
 
         def row(name: str, topic: Any) -> TopicRow:
-            if self._broker.kind_of(name).fans_out:
+            if self._broker.context.kind_of(name).fans_out:
                 return topic_row(name, topic)
             return value_row(name, topic, self.arrivals, now)
 
@@ -539,7 +539,7 @@ def _queue_counts(queue: Queue) -> _Counts:
         queue.store.unacked_count,
         queue.store.paging.paged_count,
         queue.store.stored_bytes,
-        queue.consumer_count,
+        len(queue.consumers.subscriptions),
     )
 
 

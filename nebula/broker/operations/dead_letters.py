@@ -288,14 +288,18 @@ class DeadLetters:
             self._broker.queues.forget_if_idle(queue, now)
 
     def _check_target(self, to: str) -> None:
-        is_queue = self._broker.kind_of(to).holds_messages and not to.startswith(names.RESERVED_QUEUE_PREFIX)
-        if not is_queue or to == self._broker.queues.dead_letter:
+        is_queue = self._broker.context.kind_of(to).holds_messages
+        if (
+            not is_queue
+            or to.startswith(names.RESERVED_QUEUE_PREFIX)
+            or to == self._broker.queues.dead_letter
+        ):
             raise Refused("bad-target", f"{to[:200]!r} is not a queue that dead letters can be put into")
 
     def _put_back(self, letter: Message, to: str | None, now: float) -> str:
         broker = self._broker
         target = to or letter.header(names.DEAD_LETTER_FROM) or ""
-        if not target or not broker.kind_of(target).holds_messages:
+        if not target or not broker.context.kind_of(target).holds_messages:
             return "without_queue"
         # The rights of the sender now, and not when it sent: what it may no longer send does not arrive
         # later (D.36). An operator that names a target decides that instead.

@@ -10,11 +10,12 @@ from typing import Final
 from nebula.broker.core.account import Account
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.destinations.topic import Topic
-from nebula.broker.core.destinations.value_table import LastValueTopic
 from nebula.broker.core.durable import Durable, DurableSession
 from nebula.broker.core.messages import LAST_VALUE_KIND, TOPIC_KIND, Message
-from nebula.broker.core.session import Session, Subscription
+from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
+from nebula.broker.core.subscription import Subscription
+from nebula.broker.core.value_feed import LastValueTopic
 from nebula.broker.operations.views import (
     ConnectionDetails,
     ConnectionRow,
@@ -89,7 +90,7 @@ def queue_row(queue: Queue, arrivals: Arrivals, now: float) -> QueueRow:
         queue.store.paging.paged_count,
         queue.store.stored_bytes,
         queue.store.paging.paged_bytes,
-        queue.consumer_count,
+        len(queue.consumers.subscriptions),
         queue.taken_count,
         None if first is None else arrivals.age_of(first.number, now),
         queue.store.postponed_count,
@@ -120,9 +121,9 @@ def queue_details(queue: Queue, arrivals: Arrivals, now: float) -> QueueDetails:
         queue_row(queue, arrivals, now),
         queue.store.rules.max_messages,
         queue.store.rules.max_bytes,
-        queue.exclusive_subscription is not None,
+        queue.consumers.exclusive is not None,
         queue.auto_delete,
-        subscription_rows(queue.subscriptions),
+        subscription_rows(queue.consumers.subscriptions),
     )
 
 
@@ -215,7 +216,7 @@ def value_row(name: str, topic: LastValueTopic, arrivals: Arrivals, now: float) 
 
 def topic_details(name: str, topic: Topic) -> TopicDetails:
     """A topic with its subscriptions."""
-    bound = (each for queue in topic.queues for each in queue.subscriptions)
+    bound = (each for queue in topic.queues for each in queue.consumers.subscriptions)
     subscriptions = list(islice(chain(topic.direct, bound), MOST_SUBSCRIPTIONS))
     return TopicDetails(topic_row(name, topic), subscription_rows(subscriptions))
 

@@ -16,7 +16,7 @@ from nebula.broker.core.fixed_limits import LARGE_BODY_BYTES, MAX_ERROR_MESSAGE_
 from nebula.broker.core.messages import Message, Verdict
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.receipts import Receipt
-from nebula.broker.core.session import SNAPSHOT_END, AckMode, Delivery, Subscription
+from nebula.broker.core.subscription import SNAPSHOT_END, AckMode, Delivery, Subscription
 from nebula.stomp.codec import serialize
 from nebula.stomp.dialects import V1_0, Dialect
 from nebula.stomp.frames import Frame

@@ -12,38 +12,25 @@ that policy turns down gets a RECEIPT that says so.
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Final
 
 from nebula import headers as names
 from nebula.broker.core.account import Refusal
 from nebula.broker.core.broker import Broker
-from nebula.broker.core.destinations.value_feed import ValueFeed
 from nebula.broker.core.fixed_limits import LONG_FRAME_ACTIONS
-from nebula.broker.core.messages import Head, Verdict
+from nebula.broker.core.messages import ACCEPTED, Head, Verdict
 from nebula.broker.core.send import HeldSend, Outcome
-from nebula.broker.core.session import Nack, Session, Subscription
+from nebula.broker.core.session import Session
+from nebula.broker.core.subscription import Feed, Nack, Subscription
 from nebula.broker.core.transactions import HeldSettlement, Transactions
+from nebula.broker.protocol import requests
 from nebula.broker.protocol.encoding import Encoder, to_client
-from nebula.broker.protocol.requests import (
-    ConnectRequest,
-    agree_on_version,
-    check_length,
-    read_connect,
-    read_flag,
-    read_nack,
-    read_removes,
-    read_settled,
-    read_subscribe,
-    subscription_id,
-)
+from nebula.broker.protocol.requests import read_settled
 from nebula.broker.protocol.send_headers import read_send
 from nebula.errors import RemoteProtocolError
 from nebula.globs import is_glob
 from nebula.stomp.dialects import V1_2, Dialect
 from nebula.stomp.frames import Frame, Headers
 from nebula.stomp.heartbeat import HeartBeat, heart_beat_of
-
-_ACCEPTED: Final = Verdict.ACCEPTED  # looked up once
 
 
 class Then(Enum):
@@ -82,10 +69,10 @@ class Handlers:
         self._session = session
         self._server = server
         self._authenticates = authenticates
-        self._connect: ConnectRequest | None = None
+        self._connect: requests.ConnectRequest | None = None
         self._max_identifier = broker.limits.max_identifier_characters
         # The values of a subscription whose snapshot is too large for one turn.
-        self._unfinished: ValueFeed | None = None
+        self._unfinished: Feed | None = None
         # The reasons for rejected SENDs without a receipt that were logged for this connection.
         self._unheard: set[Verdict] = set()
         self._receipts = broker.receipts
@@ -100,8 +87,8 @@ class Handlers:
         frame.receipt = None  # also where it is refused
         profile = self._session.profile
         # An ERROR from here on is in the version that both know.
-        self.dialect = agree_on_version(frame, profile)
-        self._connect = request = read_connect(frame, self.dialect, profile, self._broker.limits)
+        self.dialect = requests.agree_on_version(frame, profile)
+        self._connect = request = requests.read_connect(frame, self.dialect, profile, self._broker.limits)
         if self._authenticates:
             self.credentials = request.login, request.passcode
             return None
@@ -182,7 +169,7 @@ class Handlers:
             if plan.transaction is not None:
                 return self._hold_send(frame, plan, now)
             verdict = self._broker.send(self._session, plan, frame.body, now, exchange, may_wait)
-            if verdict is not _ACCEPTED:
+            if verdict is not ACCEPTED:
                 if verdict is Verdict.WAIT:
                     return Then.HOLD_BACK
                 if frame.receipt is None:
@@ -196,7 +183,7 @@ class Handlers:
             verdict = self._broker.sends.refuse(plan, self._session, fields["destination"])
             if frame.receipt is None:
                 self._note_unheard(verdict, fields["destination"])
-        if frame.receipt is not None and not (verdict is _ACCEPTED and type(plan) is Head and plan.is_quiet):
+        if frame.receipt is not None and not (verdict is ACCEPTED and type(plan) is Head and plan.is_quiet):
             self._confirm_send(frame.receipt, plan, verdict)
         return None
 
@@ -214,7 +201,7 @@ class Handlers:
         # A sender without the right to send learns nothing about the receivers.
         if type(plan) is Head and plan.kind.holds_messages and verdict is not Verdict.UNAUTHORISED:
             queue = self._broker.queues.get(plan.destination)
-            consumers = 0 if queue is None else queue.consumer_count
+            consumers = 0 if queue is None else len(queue.consumers.subscriptions)
         journal = self._broker.journal
         told = None if journal is None else journal.told
         # A head that is never kept may still have told the store what it replaced, or of its copy.
@@ -227,7 +214,7 @@ class Handlers:
 
     def subscribe(self, frame: Frame, now: float) -> Then | None:
         """SUBSCRIBE. Its RECEIPT comes before its first MESSAGE (D.43)."""
-        request = read_subscribe(frame, self.dialect, self._broker, self._session.profile)
+        request = requests.read_subscribe(frame, self.dialect, self._broker, self._session.profile)
         session = self._session
         if request.id in session.subscriptions:
             # STOMP 1.2, "SUBSCRIBE id Header"; D.32. In 1.0 two without an id could not be told apart.
@@ -250,8 +237,8 @@ class Handlers:
     def unsubscribe(self, frame: Frame, now: float) -> Then | None:
         """UNSUBSCRIBE: a durable one is paused, or removed (D.3); that of a queue may be a drain."""
         session, subscriptions = self._session, self._broker.subscriptions
-        removes = read_removes(frame, session.profile)
-        keeps = read_flag(frame, names.KEEP_UNACKED, session.profile)
+        removes = requests.read_removes(frame, session.profile)
+        keeps = requests.read_flag(frame, names.KEEP_UNACKED, session.profile)
         subscription = self._named_subscription(frame)
         if subscription is not None and keeps and subscription.destination.drain(subscription):
             self._confirm(frame)
@@ -259,7 +246,7 @@ class Handlers:
         is_much = subscription is not None and (_holds_much(subscription) or self._has_much_open())
         if subscription is not None:
             result = self._broker.unsubscribe(subscription, now, removes=removes)
-        elif removes and subscriptions.remove_paused(session, subscription_id(frame, self.dialect)):
+        elif removes and subscriptions.remove_paused(session, requests.subscription_id(frame, self.dialect)):
             result = names.REMOVED
         else:
             result = names.IGNORED
@@ -298,7 +285,7 @@ class Handlers:
 
     def nack(self, frame: Frame, now: float) -> Then | None:
         """NACK, in any version's form."""
-        return self.ack(frame, now, read_nack(frame, self._session.profile, self._broker.limits))
+        return self.ack(frame, now, requests.read_nack(frame, self._session.profile, self._broker.limits))
 
     def _searches_much(self, subscription_id: str | None) -> bool:
         """Whether an ACK or NACK that names this subscription has `_target` search through many."""
@@ -348,7 +335,7 @@ class Handlers:
     def begin(self, frame: Frame, now: float) -> None:  # noqa: ARG002
         """BEGIN (D.24)."""
         transactions = self._transactions()
-        check_length(frame.headers, "transaction", self._max_identifier)
+        requests.check_length(frame.headers, "transaction", self._max_identifier)
         transactions.begin(self._session, frame.headers["transaction"])
         self._confirm(frame)
 

@@ -14,8 +14,8 @@ from nebula.broker.core.broker import Broker
 from nebula.broker.core.fixed_limits import MAX_NUMBER_DIGITS
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.profiles import Profile
-from nebula.broker.core.session import PLAIN_NACK, AckMode, Nack
 from nebula.broker.core.subscribe import SubscribeRequest
+from nebula.broker.core.subscription import PLAIN_NACK, AckMode, Nack
 from nebula.errors import RemoteProtocolError
 from nebula.milliseconds import seconds_of, to_milliseconds, to_seconds
 from nebula.stomp.dialects import Dialect, negotiate
@@ -27,11 +27,7 @@ _FLAGS: Final = {"true": True, "false": False, "": False, None: False}
 _ACK_MODES: Final = {mode.value: mode for mode in AckMode}
 
 # What a NACK may say of why, for the dead letter; what is longer is cut to these numbers of characters.
-_FAILURE: Final = {
-    names.DEAD_LETTER_CODE: 100,
-    names.DEAD_LETTER_TEXT: 1_000,
-    names.DEAD_LETTER_HANDLER: 200,
-}
+_FAILURE: Final = {names.DEAD_LETTER_CODE: 100, names.DEAD_LETTER_TEXT: 1_000, names.DEAD_LETTER_HANDLER: 200}
 _NACKS: Final = frozenset({names.REQUEUE, names.REDELIVERY_DELAY, *_FAILURE})
 
 
@@ -56,7 +52,7 @@ def read_subscribe(frame: Frame, dialect: Dialect, broker: Broker, profile: Prof
     return SubscribeRequest(
         id=subscription_id(frame, dialect),
         destination=destination,
-        kind=broker.kind_of(destination),
+        kind=broker.context.kind_of(destination),
         ack_mode=_ACK_MODES[ack],
         prefetch=_prefetch(frame),
         exclusive=read_flag(frame, names.EXCLUSIVE, profile),

@@ -85,7 +85,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     """What is common to all SENDs with these headers: a head, or a verdict on all of them."""
     fields = frame.headers
     destination = read_destination(frame, broker.limits)
-    kind = broker.kind_of(destination)
+    kind = broker.context.kind_of(destination)
     if not _may_be_sent_to(destination, kind, session):
         return Verdict.INVALID  # D.6, D.47: policy, so the connection goes on
     profile = session.profile

@@ -365,9 +365,7 @@ class ServerProtocol:
         self._state = state
         self.is_finished = TABLE.is_final(state)
         self._handled = _handled(
-            state,
-            self._handlers.dialect,
-            acks_by_message_id=self.session.profile.acks_by_message_id,
+            state, self._handlers.dialect, acks_by_message_id=self.session.profile.acks_by_message_id
         )
 
     def _fail(self, error: RemoteProtocolError | Refused, *, waits: bool = True) -> None:

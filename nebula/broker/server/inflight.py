@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from nebula.broker.core.fixed_limits import LARGE_BODY_BYTES
 
 if TYPE_CHECKING:
-    from nebula.broker.core.session import Delivery
+    from nebula.broker.core.subscription import Delivery
 
 # The cost of a delivery in an outbox: a tuple, its place in the list, numbers.
 _DELIVERY_COST_BYTES = 100

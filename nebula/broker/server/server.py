@@ -26,6 +26,7 @@ from nebula.broker.core.context import CoreContext
 from nebula.broker.core.fixed_limits import STOP_SECONDS
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
+from nebula.broker.core.messages import kinds_by_prefix
 from nebula.broker.core.policies import DestinationPolicy, PolicyTable
 from nebula.broker.core.shares import Share
 from nebula.broker.operations.administration import Steps
@@ -188,7 +189,7 @@ class Server:
             journal=None if kept is None else Journal(wall_offset),
             numbers=count(1 if kept is None else kept.first_number),
             wall_offset=wall_offset,
-            last_value_prefixes=self._prefixes,
+            kinds=kinds_by_prefix(self._prefixes),
             key_of=self._key_of,
             dead_letter=self._dead_letter,
             # Chance comes in here and nowhere below.

@@ -43,14 +43,15 @@ def _restore_sessions_and_values(broker: Broker, journal: Journal, kept: Snapsho
         rights = broker.access.rights_of(session.principal)
         broker.durable_sessions.restore(session, rights, broker.account.usages.of(rights), now)
     for value in kept.values:
-        check = broker.context.check_of(value.destination)
+        policy = broker.context.policies.lookup(value.destination)
+        check = None if policy is None else policy.check
         is_tombstone = check is not None and check(value.body) is Content.TOMBSTONE
         deletes = is_tombstone or not value.body
         broker.values.restore(journal.restore(value, LAST_VALUE_KIND), deletes=deletes)
     for row in kept.subscriptions:
         # After an unclean end `pending` may be incomplete. With None a subscription gets all that changed.
         pending = kept.pending.get((row.session, row.id), ()) if kept.is_clean else None
-        broker.subscriptions.restore(row, broker.kind_of(row.destination), pending)
+        broker.subscriptions.restore(row, broker.context.kind_of(row.destination), pending)
 
 
 def _restore_schedule(broker: Broker, journal: Journal, kept: Snapshot) -> None:

@@ -12,68 +12,42 @@ and always receives the last one. A destination that changes while it waits keep
 that changes while its message is in flight goes to the end of the line at the ACK, so that all destinations
 stay about equally fresh (docs/decisions/0011).
 
-**Fairness.** The feeds of a session with something to send take turns, one value each. All of them share one
-window of un-ACKed values (D.8).
-
-**Snapshots.** An eager subscription first receives all values that are there. There may be very many, so they
-are looked at in portions, and other connections have their turn in between
-(docs/decisions/0015). Nothing is sent before the last portion: a snapshot shows the values as they are at its
-end. The last value of a snapshot is marked. Where that value goes away before its turn, an empty message, the
-marker, takes its place.
-
-`value_table` has the values, `value_feed` what one subscription has still to receive; here they meet.
+`value_table` has the values, `value_feed` what one subscription has still to receive, `feeds` all of these
+and their snapshots; here they meet.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable
 
 from nebula.broker.core.context import CoreContext
-from nebula.broker.core.destinations.value_feed import ValueFeed
-from nebula.broker.core.destinations.value_table import LastValueTopic, ValueTable
-from nebula.broker.core.fixed_limits import SNAPSHOT_DESTINATIONS_AT_ONCE
+from nebula.broker.core.destinations.base import Destination
+from nebula.broker.core.destinations.feeds import Feeds
+from nebula.broker.core.destinations.value_table import ValueTable
 from nebula.broker.core.messages import LAST_VALUE_KIND, Content, Head, Message, ValueOwner, Verdict
-from nebula.broker.core.patterns import PatternTable
-from nebula.broker.core.session import SNAPSHOT_END, AckMode, Ending, Nack, Session, Subscription
-from nebula.broker.core.shares import Resource, Usage
-from nebula.errors import Refused
-from nebula.globs import compile_glob, is_glob
-from nebula.headers import RESERVED_VALUE_PREFIX
-
-# Looked up once: members of an enum are found by their class's attributes.
-_AUTO: Final = AckMode.AUTO
+from nebula.broker.core.shares import Usage
+from nebula.broker.core.subscription import Ending, Feed, Receiver, Subscription
+from nebula.broker.core.value_feed import LastValueTopic
 
 
-class LastValues:
+class LastValues(Destination):
     """All last-value destinations, and the feeds of their subscriptions.
 
     Args:
         context: what all parts of the core share.
     """
 
-    takes_globs = True
-    subscriber_cost_bytes = 0
-
     def __init__(self, context: CoreContext) -> None:
-        self.is_judged = False
-        self.account = context.account
         # A number above all that were given, and below all that will be.
         self.next_number: Callable[[], int] = context.numbers.__next__
         self._values = ValueTable(context)
         # By destination. A deleted one stays while a feed has still to send the deletion.
         self.topics = self._values.topics
-        self.keys = self._values.keys
         self.restore = self._values.restore
-        self._table: PatternTable[list[ValueFeed]] = PatternTable(self._reaches)
-        self.forget_reached = self._table.forget_reached
+        self.feeds = Feeds(context, self._values)
         # Destinations whose values are kept encoded, as several feeds send them. `advance` lets the bytes go.
         self._shared: set[LastValueTopic] = set()
-        # Feeds without a subscription that still hold entries. Nothing waits for that memory, so it is
-        # released in portions: an unsubscribe from 100,000 values must not hold up all other connections.
-        self._departed: deque[ValueFeed] = deque()
-        self.globs = self._table.globs
+        self.globs = self.feeds.table.globs
 
     # --- values ---
 
@@ -99,8 +73,9 @@ class LastValues:
         was_ordinary = topic is not None and topic.is_live and topic.owner is None
         topic = self._values.replace(topic, message, owner, deletes=deletes)
         topic.users += 1  # ours, until all feeds know: none of them may forget it meanwhile
-        is_owed, is_judged = False, self._is_judged(destination)
-        groups = self._table.reached(destination) if is_judged else self._table.matching(destination)
+        is_owed, is_judged = False, self.feeds.judges(destination)
+        table, tell_of = self.feeds.table, self.feeds.tell_of
+        groups = table.reached(destination) if is_judged else table.matching(destination)
         if sum(map(len, groups)) > 1:
             message.shared = {}
             self._shared.add(topic)
@@ -108,17 +83,17 @@ class LastValues:
             for feed in feeds:
                 # A deletion cannot carry the mark of a snapshot's end.
                 if deletes and feed.snapshot is not None:
-                    self._strike_silently(feed, topic)
+                    feed.strike_silently(topic, self.next_number)
                 if not is_judged or feed.rights.may_receive(destination):
-                    self._tell_of(feed, topic, was_ordinary=was_ordinary)
+                    tell_of(feed, topic, was_ordinary=was_ordinary)
                 elif feed.subscription is not None:  # there may be the marker to send
-                    self._line_up(feed, feed.subscription.session)
+                    self.feeds.line_up(feed, feed.subscription.session)
                 is_owed = is_owed or (feed.is_durable and feed.knows(topic))
         self._values.record(topic, is_owed=is_owed)
         topic.users -= 1
         self._values.forget_if_idle(topic)
 
-    def end_ephemerals(self, session: Session) -> None:
+    def end_ephemerals(self, session: Receiver) -> None:
         """The session has ended, and the values that go with it do."""
         for destination in list(session.ephemerals):
             self._delete(destination, session.principal, session.usage)
@@ -133,14 +108,7 @@ class LastValues:
         for topic in self._shared:
             topic.value.shared = None
         self._shared.clear()
-        if self._departed and not self._let_go_some(self._departed[0]):
-            self._departed.popleft()
-
-    def _let_go_some(self, feed: ValueFeed) -> bool:
-        """Let go a portion of what a feed without a subscription holds. Whether it holds more."""
-        for topic in feed.let_go_some(SNAPSHOT_DESTINATIONS_AT_ONCE):
-            self._values.forget_if_idle(topic)
-        return feed.holds_any
+        self.feeds.advance()
 
     def _delete(self, destination: str, sender: str, usage: Usage) -> None:
         topic = self.topics.get(destination)
@@ -151,40 +119,15 @@ class LastValues:
 
     # --- feeds ---
 
-    def add(self, feed: ValueFeed) -> None:
-        """Let `feed` know of changes from now on. Raises ValueError for a malformed glob."""
-        feeds = self._table.get(feed.pattern)
-        if feeds is None:
-            self._table.add(feed.pattern, [feed])
-        else:
-            feeds.append(feed)
-            self._table.note_change(feed.pattern)
-
-    def users_of(self, pattern: str) -> Iterator[Usage]:
-        """Whose feeds of exactly this pattern there are."""
-        return (feed.owner for feed in self._table.get(pattern) or ())
-
-    def remove(self, feed: ValueFeed) -> None:
-        """Forget a feed without a subscription."""
-        feeds = self._table.get(feed.pattern)
-        assert feeds is not None
-        feeds.remove(feed)
-        self._table.note_change(feed.pattern)
-        if not feeds:
-            self._table.remove(feed.pattern)
-        feed.end_walk()
-        if self._let_go_some(feed):
-            self._departed.append(feed)
-
-    def drop_waiting(self, feed: ValueFeed) -> int:
+    def drop_waiting(self, feed: Feed) -> int:
         """Drop what is pending for `feed`. Returns the number of destinations."""
         dropped = feed.drop_waiting()
         for topic in dropped:
-            self._strike_silently(feed, topic)
+            feed.strike_silently(topic, self.next_number)
             self._values.forget_if_idle(topic)
         return len(dropped)
 
-    def take_snapshot(self, feed: ValueFeed, *, tells_end: bool) -> None:
+    def take_snapshot(self, feed: Feed, *, tells_end: bool) -> None:
         """Have `feed` send all that is live and permitted now (`eager`; G.snapshot).
 
         Where there is much to look at, it `is_walking` after this: call `walk_on`.
@@ -192,10 +135,10 @@ class LastValues:
         Raises:
             Refused: the broker has no room for the snapshot.
         """
-        feed.begin_walk(self._candidates(feed.pattern), tells_end=tells_end)
+        self.feeds.begin_snapshot(feed, tells_end=tells_end)
         self.walk_on(feed)
 
-    def walk_on(self, feed: ValueFeed) -> bool:
+    def walk_on(self, feed: Feed) -> bool:
         """Go on with a snapshot, and send it when it is complete.
 
         Returns:
@@ -204,71 +147,43 @@ class LastValues:
         Raises:
             Refused: the broker has no room for the snapshot.
         """
-        goes_on = self._walk_some(feed)
-        if self.account.is_overdrawn(feed.owner):
-            self.account.exceed(Resource.MEMORY, feed.owner)
-            raise Refused("memory", "the broker has no room for all that you would be told")
+        goes_on = self.feeds.walk_on(feed)
         if not goes_on and feed.subscription is not None:
             self._begin_to_tell(feed, feed.subscription)
         return goes_on
 
-    def _walk_some(self, feed: ValueFeed) -> bool:
-        matches = compile_glob(feed.pattern)
-        return feed.walk_on(
-            SNAPSHOT_DESTINATIONS_AT_ONCE,
-            lambda topic: matches(topic.destination) and self._may(feed, topic),
-        )
-
-    def owe(self, feed: ValueFeed, destinations: Iterable[str] | None, since: int) -> None:
-        """After a restart: line up what a durable feed has still to send.
-
-        Args:
-            destinations: those, or None where that is not known: then all that changed `since` the
-                message of this number.
-        """
-        if destinations is not None:
-            topics = [self.topics[each] for each in destinations if each in self.topics]
-        else:
-            matches = compile_glob(feed.pattern)
-            candidates = self._candidates(feed.pattern)
-            topics = [each for each in candidates if each.value.number > since and matches(each.destination)]
-        for topic in topics:
-            feed.notify(topic)
-
-    def _candidates(self, pattern: str) -> list[LastValueTopic]:
-        if is_glob(pattern):
-            return list(self.topics.values())
-        return [self.topics[pattern]] if pattern in self.topics else []
-
     def attach(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Feed it from now on, and with what its feed has to tell already."""
-        feed: ValueFeed = subscription.feed
+        feed = subscription.feed
+        assert feed is not None
         feed.subscription = subscription
         self._begin_to_tell(feed, subscription)
 
-    def _begin_to_tell(self, feed: ValueFeed, subscription: Subscription) -> None:
+    def _begin_to_tell(self, feed: Feed, subscription: Subscription) -> None:
         if feed.snapshot is not None and not (feed.snapshot or feed.is_walking):
-            self._mark_end(feed)
-        self._line_up(feed, subscription.session)
+            feed.mark_end(self.next_number())
+        self.feeds.line_up(feed, subscription.session)
 
     def review(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Rights have changed: what is no longer permitted is struck off its snapshot."""
-        feed: ValueFeed = subscription.feed
+        feed = subscription.feed
+        assert feed is not None
         for topic in list(feed.snapshot or ()):
-            if not self._may(feed, topic):
-                self._strike_silently(feed, topic)
-        self._line_up(feed, subscription.session)
+            if not self.feeds.permits(feed, topic):
+                feed.strike_silently(topic, self.next_number)
+        self.feeds.line_up(feed, subscription.session)
 
     def release(self, subscription: Subscription) -> None:
         """Its RECEIPT was said: send what waits for that."""
-        feed: ValueFeed = subscription.feed
-        if feed.subscription is subscription:
+        feed = subscription.feed
+        if feed is not None and feed.subscription is subscription:
             feed.is_held = False
-            self._line_up(feed, subscription.session)
+            self.feeds.line_up(feed, subscription.session)
 
     def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:  # noqa: ARG002
         """Feed it no more. The feed of a durable one remembers what was in flight."""
-        feed: ValueFeed = subscription.feed
+        feed = subscription.feed
+        assert feed is not None
         session = subscription.session
         session.value_credit += len(subscription.unacked)
         subscription.unacked.clear()
@@ -278,141 +193,33 @@ class LastValues:
         feed.subscription = None
         feed.is_held = False
         if feed.is_durable:
-            while feed.is_walking:  # it is owed all of its snapshot
-                self._walk_some(feed)
+            self.feeds.complete_snapshot(feed)  # it is owed all of it
             # What was in flight may not have arrived, so the next connection receives it again.
             feed.land()
             feed.seen_number = self.next_number()
         else:
-            self.remove(feed)
+            self.feeds.remove(feed)
         feed.snapshot = None
-        self._pump(session)
+        self.feeds.pump(session)
         return False
 
-    def drain(self, subscription: Subscription) -> bool:  # noqa: ARG002
-        """Nothing stays: a value that was not ACKed is sent again to the next subscription."""
-        return False
+    # D.23: a NACK means nothing here, so the value stays in flight until an ACK. Nor does a drain: a value
+    # that was not ACKed is sent again to the next subscription.
 
     def ack(self, subscription: Subscription, number: int, now: float) -> bool:  # noqa: ARG002
         """These were told; what has changed since goes to the end of the line."""
         messages = subscription.settle(number)
-        feed: ValueFeed = subscription.feed
+        feed = subscription.feed
+        assert feed is not None
         for message in messages:
             topic = feed.settle(message.number)
             if topic is not None:
                 self._values.forget_if_idle(topic)
         if messages:
             subscription.session.value_credit += len(messages)
-            self._line_up(feed, subscription.session)
+            self.feeds.line_up(feed, subscription.session)
         return bool(messages)
-
-    def give_back(self, subscription: Subscription, number: int, now: float, nack: Nack) -> bool:  # noqa: ARG002
-        """D.23: a NACK means nothing here. The value stays in flight until an ACK."""
-        return False
 
     def resume(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Tell on."""
-        self._pump(subscription.session)
-
-    def _reaches(self, feeds: Sequence[ValueFeed], destination: str) -> bool:
-        """Whether one of these may receive from a destination, or holds it from when it might."""
-        topic = self.topics.get(destination)
-        for feed in feeds:  # of very many a generator takes three times as long
-            if feed.rights.may_receive(destination) or (topic is not None and feed.knows(topic)):
-                return True
-        return False
-
-    def _may(self, feed: ValueFeed, topic: LastValueTopic) -> bool:
-        return not self._is_judged(topic.destination) or feed.rights.may_receive(topic.destination)
-
-    def _is_judged(self, destination: str) -> bool:
-        # What is reserved is shown only to whom it is meant for, also where no rights are configured.
-        return self.is_judged or destination.startswith(RESERVED_VALUE_PREFIX)
-
-    def _tell_of(self, feed: ValueFeed, topic: LastValueTopic, *, was_ordinary: bool) -> None:
-        """`topic` has changed. Now if nothing is before it, otherwise when its turn comes."""
-        subscription = feed.subscription
-        if subscription is None:
-            # An ephemeral value is not kept for a subscription that is away, unless it ended a value that the
-            # subscription knows (G.ephemeral).
-            is_unknown = not topic.is_live and topic.first_number > feed.seen_number
-            if was_ordinary or not (is_unknown or topic.owner is not None):
-                feed.notify(topic)
-        elif subscription.session.takes_values and feed.is_free_for(topic):
-            # As by way of the line, in a third of the time.
-            if subscription.ack_mode is not _AUTO:
-                feed.send_at_once(topic)
-                self._await_ack(subscription, topic)
-            subscription.deliver(topic.value)
-        elif feed.notify(topic) or feed.marker is not None:
-            self._line_up(feed, subscription.session)
-
-    def _line_up(self, feed: ValueFeed, session: Session) -> None:
-        if feed.is_ready and not feed.in_line:
-            feed.in_line = True
-            session.value_feeds.append(feed)
-        self._pump(session)
-
-    def _pump(self, session: Session) -> None:
-        """Tell what can be told, the session's subscriptions in turn.
-
-        D.8: one window of un-ACKed messages for the whole connection; when it is full everything
-        waits, subscriptions that acknowledge nothing too.
-        """
-        feeds = session.value_feeds
-        while feeds and session.value_credit > 0 and not session.is_throttled:
-            feed = feeds[0]
-            if not feed.is_ready:
-                feeds.popleft()
-                feed.in_line = False
-                continue
-            if len(feeds) > 1:
-                feeds.rotate(-1)
-            self._tell(feed, feed.take())
-
-    def _tell(self, feed: ValueFeed, topic: LastValueTopic) -> None:
-        subscription = feed.subscription
-        assert subscription is not None
-        is_marker = topic is feed.marker
-        if not is_marker and not self._may(feed, topic):
-            feed.let_go(topic)
-            self._strike_silently(feed, topic)
-            self._values.forget_if_idle(topic)
-            return
-        message = topic.value
-        ends = is_marker or (topic.is_live and self._strike(feed, topic))
-        if subscription.ack_mode is _AUTO:
-            feed.let_go(topic)
-        else:
-            feed.send(topic)
-            self._await_ack(subscription, topic)
-        subscription.deliver(message, SNAPSHOT_END if ends else None)
-        self._values.forget_if_idle(topic)
-
-    def _await_ack(self, subscription: Subscription, topic: LastValueTopic) -> None:
-        subscription.unacked[topic.value.number] = topic.value
-        subscription.session.value_credit -= 1
-
-    def _strike(self, feed: ValueFeed, topic: LastValueTopic) -> bool:
-        """Strike a destination off the snapshot; whether it was the last."""
-        snapshot = feed.snapshot
-        if snapshot is None or topic not in snapshot:
-            return False
-        snapshot.remove(topic)
-        if snapshot or feed.is_walking:
-            return False
-        feed.snapshot = None
-        return True
-
-    def _strike_silently(self, feed: ValueFeed, topic: LastValueTopic) -> None:
-        if self._strike(feed, topic):
-            self._mark_end(feed)
-
-    def _mark_end(self, feed: ValueFeed) -> None:
-        """G.snapshot: no value is left to mark its end, so an empty message does."""
-        feed.snapshot = None
-        head = Head(LAST_VALUE_KIND, feed.pattern, "", ())
-        head.headers = (("destination", feed.pattern),)  # it has no sender
-        feed.marker = LastValueTopic(feed.pattern, Message(head, b"", self.next_number(), 0.0))
-        feed.marker.is_live = True  # it is in no table, so nothing must be forgotten with it
-        feed.notify(feed.marker)
+        self.feeds.pump(subscription.session)

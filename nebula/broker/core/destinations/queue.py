@@ -8,13 +8,7 @@ Invariants, checked after each step of the tests:
 - nothing waits while a subscription has credit, unless the next page is on its way, or it waits for a commit
   (its own, or that of a message before it).
 
-The queue decides which consumer gets which message; its `QueueStore` holds the messages.
-
-**Fairness.** Consumers with credit stand in a line, `_ready`. The first one gets the next message and goes to
-the end, so that consumers with equal credit get equally many. A consumer without credit leaves the line, and
-comes back at its end with the ACK that gives it credit: a slow consumer is passed over, and holds up no
-other. A session that is throttled is found out only when its turn comes, since sessions do not know their
-queues; `resume` brings it back. No delivery looks at all consumers.
+The queue dispatches; `Consumers` says who is next, and `QueueStore` holds the messages.
 
 **Once.** A message that must not be delivered twice after a crash (`send_once`) waits for the commit of its
 batch, and everything behind it waits too: order is kept.
@@ -28,22 +22,20 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from nebula.broker.core.access import Rights
+from nebula.broker.core.destinations.base import Destination
+from nebula.broker.core.destinations.consumers import Consumers
 from nebula.broker.core.destinations.queue_store import QueueStore
-from nebula.broker.core.messages import Message, Verdict
-from nebula.broker.core.session import PLAIN_NACK, AckMode, Ending, Nack, Subscription
+from nebula.broker.core.messages import ACCEPTED, Message, Verdict
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import PageRequest
+from nebula.broker.core.subscription import AUTO, PLAIN_NACK, Ending, Nack, Subscription
 
 # Memory that CPython uses for an empty queue, measured by tests/broker/core/test_costs.py.
 QUEUE_COST_BYTES: Final = 3_200
 
-# Looked up once: members of an enum are found by their class's attributes.
-_ACCEPTED: Final = Verdict.ACCEPTED
-_AUTO: Final = AckMode.AUTO
-
 
 @dataclass(slots=True, eq=False, repr=False)
-class Queue:
+class Queue(Destination):
     """A FIFO queue with competing consumers, served in turn as far as their credit goes.
 
     Args:
@@ -57,9 +49,7 @@ class Queue:
 
     Attributes:
         taken_count: messages that it ever accepted, without those of earlier runs.
-        subscriptions: those at this moment.
-        drained: those that were drained before, and have still something to settle.
-        exclusive_subscription: the one that lets no other in, if there is one (G.exclusive).
+        consumers: its subscriptions.
         is_stalled: its consumers took too long, so that no sender waits for them until they make progress.
     """
 
@@ -73,12 +63,9 @@ class Queue:
     name: str = field(init=False)
     is_stalled: bool = False
     taken_count: int = 0
-    subscriptions: list[Subscription] = field(default_factory=list)
-    drained: list[Subscription] = field(default_factory=list)
-    exclusive_subscription: Subscription | None = None
-    # Those with credit, next one first. A session may be throttled without our knowledge: such a
-    # subscription is dropped from here when its turn comes, and `resume` brings it back.
-    _ready: deque[Subscription] = field(default_factory=deque)
+    consumers: Consumers = field(default_factory=Consumers)
+    # That of `consumers`, a step nearer: every message asks for it.
+    _ready: deque[Subscription] = field(init=False)
     _time_to_live: float | None = field(init=False)
     # Batches that messages here wait for, each with the number of the first such message. Two at most: the
     # one being written and the one being gathered. A number stays until the commit, even if its message is
@@ -87,17 +74,13 @@ class Queue:
 
     def __post_init__(self) -> None:
         self.name = self.store.name
+        self._ready = self.consumers.ready
         self._time_to_live = self.store.rules.time_to_live
-
-    @property
-    def consumer_count(self) -> int:
-        """Its subscriptions."""
-        return len(self.subscriptions)
 
     @property
     def is_idle(self) -> bool:
         """It may be forgotten: without a subscription, and empty (or made to go with the last one)."""
-        return not (self.subscriptions or self.drained) and (self.auto_delete or self.store.is_empty)
+        return self.consumers.is_empty and (self.auto_delete or self.store.is_empty)
 
     @property
     def is_bound(self) -> bool:
@@ -110,20 +93,6 @@ class Queue:
     def subscriber_cost_bytes(self) -> int:
         """Others pay for a named queue, and for that of a durable subscription."""
         return QUEUE_COST_BYTES if self.is_bound and self.auto_delete else 0
-
-    @property
-    def is_consumed(self) -> bool:
-        """Whether waiting for room makes sense."""
-        return bool(self.subscriptions) and not self.is_stalled
-
-    @property
-    def credit(self) -> int:
-        """How many messages could become un-ACKed now."""
-        return sum(
-            consumer.prefetch - len(consumer.unacked)
-            for consumer in self._ready
-            if consumer.ack_mode is not _AUTO and consumer.has_credit
-        )
 
     def may_take(self, destination: str) -> bool:
         """Whether what was sent to `destination` may be received from here."""
@@ -143,7 +112,7 @@ class Queue:
         elif ready and not ready[0].session.is_throttled:
             consumer = ready[0]  # as mostly: without a call
         else:
-            consumer = self._next_consumer()
+            consumer = self.consumers.next()
         if consumer is None:
             if not store.append(message, now):
                 return Verdict.FULL
@@ -152,11 +121,11 @@ class Queue:
                 self._pump(now)
         else:
             # With `auto` nothing is kept, so there is no limit to look at.
-            if consumer.ack_mode is not _AUTO and not store.admit(message, now):
+            if consumer.ack_mode is not AUTO and not store.admit(message, now):
                 return Verdict.FULL
             self._dispatch(consumer, message, None, now)
         self.taken_count += 1
-        return _ACCEPTED
+        return ACCEPTED
 
     # docs/decisions/0037: delivered when committed, as a crash would undo the `dedup-id` of what is out.
     def send_once(self, message: Message, now: float) -> Verdict:
@@ -176,7 +145,7 @@ class Queue:
             batches.append((message.number, journal.batch))
             self.store.work.uncommitted[self] = None
         self.taken_count += 1
-        return _ACCEPTED
+        return ACCEPTED
 
     def committed(self, batch: int, now: float) -> None:
         """Dispatch what waited for this batch, which is committed now."""
@@ -210,28 +179,23 @@ class Queue:
 
     def attach(self, subscription: Subscription, now: float) -> None:
         """Let it compete for what waits and what comes."""
-        self.subscriptions.append(subscription)
-        if subscription.exclusive:
-            self.exclusive_subscription = subscription
+        self.consumers.add(subscription)
         self.resume(subscription, now)
 
     def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:
         """Take back what it did not settle, to the front, for the others at once (D.12)."""
-        unacked, kept = subscription.unacked, ending.kept
+        unacked, kept, consumers = subscription.unacked, ending.kept, self.consumers
         is_left = bool(kept) and self._outlives_subscription(removes=ending.removes)
         if is_left:
             if not subscription.is_drained:
-                self._drain(subscription)
+                consumers.drain(subscription)
             returned = [unacked.pop(number) for number in list(unacked) if number not in kept]
         else:
-            if subscription.is_drained:
-                self.drained.remove(subscription)
-            else:
-                self._leave(subscription)
+            consumers.remove(subscription)
             returned = list(unacked.values())
             unacked.clear()
         self.store.take_back(returned, now, counted=ending.lost)
-        if self.auto_delete and not self.subscriptions and not self.drained:
+        if self.auto_delete and consumers.is_empty:
             self.store.clear("deleted")
         self._pump(now)
         if not is_left and self.on_left is not None:
@@ -248,19 +212,13 @@ class Queue:
         if self.is_bound or self.is_inbox:
             return False
         if not subscription.is_drained and subscription.unacked:
-            self._drain(subscription)
+            self.consumers.drain(subscription)
         return subscription.is_drained
-
-    def _drain(self, subscription: Subscription) -> None:
-        self._leave(subscription)
-        subscription.is_drained = True
-        subscription.prefetch = subscription.window = 0
-        self.drained.append(subscription)
 
     def remove_drained(self) -> Sequence[Subscription]:
         """Drop and count what drained subscriptions have un-ACKed, because the queue is removed. Returns
         them."""
-        drained, self.drained = self.drained, []
+        drained, self.consumers.drained = self.consumers.drained, []
         for subscription in drained:
             messages = list(subscription.unacked.values())
             subscription.unacked.clear()
@@ -268,24 +226,12 @@ class Queue:
             self.store.drop(messages, "deleted")
         return drained
 
-    def _leave(self, subscription: Subscription) -> None:
-        self.subscriptions.remove(subscription)
-        if subscription.exclusive:
-            self.exclusive_subscription = None
-        self._skip(subscription)
-
-    def _skip(self, subscription: Subscription) -> None:
-        if subscription.in_turn:
-            self._ready.remove(subscription)
-            subscription.in_turn = False
-
     def review(self, subscription: Subscription, now: float) -> None:
         """Suspend it while its principal may not receive from here: it gets nothing."""
         if self.is_bound or self.is_inbox:
             return  # looked at for each message, or its own
         if not subscription.session.rights.may_subscribe(self.name):
-            subscription.prefetch = 0
-            self._skip(subscription)
+            self.consumers.suspend(subscription)
         elif not subscription.prefetch:
             subscription.prefetch = subscription.window
             self.resume(subscription, now)
@@ -323,9 +269,7 @@ class Queue:
 
     def resume(self, subscription: Subscription, now: float) -> None:
         """Put it at the end of the line if it has credit."""
-        if not subscription.in_turn and subscription.has_credit:
-            self._ready.append(subscription)
-            subscription.in_turn = True
+        self.consumers.line_up(subscription)
         line = self.store.line
         if line.front:
             self._pump(now)
@@ -333,15 +277,6 @@ class Queue:
             self.store.refill()
 
     # --- dispatching ---
-
-    def _next_consumer(self) -> Subscription | None:
-        ready = self._ready
-        while ready:
-            consumer = ready[0]
-            if not consumer.session.is_throttled:
-                return consumer
-            ready.popleft().in_turn = False
-        return None
 
     def _pump(self, now: float) -> None:
         """Dispatch what waits, as far as credit goes."""
@@ -351,7 +286,7 @@ class Queue:
         while line.front:
             if first_uncommitted is not None and line.front[0].number >= first_uncommitted:
                 break
-            consumer = self._next_consumer()
+            consumer = self.consumers.next()
             if consumer is None:
                 break
             message = line.pop()
@@ -365,7 +300,7 @@ class Queue:
                 store.drop([message], "unauthorised")
                 continue
             attempts = store.attempts.get(message.number)
-            if consumer.ack_mode is _AUTO:
+            if consumer.ack_mode is AUTO:
                 store.forget(message)
             self._dispatch(consumer, message, attempts, now)
         if store.paging.is_deep:
@@ -379,7 +314,7 @@ class Queue:
         ready = self._ready
         if message.head.reply_to is not None:
             consumer.session.reply_rights.grant(message, now)
-        if consumer.ack_mode is _AUTO:
+        if consumer.ack_mode is AUTO:
             # Consumed when sent (STOMP 1.2, "SUBSCRIBE ack Header").
             self.is_stalled = False
             if len(ready) > 1:

@@ -37,9 +37,9 @@ from nebula.broker.core.destinations.postponed import Postponed
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.messages import Message
 from nebula.broker.core.policies import QueueRules, WhenFull
-from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Usage
 from nebula.broker.core.storage import KeptLine, PageRequest
+from nebula.broker.core.subscription import PLAIN_NACK, Nack
 from nebula.broker.core.tables import POSTPONED
 
 DeadLetter: TypeAlias = Callable[[Message, str, int, Nack], None]

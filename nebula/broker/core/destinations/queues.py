@@ -34,8 +34,8 @@ from nebula.broker.core.fixed_limits import (
 from nebula.broker.core.messages import QUEUE_KIND, Head, Message, Verdict
 from nebula.broker.core.notes import MESSAGES_DEAD
 from nebula.broker.core.policies import DestinationPolicy, QueueRules, WhenFull
-from nebula.broker.core.session import PLAIN_NACK, Nack
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.subscription import PLAIN_NACK, Nack
 from nebula.broker.core.tables import Headers
 from nebula.milliseconds import to_milliseconds
 
@@ -81,8 +81,7 @@ class Queues:
             auto_delete: it is removed with its last subscription, and nothing of it is stored.
             has_levels: it has priorities, whatever the policies say.
         """
-        self._account.take(Resource.DESTINATIONS, owner)
-        self._account.hold(QUEUE_COST_BYTES + text_cost_bytes(name), owner)
+        self._account.take(Resource.DESTINATIONS, owner, QUEUE_COST_BYTES + text_cost_bytes(name))
         queue = self.by_name[name] = self.planned(name, owner, auto_delete=auto_delete, has_levels=has_levels)
         return queue
 
@@ -202,8 +201,8 @@ class Queues:
         if not queue.is_idle or self.by_name.get(queue.name) is not queue:
             return
         del self.by_name[queue.name]
-        self._account.give_back(Resource.DESTINATIONS, queue.owner)
-        self._account.release(QUEUE_COST_BYTES + text_cost_bytes(queue.name), queue.owner)
+        cost_bytes = QUEUE_COST_BYTES + text_cost_bytes(queue.name)
+        self._account.give_back(Resource.DESTINATIONS, queue.owner, cost_bytes)
         if queue.is_inbox:
             self._retire(queue, now)
 

@@ -19,19 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from nebula.broker.core.account import Account
+from nebula.broker.core.destinations.base import Destination
 from nebula.broker.core.destinations.queue import Queue
-from nebula.broker.core.messages import Message, Verdict
+from nebula.broker.core.messages import ACCEPTED, Message, Verdict
 from nebula.broker.core.notes import SHARE
 from nebula.broker.core.patterns import PatternTable
-from nebula.broker.core.session import Ending, Nack, Subscription
 from nebula.broker.core.shares import Resource, Usage
+from nebula.broker.core.subscription import Ending, Subscription
 from nebula.headers import RESERVED_TOPIC_PREFIX
-
-# Looked up once: members of an enum are found by their class's attributes.
-_ACCEPTED: Final = Verdict.ACCEPTED
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -53,11 +50,6 @@ class Topic:
     def subscriber_count(self) -> int:
         """Subscriptions, and those that are away."""
         return len(self.direct) + len(self.queues)
-
-    @property
-    def is_idle(self) -> bool:
-        """Nothing would be lost if it were forgotten."""
-        return not (self.direct or self.queues)
 
     def reaches(self, destination: str) -> bool:
         """Whether a subscriber may receive what is sent there."""
@@ -119,7 +111,7 @@ class Topic:
                 session.reply_rights.grant(message, now)
 
 
-class Topics:
+class Topics(Destination):
     """All topics, and what is subscribed to several of them by a glob.
 
     Args:
@@ -130,9 +122,6 @@ class Topics:
         topics: by what was subscribed to.
         globs: those that are subscribed to at present.
     """
-
-    takes_globs = True
-    subscriber_cost_bytes = 0
 
     def __init__(self, account: Account, make_dead_letter: Callable[..., None]) -> None:
         self._account = account
@@ -153,13 +142,13 @@ class Topics:
         if not table.globs:
             topic = table.get(destination)
             if topic is None:
-                return _ACCEPTED
+                return ACCEPTED
             if topic.subscriber_count > 1:
                 message.shared = {}
             full = topic.send(message, now, is_judged=self.is_judged)
             if full:
                 self._drop_unroomed(full, message)
-            return _ACCEPTED
+            return ACCEPTED
         # A subscription to `/topic/*` must not reach reserved topics without a right to them, even where no
         # rights are configured.
         is_judged = self.is_judged or destination.startswith(RESERVED_TOPIC_PREFIX)
@@ -170,7 +159,7 @@ class Topics:
             full = topic.send(message, now, is_judged=is_judged)
             if full:
                 self._drop_unroomed(full, message)
-        return _ACCEPTED
+        return ACCEPTED
 
     def _drop_unroomed(self, full: Sequence[Queue], message: Message) -> None:
         """The message found no room in these bound queues.
@@ -180,7 +169,7 @@ class Topics:
         """
         for queue in full:
             if queue.auto_delete:
-                for subscription in queue.subscriptions:
+                for subscription in queue.consumers.subscriptions:
                     subscription.session.mark_too_slow()
             elif queue.owner.is_disk_full or not self._account.has_room_for(message.size_bytes, queue.owner):
                 # Not dead-lettered: dead letters of others would have to make room.
@@ -206,7 +195,8 @@ class Topics:
         self.topic(subscription.pattern, subscription.session.usage).direct.append(subscription)
         self._table.note_change(subscription.pattern)
 
-    # A direct subscription acknowledges nothing, so it leaves nothing and settles nothing.
+    # A direct subscription acknowledges nothing, so it leaves nothing and settles nothing. When rights
+    # change nothing waits, and each new message is judged.
 
     def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:  # noqa: ARG002
         """Feed it no more."""
@@ -214,24 +204,6 @@ class Topics:
         topic.direct.remove(subscription)
         self._let_go(subscription.pattern, topic, subscription.session.usage)
         return False
-
-    def drain(self, subscription: Subscription) -> bool:  # noqa: ARG002
-        """Nothing is un-ACKed."""
-        return False
-
-    def ack(self, subscription: Subscription, number: int, now: float) -> bool:  # noqa: ARG002
-        """Nothing is un-ACKed."""
-        return False
-
-    def give_back(self, subscription: Subscription, number: int, now: float, nack: Nack) -> bool:  # noqa: ARG002
-        """Nothing is un-ACKed."""
-        return False
-
-    def resume(self, subscription: Subscription, now: float) -> None:
-        """Nothing waits."""
-
-    def review(self, subscription: Subscription, now: float) -> None:
-        """Nothing waits, and each new message is judged; see `rights_changed`."""
 
     def topic(self, pattern: str, owner: Usage) -> Topic:
         """What is subscribed to `pattern`, new if there is nothing yet."""
@@ -245,7 +217,7 @@ class Topics:
     def _let_go(self, pattern: str, topic: Topic, leaver: Usage) -> None:
         """A subscription of this principal has ended: forget a topic that is idle."""
         self._table.note_change(pattern)
-        if topic.is_idle:
+        if not topic.subscriber_count:
             self._table.remove(pattern)
             self._account.give_back(Resource.DESTINATIONS, topic.owner)
         elif topic.owner is leaver and leaver not in topic.users:

@@ -9,45 +9,16 @@ Invariants, checked after each step of the tests:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.messages import Message, ValueOwner
-from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.shares import Resource, text_cost_bytes
 from nebula.broker.core.tables import VALUES
+from nebula.broker.core.value_feed import LastValueTopic
 
 # What CPython takes for a last-value destination, without its name and its value.
 TOPIC_COST_BYTES: Final = 300
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class LastValueTopic:
-    """One last-value destination.
-
-    Attributes:
-        destination: its name.
-        value: the message that was sent last; of a deletion too, while a feed has to send it.
-        is_live: there is a value; otherwise it was deleted.
-        owner: the session that an ephemeral value goes with, or None.
-        stored: the value that the store has, whose sender pays for it; None: it has none.
-        creator: who sent its first value, and pays for it as a destination.
-        first_number: of the message that it began with. A feed that has seen less knows nothing of it.
-        users: feeds that have still to send it, or have a message of it in flight.
-    """
-
-    destination: str
-    value: Message
-    creator: Usage = field(init=False)
-    first_number: int = field(init=False)
-    is_live: bool = False
-    owner: ValueOwner | None = None
-    stored: Message | None = None
-    users: int = 0
-
-    def __post_init__(self) -> None:
-        self.creator = self.value.head.usage
-        self.first_number = self.value.number
 
 
 class ValueTable:
@@ -102,8 +73,9 @@ class ValueTable:
     def _add(self, message: Message) -> LastValueTopic:
         destination = message.head.destination
         topic = self.topics[destination] = LastValueTopic(destination, message)
-        self._account.take(Resource.DESTINATIONS, topic.creator)
-        self._account.hold(TOPIC_COST_BYTES + text_cost_bytes(destination), topic.creator)
+        self._account.take(
+            Resource.DESTINATIONS, topic.creator, TOPIC_COST_BYTES + text_cost_bytes(destination)
+        )
         return topic
 
     def restore(self, message: Message, *, deletes: bool) -> None:
@@ -145,8 +117,8 @@ class ValueTable:
         destination = topic.destination
         del self.topics[destination]
         self._account.release(topic.value.size_bytes, topic.value.head.usage)
-        self._account.release(TOPIC_COST_BYTES + text_cost_bytes(destination), topic.creator)
-        self._account.give_back(Resource.DESTINATIONS, topic.creator)
+        cost_bytes = TOPIC_COST_BYTES + text_cost_bytes(destination)
+        self._account.give_back(Resource.DESTINATIONS, topic.creator, cost_bytes)
         if topic.stored is not None and self._journal is not None:
             self._note_stored(topic, None)
             self._journal.drop(VALUES, destination)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from nebula.broker.core.destinations.value_feed import ENTRY_COST_BYTES
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import Content
 from nebula.broker.core.policies import DestinationPolicy
 from nebula.broker.core.profiles import MAXAM
+from nebula.broker.core.value_feed import ENTRY_COST_BYTES
 from tests.broker.harness import BrokerHarness, Peer
 
 
@@ -395,7 +395,7 @@ def test_deletion_under_another_letter_deletes_the_value() -> None:
     alice.publish("X/EGM.Q.G1.Status", "")
 
     assert broker.broker.values.topics == {}
-    assert broker.broker.values.keys == {}
+    assert broker.broker.values._values.keys == {}
 
 
 def test_send_to_a_glob_is_invalid(broker: BrokerHarness) -> None:
@@ -412,4 +412,4 @@ def test_glob_that_means_nothing_is_an_error(broker: BrokerHarness) -> None:
 
     assert error[0] == "ERROR"
     assert error[1]["receipt-id"] == "r"
-    assert broker.broker.values._table.things == {}
+    assert broker.broker.values.feeds.table.things == {}

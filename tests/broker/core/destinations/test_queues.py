@@ -307,7 +307,7 @@ def test_number_of_deliveries_is_a_setting_of_the_destination() -> None:
     bob.nack(frame)
 
     assert bob.received() == []
-    assert broker.broker.queues.by_name[QUEUE].consumer_count == 1
+    assert len(broker.broker.queues.by_name[QUEUE].consumers.subscriptions) == 1
     assert broker.broker.queues.by_name[QUEUE].store.depth == 0
 
 

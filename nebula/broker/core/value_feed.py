@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from nebula.broker.core.access import Rights
 from nebula.broker.core.account import Account
-from nebula.broker.core.destinations.value_table import LastValueTopic
-from nebula.broker.core.session import Subscription
+from nebula.broker.core.messages import LAST_VALUE_KIND, Head, Message, ValueOwner
 from nebula.broker.core.shares import Usage
 
 # What CPython takes for one destination that a feed has to do with: places in a dictionary, in a line, in a
@@ -23,6 +22,9 @@ from nebula.broker.core.shares import Usage
 ENTRY_COST_BYTES: Final = 150
 
 _REFERENCE_BYTES: Final = 8
+
+_S = TypeVar("_S")
+"""A subscription. A feed is told which one it feeds, and never looks into it."""
 
 
 # Where a destination stands with a feed. It moves like this; one that is in no state has nothing to send:
@@ -40,7 +42,35 @@ _CHANGED: Final = 2  # it is in flight, and has changed since
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class ValueFeed:
+class LastValueTopic:
+    """One last-value destination.
+
+    Attributes:
+        destination: its name.
+        value: the message that was sent last; of a deletion too, while a feed has to send it.
+        is_live: there is a value; otherwise it was deleted.
+        owner: the session that an ephemeral value goes with, or None.
+        stored: the value that the store has, whose sender pays for it; None: it has none.
+        creator: who sent its first value, and pays for it as a destination.
+        first_number: of the message that it began with. A feed that has seen less knows nothing of it.
+        users: feeds that have still to send it, or have a message of it in flight.
+    """
+
+    destination: str
+    value: Message
+    creator: Usage = field(init=False)
+    first_number: int = field(init=False)
+    is_live: bool = False
+    owner: ValueOwner | None = None
+    stored: Message | None = None
+    users: int = 0
+
+    def __post_init__(self) -> None:
+        self.creator = self.value.head.usage
+        self.first_number = self.value.number
+
+
+class ValueFeed(Generic[_S]):
     """The changes that one subscription has still to receive (D.9).
 
     The feed of a durable subscription outlives its connection. Each destination in a feed counts in the
@@ -62,25 +92,28 @@ class ValueFeed:
         in_line: it stands among its session's feeds that have something to be sent.
     """
 
-    account: Account
-    pattern: str
-    rights: Rights
-    owner: Usage
-    _: KW_ONLY
-    is_durable: bool
-    subscription: Subscription | None = None
-    snapshot: set[LastValueTopic] | None = None
-    marker: LastValueTopic | None = None
-    seen_number: int = 0
-    is_held: bool = False
-    in_line: bool = False
-    _walk: Iterator[LastValueTopic] | None = None
-    _walk_bytes: int = 0
-    _states: dict[LastValueTopic, int] = field(default_factory=dict)
-    # Those that are ready, in the order in which they became so.
-    _line: deque[LastValueTopic] = field(default_factory=deque)
-    # Those in the other two states, by the number of the message that was sent.
-    _in_flight: dict[int, LastValueTopic] = field(default_factory=dict)
+    # Not a dataclass: mypyc compiles none that is generic.
+    def __init__(
+        self, account: Account, pattern: str, rights: Rights, owner: Usage, *, is_durable: bool
+    ) -> None:
+        self.account = account
+        self.pattern = pattern
+        self.rights = rights
+        self.owner = owner
+        self.is_durable = is_durable
+        self.subscription: _S | None = None
+        self.snapshot: set[LastValueTopic] | None = None
+        self.marker: LastValueTopic | None = None
+        self.seen_number = 0
+        self.is_held = False
+        self.in_line = False
+        self._walk: Iterator[LastValueTopic] | None = None
+        self._walk_bytes = 0
+        self._states: dict[LastValueTopic, int] = {}
+        # Those that are ready, in the order in which they became so.
+        self._line: deque[LastValueTopic] = deque()
+        # Those in the other two states, by the number of the message that was sent.
+        self._in_flight: dict[int, LastValueTopic] = {}
 
     @property
     def is_ready(self) -> bool:
@@ -221,3 +254,27 @@ class ValueFeed:
         self._in_flight.clear()
         self._line = deque(pending)
         self._states = dict.fromkeys(pending, _READY)
+
+    def strike(self, topic: LastValueTopic) -> bool:
+        """Strike a destination off the snapshot; whether it was the last."""
+        if self.snapshot is None or topic not in self.snapshot:
+            return False
+        self.snapshot.remove(topic)
+        if self.snapshot or self._walk is not None:
+            return False
+        self.snapshot = None
+        return True
+
+    def strike_silently(self, topic: LastValueTopic, next_number: Callable[[], int]) -> None:
+        """As `strike`, of one that is not sent: a marker stands for the last."""
+        if self.strike(topic):
+            self.mark_end(next_number())
+
+    def mark_end(self, number: int) -> None:
+        """G.snapshot: no value is left to mark its end, so an empty message of this number does."""
+        self.snapshot = None
+        head = Head(LAST_VALUE_KIND, self.pattern, "", ())
+        head.headers = (("destination", self.pattern),)  # it has no sender
+        self.marker = LastValueTopic(self.pattern, Message(head, b"", number, 0.0))
+        self.marker.is_live = True  # it is in no table, so nothing must be forgotten with it
+        self.notify(self.marker)
