@@ -105,8 +105,8 @@ def broker(
     from nebula.broker.settings import SettingsSource
 
     source = SettingsSource(config, {
-        "host": host, "port": port, "store": store, "data": data, "http": http, "app": app or None,
-        "http_calls": http_calls or None, "rights": rights or None, "schemas": schemas, "log_level": log_level,
+        "host": host, "port": port, "store": store, "data": data, "http": http, "schemas": schemas,
+        "http_calls": http_calls or None, "rights": rights or None, "app": app or None, "log_level": log_level
     })  # fmt: skip
     (_print if print_settings else _run)(source, Output(as_json=as_json))
 
