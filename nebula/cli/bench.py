@@ -97,7 +97,7 @@ def bench_call(
         return await _go_on(step, seconds, in_flight)
 
     elapsed = _run(broker, measure, f"calling {verb} of {service}", seconds)
-    Output(as_json=as_json).value(ended.facts(elapsed))
+    Output(as_json=as_json).value(ended.figures(elapsed))
     # The figures are shown all the same: the errors in them say what went wrong. A status of 0 would hide
     # from a script that nothing was measured.
     if not ended.took:
@@ -134,7 +134,7 @@ class _Calls:
         else:
             self.took.append(perf_counter() - begun)
 
-    def facts(self, elapsed: float) -> dict[str, Any]:
+    def figures(self, elapsed: float) -> dict[str, Any]:
         """What is shown of them after these seconds."""
         count = len(self.took)
         counts = {"calls": count, "errors": dict(self.errors), "seconds": round(elapsed, 3)}
