@@ -74,7 +74,7 @@ def _lines(found: Mapping[str, Any], own: str) -> Iterator[str]:
 
 
 @settings.command()
-def schema() -> None:
+def schema(*, as_json: AsJson = False) -> None:
     """Print the JSON Schema of nebula.toml, with which editors complete and check it.
 
     Example: nebula settings schema >nebula.schema.json
@@ -82,7 +82,12 @@ def schema() -> None:
     from nebula.broker.settings import BrokerSettings
     from nebula.settings_files import json_schema
 
-    write_redirectable(json.dumps(json_schema(BrokerSettings), indent=2, ensure_ascii=False) + "\n")
+    document = json_schema(BrokerSettings)
+    if as_json:
+        # It is JSON anyway: on one line, as other commands have it.
+        Output(as_json=True).json_line(document)
+    else:
+        write_redirectable(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
 @settings.command()
@@ -91,6 +96,7 @@ def example(
     schema: Annotated[
         str, Option(metavar="FILE", help="The JSON Schema that the first line names for editors.")
     ] = "nebula.schema.json",
+    as_json: AsJson = False,
 ) -> None:
     """Print an example of nebula.toml: each setting, commented out, with what it means.
 
@@ -99,4 +105,8 @@ def example(
     from nebula.broker.settings import BrokerSettings
     from nebula.settings_files import example as example_of
 
-    write_redirectable(example_of(BrokerSettings, schema))
+    text = example_of(BrokerSettings, schema)
+    if as_json:
+        Output(as_json=True).json_line({"text": text})
+    else:
+        write_redirectable(text)

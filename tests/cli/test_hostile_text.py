@@ -55,7 +55,7 @@ Run = Callable[..., Ended]
 OTHERS = {
     "broker", "run", "services", "send", "pub", "sub", "record", "contexts", "passcode", "bench pub",
     "cert ca", "cert server", "cert client", "store check", "store compact", "store export", "store import",
-    "store backup",
+    "store backup", "settings schema", "settings example",
 }  # fmt: skip
 
 
@@ -389,6 +389,22 @@ def test_bench_pub_shows_only_text(ask: Run) -> None:
 
     check_harmless(ended.out, ended.err)
     assert is_seen(ended.out + ended.err)
+
+
+def test_settings_schema_shows_only_text(ask: Run) -> None:
+    for words in ((), ("--json",)):
+        ended = ask("settings", "schema", *words)
+
+        check_harmless(ended.out, ended.err)
+        assert "max_body_bytes" in ended.out
+
+
+def test_settings_example_shows_only_text(ask: Run) -> None:
+    for words in ((), ("--json",)):
+        ended = ask("settings", "example", "--schema", EVIL, *words)
+
+        check_harmless(ended.out, ended.err)
+        assert "owned" in ended.out + ended.err
 
 
 def test_cert_ca_shows_only_text(ask: Run, tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_stub_has_docstrings_types_and_defaults(stub: ModuleType) -> None:
     signature = inspect.signature(stub.price)
 
     assert stub.price.__doc__.startswith("Price of `qty` pieces.\n")
-    assert stub.Order.__doc__.startswith("What is to be brought.\n")
+    assert stub.Order.__doc__.startswith("The things to bring.\n")
     assert '\\ and """ in it' in stub.Order.__doc__
     assert stub.Side.__doc__ == "Buy or sell."
     assert [str(one) for one in signature.parameters.values()][:4] == [

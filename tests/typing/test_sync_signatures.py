@@ -13,7 +13,7 @@ from tests.typing.sync_signatures import MODULES, PAIRS, derived
 # What belongs to the loop's thread, or is there for other modules of Nebula.
 _ASYNC_ONLY = {
     "Client": {"stomp", "start_on"},
-    "JobHandle": {"pages", "log_lines"},
+    "JobHandle": {"pages"},
     "Subscription": {"push", "open", "close", "detach", "attach"},
 }
 
