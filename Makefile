@@ -43,7 +43,7 @@ demo-pipeline: $(RUNS) ## take flights and meters from messages to answers: brok
 demo-cluster: $(RUNS) ## run one service on this machine, on a Spark cluster and through a Connect server
 	@$(PYTHON) -m services.cluster.demo
 
-test: $(TESTS) ## run the tests, real Spark among them (some eleven minutes on two cores)
+test: $(TESTS) ## run the tests, real Spark among them (some ten minutes on two cores)
 	@$(PYTHON) -m pytest -n $(WORKERS) -m "not slow and not foreign"
 
 test-slow: $(TESTS) ## run the tests that take long, and search deeper: kills, clusters, crowds, all pages of the docs
