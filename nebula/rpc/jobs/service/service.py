@@ -99,9 +99,8 @@ class JobService:
         self._new_id = new_id or self._random_id
         # One dict for all parts: they hold it from now on, and `declare` fills it later, before `run`.
         self._verbs: dict[str, JobVerb] = {}
-        capacity = Capacity(service, self.limits)
         self._context = context = InstanceContext(
-            service, state, self._verbs, self.limits, self._clock, capacity
+            service, state, self._verbs, self.limits, self._clock, Capacity(service, self.limits)
         )
         self._access = RegistryAccess(
             state.path,
