@@ -37,6 +37,26 @@ def test_started_program_and_forked_program_do_the_same(url: str, words: str, st
     assert bool(started.stdout) == bool(forked.stdout)
 
 
+def test_started_broker_collects_garbage_rarely() -> None:
+    program = """if True:
+        import gc
+        from nebula.broker.settings import BrokerSettings
+        from nebula.cli import programs
+
+        def run(broker):
+            broker.close()
+            print(gc.get_threshold()[0])
+
+        programs._run = run
+        programs.run_broker(BrokerSettings(), print)
+    """
+    command = [sys.executable, "-c", program]
+
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+
+    assert ended.stdout == "50000\n", ended.stderr
+
+
 def test_broker_that_was_started_ends_by_its_signal() -> None:
     with running_process("broker", "--port", "0", "--store", "memory") as (broker, line):
         assert line["event"] == "listening"

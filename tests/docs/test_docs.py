@@ -12,8 +12,6 @@ from tests.docs_runner import ROOT, SPARK_PAGES, Command, matches, read_page, ru
 
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
-# About any row that there is.
-WITHOUT_A_ROW = {"0038-shares-by-what-is-free"}
 # They need foreign programs; see tests/foreign.
 FOREIGN_PAGES = {"postgresql-registry.md"}
 # The first pages that a newcomer follows. Each command of a page starts a program; the other pages are slow.
@@ -52,11 +50,6 @@ def test_each_decision_is_in_the_index_and_has_its_parts() -> None:
 
 
 @pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
-def test_decision_names_what_checks_it(page: Path) -> None:
-    assert re.search(r"`tests/|`make bench|`python -m benchmarks\b", page.read_text())
-
-
-@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
 def test_tests_and_benchmarks_that_a_decision_names_exist(page: Path) -> None:
     for file, name in re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", page.read_text()):
         path = ROOT / file
@@ -76,7 +69,7 @@ def test_rows_of_benchmarks_that_a_decision_names_exist(page: Path) -> None:
 
     assert set(named) <= {row.name for row in ROWS}
     # Whoever runs the benchmarks has to know where to look.
-    assert "`make bench`" not in text or page.stem in WITHOUT_A_ROW or named
+    assert "`make bench`" not in text or named
 
 
 def test_what_a_page_shows_is_compared_word_by_word_but_for_ellipses() -> None:

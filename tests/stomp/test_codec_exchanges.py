@@ -46,3 +46,14 @@ def test_exchange_id_stands_apart_and_the_rest_of_the_head_is_shared() -> None:
     assert [frame.exchange for frame in frames[1:]] == [("neb-reply-id", "id:1"), ("neb-reply-id", "id:2")]
     assert frames[1].headers is frames[2].headers
     assert [frame.all_headers()["neb-reply-id"] for frame in frames] == ["id:0", "id:1", "id:2"]
+
+
+def test_receipt_stands_apart_and_the_rest_of_the_head_is_shared() -> None:
+    parser = FrameParser(CLIENT_COMMANDS)
+    parser.begin(V1_2)
+
+    frames = parser.feed(b"".join(b"SEND\ndestination:/queue/a\nreceipt:%d\n\nx\0" % at for at in range(3)))
+
+    assert [frame.receipt for frame in frames] == ["0", "1", "2"]
+    assert frames[1].headers is frames[2].headers
+    assert dict(frames[2].headers) == {"destination": "/queue/a"}

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,20 @@ def test_commit_that_fails_leaves_nothing(tmp_path: Path) -> None:
     registry.close()
 
     assert peek(tmp_path, lambda opened: opened.find(job().id)) is None
+
+
+def test_commits_wait_for_the_disk(tmp_path: Path) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    def connect(*args: Any, **settings: Any) -> sqlite3.Connection:
+        opened.append(sqlite3.connect(*args, **settings))
+        return opened[-1]
+
+    registry = SqliteJobRegistry(tmp_path / "jobs.sqlite", connect=connect)
+
+    found = [opened[0].execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    assert found == ["wal", 2]  # FULL
+    registry.close()
 
 
 def test_folder_in_use_can_be_looked_into(registry: JobRegistry, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -65,6 +66,35 @@ async def test_work_is_done_in_one_thread_which_ends_with_the_writer(tmp_path: P
 
     assert not thread.is_alive()
     assert thread.daemon
+
+
+async def test_what_comes_during_a_commit_shares_the_next_one(tmp_path: Path) -> None:
+    statements: list[str] = []
+
+    def connect(*args: Any, **settings: Any) -> sqlite3.Connection:
+        opened: sqlite3.Connection = sqlite3.connect(*args, **settings)
+        opened.set_trace_callback(statements.append)
+        return opened
+
+    is_writing, may_go_on = threading.Event(), threading.Event()
+
+    def hold(_registry: JobRegistry) -> None:
+        is_writing.set()
+        may_go_on.wait(10)
+
+    registry = SqliteJobRegistry(tmp_path / "jobs.sqlite", connect=connect)
+    async with writing(registry) as writer:
+        writer.post(hold)
+        await anyio.to_thread.run_sync(is_writing.wait, 10)
+        statements.clear()
+        for number in range(20):
+            writer.post(insert(number))
+        may_go_on.set()
+        seen = await writer.do(JobRegistry.open_jobs)
+
+    assert len(seen) == 20
+    # That of `hold`, and one for all the others.
+    assert statements.count("COMMIT") == 2
 
 
 async def test_work_that_fails_spoils_no_other(tmp_path: Path) -> None:
