@@ -59,24 +59,24 @@ class Peer:
         self.last_write = b""
         self.is_closed = False
         self.is_blocked = False
-        self._harness = harness
+        self.harness = harness
         self._in_the_kernel = b""
         self._parser = FrameParser(SERVER_COMMANDS)
         self._inbox: list[Received] = []
         self.session = harness.broker.open_session(
             f"session-{name}", principal, profile=profile, connection=self
         )
-        self._protocol = ServerProtocol(harness.broker, self.session, server="nebula/test", now=harness.now)
+        self.protocol = ServerProtocol(harness.broker, self.session, server="nebula/test", now=harness.now)
 
     @property
     def is_held_back(self) -> bool:
         """The broker does not read it for now."""
-        return self._protocol.is_held_back
+        return self.protocol.is_held_back
 
     def send(self, octets: str | bytes) -> None:
         """Octets as they go over the wire, any number of frames or a part of one."""
         data = octets.encode() if isinstance(octets, str) else octets
-        self._harness.record(f"{self.name}>> {data.decode('latin-1').encode('unicode_escape').decode()}")
+        self.harness.record(f"{self.name}>> {data.decode('latin-1').encode('unicode_escape').decode()}")
         self.feed(data)
 
     def feed(self, data: bytes) -> None:
@@ -84,13 +84,13 @@ class Peer:
         if self.is_held_back or self.is_closed:
             self._in_the_kernel += data
         else:
-            self._protocol.receive_data(data, self._harness.now)
-        self._harness.settle()
+            self.protocol.receive_data(data, self.harness.now)
+        self.harness.settle()
 
     def say(self, *lines: str) -> None:
         """Frames, each written as a line: `SEND destination:/queue/a; receipt:r1 | body`."""
         for line in lines:
-            self._harness.record(f"{self.name}> {line}")
+            self.harness.record(f"{self.name}> {line}")
         self.feed(b"".join(octets(line) for line in lines))
 
     def subscribe(self, destination: str, *headers: str, id: str = "s") -> None:  # noqa: A002
@@ -110,7 +110,7 @@ class Peer:
             "1.1": f"subscription:{fields.get('subscription')}; message-id:{fields['message-id']}",
             "1.0": f"message-id:{fields['message-id']}",
         }
-        self.say("; ".join((f"{command} {by_version[self._protocol.version or '1.0']}", *headers)))
+        self.say("; ".join((f"{command} {by_version[self.protocol.version or '1.0']}", *headers)))
 
     def nack(self, message: Received, *headers: str) -> None:
         """NACK a MESSAGE."""
@@ -120,9 +120,9 @@ class Peer:
         """The frames that came since the last call, beats left out."""
         frames, self._inbox = self._inbox, []
         for frame in frames:
-            self._harness.record(f"{self.name}< {written(frame)}")
+            self.harness.record(f"{self.name}< {written(frame)}")
         if not frames:
-            self._harness.record(f"{self.name}< nothing")
+            self.harness.record(f"{self.name}< nothing")
         return frames
 
     def message(self) -> tuple[dict[str, str], str]:
@@ -145,45 +145,45 @@ class Peer:
 
     def lose(self) -> None:
         """The connection breaks, or the client goes without a word."""
-        self._harness.record(f"lose {self.name}")
-        self._protocol.receive_eof(self._harness.now)
+        self.harness.record(f"lose {self.name}")
+        self.protocol.receive_eof(self.harness.now)
         self.is_closed = True
-        self._harness.settle()
+        self.harness.settle()
 
     def block(self) -> None:
         """The socket takes no more: its reader is slow."""
-        self._harness.record(f"block {self.name}")
+        self.harness.record(f"block {self.name}")
         self.is_blocked = self.session.is_throttled = True
-        self._harness.settle()
+        self.harness.settle()
 
     def unblock(self) -> None:
         """The socket takes octets again."""
-        self._harness.record(f"unblock {self.name}")
+        self.harness.record(f"unblock {self.name}")
         self.is_blocked = False
-        self.flush(self._harness.now)
-        self._harness.settle()
+        self.flush(self.harness.now)
+        self.harness.settle()
 
     # What the shell's `Connection` does
 
     def flush(self, now: float) -> None:
         """Write what the session was told, unless the socket takes no more."""
-        self._harness.count_step()
-        if self.session.ending is not None and not self._protocol.is_finished:
+        self.harness.count_step()
+        if self.session.ending is not None and not self.protocol.is_finished:
             self.session.take_outbox()
-            self._protocol.fail(self.session.ending, now)
-        if self.is_closed or (self.is_blocked and not self._protocol.is_finished):
+            self.protocol.fail(self.session.ending, now)
+        if self.is_closed or (self.is_blocked and not self.protocol.is_finished):
             return
         if self.session.outbox:
-            self._read(b"".join(self._protocol.take_output(now)))
-        self.is_closed = self._protocol.may_close
+            self._read(b"".join(self.protocol.take_output(now)))
+        self.is_closed = self.protocol.may_close
 
     def go_on(self, now: float, *, in_vain: bool) -> None:
         """The broker reads on."""
-        self._harness.count_step()
-        self._protocol.go_on(now, in_vain=in_vain)
+        self.harness.count_step()
+        self.protocol.go_on(now, in_vain=in_vain)
         if not self.is_held_back and self._in_the_kernel and not self.is_closed:
             data, self._in_the_kernel = self._in_the_kernel, b""
-            self._protocol.receive_data(data, now)
+            self.protocol.receive_data(data, now)
 
     def crash(self) -> None:
         """A bug ends the test."""
@@ -191,8 +191,8 @@ class Peer:
 
     def tick(self) -> None:
         """Let the connection's timer fire."""
-        deadline = self._protocol.tick(self._harness.now)
-        assert deadline > self._harness.now or self._protocol.is_finished, "a timer that never rests"
+        deadline = self.protocol.tick(self.harness.now)
+        assert deadline > self.harness.now or self.protocol.is_finished, "a timer that never rests"
 
     def _read(self, data: bytes) -> None:
         self.octets += data
@@ -261,7 +261,7 @@ class BrokerHarness:
             defers=lambda _connection, _flushed_bytes: False,
         )
         self.transcript: list[str] = []
-        self._peers: list[Peer] = []
+        self.peers: list[Peer] = []
         self._asked: list[PageRequest] = []
         self._in_writing: tuple[Batch, list[Write]] | None = None
         self._steps = 0
@@ -271,7 +271,7 @@ class BrokerHarness:
         """A peer that has said nothing yet."""
         self._accepted += 1
         peer = Peer(self, name or f"peer{self._accepted}", principal, profile)
-        self._peers.append(peer)
+        self.peers.append(peer)
         return peer
 
     def connect(
@@ -325,7 +325,7 @@ class BrokerHarness:
         assert self.store is not None
         assert self.broker.journal is not None
         assert self._in_writing is None, "the store has a batch"
-        for peer in list(self._peers):
+        for peer in list(self.peers):
             peer.lose()
         self.broker.durable_sessions.close()
         self.store.apply(self.broker.journal.take()[1])
@@ -338,7 +338,7 @@ class BrokerHarness:
         while self.now < end:
             self.now = min(self.now + _ADVANCE_SECONDS, end)
             self.broker.advance(self.now)
-            for peer in self._peers:
+            for peer in self.peers:
                 peer.tick()
             self.settle()
 
@@ -346,9 +346,9 @@ class BrokerHarness:
         """Do all that the core decided, then check that everything is in order."""
         try:
             self._work()
-            self._peers = [peer for peer in self._peers if not peer.is_closed]
-            open_ = [peer.session for peer in self._peers]
-            invariants.check(self.broker, open_, [peer.session for peer in self._peers if peer.is_blocked])
+            self.peers = [peer for peer in self.peers if not peer.is_closed]
+            open_ = [peer.session for peer in self.peers]
+            invariants.check(self.broker, open_, [peer.session for peer in self.peers if peer.is_blocked])
         except AssertionError as error:
             error.add_note("\n".join(("the transcript so far:", *self.transcript)))
             raise
@@ -375,12 +375,12 @@ class BrokerHarness:
                 for page in asked:
                     self.fetch(page)
                 continue
-            resting = [each for each in self._peers if each._protocol.is_resting]
+            resting = [each for each in self.peers if each.protocol.is_resting]
             for peer in resting:
                 peer.go_on(self.now, in_vain=False)
             if resting:
                 continue
-            throttled = [each for each in self._peers if each.session.is_throttled and not each.is_blocked]
+            throttled = [each for each in self.peers if each.session.is_throttled and not each.is_blocked]
             if not throttled:
                 return
             for peer in throttled:

@@ -93,8 +93,8 @@ def test_who_is_read_beside_others_has_short_turns(monkeypatch: pytest.MonkeyPat
 def test_turn_that_is_over_ends_after_few_frames() -> None:
     broker = BrokerHarness()
     alice = broker.connect()
-    alice._protocol.is_turn_over = lambda: True
-    alice._protocol.receive_data(said(*["SEND destination:/queue/a | x"] * 1000), broker.now)
+    alice.protocol.is_turn_over = lambda: True
+    alice.protocol.receive_data(said(*["SEND destination:/queue/a | x"] * 1000), broker.now)
 
     assert 0 < broker.broker.queues.by_name["/queue/a"].store.depth < 200
 
@@ -141,8 +141,8 @@ def test_one_frame_that_is_much_work_is_followed_by_a_rest(much: str, lines: lis
     alice.say(much, *lines)
     last = "COMMIT transaction:t" if "BEGIN" in much else "UNSUBSCRIBE id:s"
 
-    alice._protocol.receive_data(said(last, "SEND destination:/queue/a | after"), broker.now)
-    assert alice._protocol.is_resting
+    alice.protocol.receive_data(said(last, "SEND destination:/queue/a | after"), broker.now)
+    assert alice.protocol.is_resting
     bob.subscribe("/queue/a")  # and all have had their turn
 
     assert bob.bodies() == ["after"]
@@ -168,8 +168,8 @@ def test_end_of_a_transaction_that_others_are_looked_through_for_is_followed_by_
     alice.ack(message, "transaction:t")
     alice.say("UNSUBSCRIBE id:s")
 
-    alice._protocol.receive_data(said(last, "SEND destination:/queue/a | after"), broker.now)
-    assert alice._protocol.is_resting
+    alice.protocol.receive_data(said(last, "SEND destination:/queue/a | after"), broker.now)
+    assert alice.protocol.is_resting
     bob.subscribe("/queue/a")  # and all have had their turn
 
     assert bob.bodies() == ["after"]
@@ -182,9 +182,9 @@ def test_nack_is_followed_by_a_rest() -> None:
     alice.publish("/queue/a", "x")
     fields, _ = alice.message()
 
-    alice._protocol.receive_data(said(*[f"NACK id:{fields['ack']}"] * 3), broker.now)
+    alice.protocol.receive_data(said(*[f"NACK id:{fields['ack']}"] * 3), broker.now)
 
-    assert alice._protocol.is_resting
+    assert alice.protocol.is_resting
     assert broker.broker.queues.by_name["/queue/a"].store.depth == 1
 
 
@@ -197,9 +197,9 @@ def test_search_through_many_subscriptions_is_followed_by_a_rest(command: str, t
     for number in range(101):
         alice.subscribe("/queue/a", "ack:client", id=str(number))
 
-    alice._protocol.receive_data(said(*[f"{command} message-id:m-1{transaction}"] * 2), broker.now)
+    alice.protocol.receive_data(said(*[f"{command} message-id:m-1{transaction}"] * 2), broker.now)
 
-    assert alice._protocol.is_resting
+    assert alice.protocol.is_resting
 
 
 def test_acks_of_one_that_rests_and_goes_count_and_its_subscribe_does_not() -> None:
@@ -211,8 +211,8 @@ def test_acks_of_one_that_rests_and_goes_count_and_its_subscribe_does_not() -> N
 
     lines = ["SUBSCRIBE id:g; destination:/topic/*", f"ACK id:{fields['ack']}"]
     lines += ["SUBSCRIBE id:t; destination:/topic/t; durable:true", "DISCONNECT"]
-    alice._protocol.receive_data(said(*lines), broker.now)
-    assert alice._protocol.is_resting
+    alice.protocol.receive_data(said(*lines), broker.now)
+    assert alice.protocol.is_resting
     alice.lose()
 
     assert not broker.broker.queues.by_name
@@ -223,10 +223,10 @@ def test_peer_that_rests_is_not_missed_for_its_beats() -> None:
     broker = BrokerHarness()
     alice = broker.connect(heart_beat="1000,0")
 
-    alice._protocol.receive_data(said("SUBSCRIBE id:g; destination:/topic/*"), broker.now)
-    assert alice._protocol.tick(broker.now + 100) > 0
+    alice.protocol.receive_data(said("SUBSCRIBE id:g; destination:/topic/*"), broker.now)
+    assert alice.protocol.tick(broker.now + 100) > 0
 
-    assert not alice._protocol.is_finished
+    assert not alice.protocol.is_finished
 
 
 def test_fault_behind_a_rest_is_told() -> None:
@@ -249,7 +249,7 @@ def full() -> BrokerHarness:
     alice = broker.connect()
     alice.publish("X/0", "0")
     for number in range(1, VALUES):
-        alice._protocol.receive_data(said(f"SEND destination:X/{number} | {number}"), broker.now)
+        alice.protocol.receive_data(said(f"SEND destination:X/{number} | {number}"), broker.now)
     broker.settle()
     return broker
 
@@ -257,8 +257,8 @@ def full() -> BrokerHarness:
 def ask(peer: Peer, broker: BrokerHarness, *headers: str) -> None:
     """SUBSCRIBE to all values, and stop after the first portion."""
     line = "; ".join(("SUBSCRIBE id:s; destination:X/**; eager:true; snapshot:true", *headers))
-    peer._protocol.receive_data(said(line), broker.now)
-    assert peer._protocol.is_resting
+    peer.protocol.receive_data(said(line), broker.now)
+    assert peer.protocol.is_resting
     assert not peer.received()
 
 
@@ -286,7 +286,7 @@ def test_what_changes_meanwhile_is_told_as_it_is_at_the_end(full: BrokerHarness)
     ask(bob, full)
     lines = ["SEND destination:X/1 | new", f"SEND destination:X/{VALUES - 1} | new", "SEND destination:X/2"]
     lines += [f"SEND destination:X/{VALUES - 2}", "SEND destination:X/later | new"]
-    alice._protocol.receive_data(said(*lines), full.now)
+    alice.protocol.receive_data(said(*lines), full.now)
     full.settle()
 
     frames = [frame for frame in bob.received() if frame[0] == "MESSAGE"]
@@ -307,7 +307,7 @@ def test_end_of_a_snapshot_is_not_told_because_all_that_was_found_so_far_has_gon
 
     ask(bob, full)
     lines = [f"SEND destination:X/{number}" for number in range(VALUES // 2)]
-    alice._protocol.receive_data(said(*lines), full.now)
+    alice.protocol.receive_data(said(*lines), full.now)
     full.settle()
 
     frames = [frame for frame in bob.received() if frame[0] == "MESSAGE"]
@@ -331,7 +331,7 @@ def test_who_leaves_much_behind_is_forgotten_as_time_passes(full: BrokerHarness)
     bob = full.connect()
     bob.block()
     ask(bob, full)
-    while bob._protocol.is_resting:
+    while bob.protocol.is_resting:
         bob.go_on(full.now, in_vain=False)
     bob.lose()
     assert full.broker.account.stored_bytes > before

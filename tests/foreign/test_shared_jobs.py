@@ -355,9 +355,9 @@ async def test_jobs_of_a_verb_that_nobody_has_had_for_long_end_as_they_do_withou
             await old.published.until(receipts[0]["job"], "running")
         with psycopg.connect(database.url) as db:
             db.execute('UPDATE "nebula-jobs-counting".verbs SET seen_at = to_timestamp(0)')
-        assert other._shared_queue is not None
-        other._shared_queue._joined_at = float("-inf")
-        await other._shared_queue.beat()
+        assert other.housekeeping.shared_queue is not None
+        other.housekeeping.shared_queue._joined_at = float("-inf")
+        await other.housekeeping.shared_queue.beat()
         states = [await _wait(other, receipt["job"]) for receipt in receipts]
 
     assert states == ["lost", "failed"]
@@ -444,11 +444,11 @@ async def test_orphan_that_is_seen_more_than_once_is_begun_once(
         registry = PostgresJobRegistry(database, "counting")
         registry.insert(job(1, state=JobState.RUNNING, holder="gone"))
         registry.close()
-        assert service._shared_queue is not None
+        assert service.housekeeping.shared_queue is not None
         async with anyio.create_task_group() as tasks:
             # The latter ones look before that is written which follows from the first.
             for _ in range(4):
-                tasks.start_soon(service._shared_queue.beat)
+                tasks.start_soon(service.housekeeping.shared_queue.beat)
         task = await house.runner.next_task()
         _finish(house, task.job, task.attempt)
         state = await _wait(service, f"counting/{task.job}")
@@ -510,8 +510,8 @@ async def test_job_whose_engine_is_broken_waits_for_an_instance_that_has_it_work
     first, second = new_house("a"), new_house("b")
     second.runner.max_running = 0
     async with living(first, second) as (one, other):
-        assert one._shared_queue is not None
-        await one._shared_queue.beat()
+        assert one.housekeeping.shared_queue is not None
+        await one.housekeeping.shared_queue.beat()
         first.runner.is_broken = "the engine cannot start"
         receipt = await first.accept(one)
         status = await ask(one, "job.status", {"job": receipt["job"]})
@@ -539,9 +539,9 @@ async def test_job_that_waits_for_its_time_outlives_a_long_break_of_its_engine(
             )
         with all_logs() as logs:
             for one in (service, other):
-                assert one._shared_queue is not None
-                one._shared_queue._joined_at = float("-inf")
-                await one._shared_queue.beat()
+                assert one.housekeeping.shared_queue is not None
+                one.housekeeping.shared_queue._joined_at = float("-inf")
+                await one.housekeeping.shared_queue.beat()
         status = await ask(other, "job.status", {"job": receipt["job"]})
 
     assert status["state"] == "queued"
@@ -559,8 +559,8 @@ async def test_job_whose_engine_nobody_has_working_is_handed_over_to_fail(
         # The others, and this one as long as it could run it, have not been heard of for a lease.
         with psycopg.connect(database.url) as db:
             db.execute('UPDATE "nebula-jobs-counting".verbs SET worked_at = to_timestamp(0)')
-        assert service._shared_queue is not None
-        await service._shared_queue.beat()
+        assert service.housekeeping.shared_queue is not None
+        await service.housekeeping.shared_queue.beat()
         task = await house.runner.next_task()
 
     assert receipt["job"] == f"counting/{task.job}"

@@ -77,7 +77,7 @@ class Opened:
     @property
     def has_failed(self) -> bool:
         """A SEND was refused when it came. Peers are told at the COMMIT only, so the broker is asked."""
-        return self.peer._harness.broker.transactions.of(self.peer.session)[self.name].failure is not None
+        return self.peer.harness.broker.transactions.of(self.peer.session)[self.name].failure is not None
 
     def claimed(self, subscribed: Subscribed) -> set[str]:
         """What it has of a subscription: that stays when the subscription ends."""

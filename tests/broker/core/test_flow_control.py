@@ -231,8 +231,8 @@ def test_octets_that_come_while_held_back_are_kept(broker: BrokerHarness) -> Non
     alice, bob = broker.connect(), slow_consumer(broker)
     fill(alice)
     alice.publish(QUEUE, "a")
-    alice._protocol.receive_data(b"SEND\ndestination:/queue/slow\n\nb", broker.now)  # read already
-    alice._protocol.receive_data(b"\0SEND\ndestination:/queue/slow\n\nc\0", broker.now)
+    alice.protocol.receive_data(b"SEND\ndestination:/queue/slow\n\nb", broker.now)  # read already
+    alice.protocol.receive_data(b"\0SEND\ndestination:/queue/slow\n\nc\0", broker.now)
 
     assert ack_all(bob)[8:] == ["a", "b", "c"]
 
@@ -241,7 +241,7 @@ def test_sends_that_were_parked_count_when_the_connection_is_lost(broker: Broker
     alice, bob = broker.connect(), slow_consumer(broker)
     fill(alice)
     alice.say(f"SEND destination:{QUEUE} | full", "SEND destination:/queue/other | 1")
-    alice._protocol.receive_data(b"SEND\ndestination:/queue/other\n\n2\0", broker.now)
+    alice.protocol.receive_data(b"SEND\ndestination:/queue/other\n\n2\0", broker.now)
     alice.lose()
 
     carol = broker.connect()

@@ -300,7 +300,7 @@ def test_faulty_peer_that_is_lost_while_its_receipts_wait_is_told_nothing(broker
 def test_end_for_a_reason_of_the_broker_does_not_wait(broker: BrokerHarness, is_faulty: bool) -> None:
     alice = broker.connect()
     alice.send(PERSISTENT.format(1) + ("bogus\n" if is_faulty else ""))
-    alice._protocol.fail("the broker is shutting down", broker.now)
+    alice.protocol.fail("the broker is shutting down", broker.now)
     broker.settle()
 
     ((command, headers, *_),) = alice.received()

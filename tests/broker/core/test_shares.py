@@ -58,7 +58,7 @@ def send(peer: Peer, destination: str, *headers: str, body: str = "x") -> str:
     peer.received()
     peer.say("; ".join((f"SEND destination:{destination}", "receipt:r", *headers)) + f" | {body}")
     if peer.is_held_back:
-        peer._harness.advance(1)  # it waits for room, and then no more
+        peer.harness.advance(1)  # it waits for room, and then no more
     return verdict(peer.received())
 
 
@@ -154,12 +154,12 @@ def hold_memory(peer: Peer) -> bool:
 
 
 def hold_memory_in_values(peer: Peer) -> bool:
-    number = len(peer._harness.broker.values.topics)
+    number = len(peer.harness.broker.values.topics)
     return send(peer, f"X/{peer.session.principal}.{number}", body="x" * 2_000) == "accepted"
 
 
 def hold_memory_in_a_transaction(peer: Peer) -> bool:
-    name = f"t{len(peer._harness.broker.transactions.of(peer.session))}"
+    name = f"t{len(peer.harness.broker.transactions.of(peer.session))}"
     peer.say(f"BEGIN transaction:{name}")
     if peer.is_closed:
         return False
@@ -169,7 +169,7 @@ def hold_memory_in_a_transaction(peer: Peer) -> bool:
 
 
 def make_queues(peer: Peer) -> bool:
-    number = len(peer._harness.broker.queues.by_name)
+    number = len(peer.harness.broker.queues.by_name)
     return send(peer, f"/queue/{peer.session.principal}.{number}") == "accepted"
 
 
@@ -196,7 +196,7 @@ def subscribe_durably(peer: Peer) -> bool:
 
 
 def open_durable_sessions(peer: Peer) -> bool:
-    harness, principal = peer._harness, peer.session.principal
+    harness, principal = peer.harness, peer.session.principal
     number = len(harness.broker.durable_sessions.by_id)
     other = harness.connect(principal=principal, client_id=f"{principal}-{number}")
     other.subscribe("X/v", "durable:true")
@@ -210,7 +210,7 @@ def delay(peer: Peer) -> bool:
 
 
 def use_dedup_ids(peer: Peer) -> bool:
-    harness = peer._harness
+    harness = peer.harness
     before = peer.session.usage.used(Resource.DEDUP_IDS)
     harness.now += 0.001
     if send(peer, f"/queue/{peer.session.principal}", f"dedup-id:{harness.now}") != "accepted":
@@ -219,7 +219,7 @@ def use_dedup_ids(peer: Peer) -> bool:
 
 
 def open_connections(peer: Peer) -> bool:
-    other = peer._harness.accept(principal=peer.session.principal)
+    other = peer.harness.accept(principal=peer.session.principal)
     other.feed(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0")
     _HELD.append(other)
     return not other.is_closed
@@ -694,7 +694,7 @@ def test_everything_is_given_back_when_it_ends() -> None:
     broker = tight()
     for attempt in WAYS:
         exhaust(broker, "hog", attempt)
-    for peer in list(broker._peers):
+    for peer in list(broker.peers):
         peer.lose()
     _HELD.clear()
     operator = broker.connect(principal="operator")

@@ -195,11 +195,11 @@ def test_no_more_than_a_slice_is_parsed_ahead() -> None:
     broker = BrokerHarness()
     alice = broker.connect()
     frame = b"SEND\ndestination:/queue/a\n\nx\0"
-    alice._protocol.is_turn_over = lambda: True
-    alice._protocol.receive_data(frame * (3 * SLICE_BYTES // len(frame)), broker.now)
+    alice.protocol.is_turn_over = lambda: True
+    alice.protocol.receive_data(frame * (3 * SLICE_BYTES // len(frame)), broker.now)
 
-    assert len(alice._protocol._parked) <= SLICE_BYTES // len(frame)
-    assert len(alice._protocol._unread) > SLICE_BYTES
+    assert len(alice.protocol._parked) <= SLICE_BYTES // len(frame)
+    assert len(alice.protocol._unread) > SLICE_BYTES
 
 
 def test_reply_is_written_in_portions() -> None:
