@@ -1,4 +1,4 @@
-"""Files and folders that only their owner can read, whatever the umask; free space on their disk."""
+"""Files and folders that only their owner can read, whatever the umask; durable names; free space."""
 
 from __future__ import annotations
 
@@ -100,3 +100,16 @@ def free_bytes_at(folder: Path) -> int:
     """Bytes that this user may still write to the folder's file system. Raises OSError."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
+
+
+def sync_folder(folder: Path) -> None:
+    """Write a folder's entries to the disk, so that a power cut does not undo a new name in it.
+
+    Raises:
+        OSError: the disk fails, or the folder is not there.
+    """
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

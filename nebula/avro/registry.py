@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from nebula.avro.compatibility import why_unreadable
 from nebula.avro.schema import MAX_SCHEMA_BYTES, Schema
 from nebula.errors import AvroError, SettingsError
+from nebula.private import sync_folder
 
 MAX_SCHEMAS: Final = 10_000
 
@@ -122,6 +123,8 @@ class Registry:
             file.flush()
             os.fsync(file.fileno())
         Path(file.name).replace(self._folder / f"{_safe(schema.name)}.{schema.fingerprint_hex}.avsc")
+        # The file was synced, and its name is lost in a power cut unless its folder is, too.
+        sync_folder(self._folder)
 
 
 def _text(definition: Any) -> str:

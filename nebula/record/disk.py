@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
+from nebula import private
 from nebula.errors import NebulaError, SettingsError
 from nebula.private import make_private, open_private, tighten
 
@@ -46,13 +47,9 @@ def sync_folder(folder: Path) -> None:
     try:
         # A new name is an entry of its folder, and is lost with it in a power cut, though the file itself
         # was synced.
-        file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        private.sync_folder(folder)
     except OSError as error:
         raise SyncFailed(f"{folder} could not be synced: {error.strerror}") from error
-    try:
-        sync_file(file, folder)
-    finally:
-        os.close(file)
 
 
 def make_folders(folder: Path, root: Path) -> None:

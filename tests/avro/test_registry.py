@@ -46,6 +46,21 @@ def test_a_schema_is_known_once_it_is_registered_and_after_a_restart(tmp_path: P
     assert registry.by_fingerprint(schema.fingerprint + 1) is None
 
 
+def test_name_of_a_new_schema_is_on_the_disk_before_it_can_be_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry(tmp_path)
+    synced: list[tuple[Path, list[str], int]] = []
+
+    def sync(folder: Path) -> None:
+        synced.append((folder, [file.suffix for file in folder.iterdir()], len(list(registry))))
+
+    monkeypatch.setattr("nebula.avro.registry.sync_folder", sync)
+    registry.register(reading())
+
+    assert synced == [(tmp_path, [".avsc"], 0)]
+
+
 def test_registering_again_changes_nothing(tmp_path: Path) -> None:
     registry = Registry(tmp_path)
     first = registry.register(reading())

@@ -20,10 +20,10 @@ from nebula.broker.store.folder import (
     STORE_FILE,
     keep_others_out,
     store_error,
-    sync_folder,
 )
 from nebula.broker.store.sqlite_schema import VERSION
 from nebula.errors import StoreError
+from nebula.private import sync_folder
 
 __all__ = ["OnFraction", "back_up", "check_pages"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from nebula.errors import StoreError
-from nebula.private import make_private_database, open_private
+from nebula.private import make_private_database, open_private, sync_folder
 
 __all__ = [
     "STORE_FILE",
@@ -24,7 +24,6 @@ __all__ = [
     "make_file",
     "refuse_foreign_log",
     "store_error",
-    "sync_folder",
     "tell_holder",
 ]
 
@@ -175,15 +174,6 @@ def refuse_foreign_log(file: Path) -> None:
             f"{file}: is a copy, and {log.name} next to it is the log of another store, which would "
             f"damage it; move {log.name} away and start again, or put back the file that it belongs to"
         )
-
-
-def sync_folder(folder: Path) -> None:
-    """Write a folder's entries to the disk, so that a power cut does not undo a new name in it."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def _make(folder: Path) -> None:
