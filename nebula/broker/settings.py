@@ -378,21 +378,24 @@ class BrokerSettings(Settings):
 class SettingsSource:
     """Where the settings of a running broker come from, so that they can be read again.
 
-    Attributes:
+    Args:
         file: as for `load_broker_settings`.
         flags: likewise.
+
+    Attributes:
+        file: the file that is read, the default one if it was there at the start; None: no file.
     """
 
     file: Path | None
     flags: Mapping[str, Any]
 
-    @property
-    def path(self) -> Path | None:
-        """The file that is read; None: no file."""
-        return DEFAULT_FILE if self.file is None and DEFAULT_FILE.exists() else self.file
+    def __post_init__(self) -> None:
+        # Once: if the file is away at a reload, that is a mistake, and not a broker without rights.
+        if self.file is None and DEFAULT_FILE.exists():
+            object.__setattr__(self, "file", DEFAULT_FILE)
 
     def read(self, text: str | None = None) -> Loaded[BrokerSettings]:
-        """The settings as the broker would have them if it started now.
+        """The settings as they are now in the file, the environment and the flags.
 
         Args:
             text: instead of what is in the file, which then need not exist.
@@ -400,11 +403,10 @@ class SettingsSource:
         Raises:
             WrongSettings: a line for each mistake.
         """
-        file = DEFAULT_FILE if text is not None and self.file is None else self.path
         return load(
             BrokerSettings,
             env_prefix=ENV_PREFIX,
-            file=file,
+            file=self.file if text is None else self.file or DEFAULT_FILE,
             flags=self.flags,
             shorthands=_SHORTHANDS,
             text=text,

@@ -133,7 +133,7 @@ def _add_check(
             found = assembly.check(source, text)
         except WrongSettings as error:
             # Values may be secret, and paths of this machine are for its operator only.
-            own = str(source.path or DEFAULT_FILE)
+            own = str(source.file or DEFAULT_FILE)
             problems = [
                 SettingsProblem(source="file" if each.source == own else each.source, problem=each.public)
                 for each in error.problems

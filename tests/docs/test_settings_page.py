@@ -129,8 +129,9 @@ changed:
 | file read again | The broker reads the file again. Another file name needs a restart. |
 | restart | A new value needs a restart of the broker. |
 
-The log names the settings that need a restart (`restart needed`). If the settings are wrong, all of them
-stay as they were (`reload failed`).
+The log names the settings that need a restart (`restart needed`). If the settings are wrong, or the file of
+the start is missing, all of them stay as they were (`reload failed`). A file without `rights` gives every
+client all rights, at a reload as at a start.
 
 `nebula settings check nebula.toml` has a running broker check a new file without taking it, with the
 environment and the flags of the broker: it names the settings that a reload takes, those that need a restart,

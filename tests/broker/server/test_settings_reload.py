@@ -260,3 +260,26 @@ def test_each_setting_that_names_a_file_is_marked() -> None:
     folders = {("", "data"), ("", "backups"), ("", "schemas")}
 
     assert named - folders == {*MARKED[Reload.CONTENTS]}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_reload_without_the_file_of_the_start_leaves_all_settings_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_named: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rights = tmp_path / "rights.toml"
+    rights.write_text("")
+    file = tmp_path / "nebula.toml"
+    file.write_text(f"rights = [{str(rights)!r}]\nstore = \"memory\"\n")
+    source = SettingsSource(file if is_named else None, {})
+    assembly = Assembly(source.read().value, lambda error: None, source=source)
+    await assembly.server.start()
+    try:
+        # As a program does that writes it anew, or a mistake: the broker must not open itself to everybody.
+        file.unlink()
+        with pytest.raises(SettingsError, match="No such file"):
+            assembly.reload()
+        assert not assembly.access.is_open
+    finally:
+        await assembly.server.stop()
