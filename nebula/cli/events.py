@@ -8,7 +8,7 @@ from nebula.log_events import CRITICAL, INFO, WARNING, Event
 
 EVENTS: Final = (
     Event("start delayed", "the store takes long to check or read", INFO, "store, done"),
-    Event("files reloaded", "certificates and rights, after SIGHUP", INFO),
+    Event("files reloaded", "settings, certificates and rights, after SIGHUP", INFO),
     Event("reload failed", "likewise; the old ones are kept", WARNING, "reason"),
     Event(
         "open files limited",
