@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -34,8 +33,9 @@ from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import AckMode
 from nebula.sync import Client, Subscription
 
-_state = Path(tempfile.mkdtemp(prefix="nebula-"))
-app = Responder(f"shop-{uuid4().hex}", state=_state)
+# Of this process, and removed at its end: other workers import this module too.
+_state = tempfile.TemporaryDirectory(prefix="nebula-tests-")
+app = Responder(f"shop-{uuid4().hex}", state=Path(_state.name))
 
 
 @app.job(engine=None)
@@ -71,7 +71,7 @@ app.include(type("Holder", (), {"shout": staticmethod(shout)}))
 @pytest.fixture(scope="module", autouse=True)
 def no_state_is_left() -> Iterator[None]:
     yield
-    shutil.rmtree(_state)
+    _state.cleanup()
 
 
 @pytest.fixture
