@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from nebula.version import __version__ as __version__
 
-# Each name stands in three places: here for type checkers, in `__all__` for people and documents, in `_HOMES`
-# for the import. Tests compare the three. Errors have no entry in `_HOMES`: all of them live in
-# `nebula.errors`, which imports nothing.
+# A public name is here for type checkers, in `__all__`, and in `_HOMES` for the import, unless it is a module
+# or in `nebula.errors`.
 if TYPE_CHECKING:
     from nebula import sync, testing
     from nebula.errors import (
@@ -135,8 +134,8 @@ _HOMES = {
 }
 
 
-# PEP 562. `import nebula` takes the time of one empty module: a script that calls one verb never imports the
-# broker, Spark's supervisor or the plugin for tests.
+# PEP 562: `import nebula` loads next to nothing, and a script that calls a verb loads neither the broker nor
+# Spark's supervisor.
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
@@ -148,11 +147,10 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             from nebula.optional import explain
 
-            # A missing library of an extra is named with what installs it; any other failed import goes on as
-            # it is.
+            # Names the extra that installs a missing library; any other failed import is raised as it is.
             explain(error, f"nebula.{name}")
             raise
-        # From now on Python finds the name itself and does not come here.
+        # Python finds the name itself from now on.
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,8 +9,7 @@ from nebula.optional import explain
 def main() -> None:
     """Run the command line and exit with its status; 2 if its libraries are not installed."""
     try:
-        # Here and not above, so that a missing typer is a sentence with a remedy and status 2, not a
-        # traceback.
+        # Imported here, so that without typer the user reads what to install, and no traceback.
         from nebula import cli
     except ModuleNotFoundError as error:
         try:

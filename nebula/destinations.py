@@ -19,7 +19,7 @@ TOPIC: Final = "/topic/"
 
 # First parts of names that lack the `/` before them.
 _MEANT: Final = {"queue": QUEUE, "queues": QUEUE, "topic": TOPIC, "topics": TOPIC}
-# Not `{`: it stands only in rights.
+# Not `{`, which only rights have.
 _GLOB: Final = frozenset("*?[")
 
 
@@ -57,7 +57,7 @@ def queue_named(name: str) -> str:
     """
     if not name:
         raise ValueError("a queue has a name: write NAME or /queue/NAME")
-    # The person knows more than this rule: `/exchange/logs` of RabbitMQ is none of the forms here.
+    # Other brokers have other prefixes, such as `/exchange/logs` of RabbitMQ.
     if name.startswith("/"):
         return name
     _refuse_half_a_prefix(name)
@@ -65,8 +65,8 @@ def queue_named(name: str) -> str:
 
 
 def _refuse_half_a_prefix(name: str) -> None:
-    # Without this check `queue/orders` would be a last value, and every message to it would replace the one
-    # before it without an error.
+    # Without this check `queue/orders` would be a last value, and each message would replace the one before
+    # it.
     first, _, rest = name.partition("/")
     if rest and (prefix := _MEANT.get(first.lower())) is not None:
         raise ValueError(f"{name!r} is no destination; did you mean {prefix + rest!r}?")

@@ -65,16 +65,16 @@ class Environment:
         Args:
             environ: instead of the environment of the process.
         """
-        # At each call and not at import: a program, or a test's monkeypatch, may set variables until then.
+        # Read at each call and not at import, because a program or a test may set variables until then.
         source = os.environ if environ is None else environ
-        # `or`: an empty variable counts as unset, as shells and unit files cannot easily unset one.
+        # An empty variable counts as unset.
         values = {name: source.get(one.name) or one.default for name, one in cls.variables().items()}
         return cls(**values)
 
 
 @lru_cache(maxsize=16)
 def _variables(model: type[Environment]) -> Mapping[str, Variable]:
-    # Declared once, in `Annotated`: the reference page of variables is written from it, and cannot miss one.
+    # Declared in `Annotated`, from which the reference page of variables is written.
     hints = get_type_hints(model, include_extras=True)
     return {field.name: hints[field.name].__metadata__[0] for field in fields(model)}
 
@@ -163,7 +163,7 @@ class ServiceEnvironment(_StateEnvironment):
     def cache_root(self) -> Path:
         """The cache folder."""
         if self.cache:
-            # Absolute now: child processes of an engine may have another working directory.
+            # Absolute, because child processes of an engine may have another working directory.
             return Path(self.cache).absolute()
         return _home(self.xdg_cache_home, ".cache") / _FOLDER
 
@@ -175,7 +175,7 @@ class ServiceEnvironment(_StateEnvironment):
     @property
     def spark_place(self) -> str:
         """Where engines run whose declaration names neither master nor remote."""
-        # Blanks around it, as files of variables leave them, would be part of the address.
+        # Files of variables may leave blanks around it.
         return self.spark.strip() or type(self).variables()["spark"].default
 
 

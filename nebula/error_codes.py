@@ -28,7 +28,7 @@ class ErrorCode:
     is_retryable: bool = False
 
 
-# Read-only: the table is the contract with callers in other languages, and no import may change it.
+# Read-only, because the table is the contract with callers in other languages.
 def _by_code(*rows: ErrorCode) -> Mapping[str, ErrorCode]:
     return MappingProxyType({row.code: row for row in rows})
 
@@ -75,7 +75,7 @@ CODES: Final[Mapping[str, ErrorCode]] = _by_code(
         "upstream-error",
         "A service that the handler called replied with `error`: look up its code, `details.code`.",
     ),
-    # Not retryable: a bug fails again, and a handler may have done half of its work.
+    # Not retryable, because a bug fails again, and the handler may have done half of its work.
     ErrorCode("internal", "The service failed: its log has the cause."),
     # Jobs.
     ErrorCode(

@@ -11,8 +11,7 @@ class NebulaError(Exception):
     """The root of all errors that Nebula raises on purpose."""
 
 
-# Whose fault it is decides what happens: a remote one closes the connection, a local one is a bug of the
-# caller and leaves the connection as it was.
+# The side at fault decides: a remote error closes the connection, a local one leaves it as it was.
 class ProtocolError(NebulaError):
     """A STOMP rule was broken. `str()` names what was wrong and never holds a body.
 
@@ -52,13 +51,12 @@ class ConnectionLost(NebulaError):
     """The connection ended. Whether frames in flight took effect is unknown."""
 
 
-# A `ConnectionLost`, since a caller that handles one has to handle the other: in both cases there is no
-# connection now. Only here is it certain that nothing was sent.
+# A `ConnectionLost`, because a caller that handles one has to handle the other. Here nothing was sent.
 class ConnectFailed(ConnectionLost):
     """No session could be opened: the address does not listen, it timed out, or the broker refused."""
 
 
-# No connection is lost by it: the broker refuses one request and goes on (D.6).
+# The connection stays: the broker refuses one request (D.6).
 class Refused(NebulaError):
     """A request was refused: a SUBSCRIBE was ignored, or a policy of the broker forbids it.
 
@@ -82,7 +80,7 @@ class Rejected(NebulaError):
         near: a service with a similar name that the caller may call, or None.
     """
 
-    # Set afterwards by the client, which has to ask the broker for it: the error must not wait for that.
+    # Set by the client, which asks the broker for the names of services.
     near: str | None = None
 
     def __init__(self, verdict: str, destination: str) -> None:
@@ -117,13 +115,12 @@ class RemoteError(NebulaError):
         self.retryable = retryable
 
 
-# Also the built-in one, for code that puts any time limit around a call.
+# Also the built-in `TimeoutError`, so that one `except` covers every time limit around a call.
 class CallTimeout(NebulaError, TimeoutError):
     """No reply came in time. The request may still be running, or may never have started."""
 
 
-# Raised in place of the errors that opened the circuit: the caller learns at once what it would learn after
-# its timeout.
+# The caller learns at once what it would otherwise learn after its timeout.
 class CircuitOpen(NebulaError):
     """The client's circuit breaker is open: too many calls in a row failed, and this one was not sent.
 
@@ -211,8 +208,8 @@ def fresh(error: _E) -> _E:
     Raising an error adds frames to its traceback. One error raised by many callers would keep the local
     variables of all of them alive.
     """
-    # Not `type(error)(…)` or `copy.copy`: constructors of the subclasses take other arguments than `args`
-    # holds.
+    # Not `type(error)(…)` or `copy.copy`, because constructors of subclasses take other arguments than
+    # `args`.
     made = type(error).__new__(type(error), *error.args)
     made.__dict__.update(error.__dict__)
     made.__cause__ = error.__cause__

@@ -94,7 +94,7 @@ def _regex(groups: list[list[str]]) -> str:
     a slash in it fits in one place only, as no star before it passes that slash.
     """
     *leading, last = groups
-    # docs/decisions/0009: atomic groups, as backtracking takes exponential time for some patterns.
+    # docs/decisions/0009: atomic groups, because backtracking takes exponential time for some patterns.
     written = "".join(
         f"(?>{_FOLDERS if number else ''}{_chunks(group, follows_star=number > 0)})"
         for number, group in enumerate(leading)

@@ -87,7 +87,7 @@ def get_logger(name: str) -> BoundLogger:
     )
 
 
-# docs/decisions/0040: records of `logging`, as an application configures those already.
+# docs/decisions/0040: records of `logging`, which applications and their tools already handle.
 def _for_logging(_logger: Any, _method: str, facts: EventDict) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments for `logging`: a message with a place for each fact, and all facts as attributes.
 
@@ -122,7 +122,7 @@ def configure(level: Level = Level.INFO, *, stream: TextIO | None = None) -> Non
 
     The log of handlers that use structlog is written there, too. Another call replaces the configuration.
     """
-    # stderr, because stdout is the output of commands, which other programs read.
+    # stderr, because other programs read the output of commands from stdout.
     out = sys.stderr if stream is None else stream
     renderers = _for_terminals() if out.isatty() else _for_machines()
     threshold = logging.getLevelNamesMapping()[level.upper()]
@@ -198,7 +198,7 @@ def _adopt_standard_library(
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    # Libraries log at info what their own authors look for; an operator of Nebula wants their warnings.
+    # Other libraries log details at info; an operator of Nebula needs only their warnings.
     root.setLevel(max(threshold, logging.WARNING))
     logging.getLogger(_ROOT).setLevel(threshold)
 
@@ -235,6 +235,7 @@ def configure_if_nobody_has() -> None:
     """`configure`, unless the process has a handler already."""
     ours = logging.getLogger(_ROOT)
     handlers = [*ours.handlers, *logging.getLogger().handlers]
+    # The package itself adds a NullHandler to `nebula`.
     if all(isinstance(one, logging.NullHandler) for one in handlers):
         configure()
 

@@ -25,7 +25,7 @@ CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 
 def call_soon() -> CallSoon:
     """For callers on the thread of the running loop."""
-    # trio has one such function for both kinds of callers; on asyncio the one for threads wakes the loop by a
+    # trio has one function for both kinds of callers. On asyncio the one for threads wakes the loop by a
     # socket, which costs a system call.
     return asyncio.get_running_loop().call_soon if runs_on_asyncio() else call_soon_from_thread()
 
@@ -33,8 +33,7 @@ def call_soon() -> CallSoon:
 def call_soon_from_thread() -> CallSoon:
     """For callers on any thread. Raises RuntimeError there when the loop has ended."""
     if runs_on_asyncio():
-        # The bound method of the loop of now: the caller keeps it, and uses it from threads that have no
-        # loop.
+        # Bound to the running loop, so that threads without a loop can call it later.
         return asyncio.get_running_loop().call_soon_threadsafe
     # Imported only where it runs: it may not be installed.
     import trio
@@ -53,7 +52,7 @@ class DelayedCalls:
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
         """Have `call` called after a number of seconds. Synchronous; `call` must not raise."""
-        # Pushed first, then told: `run` makes its event anew before it looks at the heap, so nothing is
+        # Pushed before the event is set. `run` makes a new event before it reads the heap, so no call is
         # missed.
         heappush(self._heap, (monotonic() + seconds, next(self._numbers), call))
         self._is_changed.set()

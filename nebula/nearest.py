@@ -27,6 +27,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """
     if len(word) > _LONGEST_WORD:
         return None
+    # SequenceMatcher analyses `b` once, so that is the word that all others are compared with.
     matcher = SequenceMatcher(b=word.lower(), autojunk=False)
 
     def upper_bound(one: str) -> float:
@@ -37,6 +38,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
         matcher.set_seq1(one.lower())
         return matcher.ratio()
 
+    # `ratio` is slow and `quick_ratio` an upper bound of it, so only the best by that are compared exactly.
     compared = nlargest(_MOST_COMPARED, islice(known, _MOST_KNOWN), key=upper_bound)
     best = max(compared, key=likeness, default=None)
     return best if best is not None and likeness(best) >= _LEAST_LIKENESS else None

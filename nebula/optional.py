@@ -28,7 +28,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
 """The extra of each library that the package alone does not install."""
 
 
-# docs/decisions/0057: callers install little; the rest are extras, and this says which.
+# docs/decisions/0057: the base package is small, and this says which extra is missing.
 def explain(error: ModuleNotFoundError, what: str) -> None:
     """Raise `MissingExtra` for a failed import of a library that an extra installs.
 
@@ -43,7 +43,7 @@ def explain(error: ModuleNotFoundError, what: str) -> None:
     """
     library = (error.name or "").partition(".")[0]
     extra = EXTRA_OF.get(library)
-    # By the importing module: where a user's own `import rich` fails, an extra of Nebula is not the remedy.
+    # Only for imports by Nebula: an extra is no remedy for a failed `import rich` in the user's own code.
     if extra is not None and _importer(error.__traceback__).partition(".")[0] == "nebula":
         raise MissingExtra(
             f"{what} needs {library}, which is not installed: pip install 'nebula-rpc[{extra}]'",
@@ -75,7 +75,7 @@ def needing(extra: str, what: str) -> Iterator[None]:
 def _importer(traceback: TracebackType | None) -> str:
     """The module whose import failed: that of the innermost frame outside the import system."""
     importer = ""
-    # The chain goes from the outermost call to where the import failed; frames of importlib lie between.
+    # From the outermost frame to the failed import, with frames of importlib in between.
     while traceback is not None:
         module = str(traceback.tb_frame.f_globals.get("__name__", ""))
         if not module.startswith("importlib."):

@@ -53,9 +53,8 @@ def reload_of(field: FieldInfo) -> Reload:
     return Reload(str(extra.get(AT_RELOAD, Reload.RESTART))) if isinstance(extra, dict) else Reload.RESTART
 
 
-# pydantic-settings merges sources too, but forgets where a value came from, and reports the first source's
-# mistakes only in its own words. So it reads single variables here (`_add_variable`), and `load` does the
-# rest: every mistake of every source, each with its place (docs/decisions/0002).
+# pydantic-settings merges sources too, but forgets where a value came from. So it only reads single variables
+# (`_add_variable`), and `load` does the rest (docs/decisions/0002).
 class Settings(BaseSettings):
     """The base of each program's settings: frozen, and an unknown name is an error.
 
@@ -149,12 +148,12 @@ def load(
         WrongSettings: something is wrong. Its text has a line for every mistake in every source.
     """
     draft = _Draft(shorthands or {})
-    # The order is the precedence: later sources overwrite what earlier ones said.
+    # In order of precedence: a later source overwrites an earlier one.
     draft.add_file(file, text)
     draft.add_environment(model, env_prefix, os.environ if environ is None else environ)
     draft.add_flags(flags or {})
     try:
-        # Also after problems with a source: a user who corrects a file should see all mistakes at once.
+        # Also after a problem with a source, so that the user sees all mistakes at once.
         value = model.model_validate(draft.tree)
     except ValidationError as error:
         for found in error.errors():
@@ -181,6 +180,7 @@ class Changes:
 def changes(old: S, new: S) -> Changes:
     """What is different in `new`. A table that only one of them has is named as a whole."""
     before, after = dict(_settings_of(old)), dict(_settings_of(new))
+    # Dicts as sets that keep the order of the settings.
     found: dict[Reload, dict[str, None]] = {each: {} for each in Reload}
     for keys in [*before, *(keys for keys in after if keys not in before)]:
         if keys not in before or keys not in after:
@@ -218,7 +218,7 @@ class _Draft:
         """The source of the value at `keys`, or of its absence: a file, a variable or a flag."""
         while keys and keys not in self.origins:
             keys = keys[:-1]
-        # What disagrees in the settings as a whole may come from several sources.
+        # Settings that contradict each other may come from several sources.
         every = set(self.origins.values())
         return self.origins.get(keys) or (every.pop() if len(every) == 1 else "settings")
 
@@ -229,20 +229,23 @@ class _Draft:
             tree = tomllib.loads(file.read_text(encoding="utf-8") if text is None else text)
         except UnicodeDecodeError as error:
             self._complain(str(file), f"not UTF-8 text: byte {error.start} is wrong")
+        # TOMLDecodeError, or a number with more digits than Python reads. UnicodeDecodeError is a ValueError
+        # too, so it comes first.
         except ValueError as error:
             self._complain(str(file), f"not valid TOML: {error}")
+        # tomllib reads nested brackets by recursion.
         except RecursionError:
             self._complain(str(file), "not valid TOML: too many brackets in each other")
         except OSError as error:
             self._complain(str(file), f"cannot be read: {error.strerror}")
         else:
-            # By top-level name: the origin of what is deeper follows from it (`origin`).
+            # `_put` notes the origin of each value below the name as well.
             for name, value in tree.items():
                 self._put((name,), value, str(file))
 
     def add_environment(self, model: type[S], prefix: str, environ: Mapping[str, str]) -> None:
         known = [*fields_of(model), *self._shorthands]
-        # Sorted, so that messages about them have one order, whatever the environment's.
+        # Sorted, so that messages have the same order in every environment.
         for variable in sorted(name for name in environ if name.startswith(prefix)):
             name = variable.removeprefix(prefix).lower()
             if name in self._shorthands:
@@ -250,8 +253,7 @@ class _Draft:
             elif name.split(_NESTED)[0] in known:
                 self._add_variable(model, prefix, variable, environ[variable])
             else:
-                # An unknown variable is an error, as an unknown key in a file is: a misspelt limit that is
-                # silently ignored is found out when it was needed.
+                # An error, as for an unknown key in a file: a misspelt limit must not be silently ignored.
                 spelled = [prefix + word.upper() for word in known]
                 self._complain(variable, f"unknown setting{did_you_mean(variable, spelled)}")
 
@@ -284,11 +286,11 @@ class _Draft:
             parent.append(value)
         else:
             parent[keys[-1]] = value
-        # Whatever an earlier source said below this place is gone, and so is its origin.
+        # The values of earlier sources below this place are gone, and so are their origins.
         for older in [known for known in self.origins if known[: len(keys)] == keys]:
             del self.origins[older]
         for depth in range(1, len(keys)):
-            # Tables on the way get an origin too, so that a missing key in one can be reported with a source.
+            # Outer tables get an origin too, so that a missing key can be reported with a source.
             self.origins.setdefault(keys[:depth], origin)
         self.origins.update((keys + inner, origin) for inner, _ in _nodes(value))
 

@@ -25,7 +25,7 @@ def json_schema(model: type[Settings]) -> dict[str, Any]:
     """
     schema = model.model_json_schema()
     flat: dict[str, Any] = _inlined(schema, schema.pop("$defs", {}))
-    # All keywords that occur are in this draft, and editors know it.
+    # Editors know this draft, and it has all keywords that occur.
     return {"$schema": "http://json-schema.org/draft-07/schema#", **flat}
 
 
@@ -79,6 +79,7 @@ def flag_help(setting: Mapping[str, Any]) -> str:
     repeatable = "Repeatable." if setting["type"] == "array" else ""
     default = f" [default: {setting['default']}]" if setting.get("default") else ""
     text = " ".join(filter(None, (setting["description"], _choices(setting), repeatable, default)))
+    # Descriptions are Markdown, and `--help` shows backquotes as they are.
     return text.replace("`", "")
 
 
@@ -87,6 +88,7 @@ def _choices(setting: Mapping[str, Any]) -> str:
 
 
 def _lines(properties: Mapping[str, Any]) -> Iterator[str]:
+    # In TOML a setting after the heading of a table belongs to that table, so single settings come first.
     tables = {name: inner for name, setting in properties.items() if (inner := _table(setting))}
     for name, setting in properties.items():
         if name not in tables:
@@ -110,5 +112,6 @@ def _comment(setting: Mapping[str, Any]) -> list[str]:
 
 
 def _value(setting: Mapping[str, Any]) -> str:
+    # An example says more than an empty default.
     value = setting.get("default") or setting.get("examples", [setting.get("default")])[0]
     return in_toml(value)

@@ -17,8 +17,8 @@ from pydantic_core import ErrorDetails
 Keys: TypeAlias = tuple[str | int, ...]
 
 # The end of a sentence for each of pydantic's kinds of errors; the braces take the error's own context.
-# pydantic's texts speak of Python ("Input should be a valid dictionary"), and the reader of these knows TOML:
-# tables, texts and lists. A kind without an entry shows pydantic's own text (docs/decisions/0002).
+# pydantic's texts are about Python ("Input should be a valid dictionary"), but operators write TOML. A kind
+# without an entry shows pydantic's own text (docs/decisions/0002).
 _VERDICTS = {
     "bool_parsing": "is not true or false",
     "bool_type": "is not true or false",
@@ -43,7 +43,7 @@ _VERDICTS = {
     "tuple_type": "is not a list",
     "value_error": "{error}",
 }
-# A verdict of these kinds names what would be right.
+# Verdicts of these kinds already say what to write, so no example is added.
 _WITH_CURE = {
     "bool_parsing",
     "bool_type",
@@ -59,7 +59,6 @@ _LONGEST_VALUE = 60
 _MOST_TABLES = 3
 
 
-# docs/decisions/0002: pydantic checks, but its own texts name neither the place in TOML nor the cure.
 def place(keys: Keys) -> str:
     """The place of a setting, in TOML's notation: `[[listener]] 2: port`, `[limits] max_links`."""
     match keys:
@@ -92,17 +91,16 @@ def explain(model: type[BaseModel], error: ErrorDetails, *, shows_value: bool = 
     """
     keys, kind = error["loc"], error["type"]
     if kind in _UNKNOWN:
-        # An unknown name is often a known one in the wrong place, so tables are searched before near
-        # spellings.
+        # Often a known name in the wrong place, so tables are searched before similar spellings.
         words = fields_of(_type_at(model, keys[:-1]))
         hint = _belongs(words, str(keys[-1])) or _nearest(str(keys[-1]), list(words))
         hint = hint or f"; remove it: known are {', '.join(words)}"
         return f'{_table(keys[:-1])}: unknown setting "{keys[-1]}"{hint}'
     if kind == "missing":
         return f"{place(keys)} is missing: write {keys[-1]} = {_sample(model, keys)}"
-    # A validator of a whole table found it: the value would be all of the table, so its place is shown alone.
+    # Found by a validator of a whole table: only its place is shown, because its value is the whole table.
     if kind == "value_error" and isinstance(error["input"], dict | list) and not _sample(model, keys):
-        # What disagrees in the settings as a whole names its table itself.
+        # A contradiction in the settings as a whole names its tables itself.
         about = f"{_table(keys, is_list=isinstance(error['input'], list))} " if keys else ""
         return f"{about}{_verdict(error)}"
     if kind in {"list_type", "tuple_type"} and not _sample(model, keys):
@@ -112,7 +110,7 @@ def explain(model: type[BaseModel], error: ErrorDetails, *, shows_value: bool = 
             else "is not a list"
         )
         return f"{_table(keys)} {what}: write [[{place(keys)}]]"
-    # The last of the keys may say that the name of an entry is wrong.
+    # pydantic adds `[key]` if the name of an entry is wrong.
     keys = keys[:-1] if keys[-1] == "[key]" else keys
     match keys:
         case (str(name), int(entry)) if _sample(model, keys):
@@ -155,6 +153,7 @@ def _sample(model: type[BaseModel], keys: Keys) -> str:
         if not fields_of(kind):
             value = None if field.is_required() else field.get_default(call_default_factory=True)
             value = field.examples[0] if field.examples and not value else value
+            # The mistake is inside a list or table: its first entry is the example.
             for inner in keys[depth + 1 :]:
                 if isinstance(inner, int) and isinstance(value, list | tuple):
                     value = value[0]
@@ -166,6 +165,7 @@ def _sample(model: type[BaseModel], keys: Keys) -> str:
 
 def _field_at(kind: Any, name: str) -> FieldInfo | None:
     """The field of that name in a model, a pydantic dataclass, or a list of them."""
+    # In `list[X]`, `tuple[X, ...]` and `X | None`, X comes first.
     while typing.get_args(kind):
         kind = typing.get_args(kind)[0]
     fields: Mapping[str, FieldInfo] = getattr(kind, "model_fields", None) or getattr(
@@ -182,6 +182,7 @@ def in_toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(in_toml, value))}]"
     if isinstance(value, float):
+        # TOML has `inf` and `nan` as `repr` writes them; JSON would write `Infinity` and `NaN`.
         return repr(value)
     return json.dumps(value, ensure_ascii=False, default=str)
 
@@ -210,7 +211,7 @@ def _nearest(word: str, known: list[str]) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
         return "(a table)" if isinstance(value, dict) else "(a list)"
-    # As TOML writes it, nearly: texts in double quotes.
+    # Nearly as TOML writes it, with texts in double quotes.
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
 

@@ -69,7 +69,6 @@ def shown_fields(view: type) -> Mapping[str, Shown]:
     found: dict[str, Shown] = {}
     for name in (field.name for field in fields(view)):
         hint = hints[name]
-        # A view inside a view is shown as if its fields were the outer one's, under a dotted name.
         if is_dataclass(hint) and isinstance(hint, type):
             found |= {f"{name}{_NESTED}{inner}": each for inner, each in shown_fields(hint).items()}
         else:
@@ -93,7 +92,7 @@ def row_of(view: Any) -> dict[str, Any]:
     Their values are those of the view itself, not copies as those of `dataclasses.asdict`: the parameters of
     a job may be large.
     """
-    # Of one level only: views inside stay objects.
+    # One level only: views inside stay objects.
     return {field.name: getattr(view, field.name) for field in fields(view)}
 
 

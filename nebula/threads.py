@@ -80,8 +80,8 @@ async def call_in_daemon(call: Callable[[], _T]) -> _T:
         thread.close()
 
 
-# Not `anyio.to_thread`, whose threads the interpreter waits for at its end: a driver that hangs in a look-up
-# of a name would keep a stopped service from ending.
+# Not `anyio.to_thread`, whose threads the interpreter waits for at its end: a driver that hangs while it
+# looks up a host would keep a stopped service from ending.
 class DaemonThread:
     """A thread for one call after the other, which the end of the program does not wait for.
 
@@ -102,8 +102,7 @@ class DaemonThread:
         done: Future[_T] = Future()
         is_over, soon = anyio.Event(), call_soon_from_thread()
 
-        # Everything is caught, BaseException too: a result that never comes would leave the caller waiting
-        # for ever.
+        # BaseException too, or the caller would wait for ever.
         def work() -> None:
             try:
                 done.set_result(call())
@@ -115,7 +114,7 @@ class DaemonThread:
 
         if self._works is None:
             self._works = SimpleQueue()
-            # Started at the first call: a service without such calls has no thread.
+            # Started at the first call, so that a service without such calls has no thread.
             threading.Thread(target=_work, args=[self._works], daemon=True).start()
         self._works.put(work)
         try:
@@ -128,7 +127,7 @@ class DaemonThread:
     def close(self) -> None:
         """Let the thread end after its current call."""
         if self._works is not None:
-            # After what is in the queue: a call that is under way ends first.
+            # Behind what is in the queue, so that a call under way ends first.
             self._works.put(None)
             self._works = None
 

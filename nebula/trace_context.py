@@ -28,6 +28,7 @@ def traceparent_of(trace_id: str, span_id: str) -> str:
         trace_id: 32 hexadecimal digits.
         span_id: 16 of them.
     """
+    # Version 00 and the flag 01, `sampled`.
     return f"00-{trace_id}-{span_id}-01"
 
 

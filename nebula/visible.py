@@ -48,7 +48,7 @@ def encodable_json(text: str) -> str:
 
 
 def _json_escape(each: str) -> str:
-    # JSON's escapes are UTF-16: a character beyond the first plane is two of them.
+    # JSON escapes are UTF-16 code units: a character beyond U+FFFF takes two.
     encoded = each.encode("utf-16-be", "surrogatepass")
     units = (encoded[start : start + 2] for start in range(0, len(encoded), 2))
     return "".join(rf"\u{int.from_bytes(unit):04x}" for unit in units)

@@ -58,7 +58,7 @@ class _FutureWaiter(Generic[T]):
     __slots__ = ("_future",)
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Cancelling the task cancels the future, which is then done: a late `set` does nothing.
+        # When a waiting task is cancelled its future is done, so a late `set` does nothing.
         self._future: asyncio.Future[T] = loop.create_future()
 
     def set(self, value: T) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 __all__ = ["MODULE", "TYPES"]
 
-# A file of the package and not of npm: a page gets the version that fits its broker.
+# Part of this package and not on npm, so that a page gets the version of its broker.
 MODULE: Final = Path(__file__).parent / "nebula.js"
 """The JavaScript module; `python -m nebula.browser --copy .` copies it next to a page."""
 

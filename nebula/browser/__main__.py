@@ -13,7 +13,7 @@ if folder is None:
     sys.stdout.write(f"{MODULE}\n")
 else:
     try:
-        # Both: TypeScript and editors look for the types next to the module.
+        # Both, because TypeScript and editors look for the types next to the module.
         for file in (MODULE, TYPES):
             shutil.copy(file, folder)
     except OSError as error:

@@ -37,7 +37,7 @@ class Database:
         SettingsError: it is no such URL, or psycopg is not installed.
     """
 
-    # Out of the repr: it may hold a password, and reprs end up in logs and tracebacks.
+    # Not in the repr, which ends up in logs and tracebacks: it may have a password.
     url: str = field(repr=False)
     origin: str = "Responder(jobs=…)"
 
@@ -84,14 +84,14 @@ class Database:
         """
         import psycopg
 
-        # In this order: what the URL says wins over the defaults, and nothing over the name.
+        # The URL overrides the defaults, and nothing overrides the name.
         wanted = {"connect_timeout": max(2, int(seconds)), **_DEFAULTS, **self._parts()}
         wanted["application_name"] = name
         try:
             return psycopg.connect(autocommit=True, **wanted)
         except psycopg.Error as error:
-            # Every failure counts as passing here: a wrong password looks the same as a server that starts.
-            # At the start of a service it ends as an error all the same.
+            # Every failure counts as temporary, because errors of libpq have no code that would tell a wrong
+            # password from a server that starts.
             raise RegistryAway(f"{self.place}: {one_line(error)}") from None
 
     def _is_plain(self) -> bool:

@@ -32,7 +32,7 @@ class PostgresListener:
         self._database, self._schema, self._own = database, schema, own
         self._db = database.connect(f"listener of {schema}")
         try:
-            # A connection of its own: on that of the writer, notifications would come only between its
+            # A connection of its own, because the writer's connection receives notifications only between its
             # statements.
             self._db.execute(f"LISTEN {CHANNEL}".encode())
         except psycopg.Error as error:
@@ -46,7 +46,7 @@ class PostgresListener:
             RegistryAway: the connection ended.
         """
         while not (heard := self._heard(self._own())):
-            # No thread per listener: psycopg's own `notifies` would block one for good.
+            # Not psycopg's own `notifies`, which would block a thread for ever.
             await anyio.wait_readable(self._db.fileno())
         grown = frozenset(job for job in heard if job)
         return Notified(has_changes="" in heard, grown=grown)
@@ -54,7 +54,7 @@ class PostgresListener:
     def _heard(self, own: int) -> set[str]:
         """The jobs whose logs have grown, and "" for those that have changed."""
         try:
-            # Never blocks: it takes what has come, and `wait_readable` said that something has.
+            # Does not block: it reads what has arrived.
             self._db.pgconn.consume_input()
         except psycopg.Error as error:
             raise RegistryAway(f"{self._database.place}: {one_line(error)}") from None

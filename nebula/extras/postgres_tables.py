@@ -53,7 +53,7 @@ CREATE TRIGGER note_change BEFORE INSERT OR UPDATE ON jobs FOR EACH ROW EXECUTE 
 """
 
 # From each version to the next. Running instances of the earlier version write as before, and are counted.
-# `note_change` is off meanwhile: to count rows is no change that other instances have to hear of.
+# `note_change` is off meanwhile, because counting rows is not a change of a job.
 UPGRADES: Final = {
     3: f"ALTER TABLE jobs DISABLE TRIGGER note_change; {POSTGRES_COUNTING} "
     "ALTER TABLE jobs ENABLE TRIGGER note_change;"

@@ -13,7 +13,7 @@ from nebula.rpc.errors import CODES, StreamBroken, UnexpectedReply, VerbError
 
 __all__ = ["Problem", "problem_of", "status_of"]
 
-# Only codes of the framework, and only where the rule of `status_of` is not enough.
+# Codes of the framework. `status_of` gives 503 or 422 to those that are not in here.
 _STATUSES: Final[Mapping[str, HTTPStatus]] = {
     "bad-request": HTTPStatus.BAD_REQUEST,
     "bad-parameters": HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -44,7 +44,7 @@ _STATUSES: Final[Mapping[str, HTTPStatus]] = {
 
 def status_of(code: str, *, retryable: bool = False) -> HTTPStatus:
     """The status of an error code; for other codes 503 if the same call may succeed later, else 422."""
-    # The table's word counts, not the reply's: a service of another make may say nothing of `retryable`.
+    # For known codes `CODES` decides: a reply of another implementation may lack `retryable`.
     known = CODES.get(code)
     if known is not None:
         retryable = known.is_retryable
@@ -77,7 +77,7 @@ class Problem:
         return fields if self.details is None else {**fields, "details": self.details}
 
 
-# docs/decisions/0058: a function for any framework, as wrapping one binds users to it.
+# docs/decisions/0058: helper functions for any framework, and none is wrapped.
 def problem_of(error: NebulaError) -> Problem:
     """The HTTP status and body for a failed call, for a web application that made it:
 
@@ -100,7 +100,7 @@ def problem_of(error: NebulaError) -> Problem:
         case JobEnded():
             status = status_of(error.code)
             return Problem(status, error.code, error.message, status is HTTPStatus.SERVICE_UNAVAILABLE)
-        # Addresses and names of queues stay out of every text below: the reader may be anyone on the web.
+        # The texts below have no addresses or names of queues: anyone on the web may read them.
         case NoResponder():
             later = HTTPStatus.SERVICE_UNAVAILABLE
             return Problem(later, "no-responder", "the service is not running", retryable=True)

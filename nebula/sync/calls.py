@@ -140,7 +140,7 @@ class Calls:
             while batch := self._loop.do(stream.next_batch):
                 yield from batch
         finally:
-            # Also when the reader leaves the loop early: the service is told to stop, and does not wait for
+            # Also when the reader leaves the loop early, so that the service stops and does not wait for
             # credit.
             self._loop.do(stream.aclose)
 

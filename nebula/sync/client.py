@@ -106,7 +106,7 @@ class Client(Calls):
     @property
     def state(self) -> ConnectionState:
         """The state of the connection."""
-        # Read without crossing threads: it is one attribute, and a state is old news in either thread.
+        # Read without crossing threads: it is one attribute, and may be outdated in either thread.
         return self._client.state
 
     def job(self, job: str) -> JobHandle[Any]:
@@ -115,7 +115,6 @@ class Client(Calls):
 
     def services(self, service: str | None = None, *, timeout: float | None = None) -> list[Instance]:
         """The instances of services that are there now."""
-        # One question with one answer, so nothing stays open; `watch_services` keeps a subscription.
         return self._loop.do(partial(self._client.services, service, timeout=timeout))
 
     def watch_services(
@@ -152,7 +151,8 @@ class Client(Calls):
     ) -> AbstractContextManager[Subscription[Received[T]]]: ...
     def subscribe(self, destination: str, *, as_: Any = None, **options: Unpack[SubscribeOptions]) -> Any:
         """Subscribe for the block: `for message in subscription`; read as a type if one is given."""
-        # Made here and entered on the loop: the async block does its work only when it is entered.
+        # Made on this thread, which is safe because an async block does its work only when the loop enters
+        # it.
         return self._subscribed(self._client.subscribe(destination, as_=as_, **options))
 
     def value(self, destination: str, *, as_: type[T], schema: Schema | None = None) -> LastValue[T]:
@@ -172,6 +172,6 @@ class Client(Calls):
     def _subscribed(
         self, opening: AbstractAsyncContextManager[AsyncSubscription | Values[Any]]
     ) -> Generator[Subscription[Any]]:
-        # The portal keeps one task for the block, which enters and leaves it: scopes must not change tasks.
+        # The portal enters and leaves the block in one task, which scopes need.
         with self._loop.entered(opening) as subscription:
             yield Subscription(subscription, self._loop)

@@ -26,5 +26,5 @@ class Presence:
 
     def changes(self) -> Generator[Change]:
         """Instances that come, go, or have another load, for ever."""
-        # Without an end: it waits for the next change until the reader leaves the loop or the block.
+        # It has no end: it waits for the next change until the reader leaves the loop or the block.
         return self._loop.each(self._presence.changes)

@@ -43,7 +43,7 @@ class JobHandle(Generic[T]):
 
     def watch(self) -> Generator[JobStatus]:
         """The job's status now, and each newer one as it comes, the last being its end."""
-        # Left by `break`, the generator closes the subscription on the loop (`Loop.each`).
+        # After a `break`, the generator closes the subscription on the loop (`Loop.each`).
         return self._loop.each(self._job.watch)
 
     def wait(self) -> JobStatus:
@@ -66,7 +66,7 @@ class JobHandle(Generic[T]):
 
     def to_arrow(self) -> pa.Table:
         """The job's whole table as an Arrow table, once the job has ended."""
-        # Whole on the loop's thread: a table crosses as one object, where rows would cross by pages.
+        # The table crosses threads once, as one object.
         return self._loop.do(self._job.to_arrow)
 
     def to_pandas(self) -> pd.DataFrame:

@@ -25,7 +25,7 @@ class Subscription(Iterator[T], Generic[T]):
     """
 
     def __init__(self, subscription: AsyncSubscription | Values[Any], loop: Loop) -> None:
-        # Two kinds of items with one interface: messages, or values that were read as a type.
+        # Items are messages, or values that were read as a type.
         self._items: Any = subscription
         self._raw = subscription.subscription if isinstance(subscription, Values) else subscription
         self._loop = loop
@@ -40,14 +40,13 @@ class Subscription(Iterator[T], Generic[T]):
 
     def snapshot(self) -> Generator[T]:
         """What is there at first, where it is eager."""
-        # Each crosses to the loop by itself, see `Loop.each`: a snapshot of thousands is read faster by
-        # `values`.
+        # Each item crosses threads by itself (`Loop.each`), so `Client.values` is faster for a large
+        # snapshot.
         return self._loop.each(self._items.snapshot)
 
     def ack(self, item: Message | Received[Any]) -> None:
         """Tell the broker that it is consumed."""
-        # On the loop, since it writes to the connection, which belongs to that thread; no wait for the
-        # broker, as ACK has no answer.
+        # On the loop, because the connection belongs to its thread. It does not wait for the broker.
         self._loop.make(_message_of(item).ack)
 
     def nack(self, item: Message | Received[Any], **headers: str) -> None:

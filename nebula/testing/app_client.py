@@ -59,8 +59,7 @@ class TestClient(Client):
         **options: Any,
     ) -> None:
         self._broker = RunningBroker(**(settings or {}))
-        # The address is known before the broker runs, so that the client can be made in `__init__` like any
-        # other.
+        # The address in memory is known before the broker runs, so the client can be made here.
         super().__init__(self._broker.memory_url, timeout=timeout, **options)
         self._apps = apps
         self._allow_outside = allow_outside
@@ -74,14 +73,13 @@ class TestClient(Client):
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            # Broker, services, client, and left in reverse: the client says DISCONNECT to a broker that is
-            # there, and services reply to what is under way.
+            # Closed in reverse, so that the broker still runs when the client disconnects and services send
+            # their last replies.
             await stack.enter_async_context(started(self._broker))
             await stack.enter_async_context(serving(self.url, *self._apps, allow_outside=self._allow_outside))
-            # The client has a task group too, so it is entered in a task of its own, see `OwnTask`.
+            # The client has a task group too, so it is entered in its own task (`OwnTask`).
             await stack.enter_async_context(OwnTask(self._connection()))
-            # Only when all of it is open: if a step fails, leaving the `async with` closes what was opened
-            # before it.
+            # If a step fails, leaving the `async with` closes what was opened before.
             self._surroundings = stack.pop_all()
         return self
 
@@ -93,7 +91,7 @@ class TestClient(Client):
     @asynccontextmanager
     async def _connection(self) -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
-            # The client's own: `__aenter__` above is that of the block.
+            # That of the client; `__aenter__` above belongs to the block.
             await super().__aenter__()
             stack.push_async_exit(super().__aexit__)
             yield
@@ -114,6 +112,6 @@ class TestClient(Client):
 class _WithoutAwait(sync.Client):
     """The same client for plain tests: broker, services and client share the loop of its thread."""
 
-    # Not `sync.Client.__init__`, which makes a client of its own: here there is one already.
+    # Not `sync.Client.__init__`, which would make another client.
     def __init__(self, client: TestClient) -> None:
         Calls.__init__(self, client)

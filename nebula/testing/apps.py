@@ -72,8 +72,8 @@ async def serving(
     real = [each for each in apps if not isinstance(each, Fake)]
     options = {"grace": grace} | ({} if tls is None else {"tls": tls})
     with (
-        # Around the services too, so that a handler's `Client()` finds this broker. `process=True`: executors
-        # and loops of other frameworks inherit no context (docs/decisions/0039).
+        # It encloses the services, so that a handler's `Client()` finds this broker. `process=True`, because
+        # executors and loops of other frameworks inherit no context (docs/decisions/0039).
         confined(url, hint=_HINT, tls=tls, allow_outside=allow_outside, process=True),
         _folder_for_jobs(fakes) as state,
     ):
@@ -119,8 +119,8 @@ class _Running:
                 for app in apps:
                     started = anyio.Event()
                     self._tasks.start_soon(partial(self._run, app, started), name=f"app {app.name}")
-                    # If the service fails first, `_run` cancels this scope: `stop` raises the service's error
-                    # in place of the cancellation.
+                    # If the service fails first, `_run` cancels this, and `stop` raises the service's error
+                    # instead.
                     await started.wait()
         except BaseException as error:
             await self.stop(error)
@@ -136,7 +136,7 @@ class _Running:
 
     async def stop(self, error: BaseException | None) -> None:
         self._tasks.cancel_scope.cancel()
-        # A task group has to see the cancellation that it caused itself, or it goes on to the task around it.
+        # The task group must see the cancellation that it caused, or the surrounding task is cancelled.
         if isinstance(error, anyio.get_cancelled_exc_class()):
             await self._tasks.__aexit__(type(error), error, error.__traceback__)
         else:

@@ -44,14 +44,13 @@ _NO_MOCK_CLOCK = (
 )
 
 
-# docs/decisions/0022: the clock runs on and is moved, as jumps by themselves overtake the broker's thread.
+# docs/decisions/0022: a clock that jumps by itself would overtake the broker's thread.
 class VirtualClock:
     """How far a test has moved time on. `virtual_clock` makes it."""
 
     def __init__(self, jump: Callable[[float], Any]) -> None:
         self._jump = jump
-        # Added to the real time and never frozen: what is waited for without a timer (the broker's thread, a
-        # file) takes the time that it takes, and deadlines still end a test that hangs.
+        # Added to the real time, which goes on: deadlines still end a test that hangs.
         self.passed = 0.0
 
     def monotonic(self) -> float:
@@ -119,8 +118,7 @@ def follow_clock(server: Server) -> None:
     """Let a broker that was just started tell time by the test's clock, if there is one."""
     if _clocks:
         (clock,) = _clocks
-        # The broker has another loop, on another thread, which is not moved: its timers ask for the time of
-        # `runtime`.
+        # The broker's own loop is not moved; the broker reads its time from `runtime`.
         loop_time = server.runtime.loop.time
         server.runtime.time = lambda: loop_time() + clock.passed
 
@@ -135,7 +133,7 @@ def _moved_loop(clock: VirtualClock) -> Iterator[None]:
     try:
         yield
     finally:
-        # The attribute of this one object: the method of its class is there again.
+        # Deletes the attribute of this loop, which hid the method of its class.
         del loop.time
 
 
@@ -154,7 +152,7 @@ def _moved_modules(clock: VirtualClock) -> Iterator[None]:
     """Give the modules that say `from time import monotonic` another one."""
     moved = [space for module in _our_modules() for space in _namespaces(module)]
     with ExitStack() as restored:
-        # Looked for by identity, whatever name a module gave it.
+        # By identity, because a module may import it by another name.
         for names in moved:
             for name in [name for name, value in names.items() if value is time.monotonic]:
                 names[name] = clock.monotonic

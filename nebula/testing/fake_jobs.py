@@ -37,7 +37,7 @@ class _FakeJob(JobVerb):
         # What the function wants besides its parameters is for the real one.
         self.signature.plan = None
 
-    # The outcome is a coroutine whatever the real function is.
+    # The outcome is a coroutine, whatever the real function is.
     @property
     def is_async(self) -> bool:
         return True
@@ -72,8 +72,8 @@ def fake_job(
     job = _FakeJob(name, function or anything, engine=None, timeout=None, outcome=outcome)
 
     # A job that was asked for twice is looked at once. No check of the real one's: that is its business.
-    # A job's own `check` is the one place that is called for each accepted job, before it is recorded: so the
-    # calls of a fake are there as soon as `start` returns.
+    # `check` is called for each job before it is recorded, so the calls of a fake are known when `start`
+    # returns.
     async def check(*args: Any, **kwargs: Any) -> None:
         note(job.told((args, kwargs)))
 

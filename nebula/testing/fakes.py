@@ -64,7 +64,7 @@ class Fake:
         self.calls: list[FakeCall] = []
         self.is_job = target.is_job
         self._options = target.options
-        # The contract alone is used; the function itself is never called.
+        # Only for its contract: the function is never called.
         self._function = function
         self._answer = answer
 
@@ -73,7 +73,7 @@ class Fake:
 
     async def take(self, parameters: Any, request: Request) -> Any:
         """Answer a call: what runs a fake calls it."""
-        # Noted before the outcome: a call that fails, or never ends, was asked all the same.
+        # Noted before the outcome, because a call that fails or never ends counts too.
         self.calls.append(FakeCall(parameters, request))
         return await self._outcome(parameters)
 
@@ -82,7 +82,7 @@ class Fake:
 
     async def _outcome(self, parameters: Any) -> Any:
         result = self._answer(parameters)
-        # By the result and not the function: a lambda may return a coroutine.
+        # The result decides and not the function: a lambda may return a coroutine.
         return await result if inspect.isawaitable(result) else result
 
     def endpoint(self) -> Verb | JobVerb:
@@ -163,7 +163,7 @@ def fake(
         return Fake(known, function, _by_calling(side_effect, by_name=function is not None))
     if side_effect is not None:
         return Fake(known, function, _by_outcomes(iter(side_effect), known))
-    # One outcome is the series that never ends.
+    # The same outcome for every call.
     return Fake(known, function, _by_outcomes(itertools.repeat(value if raises is None else raises), known))
 
 
@@ -179,11 +179,10 @@ def _of(function: Callable[..., Any], service: str | None, returns: Any) -> tupl
     """Whose verb a function is, and what it returns, which is of its type."""
     declared = target_of(function)
     is_job = declared is not None and declared.is_job
-    # The path that `Client.call` takes: a function that it could not call cannot be faked.
+    # As `Client.call` does: a function that it cannot call cannot be faked.
     known, contract = resolve(function, service, as_job=is_job)
     known = replace(known, is_job=is_job)
-    # Success without a value, as a handler without a `return` has; not checked, since the test said nothing
-    # of it.
+    # Success without a value, as of a handler without a `return`. It is not checked against the contract.
     if returns is _NOT_GIVEN:
         return known, [] if contract.streams else None
     value = [*returns] if contract.streams else returns
@@ -225,7 +224,7 @@ class _FakeVerb(Verb):
         take: Callable[[Any, Request], Any],
     ) -> None:
         super().__init__(function or anything, options)
-        # `take` is a coroutine, and what a real handler's providers make is not needed by it.
+        # `take` is a coroutine, and needs nothing from the providers of the real handler.
         self.is_async = True
         self.plan = None
         self._take = take
@@ -274,8 +273,7 @@ def _by_outcomes(outcomes: Iterator[Any], target: Target) -> Callable[[Any], Any
             if isinstance(outcome, type) and issubclass(outcome, Exception):
                 raise outcome
             return outcome
-        # Raised to the caller, like what a service says: the test sees which fake was asked too often, where
-        # `StopIteration` would be `internal`.
+        # A `VerbError` reaches the caller with the name of the fake; `StopIteration` would be `internal`.
         raise VerbError("no-outcome", f"the fake of {target.service}.{target.verb} has no outcome left")
 
     return reply

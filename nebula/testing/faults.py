@@ -50,8 +50,7 @@ class Faults:
         self._tls = ClientTls(tls or TlsOptions.from_environment()) if self._address.is_tls else None
         self._links: list[_FaultyLink] = []
         self._refusals = 0
-        # One plan for all links: after a cut the client has another link, and a fault that has not happened
-        # yet happens on that one.
+        # All links share a plan: a fault that has not happened before a cut happens on the next link.
         self._plan = _Plan()
 
     async def __call__(self) -> Link:
@@ -60,7 +59,7 @@ class Faults:
             self._refusals -= 1
             raise ConnectionRefusedError("refused by a test")
         link = _FaultyLink(await connect_link(self._address, self._tls), self._plan)
-        # Links that have ended are forgotten, or a test with thousands of reconnects would keep them all.
+        # Without ended links, of which a long test may have thousands.
         self._links = [*(each for each in self._links if not each.has_ended), link]
         return link
 
@@ -142,8 +141,7 @@ def _may_overtake(late: bytes, early: bytes) -> bool:
     if header_of(late, "subscription") != header_of(early, "subscription"):
         return True
     answers = header_of(late, IN_REPLY_TO), header_of(early, IN_REPLY_TO)
-    # Answers to two calls have no order between them, although they come by one subscription: the caller's
-    # inbox.
+    # Replies to two calls have no order, although they come by one subscription, the caller's inbox.
     return None not in answers and answers[0] != answers[1]
 
 
@@ -162,8 +160,8 @@ class _Line:
         self._waiter: Waiter[None] | None = None
 
     def put(self, seconds: float, act: Callable[[], None]) -> None:
-        # Also without a delay, if something is waiting: a delay that was just switched off must not let bytes
-        # overtake others.
+        # Also queued without a delay if something waits, so that bytes keep their order when a delay is
+        # switched off.
         if seconds or self._due:
             self._due.append((monotonic() + seconds, act))
             if self._waiter is not None:
@@ -173,7 +171,6 @@ class _Line:
 
     async def run(self) -> None:
         while True:
-            # Made before `_due` is looked at: what is put in between finds it.
             self._waiter = new_waiter()
             if not self._due:
                 await self._waiter.wait()
@@ -227,7 +224,7 @@ class _FaultyLink:
         self._link.resume_reading()
 
     def close(self) -> None:
-        # Behind what was written: a close must not overtake the last frame.
+        # In the line, because a close must not overtake the last frame.
         self._going_line.put(self._plan.delay, self._link.close)
 
     def _send(self, piece: bytes) -> None:
@@ -251,11 +248,11 @@ class _FaultyLink:
                 self._held_back = piece
                 return []
             return [piece]
-        # Heart-beats and verdicts pass, and the message is held on.
+        # Heart-beats and verdicts pass, and the message is still held.
         if not command_of(piece) or _is_verdict(piece):
             self._held_back = held
             return [piece]
-        # What may not overtake releases the message before it, and may be held back itself.
+        # A piece that must not overtake releases the held message, and may be held itself.
         return [piece, held] if _may_overtake(piece, held) else [held, *self._reordered(piece)]
 
     def _deliver(self, piece: bytes) -> None:
@@ -263,7 +260,7 @@ class _FaultyLink:
             return
         assert self._receiver is not None
         if self._drops_within_frame and command_of(piece):
-            # Half of the bytes, so the codec has a beginning in its buffer when the connection ends.
+            # Half of the bytes, so that the codec's buffer has an unfinished frame when the connection ends.
             self._receiver.data_received(piece[: len(piece) // 2])
             self.drop()
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Both line ends, since 1.2 allows CR LF, and a client of another make may write it.
+# STOMP 1.2 allows CR LF too.
 _HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
 # In lower case only, as header names are case-sensitive (A.1).
 _LENGTH: Final = re.compile(rb"\ncontent-length:(\d+)")
@@ -27,7 +27,7 @@ class FrameSplitter:
         pieces: list[bytes] = []
         while size := self._first_size():
             pieces.append(self._held[:size])
-            # Quadratic for many small frames in one piece, which a test does not notice and a broker would.
+            # Quadratic in the number of frames, which is fast enough for tests.
             self._held = self._held[size:]
         return pieces
 

@@ -37,14 +37,13 @@ class handled:  # noqa: N801  # read as a verb, like contextlib's `suppress`
         self._function, self._times, self._timeout = function, times, timeout
         self._watcher = (function, self._note)
         self._outcomes: list[BaseException | None] = []
-        # A condition of threads: services may run in another loop, on another thread, or on trio.
+        # A condition of `threading`, because services may run on another thread, or on trio.
         self._news = threading.Condition()
 
     def __enter__(self) -> Self:
-        # Empty again, so that one object can be entered several times.
+        # An object can be entered several times.
         self._outcomes.clear()
-        # By the function and not by the service: a test has the function, and the service may be made by a
-        # fixture.
+        # Found by the function and not by the service, which a fixture may have made.
         WATCHERS.append(self._watcher)
         return self
 
@@ -79,7 +78,7 @@ class handled:  # noqa: N801  # read as a verb, like contextlib's `suppress`
         with self._news:
             is_enough = self._news.wait_for(lambda: len(self._outcomes) >= self._times, self._timeout)
             outcomes = self._outcomes[: self._times]
-        # An error before a timeout: it is the reason why fewer messages were handled than expected.
+        # An error comes before a timeout, because it may be the reason for it.
         for error in outcomes:
             if error is not None:
                 raise error

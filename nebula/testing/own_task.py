@@ -41,18 +41,18 @@ class OwnTask(AbstractAsyncContextManager[None]):
         self._outer = asyncio.current_task()
         entered = asyncio.Event()
         self._task = asyncio.create_task(self._run(entered))
-        # Also when the block could not be entered: then the task is done, and raises the reason below.
+        # If the block cannot be entered, the task ends, and `await self._task` raises the reason.
         self._task.add_done_callback(lambda _: entered.set())
         try:
             await entered.wait()
-        # The test was cancelled while the block was entered: it is closed before the cancellation goes on.
+        # Cancelled while the block was entered: the block is closed first.
         except BaseException:
             self._task.cancel()
             await self._ended(self._task)
             raise
         if self._task.done():
             await self._task
-        # Only now: until here the outer task waits for this one, and hears of its end by `entered`.
+        # Only now, because until here the outer task learns of an end by `entered`.
         self._task.add_done_callback(self._end_outer)
 
     async def __aexit__(
@@ -75,8 +75,7 @@ class OwnTask(AbstractAsyncContextManager[None]):
 
     async def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.done():
-            # `asyncio.wait` and not `await task`: that would raise the task's error here, and cancel it with
-            # the waiter.
+            # Not `await task`, which would raise the task's error here, and cancel it with the waiter.
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([task])
 
@@ -91,6 +90,5 @@ class OwnTask(AbstractAsyncContextManager[None]):
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
         assert self._outer is not None
-        # Python 3.11 counts the requests to cancel a task: one that was taken back is counted off, or
-        # `cancelling()` says for ever that there is one.
+        # Since Python 3.11 a task counts requests to cancel it: without this, `cancelling()` stays above 0.
         self._outer.uncancel()

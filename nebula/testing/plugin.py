@@ -76,8 +76,7 @@ def nebula_broker(
     from nebula.testing import RunningBroker  # which says what to install where there is no broker
 
     with RunningBroker(transport=nebula_transport, **nebula_settings) as broker:
-        # For programs that the test starts: what runs in this process asks the block first
-        # (`broker_address`).
+        # For programs that the test starts. Code in this process finds the broker by `confined`.
         monkeypatch.setenv("NEBULA_BROKER", broker.url)
         if broker.tls is not None:
             monkeypatch.setenv("NEBULA_CA", str(broker.tls.ca))
@@ -102,7 +101,8 @@ def nebula_client(request: pytest.FixtureRequest, nebula_broker: RunningBroker) 
     is_asyncio = request.node.get_closest_marker("asyncio") is not None
     if not is_asyncio and "anyio_backend" not in request.fixturenames:
         pytest.fail(_NO_ASYNC, pytrace=False)
-    # Two fixtures of one function: pytest-asyncio in strict mode runs only those made by its own decorator.
+    # Two fixtures of one function, because pytest-asyncio in strict mode runs only those of its own
+    # decorator.
     name = "_nebula_asyncio_client" if is_asyncio else "_nebula_anyio_client"
     client: Client = request.getfixturevalue(name)
     return client

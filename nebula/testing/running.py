@@ -84,7 +84,7 @@ class RunningBroker:
             raise ValueError(f"transport {transport!r} is not one of memory, tcp, tls")
         self._settings = BrokerSettings.model_validate(tables) if settings is None else settings
         self._transport = transport
-        # A name that no other test has: memory addresses are names in one table of the process.
+        # Unique, because all addresses in memory are in one table of the process.
         self._name = uuid4().hex
         self._running = ExitStack()
         # Of the listener for `tcp` and `tls`, once it has listened: its peers come again to the same address.
@@ -108,14 +108,14 @@ class RunningBroker:
             OSError: an address cannot be had.
             SettingsError: a file that cannot be used.
         """
-        # What was begun is ended again if a later step fails.
+        # Ends what has begun if a later step fails.
         with ExitStack() as running:
             if self._made is None:
-                # Made at each start, so that a broker that is started again has read its store again.
+                # Made at each start, so that a restarted broker reads its store again.
                 assembly = Assembly(self._effective_settings(), _log_failure)
                 self.server = assembly.server
                 self._start_thread(running)
-                # The broker's own verbs come from a service next to the core, as in `nebula broker`.
+                # The broker's own verbs are those of a service, as in `nebula broker`.
                 verbs = AppThread(broker_responder(assembly), self.server)
                 verbs.start().result()
                 running.callback(verbs.stop)
@@ -125,8 +125,8 @@ class RunningBroker:
             self.urls = list(self.server.urls)
             if self.urls and (self._transport != "memory" or self._made is not None):
                 self.url = self.urls[0]
-                # Port 0 at first, and the one that was given out for each later start: clients reconnect to
-                # where it was.
+                # The first start takes any port, and each later start the same one, so that clients can
+                # reconnect.
                 self._port = parse_address(self.url).port
             self._running = running.pop_all()
         return self
@@ -153,8 +153,7 @@ class RunningBroker:
         try:
             return join(self.server, address.login)
         except RuntimeError as error:
-            # What a client knows from a network: so it reconnects to a broker that was stopped, as it would
-            # by TCP.
+            # The error of a network, so that a client reconnects as it does by TCP.
             raise ConnectionRefusedError("the broker has ended") from error
 
     # --- what it is made from ---
@@ -183,7 +182,7 @@ class RunningBroker:
 
     def _make_certificate(self) -> tuple[Path, Path]:
         folder = Path(tempfile.mkdtemp(prefix="nebula-"))
-        # With the object and not at `stop`: a broker that is started again shows the same certificate.
+        # Removed with the object and not at `stop`, because a restarted broker has the same certificate.
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         authority = make_authority("a CA for tests", _DAYS)
         ca, _ = authority.certificate.write(folder, "ca")

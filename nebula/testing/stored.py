@@ -54,7 +54,8 @@ def put_shared(lines: Iterable[str], message: StoredMessage) -> list[Write]:
 
 
 def drop_message(line: str, number: int) -> list[Write]:
-    # In both tables where the line may share messages: a drop does not say in which one the message is.
+    # From both tables if the line may share messages, because a drop does not say which table has the
+    # message.
     return [Drop(table, (line, number)) for table in tables_of(line)]
 
 

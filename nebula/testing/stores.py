@@ -51,7 +51,7 @@ __all__ = ["check_store", "store_promises"]
 
 _Promise: TypeAlias = Callable[[NewStore], None]
 
-# In the order of the file, simple promises first: the first failure of a new store is the most basic one.
+# In the order of the file, simple promises first, so that the first failure is the most basic one.
 _PROMISES: Final[dict[str, _Promise]] = {}
 
 
@@ -78,8 +78,7 @@ _ONE, _OTHER, _THIRD = (f"\0till\0{name}" for name in ("one", "other", "third"))
 # --- the promises ---
 
 
-# Clean although it was never closed: a new store has lost nothing. The incarnation begins every message-id,
-# and four bytes make two stores differ.
+# A new store is clean although it was never closed, because it has lost nothing.
 @_promise
 def new_store_is_empty_and_clean(new_store: NewStore) -> None:
     found = new_store().load()
@@ -88,8 +87,8 @@ def new_store_is_empty_and_clean(new_store: NewStore) -> None:
     _same(len(bytes.fromhex(found.incarnation)), 4)
 
 
-# Numbers of messages begin with the run (`Snapshot.first_number`): if one was counted twice, two messages
-# would have one id, which D.20 forbids. 1 and 3, since `reloaded` loads twice.
+# The numbers of messages depend on the run (`Snapshot.first_number`): two runs of one number would give two
+# messages one id, which D.20 forbids. 1 and 3, because `reloaded` loads twice.
 @_promise
 def each_load_counts_a_run_of_one_incarnation(new_store: NewStore) -> None:
     found = [reloaded(new_store), reloaded(new_store)]
@@ -98,8 +97,8 @@ def each_load_counts_a_run_of_one_incarnation(new_store: NewStore) -> None:
     _same(found[0].incarnation, found[1].incarnation)
 
 
-# Repeated headers, line ends, NUL and every byte: whatever a frame can carry. A store that goes by way of
-# JSON or C strings fails here.
+# Repeated headers, line ends, NUL and every byte: all that a frame can carry. A store that uses JSON or C
+# strings fails here.
 @_promise
 def message_comes_back_as_it_was(new_store: NewStore) -> None:
     odd = StoredMessage(
@@ -115,7 +114,7 @@ def message_comes_back_as_it_was(new_store: NewStore) -> None:
     _same(lines(reloaded(new_store, [put_message("/queue/DLQ", odd)])), {"/queue/DLQ": [odd]})
 
 
-# Numbers go up to 2 ** 63: a store that sorts them as texts, or keeps 32 bits, fails here.
+# A store that sorts numbers as texts, or keeps 32 bits, fails here.
 @_promise
 def messages_of_a_queue_come_in_order_of_number(new_store: NewStore) -> None:
     batches: list[list[Write]] = [[put_message("/queue/a", message(number))] for number in (3 << 44, 9, 10)]
@@ -125,7 +124,7 @@ def messages_of_a_queue_come_in_order_of_number(new_store: NewStore) -> None:
     _same([one.number for one in found], [9, 10, 3 << 44])
 
 
-# The key is queue and number together: a drop in one queue leaves the other.
+# The key is queue and number: a drop in one queue leaves the message in the other.
 @_promise
 def one_message_waits_in_two_queues(new_store: NewStore) -> None:
     puts: list[Write] = [put_message("one", message(5)), put_message("other", message(5))]
@@ -133,7 +132,7 @@ def one_message_waits_in_two_queues(new_store: NewStore) -> None:
     _same(lines(reloaded(new_store, puts, [*drop_message("one", 5)])), {"other": [message(5)]})
 
 
-# Put is insert or replace: a batch need not know what is there.
+# A put inserts or replaces.
 @_promise
 def put_replaces_the_message_of_its_number(new_store: NewStore) -> None:
     again = StoredMessage(5, "/queue/a", (), b"hello", None, 2)
@@ -143,8 +142,7 @@ def put_replaces_the_message_of_its_number(new_store: NewStore) -> None:
     _same(lines(found), {"/queue/a": [again]})
 
 
-# A batch is the work of many clients in one moment, so a message may come and go within it; a store that
-# sorts its writes by kind fails here or in the next one.
+# A store that sorts the writes of a batch by kind fails here or in the next promise.
 @_promise
 def put_and_drop_in_one_batch_leave_nothing(new_store: NewStore) -> None:
     earlier: list[Write] = [put_message("/queue/a", message(5))]
@@ -163,8 +161,7 @@ def drop_and_put_in_one_batch_leave_the_new_one(new_store: NewStore) -> None:
     _same(lines(found), {"/queue/a": [message(5)]})
 
 
-# A queue that is drained in order drops a range: after the first number, up to the last one
-# (docs/decisions/0014).
+# The range begins after the first number, and includes the last one.
 @_promise
 def range_of_a_line_is_dropped_and_nothing_beside_it(new_store: NewStore) -> None:
     puts: list[Write] = [put_message(line, message(number)) for line in "ab" for number in range(6)]
@@ -180,8 +177,7 @@ def range_of_a_line_is_dropped_and_nothing_beside_it(new_store: NewStore) -> Non
     )
 
 
-# The broker does not read deep queues at its start: depth, bytes and the last number are all that it knows of
-# them.
+# The broker does not read deep queues at its start: these numbers are all that it knows of them.
 @_promise
 def line_says_how_much_it_holds(new_store: NewStore) -> None:
     puts: list[Write] = [put_message("a", message(number, b"x" * number)) for number in (3, 9, 4)]
@@ -191,7 +187,7 @@ def line_says_how_much_it_holds(new_store: NewStore) -> None:
     _same((found.count, found.body_bytes, found.last_number), (3, 16, 9))
 
 
-# By a time with fractions, and a message that is put again has only its last time.
+# Times have fractions, and a message that is put again has only its last time.
 @_promise
 def delayed_messages_come_in_the_order_in_which_they_are_due(new_store: NewStore) -> None:
     first, second, third = message(1), message(2), message(3)
@@ -206,7 +202,7 @@ def delayed_messages_come_in_the_order_in_which_they_are_due(new_store: NewStore
     _same(found.delayed, [(second, 1.75e9), (first, 1.75e9 + 0.5)])
 
 
-# In this order the broker forgets them, from the front. An id belongs to its principal and its destination
+# The broker forgets them in this order. An id counts for its principal and its destination
 # (docs/decisions/0037).
 @_promise
 def duplicates_come_in_the_order_in_which_they_end(new_store: NewStore) -> None:
@@ -221,7 +217,7 @@ def duplicates_come_in_the_order_in_which_they_end(new_store: NewStore) -> None:
     _same(found.duplicates, [other, elsewhere, others, renewed])
 
 
-# The broker does not ask first what is there: to drop a row that is gone is no error.
+# Not an error, because the broker drops rows without asking whether they exist.
 @_promise
 def dropping_what_is_not_there_does_nothing(new_store: NewStore) -> None:
     drops: list[Write] = [
@@ -238,7 +234,7 @@ def dropping_what_is_not_there_does_nothing(new_store: NewStore) -> None:
     _same(found, Snapshot(found.run, found.incarnation, is_clean=True))
 
 
-# An empty body is a row too: it says that the value was deleted, and must not come back as the older one.
+# An empty body is a deletion that a durable subscription has still to receive, and a row like any other.
 @_promise
 def last_value_is_kept_for_each_destination(new_store: NewStore) -> None:
     def value(number: int, name: str, body: bytes) -> Put:
@@ -269,7 +265,7 @@ def session_is_kept_with_its_subscriptions_and_what_they_miss(new_store: NewStor
     _same(found.pending, {("till-1", "0"): ("X/a", "X/ü")})
 
 
-# Empty is not the same as absent: nothing was missed, against nothing is known.
+# An empty row is kept: it is not the same as no row.
 @_promise
 def pending_replaces_what_was_pending(new_store: NewStore) -> None:
     found = reloaded(new_store, [SESSION, SUBSCRIPTION, PENDING], [put(PendingRow("till-1", "0", ()))])
@@ -277,7 +273,7 @@ def pending_replaces_what_was_pending(new_store: NewStore) -> None:
     _same(found.pending, {("till-1", "0"): ()})
 
 
-# No cascade: the core says what goes, row by row, and its batches must mean the same in every store.
+# No cascade: the core drops each row by itself, so that a batch means the same in every store.
 @_promise
 def row_goes_alone_and_no_other_of_its_table(new_store: NewStore) -> None:
     other = SubscriptionRow("till-2", "0", "X/*", "client", 10, 77)
@@ -323,8 +319,7 @@ def close_is_idempotent_and_needs_no_load(new_store: NewStore) -> None:
     _same(new_store().load().is_clean, True)
 
 
-# A message for a thousand durable subscriptions is one body and a thousand small rows: the body goes with the
-# last of them.
+# A message for a thousand durable subscriptions is one body and a thousand small rows.
 @_promise
 def shared_message_is_in_each_of_its_lines(new_store: NewStore) -> None:
     odd = StoredMessage(
@@ -365,8 +360,8 @@ def shared_message_is_put_and_dropped_in_one_batch(new_store: NewStore) -> None:
     _same(lines(found), {_ONE: [message(6)._replace(attempts=1)], _OTHER: [message(5), message(6)]})
 
 
-# For each line on its own: what one subscriber refuses is no failure of the others. A count for a message
-# that is gone makes no row.
+# Each line counts for itself, because another subscriber may accept the message. A count for a message that
+# is gone makes no row.
 @_promise
 def failed_deliveries_are_counted_for_each_line(new_store: NewStore) -> None:
     puts: list[Write] = [
@@ -386,7 +381,7 @@ def failed_deliveries_are_counted_for_each_line(new_store: NewStore) -> None:
     _same(_line(found, _ONE).first[1:], [message(6)._replace(attempts=2), message(7)._replace(attempts=4)])
 
 
-# The two tables have to be merged by number, also where a page ends in the middle by its count or its bytes.
+# The two tables are merged by number, also where count or bytes end a page.
 @_promise
 def page_has_shared_messages_and_others_in_order(new_store: NewStore) -> None:
     store = new_store()
@@ -422,7 +417,7 @@ def page_is_the_asked_part_of_a_line_in_order(new_store: NewStore) -> None:
     _same(store.page(PageRequest("/queue/none", 0, 99, 3, 10_000)), [])
 
 
-# One message at least, or a message above the limit could never be delivered.
+# Otherwise a message above the limit could never be delivered.
 @_promise
 def page_holds_as_many_bytes_as_asked_for_but_one_message_at_least(
     new_store: NewStore,
@@ -452,8 +447,8 @@ def empty_batch_has_no_effect(new_store: NewStore) -> None:
     _same(found.is_clean, True)
 
 
-# The broker asks for pages after a batch was applied, on another thread. A connection
-# that holds a snapshot from before would miss the message.
+# The broker reads pages on another thread than it writes batches. A connection with an older snapshot would
+# miss the message.
 @_promise
 def page_that_begins_after_a_batch_sees_it_from_another_thread(new_store: NewStore) -> None:
     store = new_store()
@@ -466,8 +461,7 @@ def page_that_begins_after_a_batch_sees_it_from_another_thread(new_store: NewSto
         worker.submit(store.close).result()
 
 
-# The core changes what it got in place: a store that keeps and returns the same list twice would return it
-# emptied.
+# The caller may change what it gets: a store that returns one list twice fails here.
 @_promise
 def what_is_returned_belongs_to_the_caller(new_store: NewStore) -> None:
     writes: list[Write] = [put_message("a", message(1)), put_value(message(2))]
@@ -545,6 +539,6 @@ def _check(make: Callable[[Path], Store], check: _Promise) -> None:
         try:
             check(new_store)
         finally:
-            # `close` is idempotent: those that a promise has closed are closed again.
+            # `close` is idempotent, so stores that a promise has closed may be closed again.
             for store in made:
                 store.close()

@@ -206,7 +206,8 @@ class Client(TypedClient):
 
     # --- views ---
 
-    # docs/decisions/0046: options stand here, as the arguments of a typed call are all the function's.
+    # docs/decisions/0046: the arguments of a typed call are those of the function, so options have a place of
+    # their own.
     def with_options(self, *, timeout: float | None = None, **options: Unpack[Options]) -> Self:
         """The same client with other options for its calls, above all for those by function:
 

@@ -89,7 +89,7 @@ class _Call:
             self.waiter.fail(_refusal(receipt.verdict, self.destination))
 
 
-# docs/decisions/0005: exclusive and with automatic acks, as an ACK for each reply would gain nothing.
+# docs/decisions/0005 compares this with a shared reply queue and with a queue for each call.
 class Inbox:
     """Sends requests, and hands each reply to the request that it names.
 

@@ -4,7 +4,7 @@ A call may run twice if its verb is idempotent or it has an idempotency key. Oth
 after failures that prove that nothing began. All attempts and delays share the call's time.
 """
 
-# docs/decisions/0023: the verb declares whether it may run twice, as the caller cannot know.
+# docs/decisions/0023 says why a call in flight is not always sent again.
 # When is it safe to send a request again? A lost reply and a lost request look the same to the caller. So
 # there are three classes of failure:
 #

@@ -23,17 +23,17 @@ def hints_of(function: Callable[..., Any], where: str, *, returns: bool) -> dict
     annotations = dict(getattr(function, "__annotations__", {}))
     if not returns:
         annotations.pop("return", None)
-    # The module of the innermost function: a decorator's wrapper copies the annotations, and its own module
-    # does not have the names in them.
+    # Unwrapped, because a decorator's wrapper copies the annotations, but its own module may lack the names
+    # in them.
     names = getattr(inspect.unwrap(function), "__globals__", {})
     try:
         # Not the function itself: a return annotation that we do not need may not be resolvable,
         # such as a type of pyspark under TYPE_CHECKING.
         holder = types.SimpleNamespace(__annotations__=annotations, __globals__=names)
-        # `include_extras`, or `Annotated[…]` would lose its constraints and its `Depends`.
+        # Without `include_extras`, `Annotated[…]` would lose its constraints and its `Depends`.
         return typing.get_type_hints(holder, include_extras=True)
-    # Annotations are strings under `from __future__ import annotations`, so a type that is imported for type
-    # checkers alone is found missing here.
+    # Under `from __future__ import annotations` annotations are strings, so a type that is imported for type
+    # checkers alone is missing here.
     except NameError as error:
         raise TypeError(
             f"{where}: annotation {error.name!r} cannot be resolved; "

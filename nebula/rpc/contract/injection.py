@@ -150,8 +150,8 @@ class Plan:
                 )
         kind = _kind_of(provider, hints.get("return"), where)
         self.steps.append(Step(provider, kind, tuple(names), tuple(needs)))
-        # Known only when all it needs is known: a provider that needs itself by a detour ends in a
-        # RecursionError at declaration, and in no request.
+        # Added after its needs: providers that depend on each other in a circle end in a RecursionError at
+        # declaration, not in a request.
         self._known[provider] = len(self.steps) - 1
         return self._known[provider]
 

@@ -116,8 +116,8 @@ class JobFailure:
     trace: str = ""
 
 
-# Called back on the loop, and never from within `submit` or `cancel`: the scheduler is in the middle of a
-# decision then, and would be entered a second time.
+# Never from within `submit` or `cancel`, because the scheduler is in the middle of a decision then, and would
+# be entered a second time.
 class JobListener(Protocol):
     """What a runner tells.
 
@@ -140,8 +140,8 @@ class JobListener(Protocol):
     def on_failed(self, job: str, attempt: int, failure: JobFailure) -> None:
         """Its code raised, or could not be started."""
 
-    # Two steps, because an end and free resources are two things: code in a thread that ignores its cancel is
-    # over for its caller, and still has its slot until `on_slots_free`.
+    # `slots_free`, because a job may end before its resources are free: code in a thread that ignores its
+    # cancel has ended for its caller, but holds its slot until `on_slots_free`.
     def on_cancelled(self, job: str, attempt: int, *, slots_free: bool) -> None:
         """It was ended by `cancel`. `slots_free` False: something of it still holds resources."""
 
@@ -183,8 +183,8 @@ class JobRunner(Protocol):
         """
         ...
 
-    # Neither blocks nor raises: it is called after the commit that says that the job begins, and what fails
-    # is reported by the listener like any other failure.
+    # It is called after the commit that says that the job begins, so it must not raise: the listener reports
+    # what fails.
     def submit(self, task: JobTask) -> None:
         """Run this as soon as possible. Never blocks, never raises; also before `run` is ready."""
 

@@ -104,8 +104,7 @@ class Partial(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_the_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Not `exclude_unset`, which applies to every model among the parameters, also to those that are no
-        # stubs.
+        # Not `exclude_unset`, which applies to every model among the parameters, not only to stubs.
         shown: dict[str, Any] = handler(self)
         for name, field in type(self).model_fields.items():
             # A list that was filled in place was set too. Not by `getattr`: it warns of deprecated fields.

@@ -25,7 +25,7 @@ from nebula.rpc.wire.json_types import Adapter
 __all__ = ["BadResult", "ResultContract", "of_job"]
 
 
-# docs/decisions/0041: results are checked, as otherwise the caller finds the bug of the service.
+# docs/decisions/0041: without this check, a bug of the service is an error at its callers.
 class BadResult(VerbError):
     """The handler returned what its annotation does not allow, or what JSON cannot carry.
 
@@ -126,8 +126,8 @@ class ResultContract:
         if not self._checks:
             return self.adapter.write(taken)
         try:
-            # First by what is declared, strictly: what fits needs no second look. Only what does not is
-            # written by its own type and read back.
+            # First strictly by the declared type. Only a result that does not fit is written by its own type
+            # and read back.
             return self.adapter.write(taken, is_exact=True)
         except ValueError:
             if self.adapter.is_lazy():

@@ -39,7 +39,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         has_no_attempt = self.attempts is not None and self.attempts < 1
-        # Chained, so that NaN is refused too: it compares false with everything.
+        # The chained comparison refuses NaN too, which compares false with everything.
         if has_no_attempt or not 0 <= self.first_delay <= self.longest_delay < inf:
             raise ValueError(f"{self}: attempts are 1 or more, and 0 <= first <= longest")
         if not (1 <= self.factor < inf and 0 <= self.jitter < inf):
@@ -48,7 +48,7 @@ class Retry:
     @property
     def most_attempts(self) -> int:
         """`attempts`, or the default of calls."""
-        # None and not 3 as the default of the field: `of_messages` has to tell what the user left out.
+        # The field's default is None and not 3, so that `of_messages` knows what the user left out.
         return 3 if self.attempts is None else self.attempts
 
     @property
@@ -80,10 +80,9 @@ class Retry:
             uniform: draws a number between two others; `random.uniform`, which this pure module may not use.
         """
         try:
-            # A float overflows at 2.0 ** 1024: after that many failures it is the longest delay anyway.
             grown = self.first_delay * self.factor ** (failures - 1)
         except OverflowError:
             grown = inf
         whole = self.first_delay and min(self.longest_delay, grown)
-        # Only ever longer than the delay: `first` is a minimum.
+        # Jitter only lengthens the delay: `first` is a minimum.
         return uniform(whole, whole * (1 + self.jitter))

@@ -44,11 +44,11 @@ def start_headers(options: StartOptions, brand: Brand) -> dict[str, str]:
         hint = did_you_mean(min(unknown), StartOptions.__annotations__) if len(unknown) == 1 else ""
         raise TypeError(f"jobs have no option {', '.join(sorted(unknown))}{hint}")
     for name, value in options.items():
-        # `not_before` as a number is refused by this too: no job waits for a time before 1970.
+        # This also refuses a `not_before` before 1970.
         if isinstance(value, int | float) and value < 0:
             raise ValueError(f"{name} is {value}, and must not be negative")
-    # About the request and not the job, so it is the broker's header for messages: a service cannot drop what
-    # it has not taken.
+    # This is about the request and not the job, so it is the broker's header for messages: the broker drops a
+    # request that no service has taken.
     expires_in = options.get("expires_in")
     headers = {} if expires_in is None else brand.expiry(whole_milliseconds(expires_in))
     for name, seconds in (

@@ -73,7 +73,7 @@ class VerbOptions:
             _require_error(kind)
         codes = [kind.code for kind in self.errors]
         for kind in self.errors:
-            # A caller decides by the code what to do: `busy` must mean the same from every service.
+            # Callers decide by the code: `busy` must mean the same from every service.
             if kind.code in CODES:
                 raise ValueError(f"error {kind.__name__}: {kind.code!r} means something already, see CODES")
             if codes.count(kind.code) > 1:
@@ -396,7 +396,6 @@ def set_target(function: Callable[..., Any], target: Target) -> None:
     Raises:
         TypeError: it belongs to another service.
     """
-    # Looked up before a method is unwrapped: a bound method reads the attributes of its function.
     known = target_of(function)
     if inspect.ismethod(function):
         if known not in (None, target):

@@ -32,8 +32,7 @@ def stands_for_stream(function: Callable[..., Any], hint: Any) -> bool:
         function: a handler, or a declaration without a body.
         hint: its return annotation.
     """
-    # Only the async kinds: a plain function that returns an `Iterable[…]` returns a list of results, in one
-    # reply.
+    # Only the async kinds: a plain function that returns an `Iterable[…]` gives all items in one reply.
     return is_stream(function) or get_origin(hint) in _ASYNC
 
 

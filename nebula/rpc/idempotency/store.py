@@ -45,8 +45,8 @@ class Claim:
     reply: bytes | None = None
 
 
-# One key of fixed length whose beginning is the sender: a store that is full can forget the largest sender's
-# replies first, and sees no principal's name.
+# The key begins with the sender, so that a full store can forget the replies of the largest sender first. It
+# is a digest, so the store sees no principal's name.
 def join_key(sender: str, request: str) -> str:
     """A key for a store, of digests in hex of 64 characters each."""
     return sender[:_SENDER_LENGTH] + request[_SENDER_LENGTH:]

@@ -61,9 +61,9 @@ class JobClient(Protocol):
         """Start a job at the listener of this queue. Raises as `Client.start`."""
 
 
-# A job can be in three places: with the instance that accepted it, with one that has taken it over, or (of an
-# ended job) in the folder of an instance that is gone, where no instance replies for it. `via` is only a
-# hint, so every request may correct it.
+# A job can be with the instance that accepted it or with one that has taken it over; an ended job can be in
+# the folder of an instance that is gone, which no instance replies for. So `via` is only a hint, and every
+# request may correct it.
 class JobHolder:
     """Asks for one job.
 
@@ -130,6 +130,6 @@ class JobHolder:
 def is_away(error: NebulaError) -> bool:
     """Whether the error may pass: the service may come back and still know the job."""
     return isinstance(error, NoResponder | CallTimeout) or (
-        # `busy` and `engine-unavailable` come from a service that is there; another request may succeed.
+        # `busy` or `engine-unavailable`, for example: the service is there, and another request may succeed.
         isinstance(error, RemoteError) and error.retryable
     )

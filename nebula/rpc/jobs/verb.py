@@ -93,10 +93,9 @@ class JobVerb:
 
     def __post_init__(self) -> None:
         function = handler_of(self.function)
-        # The class is frozen, and what follows from its arguments is set once, here.
         object.__setattr__(self, "function", function)
         refuse_method(function, "a job is a function: write it outside of {kind}")
-        # A stream needs a connection for as long as it lives; a job outlives connections.
+        # A stream needs its connection to the end, and a job outlives connections.
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"{function.__qualname__} yields; a job returns one value")
         if self.on_lost not in ("fail", "rerun"):
@@ -125,8 +124,8 @@ class JobVerb:
         refuse_unannotated(signature, name_of(function), ("ctx", "job"), Job)
         if isinstance(self.exclusive, str) and self.exclusive not in self.signature.names:
             raise ValueError(f"job {self.name!r}: exclusive={self.exclusive!r} is none of its parameters")
-        # Resources of `Depends` are made in the service's process, and no open file or pool goes to another
-        # one.
+        # `Depends` makes resources in the service's process, and an open file or pool cannot be sent to
+        # another one.
         if self.engine is not None and self.signature.plan is not None:
             raise TypeError(
                 f"job {self.name!r} runs in another process than its service, where nothing can be given by "
@@ -156,8 +155,7 @@ class JobVerb:
             return None
         is_lost = is_lost or code == ENGINE_LOST
         codes = _DEATHS if is_lost else {code}
-        # Before `on_lost`: where both apply, the failure named in `retry_on` has the delay that its author
-        # chose.
+        # `retry_on` before `on_lost`: where both apply, the author's `retry_delay` counts.
         if not codes.isdisjoint(self.retry_on):
             # Two to the power of some thousands is no float any more.
             return min(self.retry_delay * 2.0 ** min(attempt - 1, 50), _LONGEST_DELAY)
@@ -180,8 +178,7 @@ class JobVerb:
             key = self.exclusive(*args, **kwargs)
         if key is None:
             return None
-        # Texts as they are, the rest as JSON: the key 7 and the key "7" are one, and that errs on the safe
-        # side.
+        # The keys 7 and "7" are the same, which errs on the safe side.
         text = key if isinstance(key, str) else dump_json(key).decode()
         if len(text) > _MAX_KEY_LENGTH:
             raise VerbError(
@@ -193,7 +190,7 @@ class JobVerb:
         args, kwargs = arguments
         given = dict(zip(self.signature.names, args, strict=False)) | kwargs
         default = inspect.signature(self.function).parameters[name].default
-        # By way of JSON, so that a date or a model gives the same key as the request that carried it.
+        # Through JSON, so that a date or a model gives the same key as its JSON form.
         return from_json(dump_json(given.get(name, default)))
 
     def parameters_of(self, arguments: Arguments) -> Any:
@@ -235,8 +232,8 @@ class JobVerb:
                     objection = await check(*args, **kwargs)
                 else:
                     call = partial(check, *args, **kwargs)
-                    # `abandon_on_cancel`: a check that hangs keeps its thread and nothing else; the caller
-                    # has its refusal.
+                    # `abandon_on_cancel`, so that the caller is refused in time although the check hangs in
+                    # its thread.
                     objection = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
         except TimeoutError:
             raise VerbError("deadline-exceeded", "the check of the parameters took too long") from None

@@ -39,7 +39,7 @@ R = TypeVar("R")
 CallNext: TypeAlias = Callable[[Request], Awaitable[ReplyBody]]
 """Has a request handled: its reply. Raises what the handler raises; a `VerbError` is for its caller."""
 
-# docs/decisions/0026: validation and deadlines are no middleware, as they need more than the request.
+# docs/decisions/0026 says why validation and deadlines are not middleware.
 Middleware: TypeAlias = Callable[[Request, CallNext], Awaitable[ReplyBody]]
 """Around each request for a verb that exists.
 
@@ -49,7 +49,7 @@ that is `JobMiddleware`, too, stands around the runs of jobs; one that is `Calli
 that handlers make with `Responder.client`.
 """
 
-# Not None: a middleware that forgets its `return` gives None as well, and that has to be an error.
+# Not None, because a middleware without a `return` gives None, and that is an error.
 SENT: Final = ReplyBody("")
 """The reply of a request whose reply went out already, as a stream."""
 
@@ -118,7 +118,7 @@ def unless_sent(reply: object) -> ReplyBody | None:
     """
     if not isinstance(reply, ReplyBody):
         raise TypeError(f"middleware returned {reply!r}; let it return what `call_next` gave, or a ReplyBody")
-    # By identity: a middleware may pass it on, and no other reply is this object.
+    # By identity, because an empty reply of a middleware may be equal to `SENT`.
     return None if reply is SENT else reply
 
 

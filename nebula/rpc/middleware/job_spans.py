@@ -35,8 +35,8 @@ def fail(span: Span, code: str) -> None:
     span.set_status(Status(StatusCode.ERROR))
 
 
-# A runner around a runner, and a listener around a listener: a run begins with `submit` and ends with one of
-# four reports, so these two places see all of it, in whatever process the code runs.
+# A run begins with `submit` of its runner and ends with one of four events of its listener. Both are wrapped,
+# which covers runs in any process.
 class TracedRunner:
     """Has jobs run by another runner, each attempt in a span: a child of the request for the job.
 
@@ -71,13 +71,12 @@ class TracedRunner:
     def submit(self, task: JobTask) -> None:
         """See `JobRunner`."""
         facts = job_facts(task.job, task.attempt, task.verb)
-        # Started and not made current: the loop does other things until the end comes, as a call from the
-        # runner.
+        # Not made current: the loop does other things until the runner tells the end.
         span = self._tracer.start_span(f"job {task.verb}", W3C.extract(task.trace), SpanKind.CONSUMER, facts)
         self._spans[task.job, task.attempt] = span
         trace: dict[str, str] = {}
         W3C.inject(trace, set_span_in_context(span))
-        # The job's own spans, also those in an engine, become children of this run and not of the request.
+        # So that the job's own spans, also those in an engine, become children of this span.
         self._runner.submit(replace(task, trace=trace))
 
     def cancel(self, job: str, attempt: int, *, reason: Literal["cancelled", "timed-out"]) -> None:
@@ -99,7 +98,7 @@ class TracedRunner:
         await self._runner.run(_EndsSpans(listener, self._end), started=started)
 
     def _end(self, job: str, attempt: int, code: str | None) -> None:
-        # Popped for every end: a cancelled run may end as done, and its entry would stay.
+        # Removed at every end: a run may be done although it was cancelled.
         reason = self._reasons.pop((job, attempt), "cancelled")
         span = self._spans.pop((job, attempt), None)
         if span is not None:
@@ -113,7 +112,7 @@ class _EndsSpans:
 
     def __init__(self, inner: JobListener, end: Callable[[str, int, str | None], None]) -> None:
         self._inner, self._end = inner, end
-        # Bound methods in place of four one-line methods: what is only passed on costs no second call.
+        # Bound methods: what is only passed on needs no call of its own.
         self.on_starting, self.on_started = inner.on_starting, inner.on_started
         self.on_progress, self.on_log = inner.on_progress, inner.on_log
         self.on_slots_free = inner.on_slots_free

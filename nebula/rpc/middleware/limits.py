@@ -23,8 +23,8 @@ def limit_requests(seconds: float) -> Middleware:
     """
 
     async def limit(request: Request, call_next: CallNext) -> ReplyBody:
-        # A scope for each request, which the service itself avoids (docs/decisions/0017): here only services
-        # that ask for a limit pay for it.
+        # A scope for each request, which the service itself avoids (docs/decisions/0017): only services with
+        # this limit pay for it.
         with anyio.move_on_after(seconds) as scope:
             try:
                 return await call_next(request)

@@ -26,21 +26,20 @@ async def log_requests(request: Request, call_next: CallNext) -> ReplyBody:
     Meanwhile `service`, `verb`, `request_id` (the `neb-reply-id`), `principal` and `trace_id` are bound in
     structlog's contextvars: whatever the handler logs, also in a thread, has them.
     """
-    # No parameters, results or texts of errors: they may be secret, and a log has other readers than a
-    # service.
+    # No parameters, results or texts of errors, because they may be secret.
     known = {"service": request.service, "verb": request.verb, "request_id": request.reply_id}
     known["principal"] = request.principal
     facts: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
     facts |= trace_facts(request.headers)
     outcome = Outcome()
-    # For the block alone: a worker keeps its context for the next request.
+    # Only for the block, because a worker keeps its context for the next request.
     with bound_contextvars(**facts):
         try:
             return await outcome.of_request(request, call_next)
         finally:
             facts["seconds"] = _seconds(outcome)
-            # At info in either case: an error is the caller's affair, and what is the service's own is logged
-            # where it happens, with its traceback.
+            # At info in either case: most errors are for the caller, and a bug of the service is logged with
+            # its traceback by `error_reply`.
             if outcome.code:
                 _log.info("request failed", code=outcome.code, **facts)
             else:
@@ -70,5 +69,5 @@ async def log_calls(call: Call, call_next: MakeCall) -> Any:
 
 
 def _seconds(outcome: Outcome) -> float:
-    # Microseconds: the digits behind them are noise.
+    # Microseconds; further digits are noise.
     return round(outcome.seconds, 6)

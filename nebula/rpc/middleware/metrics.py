@@ -47,7 +47,7 @@ class _Measures:
             self._errors.labels(*self._bounded(*labels, outcome.code)).inc()
 
     def _bounded(self, *names: str) -> tuple[str, ...]:
-        # Verbs with their codes count too, so the bound is on all series of this object together.
+        # Verbs with an error code count too: this bounds all series of this object together.
         if names not in self._names:
             if len(self._names) >= _MOST_NAMES:
                 return tuple(_OTHER for _ in names)

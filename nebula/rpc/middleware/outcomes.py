@@ -23,7 +23,7 @@ class Outcome:
     """
 
     def __init__(self) -> None:
-        # Set first: a cancellation is a BaseException, which none of the clauses below catches.
+        # For a cancellation, a BaseException that no clause below catches.
         self.code = "cancelled"
         self._began = monotonic()
 
@@ -40,11 +40,11 @@ class Outcome:
             self.code = error.code
             raise
         except Exception as error:
-            # The code that the caller will get, see `error_reply`: log and metrics must agree with the reply.
+            # The code that the caller gets (`error_reply`): log and metrics must agree with the reply.
             told = upstream_error(error)
             self.code = "internal" if told is None else told.code
             raise
-        # A middleware may return an error as a reply: that counts like one that was raised.
+        # An error that a middleware returns as a reply counts like one that is raised.
         self.code = reply.code or ""
         return reply
 
@@ -55,7 +55,7 @@ class Outcome:
         except (RemoteError, VerbError) as error:
             self.code = error.code
             raise
-        # There is no code without a reply. The classes are few, so they do as a label.
+        # Without a reply there is no code. The classes are few, so their names can be labels.
         except NebulaError as error:
             self.code = type(error).__name__
             raise

@@ -49,7 +49,7 @@ def trace_calls(provider: TracerProvider | None = None) -> CallMiddleware:
         with tracer.start_as_current_span(
             name, kind=kind, attributes=facts, record_exception=False, set_status_on_exception=False
         ) as span:
-            # Inside of the span, so that the service's span becomes its child.
+            # Inside the span, so that the service's span becomes its child.
             W3C.inject(call.headers)
             with _telling(span):
                 return await call_next(call)
@@ -104,8 +104,8 @@ class _TraceRequests:
 
     @contextmanager
     def around_run(self, job: Job) -> Iterator[None]:
-        # The span of the run is open in `TracedRunner`, on the loop. Here, in the job's thread, it is made
-        # current by its headers: context variables of the loop's task do not reach a thread of its own.
+        # `TracedRunner` opened the span on the loop. Its headers make it current here, in the job's thread,
+        # which has no context of the loop.
         token = attach(W3C.extract(job.trace))
         try:
             yield

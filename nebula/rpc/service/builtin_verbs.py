@@ -19,7 +19,7 @@ def announced_at(one: Endpoint, destinations: Sequence[str]) -> str:
     Raises:
         ValueError: it names another queue.
     """
-    # The first queue is the service's address: callers that know nothing but its name send there.
+    # The first queue is the service's address, where callers that know only its name send requests.
     if one.queue is None:
         return destinations[0]
     destination = queue_named(one.queue)
@@ -41,8 +41,7 @@ class BuiltinVerbs:
 
     def verbs(self) -> list[Verb]:
         """The verbs, to be declared."""
-        # Ordinary verbs, declared like those of users: they are counted, limited and described by the same
-        # code.
+        # Ordinary verbs, so that the same code counts, limits and describes them.
         functions = (self._ping, self._describe, self._stats)
         return [
             Verb(function, VerbOptions(name=function.__name__.removeprefix("_"))) for function in functions
@@ -54,7 +53,7 @@ class BuiltinVerbs:
     async def _describe(self) -> dict[str, Any]:
         """List the verbs with description, queue, and JSON Schema of parameters and result."""
         declared = self._declared
-        # Of the run, not of the declaration: the run has the verbs that manage jobs, too.
+        # Of the run and not of the declaration, because the run also has the verbs that manage jobs.
         entries = sorted(self._serving().entries.values(), key=lambda one: one.name)
         verbs = [{**one.describe(), "queue": announced_at(one, declared.destinations)} for one in entries]
         listens = [one.describe() for one in declared.subscribers]

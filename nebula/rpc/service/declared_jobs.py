@@ -31,7 +31,7 @@ DEFAULT_ENGINE: Final = "default"
 _ENGINE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-# `nebula.rpc` knows no Spark: what a service has to know about an engine is these three things.
+# `nebula.rpc` does not import Spark: this is all that a service has to know about an engine.
 class Engine(Protocol):
     """What a service declares of an engine, `nebula.spark.Spark` for one: plain values until it runs."""
 
@@ -86,8 +86,8 @@ class JobEndpoint:
     def __init__(self, job: JobVerb, jobs: DeclaredJobs, allow: frozenset[str] | None) -> None:
         self.name = job.name
         self.signature = job.signature
-        # The early `success` (docs/decisions/0006): it says that the job was accepted. What the job returns
-        # is asked for by `job.result`.
+        # The early `success` (docs/decisions/0006) says that the job was accepted. `job.result` has its
+        # result.
         self.response = "success"
         self.queue = None
         # Accepting is quick; what jobs may run at once is their engine's affair.
@@ -200,12 +200,12 @@ class DeclaredJobs:
         if not self._jobs:
             yield None
             return
-        # By the code of the first job: two projects with a service of the same name get a folder each, and
-        # each finds its own jobs again from whatever directory it is started.
+        # The module of the first job says which project this is, from whatever directory it is started
+        # (docs/decisions/0049).
         project = project_of(self._jobs[0].function)
         root, database = self._storage.chosen()
         with StateFolder.take(self._name, _new_instance, root, project=project) as state:
-            # An engine that all jobs isolate needs no shared process, and must not warm one up.
+            # An engine with only isolated jobs needs no shared process.
             shared = {job.engine for job in self._jobs if job.isolation == "shared"}
             runners: dict[str | None, JobRunner] = {
                 name: engine.runner(state.path, self._name, name, is_shared=name in shared)

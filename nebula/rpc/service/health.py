@@ -63,7 +63,7 @@ class Checks:
         async def ask(hook: _Hook) -> None:
             said[hook] = await hook.is_well()
 
-        # All at once: a probe has one time limit, and hooks one after the other would add up theirs.
+        # All at once, because a probe has one time limit, and hooks in sequence would add up theirs.
         async with anyio.create_task_group() as tasks:
             for hook in self._hooks:
                 tasks.start_soon(ask, hook)
@@ -87,7 +87,7 @@ class _Hook:
     def __init__(self, check: Check, kind: str, seconds: float) -> None:
         self.name = getattr(check, "__name__", type(check).__name__)
         self._check = check
-        # Only a first guess: lambdas, decorated functions and objects show what they are by what they return.
+        # A first guess: a lambda, decorated function or object may still return an awaitable.
         self._is_async = inspect.iscoroutinefunction(check)
         self._kind = kind
         self._seconds = seconds
@@ -150,7 +150,8 @@ class _Hook:
                 self._run = None
 
         name, context = f"check {self.name}", copy_context()
-        # Not a thread of anyio's pool: one that hangs would be missed there, and waited for at the end.
+        # Not a thread of anyio's pool: one that hangs would occupy a place there, and hold up the end of the
+        # process.
         threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
 
     def _note_failure(self, run: _Run) -> None:

@@ -26,7 +26,7 @@ def database_at(url: str, origin: str = "Responder(jobs=…)") -> SharedDatabase
     Raises:
         SettingsError: it is no such URL, or the extra that it needs is not installed.
     """
-    # Here and not above: psycopg is an extra, which a service without such jobs need not install.
+    # Imported here because psycopg is an extra, which other services need not install.
     from nebula.extras.postgres import PostgresJobs
 
     return PostgresJobs.at(url, origin)
@@ -65,8 +65,8 @@ class JobStorage:
             SettingsError: `NEBULA_JOBS` names no database.
         """
         block = ambient_broker()
-        # In a block of `TestClient` or `embedded` the variables of the environment do not count: a test must
-        # not write to the database that the developer's shell happens to name.
+        # In a block of `TestClient` or `embedded` the environment does not count: a test must not write to
+        # the database that the developer's shell names.
         if block is None:
             return self._root, self._database or database_of_environment()
         return self._root or block.state.folder(), self._database

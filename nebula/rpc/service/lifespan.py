@@ -37,11 +37,11 @@ def opened_by(lifespan: Any, app: object) -> Callable[[], AbstractAsyncContextMa
     Raises:
         TypeError: it returns no async context manager, or takes more; the message says what to write.
     """
-    # A manager that was made already could be entered once, and the service may run several times.
+    # A manager can be entered only once, and the service may run several times.
     if isinstance(lifespan, AbstractAsyncContextManager) or not callable(lifespan):
         raise TypeError(f"lifespan {lifespan!r} is not a function; pass it uncalled")
     _require_async_context(lifespan)
-    # Parameters with defaults are the author's own business; only those without must be given something.
+    # Only parameters without a default need an argument.
     needed = [one for one in _parameters_of(lifespan) if one.default is one.empty and one.kind not in _MANY]
     if not needed:
         opened: Callable[[], AbstractAsyncContextManager[Any]] = lifespan
@@ -56,8 +56,8 @@ def opened_by(lifespan: Any, app: object) -> Callable[[], AbstractAsyncContextMa
 
 def _require_async_context(lifespan: Callable[..., Any]) -> None:
     """Raise TypeError for a function that is known to make no async context manager."""
-    # Unwrapped, so that a plain generator under `@asynccontextmanager` is found here: it fails only when it
-    # is entered, with an error that does not say why.
+    # Unwrapped, to find a plain generator under `@asynccontextmanager`: that would fail only when it is
+    # entered, with an error that does not say why.
     inner = inspect.unwrap(lifespan)
     is_bare = inner is lifespan and (inspect.isasyncgenfunction(inner) or inspect.iscoroutinefunction(inner))
     if is_bare or inspect.isgeneratorfunction(inner):

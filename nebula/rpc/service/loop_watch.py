@@ -98,16 +98,16 @@ class LoopWatch:
 
     def _look(self, thread: int) -> tuple[Request, FrameType] | None:
         """The request whose handler runs on a thread now, and the frame of its handler."""
-        # The only way to look at another thread's stack. The loop's thread goes on meanwhile, if it is not
-        # blocked: that is why the same request has to be there twice.
+        # The only way to see another thread's stack. That thread runs on unless it is blocked, so `_examine`
+        # wants the same request twice.
         frame = sys._current_frames().get(thread)
         inner: list[FrameType] = []
         while frame is not None:
             if frame.f_code in self._codes:
                 request = frame.f_locals.get("request")
                 if isinstance(request, Request) and request.service == self._service:
-                    # The frame next to Nebula's is the handler itself: deeper ones may be of any library, and
-                    # say less.
+                    # The frame next to Nebula's is the handler's; deeper ones belong to the libraries that it
+                    # calls.
                     return request, next((one for one in reversed(inner) if not _is_ours(one)), frame)
             inner.append(frame)
             frame = frame.f_back

@@ -117,7 +117,8 @@ class MessageReceivers:
         self._brand: Brand | None = None
         self.delayed = DelayedCalls()
         schemas = Schemas(self._call)
-        # One for each subscription, with workers of its own: a slow function holds up its own messages only.
+        # One for each subscription, with its own workers, so that a slow function delays only its own
+        # messages.
         self._receivers = [MessageReceiver(one, retry, schemas, around, self.delayed) for one in subscribers]
         self.pools = [one.pool for one in self._receivers]
 
@@ -279,14 +280,14 @@ class MessageReceiver:
 
     async def _take(self, message: Message) -> tuple[Request, Arguments, int] | None:
         """What a message is for the function, and how often it failed before; or None, and it is settled."""
-        # What does not come again is handled all the same: its ACK is lost, but the message would be, too.
+        # A message that does not come again is handled although its ACK cannot be sent; otherwise it would be
+        # lost.
         if message.subscription.is_closed and self.subscriber.comes_again:
             return None
         headers = message.headers
         # A handler that kills its process must not do so for ever, see D.37.
         counted = attempts_before(headers, only_failed=self._trusts_sender)
-        # By `id`, which is safe while the message waits here: `delayed` holds it, and the entry is removed
-        # with it.
+        # By `id`, which no other message has meanwhile: `delayed` keeps this message alive.
         failures = counted + self._tried.pop(id(message), 0)
         if self._is_queue and failures >= self._max_attempts:
             self._give_up(message, _Failure("too-many-attempts", _NEVER_HANDLED))

@@ -41,8 +41,8 @@ from nebula.stomp.client.tls import TlsOptions
 _SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-# Four parts by what one does with a service: call others, declare verbs, declare subscriptions, ask how it
-# is. Their constructors are called one by one below, since each takes other arguments.
+# Four bases: call other services, declare verbs, declare subscriptions, health. `__init__` calls their
+# constructors one by one, because they take different arguments.
 class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
     """A service: declare verbs on it, then `run` it.
 
@@ -153,7 +153,7 @@ class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
             subscribers=self._subscribers,
         )
         self._serving: Serving | None = None
-        # By `add`, which takes reserved names; `declare` refuses them to users.
+        # By `add`, because `declare` refuses reserved names.
         for one in BuiltinVerbs(declared, self._running).verbs():
             self._registry.add(one)
 
@@ -265,8 +265,8 @@ class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
 
         reconnects = link is None if reconnect is None else reconnect
         connect = partial(Connections, make, urls_of(url), waits=wait, reconnects=reconnects)
-        # Outside of `Serving`: the folder is locked until the last job has ended, and an error about it is
-        # raised before anything connects.
+        # Outside `Serving`, so that the folder is locked until the last job has ended, and an error about it
+        # is raised before anything connects.
         with self._jobs.opened() as jobs:
             self._serving = Serving(
                 self._declared,
@@ -286,7 +286,7 @@ class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
         reconnects: bool,
     ) -> Client:
         around = call_middleware(self._declared.middleware)
-        # `wait=True`, because a handler's call has a deadline of its own: it waits for the broker that long.
+        # `wait=True`: a handler's call has a deadline, and may wait for the broker until then.
         return Client(url, tls=tls, link=link, wait=True, reconnect=reconnects, middleware=around)
 
 

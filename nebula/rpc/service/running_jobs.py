@@ -28,8 +28,8 @@ class RunningJobs:
     def __init__(self, service: JobService, publish: Publish, deliver: Deliver) -> None:
         self.service = service
         self._publish, self._deliver = publish, deliver
-        # A scope of its own: jobs end while there is a connection to tell it by, before the other background
-        # tasks.
+        # A scope of its own, because jobs end before the other background tasks, while a connection can tell
+        # their ends.
         self._scope = anyio.CancelScope()
         self._has_ended = anyio.Event()
 
@@ -37,7 +37,7 @@ class RunningJobs:
         """Begin. When this returns, jobs are taken."""
         are_taken = anyio.Event()
         background.start_soon(self._run, brand, are_taken, name="jobs")
-        # Requests for jobs come as soon as the queues are subscribed to, and need an open registry.
+        # Requests for jobs need an open registry, and come as soon as the queues are subscribed to.
         await are_taken.wait()
 
     async def end(self) -> None:

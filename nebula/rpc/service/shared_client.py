@@ -77,7 +77,7 @@ class SharedClient:
 
 def call_middleware(middleware: Sequence[object]) -> list[CallMiddleware]:
     """What stands around the calls of a service's client, by the middleware of the service."""
-    # Nebula's two are innermost: they see what the user's middleware has set.
+    # Nebula's two are innermost, so that they see what the user's middleware has set.
     theirs = [one.around_call for one in middleware if isinstance(one, CallingMiddleware)]
     return [*theirs, _carry_trace, _carry_principal]
 

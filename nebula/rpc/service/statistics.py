@@ -112,8 +112,8 @@ class Tally:
         Raises:
             TypeError, ValueError, LookupError: it is something else.
         """
-        # Peers tell these numbers. Each is checked, because one NaN would make every sum NaN, which JSON has
-        # not.
+        # Peers send these numbers. Each is checked, because one NaN would make every sum NaN, which JSON does
+        # not have.
         requests = int(_within_reason(told["requests"]))
         latency = Histogram.from_json(told.get("latency", ()))
         return cls(
@@ -189,7 +189,8 @@ def merged(replies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
                 tally, others = listens.setdefault(key, (Tally(), Counter()))
                 tally.merge(Tally.from_json({**told, "requests": told["messages"]}))
                 others.update({name: int(_within_reason(told[name])) for name in _SUBSCRIBER_COUNTS})
-            # By form and not by name: a newer instance may count what this version does not know.
+            # All numbers, whatever their names: a newer instance may have counts that this version does not
+            # know.
             for name, value in reply.items():
                 if (
                     isinstance(value, int | float)

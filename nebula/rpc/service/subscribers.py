@@ -26,7 +26,8 @@ __all__ = ["DestinationKind", "HasSubscribers", "Subscriber", "SubscriberOptions
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-# RabbitMQ has queues under either name; everything else with a `/` in front is read as a topic.
+# RabbitMQ has queues under both prefixes. A destination with another prefix counts as a topic, apart from
+# last values.
 _QUEUES: Final = ("/queue/", "/amq/queue/")
 
 # For the broker's receipt.
@@ -72,10 +73,10 @@ class SubscriberOptions:
             raise ValueError(f"ack is 'late' or 'early', not {self.ack!r}")
         if self.concurrency < 1:
             raise ValueError("concurrency is 1 or more")
-        # Contradictions are refused where they are written, and not found when the first message fails.
+        # Refused at declaration and not when the first message fails.
         if self.retry is not None and self.ack == "early":
             raise ValueError("a message that is acked early never comes again; leave retry out")
-        # The name becomes the subscription's id, and the client numbers its other subscriptions.
+        # The name becomes the id of the subscription, and the ids of other subscriptions are numbers.
         if self.durable is not None and (not self.durable or self.durable.isdecimal()):
             raise ValueError(f"durable is a name that is no number, not {self.durable!r}")
 
@@ -116,8 +117,7 @@ class Subscriber:
         if is_stream(function):
             raise TypeError(f"{function.__qualname__} yields, but there is no caller to read the items")
         refuse_method(function, f"declare an object's: app.on(…)({{kind}}().{function.__name__})")
-        # A verb that no caller can ask for: signature, validation, providers and `Request` work as for
-        # requests.
+        # A verb that no caller can call: signature, validation, providers and `Request` work as for requests.
         self.verb = Verb(function, VerbOptions(name=function.__name__))
         if len(self.verb.signature.names) != 1:
             raise TypeError(
@@ -149,7 +149,7 @@ class Subscriber:
 
 def _takes_none(signature: Signature) -> bool:
     try:
-        # By trying: only pydantic knows whether a type, perhaps with a validator of its own, takes None.
+        # Tried out, because the type may have a validator of its own.
         signature.bind_whole(None)
     except VerbError:
         return False
@@ -254,12 +254,11 @@ class HasSubscribers(ABC):
         return declare
 
     def _subscribe(self, one: Subscriber) -> None:
-        # Two subscriptions to one queue would each get half of its messages; to a topic or last value each
-        # gets all.
+        # Two subscriptions to one queue share its messages; to a topic or last value each gets all of them.
         known = {each.destination for each in self._subscribers} | set(self.destinations)
         if one.kind is DestinationKind.QUEUE and one.destination in known:
             raise ValueError(f"{one.destination}: the service reads it already, and would take from itself")
-        # D.35 lets the broker make up a session, but this process would not find it again after a restart.
+        # The broker can generate a session (D.35), but the service would not find that again after a restart.
         if one.options.durable is not None:
             if self._client_id is None:
                 raise ValueError(
@@ -302,9 +301,9 @@ class HasSubscribers(ABC):
         if client is None:
             raise LocalProtocolError(f"service {self.name!r} is not connected: it publishes while it runs")
         destination = destination_named(destination)
-        # G.persistent: the receipt then means that the message is on disk, not just in memory.
+        # G.persistent: the receipt then means that the message is on disk.
         fields = {"content-type": content_type, PERSISTENT: "true", **(headers or {})}
-        # No longer than the request that is being handled: its caller is gone afterwards.
+        # At most the rest of the request's time: its caller is gone afterwards.
         left = handler_seconds()
         seconds = _PUBLISH_SECONDS if left is None else min(_PUBLISH_SECONDS, left)
         try:

@@ -39,7 +39,7 @@ class HasVerbs:
         self._service, self._queues, self._jobs = name, destinations, jobs
         self._registry = VerbRegistry()
 
-    # docs/decisions/0051: also bare, and with the name first, as FastAPI's users write it.
+    # docs/decisions/0051: users of FastAPI write the name first.
     @overload
     def verb(self, function: _F, /) -> _F: ...
     @overload
@@ -163,8 +163,7 @@ class HasVerbs:
 
         def declare(function: _F) -> _F:
             job = JobVerb(named or function.__name__, function, engine=engine, **options)
-            # A job has an endpoint among the verbs, which accepts it, and a `JobVerb` among the jobs, which
-            # runs it.
+            # The endpoint among the verbs accepts the job; the `JobVerb` among the jobs runs it.
             self._registry.declare(self._jobs.declare(job, None if allow is None else frozenset(allow)))
             set_target(function, Target(self._service, self._queues[0], job.name, is_job=True))
             return function
@@ -185,7 +184,7 @@ class HasVerbs:
             TypeError: as for `verb`.
         """
         members = list(marked_members(holder))
-        # An error rather than nothing: the mark was probably forgotten, or the wrong module is meant.
+        # Probably a forgotten mark, or the wrong module.
         if not members:
             raise ValueError(f"{holder!r} has no function marked with @verb")
         for function in members:
@@ -196,6 +195,6 @@ class HasVerbs:
         # Before the verb is registered: an error must not leave half a declaration behind.
         destination = announced_at(one, self._queues)
         self._registry.declare(one)
-        # The mark is on the function itself, so `client.call(quote, …)` needs no name, and type checkers see
-        # its own signature.
+        # Set on the function itself, so that `client.call(quote, …)` needs no name, and type checkers see the
+        # function's signature.
         set_target(function, Target(self._service, destination, one.name, options=options))

@@ -220,7 +220,8 @@ class WorkerPool:
         self.workers.append(worker)
         self._is_waking = False
         while True:
-            # docs/decisions/0017: a scope for each worker, as most requests never need theirs.
+            # docs/decisions/0017: a scope for each worker and not for each request, which would rarely need
+            # it.
             with anyio.CancelScope() as worker.scope:
                 await self._work_in(worker)
 

@@ -69,7 +69,7 @@ def confined(
         raise
 
 
-# docs/decisions/0039: checked at each connect, as a test must not reach a broker that others use.
+# docs/decisions/0039: checked at each connect, because a test must not reach a broker that others use.
 def check_confinement(address: Address) -> None:
     """Refuse a connection that leads out of the block that this code runs in.
 

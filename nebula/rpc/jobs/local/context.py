@@ -110,7 +110,7 @@ class LocalJob(Job):
         with self._lock:
             self._note = note
             part = _within(done, total)
-            # Steps weigh the same: half of step 2 of 4 is three eighths of the job.
+            # All steps have the same weight: half of step 2 of 4 is three eighths of the job.
             if part is not None and self._step is not None:
                 number, steps, _name = self._step
                 part = _within(number - 1 + part, steps)
@@ -127,7 +127,8 @@ class LocalJob(Job):
         name = self.id if self.attempt == 1 else f"{self.id}.{self.attempt}"
         unfinished = final.with_name(f"{final.name}{UNFINISHED}{name}")
         with self._lock:
-            # Noted before the path is given out, see `registry.unfinished`; twice the same path is one note.
+            # Noted before the job gets the path, see `registry.unfinished`. Asked for twice, a path is noted
+            # once.
             if self._noted is not None and final not in self._outputs:
                 self._noted.add(final, unfinished)
             self._outputs[final] = unfinished
@@ -140,7 +141,7 @@ class LocalJob(Job):
 
     def take_begun(self) -> list[Progress]:
         """The steps that it began since the last time, in order."""
-        # By the length of now: a job that logs without pause would otherwise keep the loop here.
+        # Up to the present length: a job that adds without pause would keep the loop here.
         return [self._begun.popleft() for _ in range(len(self._begun))]
 
     def take_lines(self) -> list[str]:

@@ -128,8 +128,7 @@ class LocalRunner:
                 end = run.end
                 raise
             finally:
-                # In this order: reports that are left go out before the end, which is the last that a
-                # listener hears of an attempt; `close` removes the note only when no output is unfinished.
+                # Reports that are left go out before the end, which is the last event of an attempt.
                 del self._runs[run.key]
                 run.context.close()
                 run.report(listener)
@@ -165,8 +164,8 @@ class LocalRunner:
                 given = await provided.make(plan, run.context)
             with provided:
                 end = await self._run_with(given, run, verb, portal)
-            # Providers that undo on failure (a transaction, say) have to see an exception, also where the
-            # job's code ended without one because it was cancelled.
+            # A provider that undoes on failure, such as a transaction, has to see an exception, also when
+            # cancelled code returned without one.
             if not isinstance(end, JobOutput):
                 provided.fail(run.error or JobCancelled())
         except (Exception, JobCancelled, SystemExit) as error:
@@ -228,13 +227,13 @@ class _Run:
 
     def finish(self, verb: JobVerb, result: Any) -> _End:
         """Its code returned this. Blocks: files are renamed."""
-        # It returned all the same. Its caller was told that it ends, and must not find output of it.
+        # It returned although it was cancelled. Its caller must not find its output.
         if self.context.told is Told.CANCELLED:
             self.context.discard_outputs()
             return None
         try:
-            # In the run's thread: a large result takes a while to write as JSON, and the loop has other
-            # requests.
+            # On a thread, because a large result takes a while to write, and would hold up other requests on
+            # the loop.
             data = verb.signature.dump(result)
             if (size := len(data)) > _MAX_RESULT_BYTES:
                 text = f"the result is {size} bytes of JSON: write it to ctx.output(…) and return its path"
@@ -255,7 +254,7 @@ class _Run:
         """Its code raised this. Blocks: files are removed."""
         self.error = error
         self.context.discard_outputs()
-        # Told to end: whatever it raises then is the way out, and no failure.
+        # What it raises after it was told to end is not a failure.
         return None if self.context.told is not None else _failure(error)
 
 
@@ -293,8 +292,7 @@ async def _run_in_thread(
             with run.in_middleware():
                 result = verb.call(run.task.parameters, run.context, given)
             run.end = run.finish(verb, result)
-        # All of them: an exception that is not caught in a thread is printed and lost, and the job would run
-        # for ever.
+        # BaseException, because a thread prints and drops what is not caught, and the job would never end.
         except BaseException as error:
             run.end = run.fail(error)
         # The loop may be gone by now; then nothing waits for this event.

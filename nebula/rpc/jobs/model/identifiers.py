@@ -17,9 +17,9 @@ _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ULID: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
 
-# Crockford's digits are in ASCII order, so ULIDs compare as texts like their numbers do: `job_filter` finds a
-# prefix by BETWEEN, and needs no LIKE. Within one millisecond chance decides: the registry's `number` has the
-# true order.
+# Crockford's digits are in ASCII order, so ULIDs sort as texts in the order of their numbers, and
+# `job_filter` finds a prefix by BETWEEN. Within one millisecond the order is random; the registry's `number`
+# has the true one.
 def new_ulid(timestamp: int, randomness: bytes) -> str:
     """The ULID of this time and chance: of two times the later one sorts after the earlier.
 

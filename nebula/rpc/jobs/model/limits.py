@@ -11,8 +11,8 @@ __all__ = ["JobLimits"]
 _SHORTEST_LEASE: Final = 3.0
 
 
-# Bounds of one instance. Where instances share a registry, those on numbers and bytes hold for all of them
-# together: they are checked against the one table, or in the scheduler, which knows the whole queue.
+# Where instances share a registry, `max_queued`, `keep_jobs`, `max_stored_bytes` and `owner_share` hold for
+# all of them together: they are checked in the one table, or in the scheduler, which knows the whole queue.
 @dataclass(frozen=True, slots=True)
 class JobLimits:
     """Numbers that bound what jobs may cost. Times are seconds.
@@ -62,8 +62,8 @@ class JobLimits:
                 raise ValueError(f"{one.name} is {getattr(self, one.name)}: 0 or more is wanted")
         if self.owner_share > 1:
             raise ValueError(f"owner_share is {self.owner_share}: 1 at most is wanted")
-        # Elsewhere 0 is a choice: no grace, no caller kept waiting, no space left free. Of these it would
-        # refuse every job, or (`adopt_every`) repeat a search of the disk without a pause.
+        # Other limits may be 0: no grace, no waiting callers, no space left free. With one of these at 0,
+        # jobs would be refused, or (`adopt_every`) the disk searched without a pause.
         for name in ("check_timeout", "adopt_every", "max_stored_bytes", "owner_share"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is 0: more is wanted")

@@ -27,8 +27,8 @@ MAX_LOG_LINES: Final = 1000
 MOST_STEPS: Final = 100
 
 
-# The registry gives the numbers, not the process that logs: a job that is taken over goes on with the next
-# number, so a follower that asks for the lines after a number misses none.
+# The registry gives the numbers, not the process that logs: a job that is taken over continues with the next
+# number, so a reader that asks for the lines after a number misses none.
 class LogLine(NamedTuple):
     """A line of a job's log; `at` in seconds since the epoch.
 
@@ -133,13 +133,14 @@ class JobRecord:
 
     def is_open_to(self, principal: str | None) -> bool:
         """Whether this principal is its owner. A job without a known owner is open to all principals."""
-        # Without a login no caller can show that a job is its own: to refuse would lock out the owner too.
+        # Without a login no caller can prove that a job is its own, so a refusal would lock out the owner
+        # too.
         return self.owner in (*ANONYMOUS, principal)
 
     @property
     def wants_notice(self) -> bool:
         """Whether its end has to arrive at `notify`: at a queue, whose reader may be away till tomorrow."""
-        # A topic keeps nothing for a reader that is away, so nothing can be owed there.
+        # A topic keeps nothing for a reader that is away, so no notice can be owed to it.
         return self.notify is not None and self.notify.startswith("/queue/")
 
 
@@ -151,7 +152,7 @@ def whose(record: JobRecord) -> dict[str, str]:
 
 def with_step(record: JobRecord, step: tuple[int, int, str] | None, at: float) -> JobRecord:
     """The record of a job that is at this step now; if it is another than before, that one is over."""
-    # A runner repeats the present step with each report of progress: only another one begins a new entry.
+    # A runner repeats the present step with each report of progress: only a different step is a new entry.
     last = record.steps[-1] if record.steps else None
     if step is None or (last is not None and last[:3] == step and last.ended_at is None):
         return record

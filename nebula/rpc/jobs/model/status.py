@@ -53,8 +53,8 @@ class JobStatus:
 
     job: str
     seq: int
-    # Not `JobState`: a watcher outlives the service, and a newer service may send a word that this version
-    # does not know. `is_final` is then false, so the watcher goes on.
+    # Not `JobState`, because a newer service may send a state that this version does not know. `is_final` is
+    # then false, and the watcher continues.
     state: str
     progress: float | None = None
     note: str = ""
@@ -112,8 +112,7 @@ class JobStatus:
                 error=None if error is None else error_from_json(error),
                 counters={str(name): int(count) for name, count in (body.get("counters") or {}).items()},
             )
-        # The body is a peer's and may have any shape. One error for all of them, which `reading` makes an
-        # `UnexpectedReply`.
+        # A peer's body may have any shape. `reading` turns this one error into `UnexpectedReply`.
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is no job status: {error!r}") from error
 
@@ -146,8 +145,8 @@ def error_from_json(error: Mapping[str, Any]) -> JobFailure:
     return JobFailure(str(error["code"]), str(error["message"]), error.get("sqlstate"))
 
 
-# Two views, by what may be secret: parameters, result and log can hold data of the owner, state and times
-# cannot. `job.list` shows the jobs of all owners and has the first view; `job.show` checks the owner.
+# Two views, because parameters, result and log may hold data of the owner. `job.list` has this one, for the
+# jobs of all owners; `job.show` checks the owner.
 def listed_job(service: str, record: JobRecord, status: JobStatus) -> dict[str, Any]:
     """A job in a list: what all callers of the service may know."""
     told = status.to_json()

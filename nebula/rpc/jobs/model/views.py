@@ -75,8 +75,6 @@ class JobDetails:
     log: Annotated[Sequence[Mapping[str, Any]], Shown("", about="Its last lines: `at`, `text` and `number`.")]
 
 
-# The fields come from two places, the declaration and the present process, so most of them may be missing: an
-# engine that is stopped has no pid, and the service itself, which runs jobs without Spark, only three.
 @dataclass(frozen=True, slots=True)
 class EngineView:
     """An engine. A field that an engine does not have is missing: the service itself has the first three."""

@@ -8,8 +8,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-# Through ctypes, because Python's `os` has no `renameat2`, which alone can exchange two folders. `os.replace`
-# puts a folder only over an empty one.
+# Called through ctypes: only `renameat2` can exchange two folders, and Python's `os` does not have it.
+# `os.replace` replaces only an empty folder.
 _HERE = -100  # AT_FDCWD: paths are as the process sees them
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)
 ASIDE = ".before"

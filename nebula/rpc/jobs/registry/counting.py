@@ -38,7 +38,7 @@ CREATE INDEX jobs_ended ON jobs (owner, number) WHERE state IN ({ENDED});
 """
 
 
-# `registry._held` has the same rule in Python, for SQLite: both have to agree on which rows may go.
+# `registry._held` has the same rule in Python, for SQLite. Change both.
 def _held(row: str) -> str:
     """The bytes of a row if it cannot be removed, else 0."""
     may_go = f"{row}state IN ({ENDED}) AND NOT coalesce({row}is_owed, false)"
@@ -47,8 +47,7 @@ def _held(row: str) -> str:
 
 def _upgrade(byte_count: str) -> str:
     """Count existing jobs."""
-    # The same sum as `rows.size_of`: rows that are counted later by their difference have to begin at that
-    # value.
+    # The same sum as `rows.size_of`, because later changes of a row are counted by their difference.
     texts = " + ".join(f"coalesce({byte_count.format(name)}, 0)" for name in _TEXTS)
     line_bytes = f"{byte_count.format('text')} + {LINE_BYTES}"
     lines = f"(SELECT coalesce(sum({line_bytes}), 0) FROM lines WHERE job = jobs.id)"

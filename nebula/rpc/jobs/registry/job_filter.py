@@ -46,8 +46,7 @@ def conditions_of(chosen: JobFilter, like: str, message_of_error: str) -> tuple[
         like: the database's operator that ignores upper and lower case.
         message_of_error: the database's expression for the message in the column `error`.
     """
-    # Conditions are built from constants; each value of a caller goes through a `?`. `LIKE` differs: SQLite's
-    # ignores case for ASCII, PostgreSQL's does not and has ILIKE.
+    # Conditions are built from constants, and a caller's values are passed as parameters.
     states, matches = chosen.states or (), f"{like} ? {_ESCAPED}"
     text = None if chosen.text is None else f"%{_LIKE_SIGNS.sub(_QUOTED, chosen.text)}%"
     wanted: list[tuple[str, tuple[Any, ...]]] = [
@@ -59,7 +58,7 @@ def conditions_of(chosen: JobFilter, like: str, message_of_error: str) -> tuple[
         (f"(note {matches} OR {message_of_error} {matches})", (text, text)),
         ("id BETWEEN ? AND ?", _range_of(chosen.prefix)),
     ]
-    # By the first value alone: it is None where the filter does not ask, and missing where there are no
+    # The first value decides: it is None where the filter accepts any, and absent for an empty list of
     # states.
     given = [(clause, values) for clause, values in wanted if values and values[0] is not None]
     return [clause for clause, _ in given], [value for _, values in given for value in values]

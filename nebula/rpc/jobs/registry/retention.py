@@ -45,13 +45,11 @@ async def forget_old_jobs(
     )
     others = alive - {folder.name}
     made = {record.id: _made(record.id, _path(record), folder.parent.name) for record in found}
-    # A job without a file can be forgotten from anywhere. One with a file is left to its maker while that
-    # lives: only it is sure to reach the disk (docs/decisions/0034).
     ulids = [job for job, result in made.items() if result is None or result.instance not in others]
     if not await _forget(do, tell, ulids, made):
         return
-    # Also of notices that were never confirmed: a queue that refuses for `keep_for` does not hold a job for
-    # ever.
+    # Jobs are forgotten even if their notices were never delivered: a queue that refuses them must not keep
+    # jobs for ever.
     if untold := [record.id for record in found if record.is_owed and record.id in set(ulids)]:
         _log.warning("job ends given up", jobs=len(untold), first=untold[0])
 
@@ -102,13 +100,13 @@ async def _forget(
     made: Mapping[str, _Made | None],
 ) -> bool:
     try:
-        # First the last values at the broker. If the process dies after this, the records are still there,
-        # and all is done again; the other way round a status would stay at the broker with no job behind it.
+        # The last values at the broker go first. If the process dies after this, the records are still there
+        # and all is done again; in the other order a status without a job would stay at the broker.
         tell(ulids)
     except NebulaError:
         return False
-    # The record before the files: a record whose result is gone would promise what it cannot keep, while
-    # files without a record only take room.
+    # The record goes before the files: a record without its files would promise a result that is gone, while
+    # files without a record only take space.
     await do(lambda registry: registry.forget(ulids))
     paths = [result.path for job in ulids if (result := made[job]) is not None]
     if paths:
@@ -128,8 +126,8 @@ def _path(record: JobRecord) -> str | None:
 def _made(job: str, path: str | None, service: str) -> _Made | None:
     """The result in an instance's folder; None: the job has no result, or chose the place itself."""
     result = Path(path or "")
-    # Only a path of our own making is deleted: `<service>/<instance>/results/<ulid>…`. A job may return any
-    # path, `/` for one, and that is never removed.
+    # Only a path in an instance's own folder is deleted: `<service>/<instance>/results/<ulid>…`. A job may
+    # return any path, such as `/`, and that is never removed.
     match result.parts:
         case (*_, home, instance, "results", name) if home == service and name.startswith(job):
             return _Made(instance, result)

@@ -45,7 +45,7 @@ def row_of(record: JobRecord) -> tuple[Any, ...]:
 def size_of(row: Sequence[Any]) -> int:
     """About how many bytes a row takes."""
     exact = JOB_BYTES + sum(byte_count(value) for value in row if isinstance(value, str))
-    # Rounded up by floor division of the negative.
+    # Floor division of the negative rounds up.
     return -(-exact // STEP_BYTES) * STEP_BYTES
 
 

@@ -19,8 +19,7 @@ from nebula.rpc.jobs.registry.registry import JobRegistry
 __all__ = ["ChangeListener", "Changes", "Heard", "Notified", "SharedDatabase", "SharedRegistry"]
 
 
-# `ids` come with each answer, in addition to what changed, because a row that was deleted has no change to
-# report.
+# Every result has all `ids`, because a deleted row has no change to report.
 class Changes(NamedTuple):
     """Changes in the table.
 
@@ -63,9 +62,9 @@ class Notified(NamedTuple):
     grown: frozenset[str]
 
 
-# What one instance needs of the others is three things, all in the database: a lease that says who lives, a
-# number that rises with each change, and a mark on a job that a caller wants cancelled. Instances never talk
-# to each other directly, so nothing is lost while one of them is away.
+# Instances learn three things of each other, all through the database: whether an instance is alive (its
+# lease), what has changed (a number that rises), and which job a caller wants cancelled (a mark on its row).
+# Nothing is lost while one of them is away.
 class SharedRegistry(JobRegistry):
     """A registry that all instances of a service share."""
 

@@ -32,8 +32,8 @@ _LINES: Final = """
 CREATE TABLE lines (job TEXT NOT NULL, number INTEGER NOT NULL, at REAL NOT NULL, text TEXT NOT NULL,
     PRIMARY KEY (job, number)) WITHOUT ROWID;
 """
-# `owner` and `verb` with `accepted_at`, because `job.list` filters by one of them and sorts by the time: a
-# page is then read off the index, and not sorted.
+# `job.list` filters by owner or verb and sorts by `accepted_at`: with both in one index, a page needs no
+# sort.
 _INDICES: Final = """
 CREATE INDEX job_verbs ON jobs (verb, accepted_at);
 CREATE INDEX job_owners ON jobs (owner, accepted_at);
@@ -114,8 +114,8 @@ class SqliteJobRegistry(JobRegistry):
         self._path, self._free_bytes = path, free_bytes
         mode = "ro" if is_read_only else "rwc"
         if not is_read_only:
-            # Before SQLite opens it: SQLite would create it with the umask's rights, and its log and shared
-            # memory with those of the file.
+            # Before SQLite opens it, which would create it with the rights of the umask. SQLite gives its log
+            # and shared memory the rights of the file.
             make_private_database(path)
         # Calls come from worker threads, one at a time.
         self._db = connect(
@@ -155,8 +155,8 @@ class SqliteJobRegistry(JobRegistry):
     def transaction(self) -> Iterator[None]:
         """All that is written in the block is on the disk when it ends, or nothing of it if it raises."""
         try:
-            # IMMEDIATE takes the write lock now: a transaction that began by reading could find later that it
-            # may not write.
+            # IMMEDIATE takes the write lock now: a transaction that begins by reading may find later that it
+            # cannot write.
             self._db.execute("BEGIN IMMEDIATE")
             yield
             self._db.execute("COMMIT")
@@ -189,8 +189,7 @@ class SqliteJobRegistry(JobRegistry):
 
     def disk(self) -> Disk:
         """See `JobRegistry`. Space that the log will need in the file does not count as free."""
-        # The log grows before the file does: what is in it has taken its place on the disk once, and takes it
-        # a second time at the next checkpoint.
+        # Pages in the log take space on the disk now, and again in the file at the next checkpoint.
         log = self._path.with_name(self._path.name + "-wal")
         try:
             log_bytes = log.stat().st_size
@@ -233,7 +232,7 @@ def peek(folder: Path, read: Callable[[JobRegistry], _T]) -> _T | None:
     if not file.exists():
         return None
     try:
-        # Without a lock: in WAL mode a reader sees the last commit and holds up no writer.
+        # In WAL mode a reader sees the last commit and does not block the writer.
         registry = SqliteJobRegistry(file, is_read_only=True)
     except (sqlite3.Error, RegistryFull):
         return None

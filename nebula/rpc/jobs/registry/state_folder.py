@@ -29,7 +29,7 @@ _LOCK: Final = "lock"
 # Another process may lock a new folder before the process that created it does; then that creates one more.
 _TRIES: Final = 100
 
-# docs/decisions/0049: a project has its own folder, as two may have services of one name.
+# docs/decisions/0049: each project has its own folder, because two projects may have services of one name.
 # Files that mark the top folder of a project.
 _MARKS: Final = ("pyproject.toml", "setup.py")
 

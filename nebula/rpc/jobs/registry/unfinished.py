@@ -38,9 +38,8 @@ class _Noted(NamedTuple):
         return (path for path in (self.unfinished, aside) if os.path.lexists(path))
 
 
-# The lock does what a pid could not: a number is given again to another process, and a clock says nothing
-# about a run of days. `flock` belongs to the open file, so a child that inherited it would keep it; hence
-# O_CLOEXEC.
+# A lock says whether the attempt is alive. A pid may be reused, and a timestamp says nothing about a run of
+# days. `flock` belongs to the open file, so a child that inherits it would keep the lock; hence O_CLOEXEC.
 class AttemptNote:
     """The note of one attempt. Not for several threads at once.
 
@@ -64,8 +63,8 @@ class AttemptNote:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = _locked(self._path)
         line = json.dumps([os.fspath(final), os.fspath(unfinished)])
-        # Unbuffered, so the line is in the system's hands before the job gets the path. Not synced: a power
-        # cut may leave an unfinished output without its note, which costs room and nothing else.
+        # Unbuffered, so that the note survives a killed process. Not synced: a power cut may leave an
+        # unfinished output without its note, which only costs space.
         os.write(self._file, f"{line}\n".encode())
         self._noted.append(_Noted(final, unfinished))
 
@@ -106,7 +105,7 @@ def sweep(folder: Path) -> list[Path]:
         except OSError:
             continue
         try:
-            # Not shared and not waiting: a living attempt has it, and is left alone.
+            # A living attempt holds the lock, so this fails at once and the attempt is left alone.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             left = [(path, one.final) for one in _read(note) for path in one.left()]
             for path, final in left:
@@ -143,7 +142,6 @@ def _read(note: Path) -> Iterator[_Noted]:
         except (ValueError, TypeError):
             # The last one, of a process that was killed while it wrote: nothing was given out for it.
             continue
-        # A note is a file that anyone with the folder's rights can write to. Only names of our form are
-        # removed by it.
+        # A damaged or forged note must not remove other files: only names of this form are removed.
         if UNFINISHED in unfinished.name:
             yield _Noted(final, unfinished)

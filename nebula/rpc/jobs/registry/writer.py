@@ -51,7 +51,7 @@ class _Work(Generic[_T]):
         self.is_over.set()
 
 
-# docs/decisions/0006: a job is on disk before its reply, so that a crash loses no promise.
+# docs/decisions/0006: a job is on disk before its caller gets a reply, so that a crash loses no promised job.
 # Group commit, as in the broker's store: a commit waits for the disk, some milliseconds, whatever it
 # holds. So one batch is on its way at a time, and what comes meanwhile is the next one. Under load
 # batches grow and the cost of a job falls; without load a job waits for no timer.

@@ -38,8 +38,6 @@ def require(package: str, what: str) -> None:
         raise SettingsError(f"{what} needs {package}: pip install 'nebula-rpc[{_EXTRAS[package]}]'")
 
 
-# A generator, so that a page is asked for when the one before was handled: a slow reader holds one page in
-# memory, here and at the service.
 async def each_page(
     first: Ask, others: Ask, rows: int | None = None, form: Form = "json"
 ) -> AsyncGenerator[dict[str, Any]]:
@@ -54,7 +52,7 @@ async def each_page(
     Raises:
         UnexpectedReply: what came is no page.
     """
-    # The page size is a wish: the service ends a page at 512 KiB, and only `next` says where
+    # `rows` is a maximum: the service also ends a page at 512 KiB, and only `next` says where
     # (docs/decisions/0055).
     wanted = {"rows": rows or _PAGE_ROWS, "form": form}
     reply = await first(wanted)
@@ -87,8 +85,7 @@ def batches_of(page: Mapping[str, Any]) -> pa.Table:
 
     try:
         with reading("a page of a result"):
-            # `validate`: without it b64decode skips what is no base64, and the error would come later, from
-            # Arrow.
+            # Without `validate`, b64decode skips what is not base64, and the error comes later, from Arrow.
             return read_foreign(base64.b64decode(str(page["data"]), validate=True))
     except (pa.ArrowException, struct.error) as error:
         raise UnexpectedReply(f"a page of a result is not of Arrow: {error}") from error

@@ -30,7 +30,7 @@ def read_foreign(data: bytes) -> pa.Table:
     """
     import pyarrow as pa
 
-    # Before pyarrow decodes anything: by then a buffer has been unpacked.
+    # Checked before pyarrow decodes anything, because decoding unpacks compressed buffers.
     _refuse_bombs(data)
     with pa.ipc.open_stream(data) as stream:
         for field in stream.schema:
@@ -38,8 +38,8 @@ def read_foreign(data: bytes) -> pa.Table:
         table = stream.read_all()
     if table.num_rows > MOST_ROWS:
         raise ValueError("too many rows")
-    # Full: the quick validation does not look at offsets, and a wrong one reads memory that is not the
-    # table's.
+    # Full validation, because the quick one does not check all offsets, and a wrong offset reads foreign
+    # memory.
     table.validate(full=True)
     return table
 
@@ -56,8 +56,7 @@ def _refuse_bombs(data: bytes) -> None:
 
 def _is_compressed(metadata: bytes) -> bool:
     """Whether a message, a flatbuffer, is a record batch with compressed buffers."""
-    # By hand, since pyarrow does not tell whether a batch is compressed, and a library for flatbuffers would
-    # be a dependency for two fields.
+    # Read by hand: a library for flatbuffers would be a dependency for two fields.
     (root,) = struct.unpack_from("<I", metadata, 0)
     header = _field(metadata, root, _HEADER)
     if not header:
@@ -81,8 +80,7 @@ def _refuse_odd(kind: pa.DataType, *, is_many: bool) -> None:
     from pyarrow import types
 
     if types.is_struct(kind):
-        # Inside a list only: a column of the table itself has as many rows as the table, and that is limited
-        # above.
+        # Only inside a list: a column of the table has as many rows as the table, whose number is checked.
         is_odd = is_many and not kind.num_fields
     elif types.is_list(kind) or types.is_map(kind):
         is_odd, is_many = False, True

@@ -87,8 +87,7 @@ class _Lines:
         return b""
 
 
-# The header is written with the first page: rows go out as they come, so columns that only a later page has
-# cannot be added any more (`NotRows`).
+# The header is written with the first page, so a column that only a later page has is an error (`NotRows`).
 class _Csv:
     """CSV (RFC 4180) in UTF-8 with a header line. Null is an empty field, the empty string is `""`."""
 
@@ -143,7 +142,7 @@ def _cell(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    # Blanks at either end are quoted too: many readers strip fields that are not.
+    # Blanks at either end are quoted too, because many readers strip unquoted fields.
     if text and _QUOTED.isdisjoint(text) and text == text.strip():
         return text
     return '"' + text.replace('"', '""') + '"'
@@ -169,8 +168,8 @@ class _Parquet:
         table = batches_of(page)
         if self._writer is None:
             self._writer = parquet.ParquetWriter(self._sink, table.schema, compression="zstd")
-        # Pages are at most 512 KiB: as row groups of their own they would make a file of tiny groups, which
-        # is slow to read.
+        # Pages are collected, because a row group for each page of 512 KiB would make a file that is slow to
+        # read.
         self._group.append(table)
         self._size += table.nbytes
         if self._size >= _GROUP_BYTES:
@@ -193,8 +192,8 @@ class _Parquet:
             writer.write_table(whole, row_group_size=whole.num_rows)
 
 
-# pyarrow writes to anything that looks like a file. It seeks never and asks `tell` for the offsets of the
-# footer, so what is written can be taken away at once.
+# pyarrow writes to any file-like object. It never seeks, and asks `tell` for the offsets in the footer, so
+# written bytes can be removed at once.
 class _Sink:
     """A file in memory; `take` removes and returns what was written."""
 

@@ -113,7 +113,8 @@ class ResultPages:
         try:
             yield
         finally:
-            # This drops the entry at 0: one for each principal that ever asked would stay otherwise.
+            # Subtracting a Counter drops an entry that becomes 0; otherwise one would stay for each principal
+            # that ever asked.
             self._asking -= Counter([asker])
 
     async def _page_of_table(self, output: JobOutput, place: Place, rows: int, form: Form) -> dict[str, Any]:
@@ -137,7 +138,7 @@ class ResultPages:
             before.reader.close()
         self._kept[key] = _Kept(reader, monotonic())
         if len(self._kept) > _MOST_OPEN:
-            # The one that was put here first, as each is taken out to be read and put back at the end.
+            # The least recently used: a reader is taken out to be read, and put back at the end.
             self._kept.popitem(last=False)[1].reader.close()
 
     async def _sweep(self) -> None:
@@ -174,8 +175,7 @@ def _read(
     return (reader if is_kept else None), told
 
 
-# A list is small: it is in the record, 64 KiB at most of a job in the service. So it needs no thread and no
-# reader.
+# A list is in the record and therefore small: it needs no thread and no reader.
 def _page_of_list(value: Any, place: Place, rows: int, form: Form) -> dict[str, Any]:
     if not isinstance(value, list):
         raise VerbError("no-rows", "the result is neither a table nor a list: ask without rows and page")

@@ -169,13 +169,13 @@ class TableReader:
     def _take_json(self, most_rows: int, most_bytes: int) -> Taken:
         rows: list[Any] = []
         size, step = 0, _STEP
-        # The size of rows as JSON is known only when they are written: so some rows are written, and half as
-        # many the next time if they did not fit.
+        # The size of rows as JSON is known only when they are written. If they do not fit, half as many are
+        # tried.
         while len(rows) < most_rows and (batch := self._peek()) is not None:
             some = batch.slice(0, min(step, most_rows - len(rows)))
             encoded = [self._encode(row) for row in self._with_texts(some).to_pylist()]
             size_of_some = len(to_json(encoded))
-            # The first row goes whatever its size, or a page would be empty and the caller ask for it for
+            # The first row is sent whatever its size: a caller that got an empty page would ask for it for
             # ever.
             if size + size_of_some > most_bytes and not (len(encoded) == 1 and not rows):
                 if len(encoded) == 1:
@@ -234,7 +234,7 @@ class TableReader:
         self.place = self.place._replace(row=self.place.row + count)
 
     def _next_file(self) -> None:
-        # Opened before the last one is closed: if it cannot be, the reader is still whole, and its owner
+        # Opened before the last one is closed: if this fails, the reader is still usable, and its owner
         # closes it.
         following = _open(self._files[self.place.file + 1])
         self._file.close()
@@ -243,15 +243,13 @@ class TableReader:
 
     def _pass_over(self, count: int, on_wait: Callable[[], None]) -> None:
         metadata, first = self._file.metadata, 0
-        # Whole row groups are skipped by the footer alone, without decoding; only the rest of the last one is
-        # read.
+        # Whole row groups are skipped by the footer alone; only the rest of the last one is decoded.
         while first < metadata.num_row_groups and metadata.row_group(first).num_rows <= count:
             count -= metadata.row_group(first).num_rows
             first += 1
         self._batches = self._batches_of(self._file, first)
         while count:
-            # A request that was cancelled need not decode a million rows: this is where its thread hears of
-            # it.
+            # Raises for a cancelled request, which need not decode a million rows.
             on_wait()
             batch = next(self._batches)
             if batch.num_rows > count:

@@ -40,8 +40,7 @@ Convert: TypeAlias = Callable[[Any], Any]
 """Converts a value from one form to the other; never called with null."""
 
 
-# The converters of a schema are looked up once for each page, and only for columns that need one: most are
-# numbers and texts, which JSON has, and their rows are not touched.
+# Converters are looked up once, and only for columns that need one: JSON has numbers and texts.
 def row_converter(schema: Schema, by_type: Callable[[Any], Convert | None]) -> Convert:
     """A function that converts whole rows in place, by `from_wire` or `to_wire`.
 

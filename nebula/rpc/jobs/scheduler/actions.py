@@ -16,8 +16,8 @@ from nebula.rpc.jobs.model.record import JobRecord, LogLine
 __all__ = ["Action", "Cancel", "Ended", "FollowUp", "Keep", "Moment", "Submit"]
 
 
-# Both clocks come in together, read at one moment: what is recorded must make sense after a restart (`wall`),
-# and a time limit must not fire because the clock was set (`steady`).
+# Two clocks: recorded times must make sense after a restart (`wall`), and a time limit must not fire because
+# the clock was set (`steady`).
 class Moment(NamedTuple):
     """The time, by two clocks.
 
@@ -30,8 +30,8 @@ class Moment(NamedTuple):
     steady: float
 
 
-# `most` travels with the action, because only the registry sees all instances: it counts the verb's running
-# jobs in the transaction that begins this one, see `JobRegistry.begin`.
+# `most` is part of the action, because only the registry sees all instances: it counts the verb's running
+# jobs in the transaction that begins this one (`JobRegistry.begin`).
 class Submit(NamedTuple):
     """Give a task to the runner of this engine.
 
@@ -65,8 +65,8 @@ FollowUp = Submit | Cancel | Ended
 class Keep(Enum):
     """What to write of a job."""
 
-    # Only this one changes `seq`. LINES and RELEASE leave it: lines are numbered by themselves, and a
-    # release changes the holder of a job that has ended.
+    # Only RECORD has a new `seq`: lines have numbers of their own, and a release only changes the holder of a
+    # job that has ended.
     RECORD = auto()
     """The record and its log lines; then its status is published."""
 

@@ -60,7 +60,7 @@ class JobRules(Protocol):
         """Seconds after which a job is run again whose attempt of this number ended so, or None."""
 
 
-# By identity: two open jobs are never equal, and `in` and `remove` compare with each job of a line.
+# Compared by identity, because `in` and `remove` compare with each job of a line.
 @dataclass(slots=True, eq=False)
 class OpenJob:
     """An open job. Times are on the steady clock.
@@ -83,7 +83,7 @@ class OpenJob:
     told_at: float = float("-inf")
     told_position: int | None = None
     is_behind: bool = False
-    # As many as the registry keeps: of a flood between two writes the oldest lines would be deleted anyway.
+    # As many as the registry keeps: it would delete older lines of the same write.
     lines: deque[LogLine] = field(default_factory=lambda: deque(maxlen=MAX_LOG_LINES))
     lines_due: float | None = None
 
@@ -95,7 +95,7 @@ class OpenJob:
     @property
     def order_key(self) -> tuple[int, float, str]:
         """Its order among the waiting jobs of its engine: priority, then age."""
-        # The ULID last, so that a line has one order: jobs of one millisecond would change places otherwise.
+        # The ULID breaks ties between jobs that were accepted at the same time.
         return -self.record.priority, self.record.accepted_at, self.record.id
 
     @property
@@ -154,7 +154,6 @@ class OpenJob:
         self.lines_due = None
         return action
 
-    # Not `replace` alone: each step that begins is kept with its time, and progress never falls.
     def after(self, progress: Progress, at: float) -> JobRecord:
         """Its record with this progress."""
         seen = replace(

@@ -85,8 +85,8 @@ class WaitingLine:
         """How many jobs of its line would go before a job that does not wait."""
         return bisect(self._lines.get(job.engine, []), job.order_key, key=lambda one: one.order_key)
 
-    # The end of each job moves the whole line behind it up. To publish every position would be a message for
-    # each waiting job at each end: 2,000 by default.
+    # Each job that begins moves up the whole line behind it. Publishing every position would be up to 2,000
+    # messages each time (`max_queued`).
     def heads(self, most: int) -> Iterator[tuple[int, OpenJob]]:
         """The first jobs of each line, with their positions."""
         for line in self._lines.values():
@@ -105,7 +105,7 @@ class _Taken(NamedTuple):
     verb: str
     # Of our own attempts only: jobs of other instances take no room in our engines.
     engine: str | None
-    # Apart from `engine`, since None there is an engine too: the service itself.
+    # A field of its own, because `engine` is None for the service itself, too.
     is_ours: bool
     exclusive: str | None
 
@@ -156,7 +156,7 @@ class Slots:
         taken = self._taken.get(key)
         return taken is not None and taken.is_ours
 
-    # A search, unlike the verbs and keys: it is over what runs, which engines keep small.
+    # A search and not a count: few jobs run at a time.
     def used(self, engine: str | None) -> int:
         """How many slots of an engine are taken."""
         return sum(one.is_ours and one.engine == engine for one in self._taken.values())
@@ -193,8 +193,7 @@ class JobOrder:
         self.line, self.slots = WaitingLine(), Slots()
         self._capacity, self._left_to_others = capacity, left_to_others
 
-    # A generator, because each job that is begun changes what the next one may do: the scheduler takes the
-    # slot between two steps, and `used` and `may_begin` then see it.
+    # A generator, so that the scheduler takes a job's slot before the next job is chosen.
     def take_next(self) -> Iterator[OpenJob]:
         """The jobs that may begin now. Each has left its line; take its slot before the next one."""
         left = self._left_to_others()
@@ -237,7 +236,7 @@ class JobOrder:
             return WaitingState(not_before=job.record.not_before)
         if position is None or rules is None:
             return WaitingState()
-        # The most specific reason first: a job that a caller can look at, then a limit, then an engine.
+        # The most specific reason first: another job, then a limit, then an engine.
         if (rival := self.slots.rival(job.record)) is not None:
             return WaitingState(position, rival=rival)
         if not self.slots.may_begin(rules, job.record):

@@ -162,11 +162,10 @@ class Scheduler:
         is_known = record.id in self._open or record.id in self._elsewhere
         if self._is_stopping or is_deferred or is_known or not self._order.may_begin(job):
             return None
-        # The job is first published as queued, with the position that it would have had.
+        # The first published status is `queued`, with the position that the job would have had.
         waiting = WaitingState(self._waiting.count_before(job) + 1)
         self._begin(job, now)
-        # Taken out again: the action must not be written before the job itself, and the same commit writes
-        # both (docs/decisions/0036).
+        # Removed from the actions, because one commit writes the job and its beginning (docs/decisions/0036).
         return Reserved(job, waiting, self._actions.pop())
 
     def begun(self, reserved: Reserved) -> None:
@@ -186,8 +185,7 @@ class Scheduler:
         job = self._open[record.id] = OpenJob(record, self._verbs.get(record.verb))
         if record.state is not JobState.QUEUED:
             self._lose(job, reason, now)
-        # A later release may have dropped the verb. Its waiting jobs end with a reason, or they would wait
-        # for ever.
+        # A new version of the service may lack the verb. Its waiting jobs end, or they would wait for ever.
         elif job.rules is None:
             error = JobFailure("unknown-verb", f"the service has no job {record.verb!r} any more")
             self._end(job, JobEvent.FAIL, now, error=error)
@@ -202,8 +200,8 @@ class Scheduler:
         # several.
         for job in self._order.take_next():
             self._begin(job, now)
-        # Only noted here: `advance` publishes it when `progress_every` seconds have passed since the last
-        # time, so a line that moves fast costs no message for each step.
+        # Only noted: `advance` publishes a position once per `progress_every` seconds, however fast the line
+        # moves.
         for job in () if self._is_shared else self._order.moved():
             job.is_behind = True
             self._timed[job.record.id] = job
@@ -222,12 +220,11 @@ class Scheduler:
     def advance(self, now: Moment) -> None:
         """Run the timers that are due."""
         for job in list(self._timed.values()):
-            # Dropped here, when it is looked at: code that clears a timer need not know whether the job has
-            # another one.
+            # Dropped only here, so that code that clears a timer need not know whether the job has another
+            # one.
             if next(job.due(), None) is None:
                 del self._timed[job.record.id]
-            # One timer at a time, the others in the next round: each of them may end the job, or change what
-            # is due.
+            # One timer of a job in each round, because it may end the job or change what is due.
             elif job.begins_at is not None and job.begins_at <= now.steady:
                 self._waiting.admit(job)
             elif job.ends_at is not None and job.ends_at <= now.steady:
@@ -257,8 +254,7 @@ class Scheduler:
         if found is not None and (found.record.seq >= record.seq or self._slots.has(found.key)):
             # Either our own write, or our next write will be refused.
             return
-        # What we hold we know better: this is our own write, or what an earlier process of our name left,
-        # which `recover` gets.
+        # Our own write, or a job that an earlier process of this instance left, which `recover` gets.
         if record.holder is not None and record.holder == self._instance:
             return
         self._drop(record.id)
@@ -302,7 +298,7 @@ class Scheduler:
     def started(self, key: Key, now: Moment) -> None:
         """The code of an attempt runs."""
         job = self._find(key)
-        # A job that was cancelled while it started reports its start all the same: it stays CANCELLING.
+        # A job that was cancelled while it started still reports its start, and stays CANCELLING.
         if job is not None and job.record.state is JobState.STARTING:
             limit = job.record.timeout
             self._end_at(job, None if limit is None else now.steady + limit)
@@ -331,13 +327,13 @@ class Scheduler:
     def failed(self, key: Key, failure: JobFailure, now: Moment) -> None:
         """The code of an attempt raised, or could not be run."""
         if (job := self._take_back(key)) is not None:
-            # The trace goes to the log, which the owner alone reads; the status, which all may read, has one
+            # The trace goes to the log, which only the owner reads. All may read the status, so it has one
             # line.
             if failure.trace:
                 self._note_line(job, failure.trace, now)
             error = replace(failure, message=short(failure.message), trace="")
             delay = None if job.rules is None else job.rules.retry_after(failure.code, job.record.attempt)
-            # A failure on the way out is the end, not a reason to run again what a caller has cancelled.
+            # A cancelled job that fails on its way out has ended, and does not run again.
             if delay is None or job.record.state is JobState.CANCELLING:
                 self._end(job, JobEvent.FAIL, now, error=error)
             else:
@@ -349,7 +345,7 @@ class Scheduler:
         job = self._take_back(key) if slots_free else self._find(key)
         if job is not None and job.record.state is JobState.CANCELLING:
             self._stop_as_wanted(job, now, note="" if slots_free else "ended; its resources come free soon")
-        # No caller wanted this end: an engine that ended a run by itself counts as lost.
+        # No caller has cancelled it: a run that its engine ended by itself is lost.
         elif job is not None:
             self._lose(job, "it was ended by what ran it", now)
         self.dispatch(now)
@@ -398,8 +394,7 @@ class Scheduler:
         record = job.record
         # Only a job that never ran expires.
         expires_at = record.expires_at if record.attempt == 1 else None
-        # The record has times of the wall clock, timers have the steady one: the difference is taken once,
-        # now.
+        # The record has wall-clock times and timers are steady, so times are converted once, here.
         self._end_at(job, None if expires_at is None else now.steady + expires_at - now.wall)
         if record.not_before is not None and record.not_before > now.wall:
             job.begins_at = now.steady + record.not_before - now.wall
@@ -416,8 +411,7 @@ class Scheduler:
         assert job.rules is not None
         then = Submit(job.engine, job.task, job.rules.max_running)
         self._end_at(job, None)
-        # Taken when it is decided, not when it is written: otherwise the next job of this round would get the
-        # slot, too.
+        # Taken now and not when it is written: otherwise the next job of this round would get the slot, too.
         self._slots.take(job)
         self._change(job, now, JobEvent.BEGIN, then, holder=self._instance)
 
@@ -428,8 +422,8 @@ class Scheduler:
         if state is JobState.QUEUED:
             self._end(job, event, now, error=CANCELLED, note="", ends_as=ends_as)
         elif state is not JobState.CANCELLING:
-            # The same timer, with a new meaning: first the time limit, now the grace. Code that ignores the
-            # cancel must not keep the job's caller waiting for an end.
+            # The timer of the time limit now limits the grace: code that ignores the cancel must not keep a
+            # caller waiting.
             self._end_at(job, now.steady + self._cancel_grace)
             then = Cancel(job.engine, *job.key, "timed-out" if is_time_out else "cancelled")
             self._change(job, now, event, then, ends_as=ends_as)
@@ -487,7 +481,7 @@ class Scheduler:
             self._settling[job.key] = job
         else:
             changes["holder"] = None
-        # That its notice is owed is written with the end itself: no crash can come between the two.
+        # One write records the end and the notice that is owed, so a crash cannot separate them.
         job.record = replace(with_steps_over(job.record, now.wall), is_owed=job.record.wants_notice)
         self._change(job, now, event, Ended(job.record.id), ended_at=now.wall, **changes)
 
@@ -496,8 +490,7 @@ class Scheduler:
         if job.record.state is not JobState.QUEUED:
             self._change(job, now)
             return
-        # `seq` stays, since nothing is written. Watchers tell two statuses with one `seq` apart by the
-        # position.
+        # `seq` stays, because nothing is written.
         job.told_at, job.is_behind = now.steady, False
         # Without its log lines: this action writes nothing.
         self._actions.append(Action(job.record, keep=Keep.NOTHING))

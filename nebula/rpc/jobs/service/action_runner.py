@@ -77,9 +77,8 @@ class ActionRunner:
         """Carry out the scheduler's actions: write them, then publish and act when they are on the disk."""
         for action in self._scheduler.take_actions():
             assert self.writer is not None, "the job service does not run"
-            # `post` and not `do`: no caller waits for it, so an error is one of the disk or of Nebula, ends
-            # `RegistryWriter.run`, and with it the service. To go on would be to publish what is not
-            # recorded.
+            # `post` and not `do`, because no caller waits: an error is one of the disk or of Nebula, and ends
+            # `RegistryWriter.run` and with it the service, which must not publish what is not recorded.
             self.writer.post(partial(keep, action), partial(self.on_kept, action))
         self.moved.set()
 
@@ -113,7 +112,7 @@ class ActionRunner:
         if not is_kept:
             self.refused(action)
             return
-        # The position is that of now, not of the decision: jobs before it may have begun during the commit.
+        # The position now, not at the decision: jobs before it may have begun during the commit.
         if action.is_told:
             waiting = self._scheduler.waiting_state(record.id)
             self.publisher.tell(record, waiting, is_new=action.keep is Keep.RECORD)

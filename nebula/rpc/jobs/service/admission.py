@@ -89,14 +89,14 @@ class Admission:
                 was recorded.
             Exception: the database failed.
         """
-        # A slot is taken before the commit (docs/decisions/0036), so each way out of here has to end the
-        # reservation: `enter` after the commit, `give_back` if the job was known or `insert` raised.
+        # The slot is taken before the commit (docs/decisions/0036), so every way out ends the reservation:
+        # `enter` after the commit, `give_back` if the job was known or `insert` raised.
         reserved = None if refusal else self._scheduler.reserve(draft, self._clock.now())
         waiting: WaitingState | None = None
 
         def insert(registry: JobRegistry) -> tuple[JobRecord, bool]:
-            # Look and insert under one lock: two instances may have the same request, which the broker
-            # delivered twice.
+            # Search and insert under one lock, because the broker may have delivered one request to two
+            # instances.
             registry.lock()
             found = registry.find_same(draft)
             if found is None:
@@ -111,8 +111,7 @@ class Admission:
 
         def enter(inserted: tuple[JobRecord, bool]) -> None:
             nonlocal waiting
-            # `is`: `insert` returns the draft itself only if it is new, or was begun by this very
-            # reservation.
+            # `insert` returns the draft itself only if it is new, or was begun by this reservation.
             if inserted[0] is draft:
                 waiting = self._enter(draft, reserved)
             else:
@@ -136,7 +135,7 @@ class Admission:
         # On the loop, at the commit.
         _log.info("job accepted", job=draft.id, verb=draft.verb, **whose(draft))
         if reserved is not None:
-            # Told as queued although it has a slot: its next status, `starting`, follows when `begin` runs.
+            # Published as queued although it has a slot: `begin` publishes `starting`.
             self._scheduler.begun(reserved)
             self._actions.publisher.tell(draft, reserved.waiting)
             return reserved.waiting
@@ -154,7 +153,7 @@ class Admission:
         release = self._actions.publisher.hold(ulid)
         try:
             yield
-        # Also when the request is cancelled: a hold that is never released would keep the statuses for ever.
+        # Also when the request is cancelled: without a release the statuses would be kept for ever.
         except BaseException:
             release()
             raise

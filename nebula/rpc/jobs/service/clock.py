@@ -29,8 +29,8 @@ class Clock:
 
 async def every(seconds: float, do: Callable[[], Awaitable[None]]) -> NoReturn:
     """Repeat a function for ever, with a pause of `seconds` before each call."""
-    # A pause after each call, not a fixed rate: a search of a slow disk must not be followed by another at
-    # once.
+    # A pause after each call and not a fixed rate, so that a slow call is not followed at once by the next
+    # one.
     while True:
         await anyio.sleep(seconds)
         await do()

@@ -61,7 +61,7 @@ def draft_of(
         VerbError: `bad-parameters`, a header has a value outside its form.
     """
     given = request.headers
-    # A caller may ask for less time than the verb allows, never for more: the limit protects the service.
+    # A caller may ask for less time than the verb allows, but not for more: the limit protects the service.
     timeout = verb.timeout
     if (wanted := _seconds(given, names.JOB_TIMEOUT)) is not None:
         timeout = wanted if timeout is None else min(timeout, wanted)
@@ -91,7 +91,7 @@ def draft_of(
         draft = replace(draft, priority=priority)
     every = _seconds(given, names.JOB_PROGRESS_EVERY)
     return replace(
-        # Bounded from below, because each telling is a commit and a message.
+        # At least this, because each report is a commit and a message.
         draft,
         progress_every=_PROGRESS_EVERY if every is None else max(every, _LEAST_PROGRESS_EVERY),
     )
@@ -138,17 +138,18 @@ def _dedupe(request: Request, brand: Brand, job: str, parameters: Any) -> str | 
         if not 0 < len(key) <= _MAX_KEY_LENGTH:
             raise _refused(names.JOB_DEDUPE, f"1 to {_MAX_KEY_LENGTH} characters")
         return f"key {key}"
-    # No key: the caller's own id is unique in the table, and finds the job by itself (`find_same`).
+    # No key: `find_same` finds the job by the caller's own id, which is unique in the table.
     if names.JOB_ID in given:
         return None
-    # D.20: such a message-id names the message on each delivery, after a restart of the broker, too (decision
-    # 0043).
+    # D.20: such a message-id is the same on each delivery, also after a restart of the broker
+    # (docs/decisions/0043).
     if brand.keeps_message_ids:
         message = given.get("message-id")
         return None if message is None else f"message {message}"
     if request.reply_id is None or names.REPLY_TO not in given:
         return None
-    # docs/decisions/0043: only where no message-id tells, as a client may use one reply id for all requests.
+    # docs/decisions/0043: only without such a message-id, because a client may use one reply id for all
+    # requests.
     looks = hashlib.sha256(dump_json([request.reply_to, request.reply_id, parameters])).hexdigest()
     # Each delivery has a key of its own, so that the next one that looks alike is no second one of this.
     return f"{_RESEMBLING}{looks} {job}"

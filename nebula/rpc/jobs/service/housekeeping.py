@@ -62,8 +62,8 @@ class Housekeeping:
             self._tell_waiting(found)
             await self.take_over()
             return
-        # An earlier process of this folder was given up, and others took its jobs, but died before they
-        # removed them here. To run them would be to run them twice; see `registry.takeover`.
+        # Others took over these jobs from an earlier process of this folder, but died before they removed
+        # them here. They must not run twice; see `registry.takeover`.
         moved = await self._others.taken_over(found)
         await self._actions.do(lambda registry: registry.forget(moved))
         self._take_in([record for record in found if record.id not in moved], RESTARTED)
@@ -82,7 +82,7 @@ class Housekeeping:
         now = context.clock.wall()
         await forget_old_jobs(self._actions.do, tell, context.state.path, context.limits, now)
         await self.make_room(None)
-        # In a thread: it walks over folders, and removes whole trees.
+        # In a thread, because it reads folders and removes whole trees.
         await anyio.to_thread.run_sync(sweep_all, context.state.path)
 
     async def make_room(self, wanted: Wanted | None) -> bool:
@@ -98,8 +98,8 @@ class Housekeeping:
             await self._actions.do(add_to, lambda added: self._take_in(added, GONE))
 
         await self._others.take_over(self._scheduler.verbs(), add)
-        # Ended jobs come along whose notices are owed: these are not in `added`, and nothing else would send
-        # them.
+        # Jobs that have ended are taken over with their owed notices. They are not in `added`, and nothing
+        # else would send these notices.
         self._actions.tell_owed()
 
     def _take_in(self, found: Sequence[JobRecord], reason: str) -> None:
@@ -109,8 +109,7 @@ class Housekeeping:
         self._tell_waiting(found)
         if found:
             _log.info("open jobs found", service=self._context.service, jobs=len(found))
-        # `advance` and not `dispatch`: jobs may have expired while no process had them, and must not begin
-        # first.
+        # `advance` and not `dispatch`: jobs that expired while no process had them must not begin.
         self._scheduler.advance(now)
         self._actions.settle()
 

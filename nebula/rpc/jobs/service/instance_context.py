@@ -14,8 +14,7 @@ from nebula.rpc.jobs.verb import JobVerb
 __all__ = ["InstanceContext"]
 
 
-# Apart from `JobService`, which makes the parts: if they got the service itself, each could reach everything,
-# and the imports would form a circle.
+# The parts get this and not `JobService`, which makes them: the imports would form a circle.
 @dataclass(frozen=True, slots=True)
 class InstanceContext:
     """One instance of a service, as the parts of its job service see it.

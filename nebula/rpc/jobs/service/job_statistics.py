@@ -13,7 +13,7 @@ from nebula.rpc.wire.histogram import Histogram
 
 __all__ = ["UNDECLARED", "Durations", "EndedJobs", "EngineFacts", "JobStatistics", "engine_facts"]
 
-# docs/decisions/0056: one series for all of them, so that old records cannot add labels.
+# docs/decisions/0056: one series for all of them, so that the number of series is bounded.
 UNDECLARED: Final = "(undeclared)"
 """Label for recorded jobs whose verb the service no longer declares."""
 
@@ -84,11 +84,9 @@ class EndedJobs:
 
     def add(self, record: JobRecord) -> None:
         """Count a job that has ended."""
-        # Recorded jobs may name any verb that was ever declared: as labels they would be series without bound
-        # (docs/decisions/0056).
         verb = _declared(record.verb, self._verbs)
         self._ended[verb, record.state] += 1
-        # A job that never ran has waited, but for nothing that could be compared.
+        # A job that never ran has no waiting time: that ends with the start of the last run.
         if record.started_at is not None and record.ended_at is not None:
             self._waited.setdefault(verb, Durations()).add(record.started_at - record.accepted_at)
             self._ran.setdefault(verb, Durations()).add(record.ended_at - record.started_at)
@@ -103,8 +101,8 @@ class EndedJobs:
             engines: what `engine.status` reports for each.
         """
         there = Counter((_declared(one.verb, self._verbs), one.state) for one in open_records)
-        # Zeros first: a series has to exist before its first event, or `increase()` misses that one (decision
-        # 0056).
+        # Every series exists from the start, at 0, so that `increase()` sees the first event
+        # (docs/decisions/0056).
         return JobStatistics(
             {**{(verb, state): 0 for verb in self._verbs for state in _OPEN_STATES}, **there},
             {**{(verb, state): 0 for verb in self._verbs for state in sorted(END_STATES)}, **self._ended},

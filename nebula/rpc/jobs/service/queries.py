@@ -54,18 +54,18 @@ class JobQueries:
         Raises:
             VerbError: `elsewhere`, with `details.via`, or `not-found`.
         """
-        # Lines wait up to half a second for others (`open_job`): a caller sees what was logged before.
-        # `_read` comes after it in the writer's line.
+        # Log lines wait up to half a second for others (`open_job`). They are written before this read, so a
+        # caller sees all that was logged before.
         self._flush(ulid)
         record = await self._read(lambda registry: registry.find(ulid))
         if record is not None:
             return record
-        # Only when it is not ours: the folders of others are read from the disk, for each call anew.
+        # Last, because it reads the folders of the others from the disk each time.
         found = await self._others.find(lambda registry: registry.find(ulid))
         if found is not None:
             text = f"another instance holds the job, ask {found.via}"
-            # The caller goes there itself, see `JobHolder`: a service that passed requests on would need a
-            # client and the caller's rights.
+            # The caller asks there itself (`JobHolder`): a service that forwards requests would need the
+            # caller's rights.
             raise VerbError("elsewhere", text, details={"via": found.via})
         raise VerbError("not-found", self._unknown(ulid))
 
@@ -75,8 +75,8 @@ class JobQueries:
         """The job once it has ended or `is_enough`, or as it is after `seconds`. Raises as `find`."""
 
         async def look(ended: JobRecord | None) -> JobRecord:
-            # The end comes with the news: to read it again would be one more way to the registry's thread for
-            # each short job (docs/decisions/0036).
+            # The end comes with the news, which saves a read by the registry's thread for each short job
+            # (docs/decisions/0036).
             return ended or await self.find(ulid)
 
         def suffices(found: JobRecord) -> bool:
@@ -92,8 +92,8 @@ class JobQueries:
         """
 
         async def look(_ended: JobRecord | None) -> Logged:
-            # The record before its lines: if it has ended here, no line is missing below. The other way round
-            # a last line could be written between the two, and the follower told that the log is over.
+            # The record before its lines: if it has ended, no line is missing below. In the other order a
+            # last line could be written between the two, and a reader would be told that the log is over.
             record = await self.find(ulid)
             return Logged(record, await self._read(lambda registry: registry.lines(ulid, limit, after)))
 

@@ -57,7 +57,7 @@ class RegistryAccess:
 
     async def open_file(self) -> JobRegistry:
         """Open the instance's own file."""
-        # A worker thread will do: a local file replies or fails, so nothing hangs at the end of the process.
+        # A pooled thread is enough: a local file does not hang, unlike a database server.
         return await anyio.to_thread.run_sync(self._open_file)
 
     async def open_shared(self, database: SharedDatabase) -> SharedRegistry:
@@ -68,7 +68,7 @@ class RegistryAccess:
 
     async def close(self, registry: JobRegistry) -> None:
         """Close it; a database that does not reply in time is left, and the connection cut."""
-        # A file is waited for, however long: what was decided last must reach the disk.
+        # A file has no time limit: the last decisions must reach the disk.
         patience = None if self.database is None else self._patience
         with anyio.move_on_after(patience, shield=True) as in_time:
             await call_in_daemon(registry.close)

@@ -25,8 +25,8 @@ __all__ = ["RunnerListener"]
 _log = get_logger(__name__)
 
 
-# In each report the scheduler decides first, then `settle` posts what it decided. Both happen within one call
-# on the loop, so nothing comes between a decision and its place in the writer's line.
+# In each event the scheduler decides, then `settle` posts its actions, within one call on the loop: so
+# actions are written in the order of the decisions.
 class RunnerListener(JobListener):
     """The `JobListener` of a service's runners.
 
@@ -54,8 +54,8 @@ class RunnerListener(JobListener):
             is_over: ends this.
             stop: called before they are cancelled: they are given nothing any more.
         """
-        # Shielded, because a cancellation of the service would otherwise reach the runners at once: the
-        # scheduler would see their slots come free, and begin waiting jobs in runners that are ending.
+        # Shielded, because a cancellation of the service would otherwise reach the runners before `stop`: the
+        # scheduler would see slots come free, and begin waiting jobs in runners that are ending.
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as tasks:
                 for engine, runner in runners.items():
@@ -67,8 +67,7 @@ class RunnerListener(JobListener):
 
     def on_starting(self, job: str, attempt: int, incarnation: str) -> None:
         """See `JobListener`."""
-        # Not settled: which engine process it is need not be known to watchers, and is written with the next
-        # change.
+        # Not settled: watchers need not know the engine process, and the next change writes it.
         self._scheduler.starting((job, attempt), incarnation)
 
     def on_started(self, job: str, attempt: int) -> None:
@@ -103,7 +102,7 @@ class RunnerListener(JobListener):
 
     def on_lost(self, job: str, attempt: int, reason: str, *, code: str = ENGINE_LOST) -> None:
         """See `JobListener`."""
-        # None for a job that has ended: its loss is no news for an operator.
+        # None for a job that has ended, whose loss does not matter any more.
         record = self._scheduler.running((job, attempt))
         if record is not None:
             _log.warning(

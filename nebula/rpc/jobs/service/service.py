@@ -97,7 +97,7 @@ class JobService:
         self.limits, self.operators = limits or JobLimits(), operators or {}
         self._clock = clock or Clock()
         self._new_id = new_id or self._random_id
-        # One dict for all parts: they hold it from now on, and `declare` fills it later, before `run`.
+        # All parts share this dict, which `declare` fills later, before `run`.
         self._verbs: dict[str, JobVerb] = {}
         self._context = context = InstanceContext(
             service, state, self._verbs, self.limits, self._clock, Capacity(service, self.limits)
@@ -125,7 +125,7 @@ class JobService:
         )
         self.pages = ResultPages()
         self.queries = JobQueries(context, self.read, self._scheduler.open_record, self._flush, self._others)
-        # `run` replaces it, when there is a connection and its broker's brand is known.
+        # `run` replaces it when there is a connection, and the broker's brand is known.
         publisher = StatusPublisher(service, self.via, publish_nothing)
         self._actions = ActionRunner(self._scheduler, self.runners, self.queries.waiters, publisher)
         self._ended = EndedJobs(self._verbs)
@@ -202,9 +202,8 @@ class JobService:
         found = await self._others.find(find)
         if found is not None:
             return self._receipt(require_same(found.record, draft), None, found.via)
-        # Before the check, which may take seconds and may refuse by now what was accepted then: a repeated
-        # request gets its job. Without a check the look-up in `Admission.admit` is enough, in the same
-        # transaction.
+        # Before the check, which may take seconds, or may now refuse what it accepted then: a repeated
+        # request gets its job. Without a check the look-up in `Admission.admit` is enough.
         if verb.check is not None or earlier is not None:
             known = await self.read(find)
             if known is not None:
@@ -264,8 +263,7 @@ class JobService:
         writer = actions.writer = RegistryWriter(registry)
         try:
             async with anyio.create_task_group() as tasks:
-                # The outer group has the writer alone, so that it outlives the runners: they are in the group
-                # of `_live`.
+                # This group has only the writer, which outlives the runners in the group of `_live`.
                 tasks.start_soon(writer.run, name="job registry")
                 try:
                     await self.housekeeping.recover()
@@ -386,7 +384,6 @@ class JobService:
         """The verbs that cannot be run here now, and can by another instance."""
         if self._shared_queue is None:
             return ()
-        # A verb that no instance can run stays here: its jobs wait for this engine rather than for none.
         return self._shared_queue.working.difference(self._working())
 
     def _random_id(self) -> str:

@@ -70,8 +70,8 @@ class StatusPublisher:
 
     def status(self, record: JobRecord, waiting: WaitingState) -> JobStatus:
         """A job's status."""
-        # The reason to wait is not recorded: it changes without the job, so it is worked out for each
-        # telling.
+        # The reason to wait is not recorded, because it changes without the job: it is computed for each
+        # status.
         note = "; ".join(filter(None, (record.note, waits_for(waiting, self._service))))
         return JobStatus(
             job=qualified(self._service, record.id),
@@ -93,8 +93,7 @@ class StatusPublisher:
         try:
             self._publish(self.destination(record.id), body, self._headers(record))
             # What is owed goes another way, on which it cannot be lost.
-            # `notify` hears of changes that are recorded, each once: not of a new position, which only
-            # watchers ask for.
+            # `notify` gets each recorded change once, but no new position, which only watchers ask for.
             if is_new and record.notify is not None and not record.is_owed:
                 self._notify(record.id, record.notify, body, _notify_headers(record))
         except NebulaError as error:
@@ -148,7 +147,8 @@ class StatusPublisher:
         Raises:
             NebulaError: there is no connection; some are still there.
         """
-        # An empty message deletes a last value (D.27). On a topic it would be noise for those who listen.
+        # An empty message deletes a last value (D.27). Without last values it would only be noise for
+        # subscribers.
         if self._brand.has_last_values:
             for ulid in ulids:
                 self._publish(self.destination(ulid), b"", {})
@@ -156,8 +156,8 @@ class StatusPublisher:
     def _headers(self, record: JobRecord) -> Mapping[str, str]:
         headers = _headers_of(record)
         if not record.has_ended and self._brand.has_last_values:
-            # G.ephemeral: the value goes with this connection, so no watcher reads `running` of a service
-            # that is dead. An end is kept: it stays true.
+            # G.ephemeral: the value ends with this connection, so no watcher reads `running` of a dead
+            # service. An end is kept, because it stays true.
             headers[names.EPHEMERAL] = "true"
         return headers
 
@@ -179,10 +179,10 @@ def _headers_of(record: JobRecord) -> dict[str, str]:
 
 def _notify_headers(record: JobRecord) -> dict[str, str]:
     headers = _headers_of(record)
-    # It came from a peer and goes into our header, which may be longer there than it was.
+    # A header that is too long would end the connection, see `LONGEST_HEADER`.
     if record.reply_id is not None and len(record.reply_id) <= LONGEST_HEADER:
         headers[names.IN_REPLY_TO] = record.reply_id
-    # On a queue all of them outlive the broker; elsewhere the end, which matters most.
+    # At a queue each status outlives a restart of the broker; elsewhere only the end does.
     if record.has_ended or record.wants_notice:
         headers[names.PERSISTENT] = "true"
     return headers

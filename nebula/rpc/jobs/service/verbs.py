@@ -27,7 +27,7 @@ from nebula.rpc.wire.envelope import SUCCESS
 
 __all__ = ["management_verbs"]
 
-# Below the 30 s of `Client(timeout=…)`: the reply comes in time, and the caller asks again.
+# Below the 30 s of `Client(timeout=…)`, so that the reply comes in time.
 _LONGEST_WAIT: Final = 25.0
 _MOST_LISTED: Final = 200
 _PAGE_ROWS: Final = 1000
@@ -116,7 +116,7 @@ class _JobVerbs:
         states = tuple(state) if isinstance(state, list) else None if state is None else (state,)
         chosen = JobFilter(states, verb, owner, since, until, text, prefix)
         ulid = None if before is None else self._ulid(before)
-        # It must be known: an unknown one would give an empty page, which reads as the last.
+        # Raises for an unknown job, which would give an empty page, like that after the last one.
         if ulid is not None:
             await self._service.queries.find(ulid)
         # One more, by which is known whether there are more.
@@ -186,8 +186,7 @@ class _JobVerbs:
     async def cancel(self, job: str, request: Request) -> dict[str, Any]:
         """End a job. The reply is its status now: `cancelling`, or how it has ended."""
         record = await self._find(job, request)
-        # Only decided by now: `find` comes after it in the writer's line, so the reply has what was written
-        # of it.
+        # This only decides. `find` waits for the write, so the reply has the new state.
         self._service.cancel(record)
         return self._service.status(await self._service.queries.find(record.id)).to_json()
 
@@ -215,7 +214,7 @@ class _JobVerbs:
         return {
             "lines": [line._asdict() for line in lines],
             "next": lines[-1].number if lines else after or 0,
-            # Only if fewer lines came than were asked for: there may be more on the next page.
+            # If as many lines came as were asked for, there may be more.
             "is_over": found.record.has_ended and (after is None or len(lines) < limit),
         }
 
@@ -270,11 +269,11 @@ async def _rerun(service: JobService, request: Request, record: JobRecord) -> di
     declared = service.declared(record.verb)
     if declared is None:
         raise VerbError("unknown-verb", f"{service.name} has no job {record.verb!r} any more")
-    # `job.rerun` may be open to all while its verb is not: the rights of the verb hold here as well.
+    # `job.rerun` may be open to all when its verb is not, so the verb's rights are checked as well.
     (verb, allow), asker = declared, request.principal
     if not is_open_to(allow, asker):
         raise VerbError("not-allowed", f"{asker or 'an unknown principal'} may not call {verb.name}")
     if not record.is_open_to(asker):
         raise VerbError("not-allowed", f"job {record.id} belongs to another principal")
-    # Bound again: the verb may have got stricter annotations since the job was recorded.
+    # Bound again, because the verb's annotations may have changed since the job was recorded.
     return await service.accept(request, verb, verb.signature.bind(record.parameters), rerun_of=record.id)

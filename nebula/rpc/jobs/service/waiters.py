@@ -33,8 +33,7 @@ class _Waiter:
     ended: JobRecord | None = None
 
 
-# A waiting caller holds a request of the service, and one of its workers. So their number is limited, and a
-# caller beyond it gets what there is at once: it asks again, and pays for its own patience.
+# A waiting caller holds a worker of the service, so the number of waiting callers is limited.
 class Waiters:
     """Callers that wait for news of jobs.
 
@@ -82,7 +81,7 @@ class Waiters:
         if seconds <= 0 or self._is_dismissed or sum(map(len, self._waiting.values())) >= self._most:
             return await look(None)
         deadline = anyio.current_time() + seconds
-        # Registered before the first look: an end between the two rings, where the other order would miss it.
+        # Registered before the first look, so that an end between the two is not missed.
         with self._waiter(job, news) as waiter:
             found = await look(None) if known is None else known
             while not is_enough(found) and not self._is_dismissed:
@@ -90,7 +89,7 @@ class Waiters:
                     await waiter.bell.wait()
                     # Before it looks again: what is written after that rings.
                     waiter.bell = anyio.Event()
-                # Also when the time is over: the last state is read after the wait, not before it.
+                # Also when the time is over, so that the reply has the latest state.
                 found = await look(waiter.ended)
                 if in_time.cancelled_caught:
                     break
