@@ -56,6 +56,8 @@ _WITH_CURE = {
 }
 _UNKNOWN = {"extra_forbidden", "unexpected_keyword_argument"}
 _LONGEST_VALUE = 60
+# Other keys of TOML need quotes.
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _MOST_TABLES = 3
 
 
@@ -155,9 +157,9 @@ def _sample(model: type[BaseModel], keys: Keys) -> str:
             value = field.examples[0] if field.examples and not value else value
             # The mistake is inside a list or table: its first entry is the example.
             for inner in keys[depth + 1 :]:
-                if isinstance(inner, int) and isinstance(value, list | tuple):
+                if isinstance(inner, int) and isinstance(value, list | tuple) and value:
                     value = value[0]
-                elif isinstance(value, dict):
+                elif isinstance(value, dict) and value:
                     value = next(iter(value.values()))
             return in_toml(value)
     return ""
@@ -177,7 +179,7 @@ def _field_at(kind: Any, name: str) -> FieldInfo | None:
 def in_toml(value: Any) -> str:
     """A value as TOML writes it."""
     if isinstance(value, dict):
-        inner = ", ".join(f"{key} = {in_toml(each)}" for key, each in value.items())
+        inner = ", ".join(f"{_key(key)} = {in_toml(each)}" for key, each in value.items())
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(in_toml, value))}]"
@@ -185,6 +187,10 @@ def in_toml(value: Any) -> str:
         # TOML has `inf` and `nan` as `repr` writes them; JSON would write `Infinity` and `NaN`.
         return repr(value)
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def _belongs(words: Mapping[str, Any], word: str) -> str:

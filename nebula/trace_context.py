@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeGuard
 
 from nebula.headers import TRACEPARENT
 
+# Zeros alone are no id, and `ff` is no version.
+_TRACE_ID: Final = r"(?!0{32})[0-9a-f]{32}"
 # Version, trace, span, flags; a later version may say more.
-_FORM: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.{0,200})?")
+_FORM: Final = re.compile(
+    rf"(?!ff)[0-9a-f]{{2}}-({_TRACE_ID})-(?!0{{16}})[0-9a-f]{{16}}-[0-9a-f]{{2}}(-.{{0,200}})?"
+)
 
 
 def is_traceparent(text: str) -> bool:
     """Whether the text has the form of a `traceparent`."""
     return _FORM.fullmatch(text) is not None
+
+
+def is_trace_id(value: object) -> TypeGuard[str]:
+    """Whether a value is the id of a trace: an application may log something else as `trace_id`."""
+    return isinstance(value, str) and re.fullmatch(_TRACE_ID, value) is not None
 
 
 def traceparent_of(trace_id: str, span_id: str) -> str:

@@ -117,12 +117,15 @@ class Plan:
         where: what to call the handler in an error's text.
 
     Raises:
-        TypeError: a provider has a parameter without a value, or cannot be called; the text says what to do.
+        TypeError: a provider has a parameter without a value, cannot be called, or needs itself; the text
+            says what to do.
     """
 
     def __init__(self, wanted: Mapping[str, Dependency], context: tuple[type, ...], where: str) -> None:
         self._context = context
         self._known: dict[Callable[..., Any], int] = {}
+        # Those whose needs are being added, the outermost first.
+        self._begun: list[Callable[..., Any]] = []
         self.steps: list[Step] = []
         self.names = [(name, self._add(one.provider, f"{where}: {name}")) for name, one in wanted.items()]
 
@@ -131,6 +134,12 @@ class Plan:
             raise TypeError(f"{where}: Depends({provider!r}) names nothing that can be called")
         if provider in self._known:
             return self._known[provider]
+        if provider in self._begun:
+            circle = [*self._begun[self._begun.index(provider) :], provider]
+            raise TypeError(
+                f"{where}: {' needs '.join(map(name_of, circle))}; make one of them without the other"
+            )
+        self._begun.append(provider)
         where = f"{where}, made by {name_of(provider)}"
         hints = hints_of(_annotated(provider), where, returns=True)
         names: list[str] = []
@@ -150,8 +159,7 @@ class Plan:
                 )
         kind = _kind_of(provider, hints.get("return"), where)
         self.steps.append(Step(provider, kind, tuple(names), tuple(needs)))
-        # Added after its needs: providers that depend on each other in a circle end in a RecursionError at
-        # declaration, not in a request.
+        self._begun.pop()
         self._known[provider] = len(self.steps) - 1
         return self._known[provider]
 

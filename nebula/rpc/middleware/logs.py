@@ -13,7 +13,7 @@ from nebula.rpc.contract.context import Request
 from nebula.rpc.middleware.chain import Call, CallNext, MakeCall
 from nebula.rpc.middleware.outcomes import Outcome
 from nebula.rpc.wire.reply_body import ReplyBody
-from nebula.trace_context import trace_facts, traceparent_of
+from nebula.trace_context import is_trace_id, trace_facts, traceparent_of
 
 __all__ = ["log_calls", "log_requests"]
 
@@ -53,7 +53,8 @@ async def log_calls(call: Call, call_next: MakeCall) -> Any:
     `log_requests` logs that, else to a new one. Its `trace_id` is in the log of whatever handles the call.
     """
     if TRACEPARENT not in call.headers:
-        trace_id = get_contextvars().get("trace_id") or token_hex(16)
+        bound = get_contextvars().get("trace_id")
+        trace_id = bound if is_trace_id(bound) else token_hex(16)
         call.headers[TRACEPARENT] = traceparent_of(trace_id, token_hex(8))
     outcome = Outcome()
     try:

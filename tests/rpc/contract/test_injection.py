@@ -36,6 +36,22 @@ def doubled(number: Annotated[int, Depends(one)]) -> int:
     return 2 * number
 
 
+def needs_circular(number: Annotated[int, "Depends(circular)"]) -> int:
+    return number
+
+
+def circular(number: Annotated[int, Depends(needs_circular)]) -> int:
+    return number
+
+
+def test_providers_that_need_each_other_are_refused_by_their_names() -> None:
+    async def quote(number: Annotated[int, Depends(circular)]) -> int:
+        return number
+
+    with pytest.raises(TypeError, match=r"circular needs needs_circular needs circular"):
+        fresh().verb(quote)
+
+
 def test_injected_argument_is_no_part_of_the_contract() -> None:
     def quote(symbol: str, *, number: int = Depends(one)) -> str:
         return symbol

@@ -9,7 +9,7 @@ from uuid import uuid4
 import anyio
 import pytest
 from prometheus_client import CollectorRegistry
-from structlog.contextvars import get_contextvars
+from structlog.contextvars import bound_contextvars, get_contextvars
 
 from nebula.errors import NoResponder, RemoteError
 from nebula.logs import get_logger
@@ -22,6 +22,7 @@ from nebula.rpc.middleware.metrics import MeasureCalls, MeasureRequests
 from nebula.rpc.service.responder import Responder
 from nebula.rpc.wire.reply_body import ReplyBody, success
 from nebula.testing import TestClient
+from nebula.trace_context import is_traceparent
 from tests.own_logs import all_logs
 
 pytestmark = pytest.mark.anyio
@@ -277,6 +278,15 @@ async def test_call_from_a_handler_belongs_to_the_trace_of_its_request() -> None
 
     (trace_id,) = {line["trace_id"] for line in lines if line["event"] == "call answered"}
     assert headers["traceparent"].split("-")[1] == trace_id
+
+
+async def test_call_begins_a_trace_if_the_application_logs_something_else_as_trace_id() -> None:
+    app = fresh()
+    with bound_contextvars(trace_id="order-17"), anyio.fail_after(5):
+        async with TestClient(app, middleware=[log_calls]) as client:
+            headers = await client.call(app.name, "headers")
+
+    assert is_traceparent(headers["traceparent"])
 
 
 # --- metrics ---

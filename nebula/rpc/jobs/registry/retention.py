@@ -45,12 +45,12 @@ async def forget_old_jobs(
     )
     others = alive - {folder.name}
     made = {record.id: _made(record.id, _path(record), folder.parent.name) for record in found}
-    ulids = [job for job, result in made.items() if result is None or result.instance not in others]
-    if not await _forget(do, tell, ulids, made):
+    ulids = {job: None for job, result in made.items() if result is None or result.instance not in others}
+    if not await _forget(do, tell, list(ulids), made):
         return
     # Jobs are forgotten even if their notices were never delivered: a queue that refuses them must not keep
     # jobs for ever.
-    if untold := [record.id for record in found if record.is_owed and record.id in set(ulids)]:
+    if untold := [record.id for record in found if record.is_owed and record.id in ulids]:
         _log.warning("job ends given up", jobs=len(untold), first=untold[0])
 
 
