@@ -196,7 +196,7 @@ async def _reading(client: Client, queue: str, counts: Counter[str]) -> AsyncIte
         async for _ in messages:
             counts["received"] += 1
 
-    # Subscribed before the first message is sent, so that all are counted.
+    # Subscribed first, so that the first messages are counted too.
     async with client.subscribe(queue) as messages, anyio.create_task_group() as tasks:
         tasks.start_soon(read, messages)
         yield

@@ -149,6 +149,7 @@ def purge(
     Example: nebula dlq purge --reason expired --yes
     """
     wanted = _wanted(numbers, source, reason, limit, everything=everything)
+    # Before any request, so that a script without --yes fails even if no broker runs.
     make_sure("Drop these dead letters for good?", is_sure=yes)
     wanted["source"] = find_source(broker, source, timeout, is_exact=exact)
     outcome = tell(broker, "dlq.purge", wanted, timeout, Purged)
