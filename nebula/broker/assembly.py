@@ -80,18 +80,17 @@ class Assembly:
         self.source = source
         self.backups = settings.backups
         self.store = self._store(on_progress)
-        # The dead-letter queue holds what others have sent, so reading it needs a grant that names it.
+        # Dead letters are other principals' messages, so only a grant that names the queue opens it.
         self.access = AccessPolicy(self._grants(), dead_letter_queues=frozenset({settings.dead_letter}))
         self.registry = self._registry()
         listeners = list(settings.listener)
-        # `http = PORT` is the short form of a listener, for a broker on one machine. Like every listener
-        # without authentication it is on loopback.
+        # `http = PORT` is the short form of a listener for HTTP, on loopback.
         if settings.http is not None:
             listeners.append(ListenerSettings(port=settings.http, http=True, calls=settings.http_calls))
         self.takes_calls = any(listener.calls for listener in listeners)
         self.server = Server(
-            # Listeners are made here and opened by `Server.start`: a file that cannot be used is found
-            # before a socket is open or a message is loaded.
+            # Only described here; `Server.start` opens them. So a file that cannot be used is found before a
+            # socket is open or a message is loaded.
             [self._listener(listener) for listener in listeners],
             limits=settings.limits,
             policies=[self._policy(each) for each in settings.destination],
@@ -106,7 +105,7 @@ class Assembly:
             lifetimes=Lifetimes(
                 grace_seconds=settings.identity.grace_seconds,
                 max_seconds=settings.identity.max_connection_seconds,
-                # Chance comes in here: without it `Lifetimes` is deterministic, for tests.
+                # Without it `Lifetimes` is deterministic, for tests.
                 chance=random.random,
             ),
         )
@@ -120,8 +119,7 @@ class Assembly:
         if self.store is None:
             _log.info("messages kept in memory only")
             return
-        # The lock file of the folder names the addresses, so that a second broker can say which one is in
-        # its way.
+        # For the folder's lock file, so that a second broker can name the first one's addresses.
         self.store.tell_urls(self.server.urls)
         _log.info("messages kept", folder=str(self.store.folder))
 
@@ -177,7 +175,7 @@ class Assembly:
             destination: a name, or a glob as in a SUBSCRIBE.
         """
         # As policies are: the first pattern that matches counts.
-        # Linear in the tables, and compiled for each: it is asked by people, a few times.
+        # Linear in the tables; only operators' requests need it.
         settings = (each for each in self._settings.destination if compile_glob(each.pattern)(destination))
         found = next(settings, None)
         return None if found is None or found.avro is None else (found.avro, found.content)
@@ -188,7 +186,7 @@ class Assembly:
     def _store(self, on_progress: OnProgress | None) -> SqliteStore | None:
         if self._settings.store == "memory":
             return None
-        # The folder is locked and opened by `load`, on the store's thread; nothing is touched here.
+        # Touches nothing yet: `load` locks and opens the folder, on the store's thread.
         return SqliteStore(
             store_folder(self._settings),
             on_progress=on_progress,
@@ -209,7 +207,7 @@ class Assembly:
         return Listener(
             settings.host,
             settings.port,
-            # `durable_false_removes` is a property of the rules (D.3), which a listener sets for its peers.
+            # `durable_false_removes` belongs to the profile (D.3), but is set for each listener.
             replace(PROFILES[settings.profile], false_removes=settings.durable_false_removes),
             self._tls(settings),
             settings.http,
@@ -220,7 +218,7 @@ class Assembly:
         )
 
     def _tls(self, settings: ListenerSettings) -> ServerTls | None:
-        # The settings have checked that both are there or neither.
+        # The settings have checked that a listener has both or neither.
         if settings.tls_cert is None or settings.tls_key is None:
             return None
         from nebula.broker.server.tls import ServerTls, TlsFiles
@@ -231,13 +229,13 @@ class Assembly:
         """What finds out who peers without a certificate are; None: they are anonymous, or have one."""
         identity = self._settings.identity
         is_open = identity.users is None and identity.jwks is None
-        # Every client has a certificate then, which is its identity.
+        # Clients are identified by their certificates.
         if is_open and settings.client_ca is not None:
             return None
-        # On loopback all peers are users of this machine; it needs no setting for a first try.
+        # On loopback a first try needs no settings: all peers are users of this machine.
         if is_open and settings.anonymous is None and is_loopback(settings.host):
             return None
-        # Also on loopback, where `anonymous = false` was written: `Listener` refuses other addresses only.
+        # Includes loopback with `anonymous = false`, which `Listener` would accept.
         if is_open and not settings.anonymous:
             raise SettingsError(
                 f"listener {settings.host}:{settings.port}: clients have no way to authenticate; give it"
@@ -255,7 +253,7 @@ class Assembly:
         )
 
     def _share(self, settings: ShareSettings) -> Share:
-        # 0 is not possible (the settings want more than 0), so `or` means "not given".
+        # `or` means "not given": the settings only accept fractions above 0.
         fraction = settings.fraction or self._settings.limits.principal_share
         return Share(settings.pattern, fraction, settings.most)
 

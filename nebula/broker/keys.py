@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-# A part in angle brackets, whatever the name says: it is for people only.
+# The name in angle brackets is only for readers of the settings.
 _DROPPED = re.compile(r"<[\w-]+>")
 
 
@@ -24,14 +24,12 @@ def key_function(prefixes: Sequence[str], patterns: Sequence[str]) -> Callable[[
         return None
 
     def key_of(destination: str) -> str:
-        # Tried in turn, because prefixes are few, usually one.
         prefix = next((each for each in prefixes if destination.startswith(each)), "")
         subject = destination[len(prefix) :]
         for pattern in compiled:
             match = pattern.fullmatch(subject)
             if match is not None:
-                # Joined without the parts that were left out, so that two subjects that differ there have
-                # one key (D.30).
+                # Subjects that differ only in the parts left out get the same key (D.30).
                 return prefix + "".join(part for part in match.groups() if part is not None)
         return destination
 
@@ -51,22 +49,21 @@ def check_key_pattern(pattern: str) -> str:
 def _compile(pattern: str) -> re.Pattern[str]:
     """Groups are what the key keeps, dots with the parts that they follow."""
     parts = pattern.split(".")
-    # A pattern that leaves nothing out would make the usual key, so it is a mistake.
+    # A pattern that leaves nothing out would change no key, so it must be a mistake.
     if not any(_DROPPED.fullmatch(part) for part in parts):
         raise ValueError("leaves nothing out: write <name> for the part that is not of the key")
-    # `**` in the middle could match in several ways, and which one would be a matter of the expression's
-    # greed.
+    # A `**` in the middle could match in several ways.
     if "**" in parts[:-1]:
         raise ValueError("has a ** that is not its last part")
     expression = ""
     for part in parts:
         dot = r"\." if expression else ""
         if _DROPPED.fullmatch(part):
-            # No group: what is not in a group is not part of the key.
+            # No group, so that the key leaves it out.
             expression += rf"{dot}[^.]+"
         elif part == "**":
             expression += rf"({dot}.*)"
         else:
-            # `[^.]+`: a part is what stands between two dots, so `*` cannot match two of them.
+            # `[^.]+`, so that `*` matches a single part.
             expression += rf"({dot}{'[^.]+' if part == '*' else re.escape(part)})"
     return re.compile(expression)

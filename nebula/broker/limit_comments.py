@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+# Three parts in this order: comment lines up to `At it:`, that line and the comment lines after it, and
+# `name: type = `. `why` is lazy, so that it ends before `At it:`.
 _LIMIT = re.compile(
     r"(?P<why>(?:^ *# .*\n)+?) *# At it: (?P<at_it>.*\n(?: *# .*\n)*) *(?P<name>[A-Za-z]\w*): \w+ = ",
     re.MULTILINE,
@@ -42,4 +44,5 @@ def limit_comments(module: ModuleType) -> dict[str, LimitComment]:
 
 def _text(comment: str) -> str:
     lines = (line.strip().removeprefix("#").strip() for line in comment.splitlines())
+    # Callers add the full stop.
     return " ".join(lines).removesuffix(".")

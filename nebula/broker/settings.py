@@ -30,7 +30,7 @@ _SHORTHANDS = {"host": ("listener", 0, "host"), "port": ("listener", 0, "port")}
 
 
 def _glob(pattern: str) -> str:
-    # Compiled to raise for a glob that means nothing; the core compiles it again, once for each table.
+    # Only to raise for a malformed glob; the core compiles it again.
     compile_glob(pattern)
     return pattern
 
@@ -49,14 +49,14 @@ def _plain_queue(destination: str) -> str:
 
 
 def _not_empty(listeners: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, ...]:
-    # An empty list is not the default: the broker would start, report no error, and be out of reach.
+    # With an empty list the broker would start without an error and be out of reach.
     if not listeners:
         raise ValueError("has no table, so the broker would listen nowhere: write [[listener]]")
     return listeners
 
 
 class _Table(BaseModel):
-    # `forbid`: a misspelled setting is an error, and not a default in place of what its author meant.
+    # `forbid`: a misspelled setting must be an error.
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -105,7 +105,7 @@ class ListenerSettings(_Table):
         description="File with the fingerprints of client certificates that are refused, one on each line.",
         json_schema_extra={AT_RELOAD: Reload.CONTENTS},
     )
-    # None is decided in `assembly`: it depends on the address, on `client_ca` and on `[identity]`.
+    # `assembly` decides what None means, by the address, `client_ca` and `[identity]`.
     anonymous: bool | None = Field(
         default=None,
         examples=[False],
@@ -119,13 +119,11 @@ class ListenerSettings(_Table):
     )
 
     @model_validator(mode="after")
-    # Relations between fields are checked when settings load, so that a broker that starts can use them
-    # all.
     def _agrees(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
             one, other = ("tls_cert", "tls_key") if self.tls_key is None else ("tls_key", "tls_cert")
             raise ValueError(f"has one of tls_cert and tls_key: add {other}, or remove {one}")
-        # A CA without TLS would look like protection and be none.
+        # Without TLS these files would seem to protect the listener and do nothing.
         for name in ("client_ca", "deny"):
             if self.tls_cert is None and getattr(self, name) is not None:
                 raise ValueError(f"needs tls_cert and tls_key: add them, or remove {name}")
@@ -283,7 +281,7 @@ class LastValueSettings(_Table):
 
 
 # A pydantic dataclass checks its values; the core's plain one stays free of third parties.
-# `allow_inf_nan=False`: an infinite limit would be no limit, and every comparison with NaN is false.
+# `allow_inf_nan=False`: comparisons with NaN are always false, and an infinite limit limits nothing.
 @dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False), frozen=True)
 class LimitsSettings(Limits):
     """`[limits]`: what a peer may use at most. Times are seconds."""

@@ -59,11 +59,10 @@ app = typer.Typer(
     name="nebula",
     cls=Grouped,
     no_args_is_help=True,
-    # Typer's own tracebacks would quote peers unescaped, and some versions add local variables, passcodes
-    # among them. `tracebacks_made_visible` writes plain ones.
+    # Typer's tracebacks quote peers unescaped and may show local variables, such as passcodes.
+    # `tracebacks_made_visible` writes plain ones.
     pretty_exceptions_enable=False,
-    # Click's plain help, not rich's boxes: it fits 80 columns, it takes `[...]` as it stands, and it calls
-    # `Grouped.format_commands`.
+    # Click's plain help fits into 80 columns, shows `[...]` unchanged, and calls `Grouped.format_commands`.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
@@ -83,7 +82,7 @@ _HEADINGS: Final[Mapping[str, Sequence[Callable[..., Any] | typer.Typer]]] = {
 }  # fmt: skip
 
 # What is typed most has a short form: `nebula jobs` is `nebula job list`.
-# Hidden, so that the help has each command once.
+# Hidden, so that the help lists each command once.
 _SHORT: Final = (jobs, watch, cancel, engines)
 
 for heading, commands in _HEADINGS.items():
@@ -100,11 +99,11 @@ for command in _SHORT:
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
         write_redirectable(f"nebula {__version__}\n")
-        # The only way out of an eager option: without it typer would go on and ask for a command.
+        # Otherwise typer would go on and require a command.
         raise typer.Exit
 
 
-# Typer has options before the first command only with a callback. Its docstring is the help of the program.
+# Typer needs a callback for options of the program itself. Its docstring is the program's help.
 @app.callback()
 def nebula(
     *,
@@ -152,18 +151,18 @@ def main() -> None:
     tracebacks_made_visible()
     try:
         # Not standalone: typer would print errors about arguments itself, with the arguments unescaped.
-        # What comes back is a number only if a command left by `typer.Exit`, or Ctrl-C ended it: typer makes
-        # 130 of a KeyboardInterrupt. Else it is the command's None.
+        # The result is a number only after `typer.Exit` or Ctrl-C (typer makes it 130); otherwise it is the
+        # command's None.
         status = app(prog_name="nebula", standalone_mode=False)
         sys.exit(status if isinstance(status, int) else Exit.OK)
     except UsageProblem as problem:
         sys.exit(complain_of_usage(problem))
-    # Ctrl-C or Ctrl-D at a question, of which click makes an Abort. Nothing was done.
+    # Click raises Abort for Ctrl-C or Ctrl-D at a question. Nothing was done.
     except typer.Abort:
         complain("aborted")
         sys.exit(Exit.FAILED)
-    # A task group wraps what its tasks raise, even a single error. Everything else is a bug of Nebula's and
-    # keeps its traceback, with Python's status 1.
+    # A task group wraps even a single error. Other exceptions are bugs of Nebula: they keep their traceback,
+    # with Python's status 1.
     except (NebulaError, ModuleNotFoundError, ExceptionGroup) as failure:
         error = _foreseen(unwrapped(failure))
         if isinstance(error, BrokenPipeError):
@@ -173,7 +172,7 @@ def main() -> None:
         if not isinstance(error, NebulaError):
             raise
         if isinstance(error, BrokenModule):
-            # Above the sentence: a reader looks at the last line first.
+            # Above the sentence, because people read the last line first.
             show_traceback(error.traceback)
         complain(sentence_of(error))
         sys.exit(exit_of(error))

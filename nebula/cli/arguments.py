@@ -25,8 +25,8 @@ _NOT_USERS: Final = (
     str(Path(version.__file__).parent),
 )
 
-# The name ends at the first `=`, so that a value may contain more of them. DOTALL: it may also have several
-# lines, as in text="$(cat FILE)".
+# The name ends at the first `=`: the value may contain more. DOTALL: it may have several lines, as in
+# text="$(cat FILE)".
 _PARAMETER = re.compile(r"(?P<name>[^=:]+)(?P<kind>:?=)(?P<value>.*)", re.DOTALL)
 
 
@@ -44,8 +44,7 @@ def parse_parameters(words: Iterable[str]) -> dict[str, Any]:
         name, kind, value = match["name"], match["kind"], match["value"]
         if name in parameters:
             raise SettingsError(f"parameter {name!r} is given twice")
-        # The type is not guessed: `qty=2` is a text, and the service says that it wants a number. A guess
-        # would turn a customer's id into a number.
+        # `qty=2` is a text: guessing the type would turn a customer's id into a number.
         parameters[name] = value if kind == "=" else _parse_json(name, value)
     return parameters
 
@@ -83,13 +82,12 @@ def find_app(target: str) -> Responder:
             raise BrokenModule(target, _traceback_of_users(error)) from error
         near = _near_module(module_name)
         raise SettingsError(f"{target}: no module {error.name!r} here or installed{near}") from None
-    # A module may raise anything. Not BaseException: SystemExit of a module that calls `sys.exit` is its own
-    # business.
+    # Not BaseException: a module may call `sys.exit`.
     except Exception as error:
         raise BrokenModule(target, _traceback_of_users(error)) from error
     known = [member for member, value in vars(module).items() if isinstance(value, Responder)]
     name = name or _only(known, module_name, target)
-    # A name that exists and is something else gets the same error: `prices:quote` names a handler.
+    # A name of something else gets the same error, such as `prices:quote`, a handler.
     app = getattr(module, name, None)
     if not isinstance(app, Responder):
         near_app = nearest(name, known)
@@ -114,7 +112,7 @@ def _module_of(place: str, target: str) -> str:
         return place
     here = Path.cwd()
     file = (here / place).resolve()
-    # An import needs a name below a folder of the path, and that folder is this one.
+    # Modules are imported from this folder, so the file has to be in it.
     if not file.is_relative_to(here.resolve()):
         raise SettingsError(f"{target}: it is not in this folder: run the command in the one of your code")
     return ".".join(file.relative_to(here.resolve()).with_suffix("").parts)
@@ -137,7 +135,6 @@ def _traceback_of_users(error: BaseException) -> str:
     while each is not None:
         users = [frame for frame in each.stack if not frame.filename.startswith(_NOT_USERS)]
         each.stack = traceback.StackSummary.from_list(users)
-        # The causes as well: "the above exception was the direct cause" would else show the frames that were
-        # taken out.
+        # Causes too, or they would show the frames that were removed here.
         each = each.__cause__ or each.__context__
     return "".join(told.format())

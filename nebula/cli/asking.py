@@ -24,7 +24,7 @@ def ask(url: str | None, question: Callable[[Client], Awaitable[T]]) -> T:
 
     async def main() -> T:
         # A user who waits at a prompt sees at once that the broker has gone.
-        # Nor does a command try again: a user presses the arrow key, and a script looks at status 3.
+        # Reconnecting is left to the user, or to the script that reads status 3.
         async with Client(url, reconnect=False) as client:
             return await question(client)
 
@@ -40,7 +40,7 @@ def asking_for_jobs(service: str) -> Iterator[None]:
     """
     try:
         yield
-    # Only when it has failed: asking for the verbs first would be another request for each command.
+    # Only after a failure: asking for the verbs first would cost each command a request.
     except RemoteError as error:
         if error.code != "unknown-verb":
             raise
@@ -54,6 +54,6 @@ def converse(main: Callable[[], Awaitable[T]]) -> T:
     itself: a lost connection is what it fails with.
     """
     logs.configure(logs.Level.ERROR)
-    # On asyncio's own loop: a command asks once, and to import uvloop takes 8 ms. Programs that stay have it,
-    # see `nebula.cli.programs`.
+    # On asyncio's own loop: importing uvloop takes longer than it saves for a single request. Programs that
+    # stay use it (`nebula.cli.programs`).
     return anyio.run(main)

@@ -98,8 +98,8 @@ def bench_call(
 
     elapsed = _run(broker, measure, f"calling {verb} of {service}", seconds)
     Output(as_json=as_json).value(ended.figures(elapsed))
-    # The figures are shown all the same: the errors in them say what went wrong. A status of 0 would hide
-    # from a script that nothing was measured.
+    # The figures are shown even so, because they have the errors. Status 0 would hide from scripts that
+    # nothing was measured.
     if not ended.took:
         raise Leave(ended.status)
 
@@ -160,7 +160,7 @@ def bench_pub(
       nebula bench pub                        through a queue of its own
       nebula bench pub X/test --size 1000     to its subscribers
     """
-    # A named destination has consumers of its own; only the benchmark's own queue is read here.
+    # A named destination has its own consumers, so only the benchmark's own queue is read here.
     counts = Counter(sent=0) if destination else Counter(sent=0, received=0)
     headers = {"persistent": "true"} if persistent else {}
     body, target = b"x" * size, destination or f"/queue/bench.{uuid4().hex}"
@@ -196,8 +196,7 @@ async def _reading(client: Client, queue: str, counts: Counter[str]) -> AsyncIte
         async for _ in messages:
             counts["received"] += 1
 
-    # The subscription is there before the first message is sent: none is missed, and the queue does not
-    # outlive its reader.
+    # Subscribed first, so that the first messages are counted too.
     async with client.subscribe(queue) as messages, anyio.create_task_group() as tasks:
         tasks.start_soon(read, messages)
         yield
@@ -211,8 +210,7 @@ async def _go_on(step: _Step, seconds: float, at_once: int) -> float:
     begun = perf_counter()
 
     async def work() -> None:
-        # The clock is read between steps. A call that hangs ends by its own timeout and exceeds the time, so
-        # rates are divided by the time that was really used.
+        # A call that hangs exceeds the time by its own timeout, so rates are divided by the time really used.
         while perf_counter() - begun < seconds:
             await step()
 
@@ -241,7 +239,7 @@ def _run(
                     bar.advance(task, _SHOWN_SECONDS)
 
             async with anyio.create_task_group() as tasks:
-                # Off a terminal there is no bar, and a task that wakes up would be measured too.
+                # Without a bar there must be no task for it, which would disturb the measurement.
                 if not bar.disable:
                     tasks.start_soon(advance)
                 elapsed = await measure(client)
@@ -253,7 +251,7 @@ def _run(
 
 def _spread(took: Sequence[float]) -> dict[str, float]:
     """How long calls took, in milliseconds: the middle one, and those that few exceed."""
-    # Exact, from all times: a minute of 5,000 calls a second takes some ten megabytes of floats.
+    # Exact, because all times fit into memory: a minute of 5,000 calls a second takes some 10 MB.
     ordered = sorted(took)
     if not ordered:
         return {}

@@ -15,19 +15,18 @@ from nebula.cli.render import Output
 if TYPE_CHECKING:
     from nebula.broker.settings import SettingsSource
 
-# Every default is None, "not given": the real ones are the settings' own, and so is the help.
+# The defaults are None ("not given"): settings have their own defaults, and their help.
 Host: TypeAlias = Annotated[str | None, Option()]
 Port: TypeAlias = Annotated[int | None, Option()]
 Config: TypeAlias = Annotated[
     Path | None, Option(metavar="FILE", help="TOML file.  [default: ./nebula.toml, if there is one]")
 ]
 Store: TypeAlias = Annotated[str | None, Option(metavar="KIND")]
-# Commands that look into a store have it too.
 Data: TypeAlias = Annotated[
     Path | None, Option(metavar="DIR", help="Folder of the store.  [default: in the user's state folder]")
 ]
 Http: TypeAlias = Annotated[int | None, Option(metavar="PORT")]
-# A flag cannot be "not given": `broker` passes False as None, so that the setting of the file counts.
+# False must not override the file's setting, so `broker` passes None instead.
 HttpCalls: TypeAlias = Annotated[bool, Option("--http-calls")]
 Rights: TypeAlias = Annotated[list[Path] | None, Option(metavar="FILE")]
 Schemas: TypeAlias = Annotated[Path | None, Option(metavar="DIR")]
@@ -117,7 +116,7 @@ def _print(source: SettingsSource, output: Output) -> None:
 
 
 def _run(source: SettingsSource, output: Output) -> None:
-    # Every mistake is reported at once, with status 2, before anything is opened.
+    # Reports all mistakes at once, with status 2, before anything is opened.
     settings = source.read().value
 
     from nebula.cli.programs import run_broker

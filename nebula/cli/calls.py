@@ -67,17 +67,17 @@ def call(
     from nebula.cli.arguments import parse_parameters
     from nebula.cli.asking import ask
 
-    # Before anything connects: a mistake in the words is status 2, whether there is a broker or not.
+    # Before connecting, so that mistakes in the words give status 2 even without a broker.
     words = parse_parameters(parameters or ())
     options = start_options(priority, not_before, notify)
 
     async def do(client: Client) -> Any:
-        # `call` takes the reply of any verb; for a job's verb that is the job. The options belong to `start`,
-        # which fails if the verb is no job.
+        # `call` works for any verb, and returns the job of a job's verb. Options need `start`, which fails
+        # for other verbs.
         if not options:
             return await client.call(service, verb, words, timeout=timeout)
         job = await client.start(service, verb, words, timeout=timeout, **options)
-        # The same field as in the reply to `call`, so that `| nebula job watch -` works after both.
+        # The same field as in a reply to `call`, so that `| nebula job watch -` works after both.
         return {"job": job.id}
 
     Output(as_json=as_json).value(ask(broker, do))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Folder: TypeAlias = Annotated[
     Path, Option("--folder", metavar="DIR", help="Where the CA's files are, and all are written.")
 ]
-# Ten years for a CA, one for certificates: replacing the CA means giving its file to every peer.
+# By default ten years for a CA, whose file all peers have, and one year for certificates.
 Days: TypeAlias = Annotated[int, Option(min=1, help="How long it is valid.")]
 Force: TypeAlias = Annotated[bool, Option("--force", help="Overwrite files that are there.")]
 
@@ -52,7 +52,7 @@ def ca(
     """
     from nebula.broker.operations.certificates import make_authority
 
-    # Before anything is made: an overwritten key of a CA cannot be restored.
+    # Checked first, because an overwritten key of a CA cannot be restored.
     _check_free(folder, _CA, force=force)
     _write(lambda: make_authority(name, days).certificate, folder, _CA, as_json=as_json)
 
@@ -106,8 +106,8 @@ def passcode(
     from nebula.broker.server.authenticator import users_line
 
     is_typed = sys.stdin.isatty()
-    # stdin decides, because stdout usually goes to the file of users. A typed passcode is asked for twice and
-    # not echoed; from a pipe one line is read, without its line end.
+    # By stdin, because stdout usually goes to the users file. From a pipe one line is read, without its line
+    # end.
     words = ask_passcode("Passcode") if is_typed else sys.stdin.readline().rstrip("\r\n")
     if not words:
         raise SettingsError("stdin holds no passcode")
@@ -120,8 +120,7 @@ def passcode(
 
 
 def _check_free(folder: Path, stem: str, *, force: bool) -> None:
-    # `../till` would write outside of the folder. Names may come from a list of devices that another team
-    # made.
+    # `../till` would be written outside of the folder.
     if Path(stem).name != stem:
         raise SettingsError(f"{stem!r} cannot be the name of a file here")
     for file in (folder / f"{stem}.pem", folder / f"{stem}.key"):

@@ -27,9 +27,9 @@ from nebula.cli.tables import Column, columns, facts
 QUEUES: Final = columns(
     QueueRow, "queue", "depth", "unacked", "paged_out", "consumers", "oldest_seconds", "stored_bytes", "taken"
 )
-# One queue shows what its row in the list has, in the same order, and then the rest of its fields.
+# The columns of the list first, then the other fields.
 QUEUE_FACTS: Final = facts(QueueDetails, QUEUES)
-# The destination is missing: it is the queue that is shown.
+# Without the destination, which is the queue that is shown.
 CONSUMERS: Final = columns(SubscriptionRow, "session", "principal", "id", "ack", "prefetch", "unacked")
 
 CONNECTIONS: Final = columns(
@@ -63,7 +63,7 @@ DEAD_LETTERS: Final = columns(
 
 def operator_mark(is_operator: Any) -> str:
     """A star for an operator."""
-    # `is True`: an older broker has no such field, and a stranger may send anything.
+    # `is True`: an older broker has no such field, and a reply may have any value.
     return "*" if is_operator is True else ""
 
 

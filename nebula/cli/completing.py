@@ -36,13 +36,13 @@ _SECONDS: Final = 1.0
 _LONGEST_SECONDS: Final = 2.0
 
 _MOST_NAMES: Final = 200
-# Each service costs a further request within the same second.
+# Each service costs a request within the same second.
 _MOST_SERVICES: Final = 5
 _MOST_JOBS: Final = 50
 
 # A shell inserts a completion as it is: `$(…)` would be run, and : and = end a word in bash.
 _HARMLESS: Final = re.compile(r"[\w./@%+,][\w./@%+,-]*")
-# Other prefixes would be refused by the service, so they are not sent.
+# The service refuses other prefixes.
 _ULID_PREFIX: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{0,25}")
 
 _Find: TypeAlias = Callable[[Client, Callable[[Iterable[str]], None]], Awaitable[None]]
@@ -52,7 +52,7 @@ def complete_services(parameters: dict[str, Any], incomplete: str) -> list[str]:
     """Running services, and the broker's own."""
 
     async def find(client: Client, add: Callable[[Iterable[str]], None]) -> None:
-        # The broker's own service does not register, and operators describe it often.
+        # The broker's own service is not among the registered ones.
         add([_SERVICE])
         # Added separately: if the broker does not reply in time, the first name is still offered.
         add(one.service for one in await client.services(timeout=_SECONDS))
@@ -124,7 +124,7 @@ def _completed(parameters: dict[str, Any], incomplete: str, find: _Find) -> list
     """Matching names that were found in time. Never raises."""
     # A shell waits for this at each Tab, and shows whatever is written to the terminal. So the time is
     # bounded, nothing is said, and names that came in time count although others are missing.
-    # Filled from within, not returned: what came before the time was over counts.
+    # A set that `find` fills, so that names that came before a timeout count.
     found: set[str] = set()
     try:
         with _quietly():
@@ -145,8 +145,8 @@ async def _ask(url: str | None, find: _Find, add: Callable[[Iterable[str]], None
 def _quietly() -> Iterator[None]:
     """Silence stderr in the block, and end a process that only completes words after a time limit."""
     if CommandEnvironment.read().completes:
-        # A name server that hangs blocks a thread that no cancellation reaches, and Python waits for it at
-        # the end. Status 0 without output: the shell offers nothing.
+        # A name lookup that hangs blocks a thread that cannot be cancelled, and Python waits for it at exit.
+        # With status 0 and no output the shell offers nothing.
         end = threading.Timer(_LONGEST_SECONDS, os._exit, (0,))
         end.daemon = True
         end.start()

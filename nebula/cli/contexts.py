@@ -23,7 +23,7 @@ _TLS: Final = {
 # `localhost:61613`, `[::1]:61613`.
 _PLACE: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
-# Any access by the group or by others, as ssh demands of private keys.
+# All permissions of the group and of others, which ssh refuses for private keys too.
 _OTHERS_MAY_READ: Final = 0o077
 
 # Pydantic builds a model's validator together with the class, at the start of every command. Deferred, it is
@@ -114,7 +114,7 @@ def _check_secrecy(contexts: Contexts, file: Path) -> None:
             has_secrets |= parse_address(context.broker).passcode is not None
         except SettingsError as error:
             raise SettingsError(f"{file}: contexts.{name}.broker: {error}") from None
-    # Refused, not only warned about: a warning scrolls away and the passcode stays readable.
+    # Refused, because a warning is overlooked and the passcode stays readable.
     if has_secrets and file.stat().st_mode & _OTHERS_MAY_READ:
         raise SettingsError(f"{file}: other users may read it, and it holds a passcode: chmod 600 {file}")
 
@@ -144,7 +144,7 @@ def find_broker(named: str | None) -> str | None:
     name = wanted or contexts.default
     if name is None:
         return None
-    # A context may be called `here:1`: the user's own names come first.
+    # A context may be called `here:1`, and comes first.
     if name not in contexts.contexts and _PLACE.fullmatch(name):
         return f"stomp://{name}"
     context = contexts.get(name, file)
@@ -167,5 +167,5 @@ def complete_names(incomplete: str) -> list[str]:
         names = read_contexts(CommandEnvironment.read().contexts_file).contexts
     except SettingsError:
         return []
-    # From the user's own file: unlike `nebula.cli.completing` this asks no broker.
+    # Asks no broker, unlike `nebula.cli.completing`.
     return sorted(name for name in names if name.startswith(incomplete) and name.isprintable())

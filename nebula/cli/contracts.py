@@ -52,7 +52,7 @@ def stubs(
     from nebula.rpc.wire.replies import reading
 
     told = _told(service, broker, timeout)
-    # A description of another form would be a KeyError somewhere in the writer: the fault is the service's.
+    # A malformed description would raise KeyError in the writer, although the service is at fault.
     with reading(f"what {service} answers to describe"):
         text = write_stubs(told)
     _put(text, output, {"service": service, "verbs": len(told["verbs"])}, as_json=as_json)

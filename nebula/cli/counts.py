@@ -65,11 +65,10 @@ async def _look(client: Client, service: str, seconds: float) -> dict[str, Any]:
     failed: dict[str, str] = {}
     for one in found.answers:
         try:
-            # Each one separately, so that an instance of another version does not hide the others.
+            # Checked one by one, so that an instance of another version does not hide the others.
             told[one.instance.name] = _checked(service, one.value)
         except NebulaError as error:
             failed[one.instance.name] = str(error)
-    # The broker's own service does not register either.
     if not found.answers and not found.missing:
         # An instance that does not register is asked by the service's queue: any of them replies.
         told = {"": _checked(service, await client.call(service, "stats", timeout=seconds))}
@@ -92,7 +91,7 @@ def _whole(
 ) -> dict[str, Any]:
     return {
         "service": service,
-        # From the buckets of all instances: quantiles themselves cannot be merged.
+        # Merged from buckets, because quantiles cannot be merged.
         **without_buckets(merged(told.values())),
         "by_instance": {name: without_buckets(told[name]) for name in sorted(told)},
         "failed": dict(sorted(failed.items())),

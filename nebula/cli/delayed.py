@@ -72,8 +72,7 @@ def purge(
       nebula delayed purge --principal sensor-1
       nebula delayed purge --pattern '/queue/reminders*' --yes
     """
-    # A forgotten filter must not drop all messages, and --all with a filter is a contradiction. Both are
-    # refused before the broker is asked.
+    # A forgotten filter must not drop all messages, and --all contradicts a filter.
     if (pattern is not None or principal is not None) == everything:
         raise BadParameter("say which: --pattern or --principal; or --all alone")
     question = f"Drop {_which(pattern, principal)} for good?"

@@ -67,11 +67,11 @@ class Described:
     async def show(self, client: Client) -> None:
         """Show it once."""
         answer, note = await self._ask(client), ""
-        # Only people need the second request: programs compare `schemas` of `nebula services`.
+        # Only for people: programs compare `schemas` of `nebula services`.
         if self.output.is_for_people and self.instance is None:
             try:
                 note = differences(await client.services(self.service, timeout=self.seconds))
-            # A caller's rights need not include seeing which instances there are.
+            # The caller may lack the right to see instances.
             except Refused:  # it may be called all the same
                 note = ""
         with screen(self.output, self._draw, is_live=False) as show:
@@ -84,8 +84,7 @@ class Described:
                 async for instances in _whenever_others_are_there(presence):
                     try:
                         answer = await self._ask(client)
-                    # While versions are exchanged there may be no instance for a moment: the screen says so
-                    # and goes on.
+                    # During a change of versions there may be no instance for a moment.
                     except (CallTimeout, NoResponder):
                         answer = None
                     show(self._view(answer, "" if self.instance else differences(instances)))
@@ -102,7 +101,7 @@ class Described:
         """What is shown: programs get the reply alone, or its part about the verb."""
         if self.output.is_for_people:
             return answer, note
-        # JSON has no note: programs find `differs` in `nebula services`.
+        # Without the note: programs find `differs` in `nebula services`.
         if self.verb is None or answer is None:
             return answer
         with reading(f"what {self.service} answers to describe"):
@@ -206,7 +205,7 @@ def _one(answer: Mapping[str, Any], verb: Mapping[str, Any]) -> Iterator[Rendera
     yield json_text(schemas)
     service = str(answer["service"])
     yield text("\ncall it", "bold")
-    # `Words` never breaks a word: what is longer than the line can still be copied, see docs/decisions/0050.
+    # `Words` breaks no word, so that the line can be copied, see docs/decisions/0050.
     yield Words(text(call_line(service, verb), keep=""))
     yield text("\nover HTTP, if the broker runs with --http 61680 --http-calls", "bold")
     yield Words(text(curl_line(service, verb, _HTTP), keep=""))

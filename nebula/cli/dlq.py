@@ -59,12 +59,12 @@ def list_(
     """
     from nebula.cli.columns import DEAD_LETTERS
 
-    # It looks for letters with that source, because the queue itself may be gone.
+    # Looks for letters with that source, because the queue itself may be deleted.
     source = find_source(broker, source, timeout, is_exact=exact)
     wanted = {"source": source, "reason": reason, "after": after, "limit": limit}
     letters = tell(broker, "dlq.list", wanted, timeout, DeadLetters)
     output = Output(as_json=as_json)
-    # One page of at most a thousand: more dead letters are replayed or dropped, not read.
+    # A single page: with more than a thousand dead letters, replay or drop them first.
     rows = letters["rows"]
     if not output.is_for_people:
         output.json_line(letters)
@@ -124,7 +124,7 @@ def replay(
       nebula dlq replay --from /topic/news --to missed
     """
     wanted = _wanted(numbers, source, reason, limit, everything=everything)
-    # After the words are checked: a forgotten --all costs no request.
+    # After the check of the words, so that a forgotten --all costs no request.
     wanted |= {"source": find_source(broker, source, timeout, is_exact=exact), "to": to}
     outcome = tell(broker, "dlq.replay", wanted, timeout, Replayed)
     Output(as_json=as_json).event(_outcome(outcome, limit), **outcome)
@@ -149,6 +149,7 @@ def purge(
     Example: nebula dlq purge --reason expired --yes
     """
     wanted = _wanted(numbers, source, reason, limit, everything=everything)
+    # Before any request, so that a script without --yes fails even if no broker runs.
     make_sure("Drop these dead letters for good?", is_sure=yes)
     wanted["source"] = find_source(broker, source, timeout, is_exact=exact)
     outcome = tell(broker, "dlq.purge", wanted, timeout, Purged)
@@ -173,14 +174,13 @@ def _outcome(outcome: dict[str, int], limit: int) -> str:
         "of senders who may not send there": outcome["not_permitted"],
     }
     parts = [f"{why}: {count:,}" for why, count in left.items() if count]
-    # The limit counts what was looked at. Letters that could not go back count too, because a second run
-    # meets them again.
+    # The limit includes letters that could not be put back, because a second run finds them again.
     if outcome["replayed"] + sum(left.values()) >= limit:
         parts.append("there may be more; --limit goes on")
     return "; ".join([f"dead letters put back: {outcome['replayed']:,}", *parts, *_left_on_disk(outcome)])
 
 
 def _left_on_disk(outcome: dict[str, int]) -> list[str]:
-    # Dead letters beyond the broker's memory limit are only on disk, until those before them are gone.
+    # Dead letters that do not fit into memory are only on disk until those before them are gone.
     count = outcome["on_disk"]
     return [f"on disk, not looked at: {count:,}"] if count else []

@@ -74,13 +74,13 @@ def engines(
     output.show(table(ENGINES, shown) if rows else f"{service} has no jobs, and no engines")
 
 
-# `nebula engines` is the hidden short form of the same function.
+# `nebula engines` is a hidden short form of the same function.
 engine.command(name="list")(engines)
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     isolated = row.get("isolated", [])
-    # Isolated runs are processes of their own: the machine has to hold Spark's memory and theirs.
+    # Isolated runs are separate processes, whose memory counts too.
     memory = [row.get("rss_bytes"), *(run.get("rss_bytes") for run in isolated)]
     return {
         **row,
@@ -113,19 +113,18 @@ def restart(
     from nebula.cli.asking import ask, asking_for_jobs
 
     what = f"{'the engine' if name is None else f'engine {name}'} of {service}"
-    # Before it connects: without --yes a script fails in the same way whether or not a broker runs.
+    # Before connecting, so that a script without --yes fails even if no broker runs.
     make_sure(f"Replace {what}, with the jobs on it?", is_sure=yes)
     verb, parameters = "engine.restart", {} if name is None else {"engine": name}
     with asking_for_jobs(service):
         told = ask(broker, lambda client: _tell(client, service, instance, verb, parameters, timeout))
     missing = sorted(one for one, answer in told.items() if answer is _MISSING)
-    # The reply says that the engine is being replaced: `nebula engine list` shows when it is ready.
+    # The replacement has only begun: `nebula engine list` shows when the engine is ready.
     done = sorted(told.keys() - set(missing))
     text = _sentence_of(what, done, missing)
     Output(as_json=as_json).event(text, service=service, engine=name, instances=done, missing=missing)
     if missing:
-        # Some instances did it. The sentence names the others, and the status says that something is left to
-        # do.
+        # Only some instances did it, and the sentence names the others.
         raise Leave(Exit.UNREACHED)
 
 
@@ -162,7 +161,7 @@ async def _tell(
         NebulaError: none is there, or one answered with an error.
     """
     if instance is not None:
-        # Each instance listens on a queue of its own as well, see docs/decisions/0024.
+        # Each instance has a queue of its own as well, see docs/decisions/0024.
         target = f"{service}.{instance}"
         return {instance: await client.call(target, verb, parameters, timeout=seconds)}
     found = await client.call_all(service, verb, parameters, timeout=seconds)

@@ -20,8 +20,7 @@ from nebula.errors import (
 from nebula.visible import visible
 
 
-# Few, so that a script can branch on each: a bad reply, bad words, nothing reached. What went wrong exactly
-# is in the sentence, and in the code of a reply's error.
+# Few, so that scripts can branch on each; the sentence and the error's code have the details.
 class Exit(IntEnum):
     """What a script can branch on. The help of `nebula` lists the same."""
 
@@ -39,8 +38,7 @@ class BrokenModule(NebulaError):
         traceback: of the user's code alone.
     """
 
-    # Not a SettingsError, although a word of the command line led here: status 2 means that the words are
-    # wrong, and here the code is.
+    # Not a SettingsError: status 2 means wrong words, and here the code is wrong.
     def __init__(self, target: str, traceback: str) -> None:
         super().__init__(f"{target}: the module cannot be imported, see above")
         self.traceback = traceback
@@ -54,8 +52,7 @@ def unwrapped(failure: Exception) -> Exception:
     if not isinstance(failure, ExceptionGroup):
         return failure
     found = [unwrapped(each) for each in failure.exceptions]
-    # When a connection is lost, all calls on it fail, and one sentence says so. A bug among them is not
-    # hidden by it.
+    # A lost connection fails all calls, and one sentence is enough. It does not hide a bug among them.
     if len(found) == 1 or all(isinstance(each, NebulaError) for each in found):
         return found[0]
     return failure
@@ -82,15 +79,14 @@ def _sentence_of(error: NebulaError) -> str:
             return f"no service listens on {error.destination}; is the service running?"
         case ConnectFailed(__cause__=SSLError()):
             return str(error)  # There is one; it is a matter of trust.
-        # SSLError is an OSError too and is matched above: a broker is running there, and to ask whether it
-        # does would mislead.
+        # SSLError is an OSError too, but is matched above: a broker is running there.
         case ConnectFailed(__cause__=OSError()):
             return f"{error}; is a broker running there (nebula broker)?"
-        # With a single detail the message has it already.
+        # A single detail is in the message already.
         case RemoteError(details=[_, _, *_]):
             return "\n  ".join((str(error), *(_detail(detail) for detail in error.details)))
         case _:
-            # An exception without a text would leave "nebula: " and nothing else.
+            # An exception may have no text.
             return str(error) or type(error).__name__
 
 

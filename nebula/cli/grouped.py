@@ -18,15 +18,14 @@ _WHOLE = 1_000
 class Grouped(TyperGroup):
     """Lists commands under the headings that they were added with (`rich_help_panel`)."""
 
-    # Typer has headings only in rich's help. The summary is what tells commands apart, and click would cut
-    # it.
+    # Typer has headings only in rich's help, and click would cut the summaries.
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # as typer calls it
         """Write the headings with their commands."""
         shown = [command for command in self.commands.values() if not command.hidden]
         # Typer has commands before groups of them.
         shown.sort(key=lambda each: _rank_of(_heading_of(each)))
         for heading, commands in groupby(shown, key=_heading_of):
-            # `groupby` groups neighbours only. The sort above is stable, so commands stay in the order of
+            # `groupby` groups neighbours; the sort above is stable, so commands keep the order of
             # `nebula.cli`.
             with formatter.section(heading):
                 formatter.write_dl([(each.name, each.get_short_help_str(_WHOLE)) for each in commands])

@@ -27,7 +27,7 @@ def ends_by_hangup() -> bool:
 
     Decided once, before our handler is installed.
     """
-    # `nohup` starts the program with SIGHUP ignored. Then the end of the terminal does not end the program.
+    # `nohup` starts the program with SIGHUP ignored, so that it outlives the terminal.
     is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return not is_ignored and any(_is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr))
 
@@ -56,12 +56,12 @@ def take_hangup() -> bool:
     return has_come
 
 
-# It only sets a flag: a handler runs in the middle of anything, also of an import.
+# Only sets a flag, because a handler may run in the middle of anything, even of an import.
 def _note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     _Noted.has_come = True
 
 
 # The command line imports this first: the rest of it takes a second.
-# Only there: elsewhere a closed terminal must end the program, as for any command.
+# Only for `broker`: a closed terminal must end other commands.
 if sys.argv[1:2] == ["broker"]:
     note_hangups()

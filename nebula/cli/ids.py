@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JOB_PREFIX", "LEAST", "SESSION_PREFIX", "find_job", "is_session_id", "only_one", "shortened"]
 
-# Four hexadecimal digits tell 65,536 sessions apart. With fewer, a mistyped character would soon be the
-# prefix of another one.
+# With fewer than four digits, a mistyped prefix would often match another id.
 LEAST: Final = 4
 """The minimum length of a prefix."""
 
@@ -42,8 +41,7 @@ JOB_PREFIX: Final = re.compile(rf"[0-7][0-9A-HJKMNP-TV-Z]{{{LEAST - 1},24}}", re
 
 _MOST_NAMED: Final = 5
 
-# Running instances answer at once.
-# An instance that hangs must not cost the whole --timeout before the question itself is asked.
+# Running instances reply at once. One that hangs must not use up the --timeout before the actual request.
 _LONGEST_LOOK: Final = 5.0
 
 
@@ -86,7 +84,7 @@ def only_one(prefix: str, found: Iterable[str]) -> str | None:
     if len(ids) > 1:
         several = ", ".join(ids[:_MOST_NAMED]) + (", …" if len(ids) > _MOST_NAMED else "")
         raise BadParameter(f"{prefix} matches several ids: {several}")
-    # None is left to the caller: what was meant may be a whole name that is not an id.
+    # The caller decides about None: the text may be a whole name that is not an id.
     return ids[0] if ids else None
 
 
@@ -103,7 +101,7 @@ async def find_job(client: Client, job: str, timeout: float) -> str:
         NebulaError: there is no such job, or no answer.
     """
     service, _, ulid = job.rpartition("/")
-    # Most ids come from a script or from `-`: whole, and without a further request.
+    # Ids from scripts and from `-` are whole, and cost no request.
     if is_ulid(ulid):
         return job
     wanted = {"prefix": ulid, "limit": _MOST_NAMED + 1}
@@ -112,8 +110,8 @@ async def find_job(client: Client, job: str, timeout: float) -> str:
     told = [
         one.value for one in (await client.call_all(service, "job.list", wanted, timeout=seconds)).answers
     ]
-    # No instance replied: the service does not register, or it runs behind another broker without last
-    # values. Its queue is asked instead.
+    # No instance is registered, or the broker has no last values: any instance replies by the service's
+    # queue.
     if not told:
         told = [await client.call(service, "job.list", wanted, timeout=timeout)]
     found = [str(row["job"]) for answer in told for row in checked(Jobs, answer, service, "job.list")["jobs"]]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-# Instances send their start and not their age, because they send it once, as a last value.
+# Instances send the time of their start once, as a last value, so the age is computed here.
 def _up(started_at: float) -> str:
     # By its clock and ours, which may not agree.
     return duration(max(0.0, time.time() - started_at))
@@ -52,7 +52,7 @@ async def show_services(
         return _drawn(rows) if rows else text(none)
 
     with screen(output, draw, is_live=is_live) as show:
-        # Also for a single look: one way to read the list, which the broker sends when it is subscribed to.
+        # Also for a single look: the broker sends the list at the subscription.
         async with client.watch_services(service, timeout=seconds) as presence:
 
             def show_now() -> None:
@@ -63,7 +63,7 @@ async def show_services(
                 return
             async with anyio.create_task_group() as tasks:
                 if output.is_for_people:
-                    # Only on a screen: off it each line is a change, and the passing of time is not one.
+                    # Only on a screen, where ages advance; off it each line is a change.
                     tasks.start_soon(_each_second, show_now)
                 async for _ in presence.changes():
                     show_now()
@@ -74,7 +74,7 @@ def _marked(instances: Sequence[Instance]) -> list[dict[str, Any]]:
     return [
         {
             **asdict(one),
-            # Every pair is compared: a service has few instances, and both sides of a difference are marked.
+            # All pairs, because both sides of a difference are marked; a service has few instances.
             "differs": any(one.service == other.service and one.is_unlike(other) for other in instances),
         }
         for one in instances
@@ -122,7 +122,7 @@ async def show_ping(
     with screen(output, draw_pings, is_live=every is not None) as show:
         async for rows in looks(lambda: _ping(client, service, seconds), every, none):
             show(rows)
-            # Of the last look: with --watch an operator waits until all of them are well.
+            # From the last look: with --watch, operators wait until all instances reply.
             has_all = all(row["seconds"] is not None for row in rows)
     return has_all
 
@@ -134,8 +134,7 @@ async def _ping(client: Client, service: str, seconds: float) -> list[dict[str, 
     rows += [{"instance": one.name, "seconds": None} for one in found.missing]
     if rows:
         return sorted(rows, key=lambda row: str(row["instance"]))
-    # A service that does not make itself known is asked like any.
-    # `call_all` measures for itself; here it is done by hand.
+    # A service that does not register is called by its queue, and timed here instead of in `call_all`.
     began = time.monotonic()
     await client.call(service, "ping", timeout=seconds)
     return [{"instance": None, "seconds": time.monotonic() - began}]
@@ -166,14 +165,12 @@ async def looks(look: Callable[[], Awaitable[T]], every: float | None, none: T) 
     while True:
         try:
             yield await look()
-        # With --watch a service that is away may come back, and the look goes on; without it there is nothing
-        # to show but the error.
+        # With --watch a service may come back; otherwise the error is all there is to show.
         except (NoResponder, CallTimeout):
             if every is None:
                 raise
             yield none
         if every is None:
             return
-        # After the look and not at fixed times: a slow service does not get the next request before its
-        # reply.
+        # After the reply instead of at fixed times, so that requests to a slow service do not overlap.
         await anyio.sleep(every)

@@ -30,8 +30,7 @@ job = typer.Typer(
     help="List the jobs of a service; show, follow, cancel or rerun one.",
     no_args_is_help=True,
 )
-# The same functions as of the short forms `nebula jobs`, `watch` and `cancel`: the help of both says the
-# same.
+# The functions of the short forms `nebula jobs`, `watch` and `cancel`, with the same help.
 job.command(name="list")(jobs)
 job.command()(watch)
 job.command()(cancel)
@@ -71,7 +70,7 @@ def show(
         return await (await _handle(client, job, timeout)).show(lines)
 
     known = ask(broker, look)
-    # Before anything is shown: half of a job above an error would be read as all of it.
+    # Checked before anything is shown: half a job above an error would look complete.
     checked(Job, known, job.rpartition("/")[0], "job.show")
     output = Output(as_json=as_json)
     if output.is_for_people:
@@ -112,8 +111,7 @@ def result(
         if to is None and output.is_for_people:
             show_result(output, await handle.result())
         else:
-            # Off a terminal it is always rows, so that a script does not depend on what kind of value the job
-            # returned.
+            # Off a terminal always rows, whatever kind of value the job returned.
             await write_rows(handle, to or ResultFormat.NDJSON)
 
     ask(broker, read)
@@ -185,14 +183,14 @@ def rerun(
         old = await _handle(client, job, timeout)
         return (await old.rerun(**options)).id, old.id
 
-    # Both ids whole: the words may have had a prefix only.
+    # Both ids are whole, even if a prefix was given.
     new, old = ask(broker, again)
     Output(as_json=as_json).event(f"{new} does {old} again", job=new, rerun_of=old)
 
 
 async def _handle(client: Client, job: str, timeout: float) -> JobHandle[Any]:
     found = await find_job(client, job, timeout)
-    # The handle asks several times; the limit is for each of its requests, not for the job.
+    # The time limit is for each request of the handle, not for the job.
     return client.with_options(timeout=timeout).job(found)
 
 
@@ -212,7 +210,7 @@ class LogView:
         """Write these last lines, if the log is not followed from a line on, and each new one."""
         if lines is not None and self.last is None:
             self.show(await job.log_lines(lines))
-        # From the first line that is left: a gap in the numbers shows that earlier ones are gone.
+        # From the first line that is kept: a gap in the numbers shows that earlier ones are gone.
         self.last = self.last or 0
         async for line in job.log(follow=True, after=self.last):
             self.show([line])
@@ -220,7 +218,7 @@ class LogView:
     def show(self, lines: Iterable[LogLine]) -> None:
         """Write these, and say what is missing between them and those before."""
         for line in lines:
-            # Not before the first line that is shown: earlier ones were not asked for.
+            # Before the first line nothing is missing: earlier ones were not requested.
             gone = 0 if self.last is None else line.number - self.last - 1
             self.last = line.number
             if not self._output.is_for_people:
@@ -240,8 +238,7 @@ def _show(output: Output, known: Mapping[str, Any]) -> None:
     facts |= {"result": result} | _times_ahead(known)
     output.value({name: value for name, value in facts.items() if value not in (None, "", {})})
     if steps := known.get("steps"):
-        # A job that is taken over by another instance has times by two clocks: a negative one is shown as
-        # zero.
+        # A job that another instance has taken over has times by two clocks; negative ones are shown as zero.
         ended = [{**step, "seconds": _seconds(step)} for step in steps]
         output.show("", table(STEPS, ended))
     show_preview(output, preview)
@@ -253,7 +250,7 @@ def _show(output: Output, known: Mapping[str, Any]) -> None:
 
 def _times_ahead(known: Mapping[str, Any]) -> dict[str, str | None]:
     """The times that a job waits for, with their years; what has begun does not expire."""
-    # Of a job that runs or has ended the times ahead have passed, and would look like a plan.
+    # Shown of a job that runs or has ended, they would look like plans.
     waits = known.get("state") == JobState.QUEUED
     times = {name: known.get(name) for name in ("not_before", "expires_at")}
     return {name: _DATE.text({"at": at}) if waits and at is not None else None for name, at in times.items()}

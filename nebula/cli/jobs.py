@@ -37,7 +37,7 @@ Words: TypeAlias = Annotated[
 Before: TypeAlias = Annotated[
     str | None, Option(metavar="JOB", help="Only jobs accepted before this one: the next page.")
 ]
-# A service lists at most 200 jobs in one reply. Unlike `nebula queues` this command does not read all pages.
+# A service lists at most 200 jobs in a reply, and this command reads one page.
 Limit: TypeAlias = Annotated[int, Option(min=1, max=200, help="How many, the latest first.")]
 
 
@@ -69,8 +69,7 @@ def jobs(
     """
     from nebula.cli.times import moment_of
 
-    # Times are made absolute here: "2h" counts from when the user pressed Enter, not from when a busy service
-    # reads it.
+    # Times are made absolute here, so that "2h" does not depend on when a busy service reads it.
     wanted = {
         "state": state or None, "verb": verb, "owner": owner, "since": moment_of(since),
         "until": moment_of(until), "text": text, "before": before, "limit": limit,
@@ -85,7 +84,7 @@ def _page(broker: str | None, service: str, wanted: Mapping[str, Any], timeout: 
     given = {name: value for name, value in wanted.items() if value is not None}
 
     async def read(client: Client) -> Any:
-        # `--before` takes an abbreviated id too. It is completed over the same connection.
+        # `--before` accepts an abbreviated id, which is completed over the same connection.
         if "before" in given:
             given["before"] = await find_job(client, _of(service, given["before"]), timeout)
         return await client.call(service, "job.list", given, timeout=timeout)
@@ -132,15 +131,15 @@ def watch(
 
     async def follow(client: Client) -> tuple[JobStatus, Any]:
         handle = client.job(await find_job(client, job, DEFAULT_TIMEOUT))
-        # Left before the result is shown: the bar and a table cannot share the screen.
+        # Closed before the result is shown, because a bar and a table cannot share the screen.
         with JobView(output) as view:
-            # A lost connection ends it with status 3. The job goes on, and can be watched again.
+            # A lost connection ends the command with status 3; the job goes on and can be watched again.
             async for status in handle.watch():
                 view.show(status.to_json())
         return status, await handle.result() if result and status.state == JobState.DONE else None
 
     last, value = ask(broker, follow)
-    # The job's end and not the command's: a script that watches wants to know whether there is a result.
+    # The status is the job's: scripts need to know whether there is a result.
     if last.state != JobState.DONE:
         raise Leave(Exit.FAILED)
     if result:

@@ -53,13 +53,13 @@ class Rows:
 
     def __init__(self, headings: Sequence[Heading], rows: Iterable[Sequence[Text]]) -> None:
         self._headings = headings
-        # A live screen draws them again, when an iterator would be empty.
+        # A list, because a live screen draws them again.
         self._rows = [list(row) for row in rows]
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
         """The lines, for this width."""
         width = options.max_width
-        # Three layouts, the first that fits, see docs/decisions/0050. Rich's own table breaks words to fit.
+        # The first of three layouts that fits, see docs/decisions/0050. Rich's own table would break words.
         if (widths := self._widths(width)) is None:
             return self._blocks(width)
         return self._table(widths)
@@ -67,7 +67,7 @@ class Rows:
     def _widths(self, width: int) -> list[int] | None:
         """Widths of columns that fit; None if no widths do."""
         heads = [_width_of(heading.text) for heading in self._headings]
-        # By columns. Without rows there are no columns to zip, and only the heads count.
+        # By columns; without rows `zip` yields none, and only the headings count.
         cells = list(zip(*self._rows, strict=True)) or [()] * len(heads)
         widths = [max([head, *map(_width_of, column)]) for head, column in zip(heads, cells, strict=True)]
         missing = sum(widths) + _GAP * (len(widths) - 1) - width
@@ -82,13 +82,13 @@ class Rows:
     ) -> list[int] | None:
         """Widths with the widest column of several words narrowed."""
         words = [max([head, *map(_longest_word, column)]) for head, column in zip(heads, cells, strict=True)]
-        # A number that is wrapped looks like two.
+        # Not numbers: a wrapped number looks like two.
         texts = [place for place, heading in enumerate(self._headings) if not heading.is_figure]
         if not texts:
             return None
         widest = max(texts, key=lambda place: widths[place])
         narrower = widths[widest] - missing
-        # Otherwise a word would be broken, or the text would become a very narrow column.
+        # It would break a word, or become a very narrow column.
         if narrower < max(words[widest], _NARROWEST_TEXT):
             return None
         return [*widths[:widest], narrower, *widths[widest + 1 :]]
@@ -97,7 +97,7 @@ class Rows:
         self, widths: list[int], heads: list[int], cells: Sequence[Sequence[Text]], missing: int, width: int
     ) -> list[int] | None:
         """Widths with a narrower first column, whose longer cells get lines of their own."""
-        # What would be left for the first column if it alone gave way.
+        # The width that is left for the first column.
         room = widths[0] - missing
         if self._headings[0].is_figure or room < max(heads[0], _NARROWEST_NAME) or widths[0] > width:
             return None
@@ -106,11 +106,11 @@ class Rows:
 
     def _table(self, widths: Sequence[int]) -> Iterator[Text]:
         heads = [_bold(heading.text) for heading in self._headings]
-        # A table whose columns have no headings begins with its first row.
+        # Without headings the table begins with its first row.
         if any(head.plain for head in heads):
             yield from self._line(heads, widths)
         for name, *others in self._rows:
-            # As `df` does for long names of devices.
+            # A long name gets a line of its own, as in the output of `df`.
             is_above = _longest_word(name) > widths[0]
             if is_above:
                 yield _whole(name)
@@ -162,8 +162,8 @@ class Facts:
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
         """The lines, for this width."""
         width = options.max_width
-        # The value of a name longer than half a line goes below it.
-        # Otherwise one long name would push all values to the right edge.
+        # The value of a name longer than half a line goes below it, or that name would push all values to the
+        # right edge.
         names = [found for name, _ in self._facts if (found := _width_of(name)) <= width // 2]
         lead = max(names, default=0) + _GAP
         for name, value in self._facts:
@@ -203,18 +203,17 @@ class Fitted:
         """The lines that fit."""
         # Counted after layout: a row may take several lines.
         lines = console.render_lines(Group(*self._parts), options, pad=False)
-        # Room for the last line, and for the line of the cursor.
+        # Two lines are for the last part and the cursor.
         room = options.size.height - 2
         if len(lines) > room:
             cut = len(lines) - room + 1
             lines = [*lines[: room - 1], [Segment(f"… {cut} more lines")]]
         for line in lines:
             yield Segments([*line, Segment.line()])
-        # Never cut: it has the keys.
+        # Always shown, because it explains the keys.
         yield self._last
 
 
-# docs/decisions/0050: no word is broken, so that names can be copied and found.
 def _pair(pair: tuple[Heading, Text]) -> Text:
     heading, cell = pair
     return Text.assemble(_bold(heading.text), ": " if heading.text else "", cell)
@@ -246,9 +245,9 @@ def _wrapped(cell: Text, width: int) -> Iterator[Text]:
     """
     for line in cell.split("\n", allow_blank=True):
         breaks, column = [], 0
-        # In cells, not characters: an ideograph takes two cells, a combining mark takes no cell.
+        # In cells, not characters: an ideograph takes two, a combining mark none.
         for word in _WORD.finditer(line.plain):
-            # A word that is too long exceeds its line: at the start of one there is nothing to break before.
+            # At the start of a line a word that is too long stays, and exceeds it.
             if column and column + cell_len(word[0].rstrip()) > width:
                 breaks.append(word.start())
                 column = 0
@@ -258,7 +257,7 @@ def _wrapped(cell: Text, width: int) -> Iterator[Text]:
 
 def _whole(line: Text) -> Text:
     """A line that is not wrapped again."""
-    # Else rich would wrap it once more at its own width, and cut it off.
+    # Otherwise rich would wrap it again at its own width, and cut it off.
     line.no_wrap, line.overflow = True, "ignore"
     return line
 
@@ -269,7 +268,7 @@ def _rstripped(line: Text) -> Text:
 
 
 def _bold(heading: Text) -> Text:
-    # A Text is changed in place, and this one is drawn again.
+    # A copy, because this Text is drawn again.
     bold = heading.copy()
     bold.stylize("bold")
     return bold

@@ -12,8 +12,8 @@ from rich.console import RenderableType
 from nebula.cli.render import Output
 
 
-# Here and not in `nebula.cli.watching`: the options of `nebula top` need it at each start of the program, and
-# that module imports the views, which takes a tenth of a second.
+# Not in `nebula.cli.watching`, because the options of `nebula top` need it at each start of the program, and
+# that module imports more.
 class Table(StrEnum):
     """The tables of `nebula top`, in the order of their keys."""
 
@@ -38,6 +38,6 @@ def screen(
     elif not is_live:
         yield lambda shown: output.show(draw(shown))
     else:
-        # By default rich redraws on a thread of its own. Here it redraws when there is something new.
+        # Redrawn only for new content, instead of on rich's thread.
         with output.console.live() as live:
             yield lambda shown: live.update(draw(shown), refresh=True)

@@ -25,11 +25,11 @@ def contexts(*, as_json: AsJson = False) -> None:
     Example. Every command then takes the name for the address:
       nebula call prices quote symbol=ABC --broker venue
     """
-    # No --broker here: the command asks no broker, and works if the default one is misspelt.
+    # Without --broker, so that the command works even if the default context is misspelt.
     file = CommandEnvironment.read().contexts_file
     found = read_contexts(file)
     rows: list[dict[str, Any]] = [
-        # The output may be pasted into a bug report.
+        # Without passcodes, because the output may end up in a bug report.
         {"name": name, "broker": _without_passcode(each.broker), "default": name == found.default}
         for name, each in sorted(found.contexts.items())
     ]

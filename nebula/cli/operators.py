@@ -22,7 +22,7 @@ from nebula.headers import RESERVED_PREFIXES
 if TYPE_CHECKING:
     from nebula.rpc.client.client import Client
 
-# The broker replies to operators as a service does: the same calls, rights and errors.
+# Operators' verbs are those of a service: the same calls, rights and errors.
 SERVICE = "nebula.broker"
 
 # Rows that the broker returns at once.
@@ -69,7 +69,7 @@ def tell(url: str | None, verb: str, parameters: Mapping[str, Any], timeout: flo
     from nebula.cli.asking import ask
 
     given = {name: value for name, value in parameters.items() if value is not None}
-    # Left out and not sent as null: an older broker refuses parameters that it does not know.
+    # Omitted instead of null, because an older broker refuses parameters that it does not know.
     answer = ask(url, lambda client: client.call(SERVICE, verb, given, timeout=timeout))
     return checked(form, answer, SERVICE, verb)
 
@@ -95,8 +95,8 @@ def list_all(url: str | None, verb: str, parameters: Mapping[str, Any], limit: i
             goes_on_after = page.get("after")
             # A page without rows is the last one, whatever it says.
             if goes_on_after is None or not page["rows"] or len(rows) >= limit:
-                # A list by name can go on after its last row. A list by rank cannot, since ranks change: the
-                # broker returns the first rows only, a page of them at most.
+                # A list by name can continue after its last row. By rank there is only the first page,
+                # because ranks change.
                 has_more = page["matched"] > len(rows)
                 may_grow = has_more and len(rows) >= limit and (goes_on_after is not None or limit < _PAGE)
                 return Listed(rows, page["matched"], may_grow=may_grow, hidden=page.get("hidden", 0))
@@ -133,7 +133,7 @@ def show_details(
     if not output.is_for_people:
         output.json_line(details)
         return
-    # Facts without a value are left out: most destinations have few of the limits.
+    # Without facts that have no value, such as limits.
     output.value({fact.heading: shown for fact in facts if (shown := fact.text(details))})
     if details["subscriptions"]:
         output.show("", table(subscriptions, details["subscriptions"], has_full_ids=has_full_ids))
@@ -153,11 +153,10 @@ def make_sure(question: str, *, is_sure: bool) -> None:
     if is_sure:
         return
     if not is_attended():
-        # Status 2, and nothing is done (docs/decisions/0042). Without a person a script would wait forever,
-        # or the next line of a pipe would count as the answer.
+        # A question would wait for ever, or take a pipe's next line for its answer (docs/decisions/0042).
         raise SettingsError(f"{question} There is no terminal to ask on: give --yes")
     if not ask_yes(question):
-        # Not 0: a script must not take "no" for done.
+        # Not 0, because nothing was done.
         raise Leave(Exit.FAILED)
 
 
@@ -174,7 +173,7 @@ def find_session(url: str | None, name: str, timeout: float, verb: str = "connec
         BadParameter: several sessions match.
         NebulaError: no answer, or an error.
     """
-    # A whole id, or a `client-id`: those are never abbreviated, see docs/decisions/0050.
+    # A whole id, or a `client-id`, which is never abbreviated (docs/decisions/0050).
     if not SESSION_PREFIX.fullmatch(name):
         return name
     try:
@@ -186,7 +185,7 @@ def find_session(url: str | None, name: str, timeout: float, verb: str = "connec
         raise
     sessions = [str(row.get("session")) for row in page["rows"]]
     # A client may have chosen that name.
-    # What is not found is sent as it is: the broker's error then names it.
+    # An unknown name is sent unchanged, so that the broker's error names it.
     return name if name in sessions else only_one(name, filter(is_session_id, sessions)) or name
 
 
@@ -195,7 +194,6 @@ async def _has_queue(client: Client, name: str, timeout: float) -> bool:
         await client.call(SERVICE, "queue.show", {"queue": name}, timeout=timeout)
     except RemoteError as error:
         # Without the right to look, the requested verb reports the error, for the usual name.
-        # Any other error is reported at once: it would come again.
         if error.code in ("not-found", "not-allowed"):
             return False
         raise
@@ -249,7 +247,7 @@ def _found(
     from nebula.cli.asking import ask
 
     async def look(client: Client) -> tuple[bool, bool]:
-        # One connection for both questions, see docs/decisions/0042.
+        # Both requests share one connection (docs/decisions/0042).
         return await is_there(client, usual, timeout), await is_there(client, name, timeout)
 
     has_usual, has_bare = ask(url, look)

@@ -20,17 +20,16 @@ def job_named(job: str) -> str:
 
     try:
         if job == "-":
-            # The line that `nebula call` and `nebula job rerun` write off a terminal.
+            # The output of `nebula call` or `nebula job rerun` off a terminal.
             job = str(json.load(sys.stdin)["job"])
         if (short := _short_id(job)) is not None:
             return short
         service, ulid = unqualified(job)
     except (KeyError, TypeError, json.JSONDecodeError):
-        # Whatever is wrong with the input: the user has to correct the command before the pipe.
         raise BadParameter("on stdin there is no answer of `nebula call` to a job's verb") from None
     except ValueError as error:
         raise BadParameter(str(error)) from None
-    # A ULID alone would have to be looked for at every service, with the rights for each.
+    # Finding a bare ULID would take a request to every service, and the rights for each.
     if service is None:
         raise BadParameter(f"it does not say whose job it is: SERVICE/{ulid} would")
     return job
@@ -66,8 +65,7 @@ def named_queue(name: str | None) -> str | None:
 
 def named_topic(name: str) -> str:
     """A topic or last value, or a glob of them, that a word means: a bare one would be a queue's."""
-    # By the one rule for bare names (docs/decisions/0042) `news` is a queue here too. An error says so,
-    # because an empty list would mislead.
+    # A bare name such as `news` is a queue here too (docs/decisions/0042), so an empty list would mislead.
     if is_bare(name) and not name.startswith("*"):
         raise BadParameter(
             f"{name!r} is a queue's name, {queue_named(name)!r}; did you mean {TOPIC + name!r}?"
@@ -105,7 +103,7 @@ def completion_of(name: str) -> Callable[[Context, str], list[str]]:
     def complete(ctx: Context, incomplete: str) -> list[str]:
         from nebula.cli import completing
 
-        # By name: to import the module doubles the CPU time of a command's start.
+        # By name, because the module is imported only for a completion.
         found: list[str] = getattr(completing, name)(ctx.params, incomplete)
         return found
 
@@ -121,7 +119,7 @@ Url: TypeAlias = Annotated[
         help="The broker, or a context's name (`nebula contexts`). Without it NEBULA_BROKER, else"
         " stomp://127.0.0.1:61613.",
         show_default=False,
-        # A callback: commands see addresses alone, never the name of a context.
+        # The callback turns a context's name into its address.
         callback=_address_of,
         autocompletion=_complete_names,
     ),
@@ -131,7 +129,7 @@ AsJson: TypeAlias = Annotated[
 ]
 FullIds: TypeAlias = Annotated[bool, Option("--full", help="Show whole ids. JSON always has them.")]
 Timeout: TypeAlias = Annotated[
-    # Not 0: a call that does not wait never succeeds.
+    # Above 0, because a call that does not wait never succeeds.
     float, Option("--timeout", "-t", metavar="SECONDS", min=0.001, help="How long to wait for the answer.")
 ]
 LogLevel: TypeAlias = Annotated[Level, Option(help="Least important events that are logged.")]
@@ -167,5 +165,5 @@ JobId: TypeAlias = Annotated[
     ),
 ]
 
-# The default of `nebula.Client`. A user presses Ctrl-C earlier; a script gets status 3 in the end.
+# As in `nebula.Client`, so that a script gets status 3 in the end.
 DEFAULT_TIMEOUT = 30.0

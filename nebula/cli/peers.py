@@ -93,6 +93,7 @@ def connections(
       nebula connections --principal anonymous
       nebula connections 85132c7a
     """
+    # Imported by the commands that show tables: others need not load the broker's views.
     from nebula.cli.columns import CONNECTION_FACTS, CONNECTIONS, SUBSCRIPTIONS
     from nebula.globs import is_glob
 

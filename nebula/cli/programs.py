@@ -37,9 +37,8 @@ _log = get_logger("nebula.broker")
 # In addition to connections: the store, listeners, pipes, and connections that are being refused.
 _OTHER_FILES = 200
 
-# Of a burst each message is a few objects, all soon gone and in no rings: at CPython's 700 the
-# garbage collector took a fifth of the broker's time to find nothing.
-# docs/decisions/0004: fewer collections, as they find nothing here.
+# A burst makes a few short-lived objects for each message, without reference cycles. With CPython's threshold
+# of 700 the garbage collector took a fifth of the broker's time to find nothing, see docs/decisions/0004.
 _GC_THRESHOLDS = (50_000, 20, 20)
 
 
@@ -83,10 +82,10 @@ def _raise_file_limit(wanted: int) -> None:
     """Let the process open as many files, as far as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    # Never lowered: the user may have raised it for a reason.
+    # Never lowered.
     if soft != resource.RLIM_INFINITY and soft < possible:
         resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
-    # Only a warning: most brokers never have that many connections.
+    # Only a warning, because most brokers have fewer connections.
     if possible < wanted:
         _log.warning("open files limited", limit=possible, wanted=wanted)
 
@@ -182,34 +181,34 @@ async def _serve_broker(
     assembly = Assembly(settings, failure.set, view.tell, source)
     server = assembly.server
     hosted: list[App] = [*apps, broker_responder(assembly), *calls_and_results(assembly)]
-    # Half for the services and half for the peers, since replies are written after the services have ended.
+    # Half each for services and peers: replies are written after the services have ended.
     half = settings.limits.drain_seconds / 2
     try:
-        # Around the start alone: opening a large store may take minutes.
+        # Opening a large store may take minutes.
         with view.shown():
             await server.start()
     except OSError as error:
-        # Usually a port that is taken: a wrong setting, so status 2 without a traceback.
+        # Usually the port is in use: a mistake in the settings, so status 2.
         raise SettingsError(f"the broker cannot listen: {error.strerror or error}") from error
     manager = ServiceManager()
     with _until_signal() as ending, _on_hangup(assembly.reload, ending.cancel), manager.watched():
         try:
-            # Services first: a script may call them as soon as it has read the first line.
+            # Services first, because scripts may call them after the first line of output.
             async with hosting(server, hosted, failure.tell, grace=half):
                 for url in server.urls:
                     on_listening(url)
                 assembly.tell_place()
-                # systemd starts what depends on the broker only now.
+                # Only now systemd may start units that depend on the broker.
                 manager.tell(READY)
                 try:
                     # It never returns: a signal cancels it, a failure raises.
                     await failure.wait()
                 finally:
                     manager.tell(STOPPING)
-                    # First, so that new clients go to another broker while the rest drains.
+                    # First, so that no further client connects during the drain.
                     server.close_listeners()
         finally:
-            # The signal has cancelled the scope around this.
+            # Shielded, because the signal has cancelled the scope around this.
             with anyio.CancelScope(shield=True):
                 await _stop(server, half)
 
@@ -223,7 +222,7 @@ async def _stop(server: Server, seconds: float) -> None:
         _log.critical("store did not stop", error=str(error))
         # The interpreter would wait for the store's thread, and that waits for the disk.
         flush_all()
-        # Nothing that was receipted is lost: a RECEIPT is sent when its batch is on disk.
+        # No message with a RECEIPT is lost: its batch is on disk.
         os._exit(Exit.FAILED)
 
 
@@ -239,12 +238,12 @@ class _Failure:
     def tell(self, app: App, error: BaseException) -> None:  # noqa: ARG002  # the error says enough
         # The program may have ended without an app that did not stop in time.
         with contextlib.suppress(RuntimeError):
-            # Apps run on threads and loops of their own.
+            # Apps run on threads of their own.
             self._loop.call_soon_threadsafe(self.set, error)
 
     def set(self, error: BaseException) -> None:
         """The same, of the broker itself, on its own thread."""
-        # Only the first failure is kept: the others are often its consequences.
+        # Later failures are often consequences of the first.
         if not self._first.done():
             self._first.set_exception(error)
 
@@ -264,12 +263,12 @@ async def _serve_app(
     started = anyio.Event()
 
     async def announce(pages: str | None) -> None:
-        # `app.run` does not return while it serves, so a task waits for its start.
+        # A task, because `app.run` does not return while it serves.
         await started.wait()
         on_serving(pages)
 
     async with contextlib.AsyncExitStack() as stack:
-        # Probes are served before the service starts: /readyz replies 503 instead of refusing the connection.
+        # Before the service starts, so that /readyz replies 503 instead of refusing connections.
         pages = None if http is None else await stack.enter_async_context(_pages(app, *http))
         announcing = asyncio.ensure_future(announce(pages))
         stack.callback(announcing.cancel)
@@ -291,11 +290,11 @@ def _stopped_with_stdin() -> Iterator[None]:
     loop, stdin = asyncio.get_running_loop(), sys.stdin.fileno()
 
     def on_readable() -> None:
-        # Nothing is ever written to it, so it becomes readable when its other end is closed: the supervisor
-        # has ended, perhaps by SIGKILL.
+        # The supervisor writes nothing, so the input is readable only when the supervisor has ended, perhaps
+        # by SIGKILL.
         if not os.read(stdin, 4096):
             loop.remove_reader(stdin)
-            # The usual way to end, in which requests under way are answered.
+            # Ends as usual, so that requests in progress are completed.
             os.kill(os.getpid(), signal.SIGTERM)
 
     loop.add_reader(stdin, on_readable)
@@ -326,14 +325,14 @@ def _on_hangup(reload: Callable[[], None], leave: Callable[[], None]) -> Iterato
     def on_hangup() -> None:
         try:
             reload()
-        # The files that were read before stay in force: a mistake in one neither ends the broker nor opens it
-        # to all.
+        # The earlier content of a faulty file stays in force, so a mistake neither ends the broker nor opens
+        # it to all.
         except SettingsError as error:
             _log.warning("reload failed", reason=str(error))
         else:
             _log.info("files reloaded")
 
-    # On the loop and not as Python's handler: a reload must not begin in the middle of a frame.
+    # On the loop, so that a reload does not begin in the middle of a frame.
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
     try:
         if take_hangup():

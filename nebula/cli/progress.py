@@ -21,9 +21,9 @@ from nebula.logs import get_logger
 
 _log = get_logger("nebula.broker")
 
-# A bar that appears for a moment is a distraction. With a small store a broker starts within this second.
+# A bar that appears only for a moment is a distraction, and most starts are shorter than this.
 _PATIENCE_SECONDS: Final = 1.0
-# Off a terminal the lines usually go into a journal: often enough to show progress, and few.
+# Off a terminal the lines usually go into a journal, where a few are enough.
 _LINE_SECONDS: Final = 5.0
 
 
@@ -31,7 +31,7 @@ def work_bar(screen: Screen) -> Progress:
     """A bar, or a spinner where no total is known; gone when the work is done, and nothing off a terminal."""
     columns = (
         SpinnerColumn(),
-        # A description has names of files and verbs: `[red]` in one is a name.
+        # A description may have names of files and verbs: `[red]` in one is part of the name.
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
@@ -59,7 +59,7 @@ class StartView:
 
     def tell(self, step: str, fraction: float | None) -> None:
         """What it is at, and how much of that is done, of 1.0. May be called on any thread."""
-        # One tuple, replaced at once: the store's thread writes it and the loop reads it.
+        # One tuple, because the store's thread writes it and the loop reads it.
         self._latest = (step, fraction)
         total = None if fraction is None else 1.0
         self._bar.update(self._task, description=f"{step} the store", total=total, completed=fraction or 0.0)
@@ -67,7 +67,7 @@ class StartView:
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Show it while the block runs, on the loop."""
-        # Here and not in `__init__`, which may run before there is a loop.
+        # Not in `__init__`, which may run before there is a loop.
         self._loop = asyncio.get_running_loop()
         self._later = self._loop.call_later(self._patience, self._show)
         try:

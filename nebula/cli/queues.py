@@ -80,7 +80,7 @@ def queues(
     from nebula.globs import is_glob
 
     output = Output(as_json=as_json)
-    # With --exact, because a queue of another client may have a star in its name.
+    # With --exact a star is part of the name.
     if exact or not is_glob(name):
         found = find_queue(broker, name, timeout, is_exact=exact)
         details = tell(broker, "queue.show", {"queue": found}, timeout, Details)

@@ -24,7 +24,7 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 # Off a terminal the lines may be kept.
-# A screen is drawn with each status; ten seconds are 8,640 lines a day.
+# A line each ten seconds, 8,640 a day; a screen shows each status.
 _LINE_SECONDS: Final = 10.0
 
 
@@ -38,7 +38,7 @@ Destinations: TypeAlias = Annotated[
     ),
 ]
 Into: TypeAlias = Annotated[
-    # Required: files of data should not appear in whatever folder the shell is in.
+    # Without a default: data should not be written into whatever folder the shell is in.
     Path, Option(metavar="FOLDER", help="Where the files go; made if it is not there.")
 ]
 Status: TypeAlias = Annotated[
@@ -112,12 +112,12 @@ def record(
     """
     output = Output(as_json=as_json)
     if status:
-        # Only the folder is read: this works while the recorder hangs, and on another machine that mounts the
+        # Reads only the folder, so it works while the recorder hangs, and on other machines that mount the
         # folder.
         _show_statuses(output, into)
         return
     if not destinations:
-        # Not required by typer, because --status needs none.
+        # Checked here, because --status needs none.
         raise BadParameter("name what to record, for example /queue/readings; or give --status")
     from nebula.record.recorder import Recording, Rotation
 
@@ -136,8 +136,7 @@ def _run(recording: Recording, output: Output, broker: str | None, log_level: Le
     from nebula.record.recorder import Recorder
 
     destinations, into = list(recording.destinations), recording.into
-    # A note and not an error: a topic without --durable loses what comes while the recorder is away, which
-    # may be acceptable.
+    # Notes, not errors: losing what comes while the recorder is away may be acceptable.
     notes = notes_on(destinations, recording.durable)
 
     def announce() -> None:
@@ -202,7 +201,7 @@ def _show_statuses(output: Output, into: Path) -> None:
         shown = [
             {
                 **row,
-                # An age that grows shows a recorder that has ended without a word.
+                # An age that grows shows that a recorder has ended without reporting it.
                 "age": f"{row['age']:,.0f} s",
                 "rate": f"{row['rate']:,.0f}/s",
                 "destinations": " ".join(row["destinations"]),
@@ -221,7 +220,7 @@ def _bare(given: list[str]) -> dict[str, Schema]:
 
     found = {}
     for each in given:
-        # The last `=`: a destination may contain one, a file name rarely does.
+        # At the last `=`: a destination may contain one, a file name rarely does.
         destination, equals, file = each.rpartition("=")
         if not equals:
             raise BadParameter(f"{each!r}: write DEST=FILE, for example /queue/readings=reading.avsc")

@@ -20,7 +20,7 @@ from nebula.cli.layout import Facts, Heading, Rows
 from nebula.cli.terminal import Screen, cell_of, progress_of, text
 from nebula.visible import visible
 
-# Plain words instead of `JobState`: a newer service may have states that this version does not know.
+# Texts instead of `JobState`, because a newer service may have other states.
 _ENDED_WELL = "done"
 _COLOURS = {
     "done": "green",
@@ -42,7 +42,7 @@ class Output:
 
     def __init__(self, *, as_json: bool = False, console: Screen | None = None) -> None:
         self.console = console or Screen()
-        # Decided once: the output of a command has one form, also if the window is closed in the middle.
+        # Decided once, so that the output of a command has one form.
         self.is_for_people = self.console.is_terminal and not as_json
 
     def json_line(self, value: Any) -> None:
@@ -57,13 +57,13 @@ class Output:
         """A verb's result: a table if it is a list of objects, else as it reads best."""
         if not self.is_for_people:
             self.json_line(value)
-        # Objects may have different fields: the columns are all of them, in order of appearance.
+        # Objects may differ in their fields: all are columns, in order of appearance.
         elif isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
             self.show(_table(list(dict.fromkeys(str(key) for row in value for key in row)), value))
         elif isinstance(value, dict):
             self.show(_facts(value))
         elif value is None or isinstance(value, str):
-            # Without a word, a verb without a result would look as if it had not run.
+            # Without this text a verb without a result would seem not to have run.
             self.show("success, with nothing to report" if value is None else value)
         else:
             self.console.pretty_json(value)
@@ -86,7 +86,7 @@ class Output:
             none: the text for people if there are no records.
             ids: the column whose ids are abbreviated for people.
         """
-        # It is looked at twice, and may be a generator.
+        # A list, because it is read twice and may be a generator.
         rows = list(rows)
         if not self.is_for_people:
             self.json_line(rows)
@@ -118,14 +118,13 @@ class JobView:
             # Where there is no room for all of it, it is the note that has less of it.
             TextColumn("{task.fields[note]}", markup=False, table_column=Column()),
         )
-        # On stdout, since the bar is the output here; for long work next to an output there is `work_bar` on
-        # stderr.
+        # On stdout, because the bar is the output here; `work_bar` is a bar next to an output.
         self._bar = progress_of(output.console, columns, disable=not output.is_for_people)
         self._task = self._bar.add_task("job", total=1.0, state="", note="")
         self._failure = ""
 
     def __enter__(self) -> JobView:
-        # Does nothing if it is disabled, so both forms share this block.
+        # A disabled bar does nothing.
         self._bar.start()
         return self
 
@@ -141,7 +140,7 @@ class JobView:
             return
         state = str(status.get("state", ""))
         # An ended job's bar is full or stays where it stood; a fraction of None means "not known yet".
-        # A job need not report progress at all, and one that has is rarely at exactly 1.0 at its end.
+        # Jobs need not report progress, and those that do rarely end at exactly 1.0.
         fraction = 1.0 if state == _ENDED_WELL else _fraction(status.get("progress"))
         # The reason is below the bar, where all of it fits.
         self._failure = _failure(status)
@@ -157,7 +156,7 @@ class _StateColumn(ProgressColumn):
 
 def _fraction(told: Any) -> float:
     """A fraction up to 1.0; for anything else there is no bar."""
-    # NaN compares as false, so it ends here too.
+    # False for NaN.
     return float(told) if _is_number(told) and told is not None and 0 <= told <= 1 else 0.0
 
 
@@ -179,7 +178,7 @@ def _state(state: str) -> Text:
 
 
 def _with_short_ids(column: str, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    # All of the column at once: how long an id has to be depends on the others.
+    # The whole column at once, because the length of an abbreviated id depends on the others.
     short = shortened([cell_of(row.get(column, "")) for row in rows])
     return [{**row, column: one} for row, one in zip(rows, short, strict=True)]
 
@@ -196,13 +195,13 @@ def _facts(value: Mapping[str, Any]) -> Facts:
 
 
 def _cell(column: str, value: Any) -> Text:
-    # By name, as Nebula's own replies use it. A user's field with the same name is shown as text.
+    # By name: Nebula's replies use it for states, and other values are shown as text.
     if column == "state":
         return _state(str(value))
     if value is None:
         return text("")
     if column == "progress" and _is_number(value):
-        # A peer may send 1e308.
+        # A peer may send an integer that is too large for a float.
         with suppress(OverflowError):
             return text(f"{value:.0%}")
     if column.endswith("_at") and _is_number(value):

@@ -34,8 +34,8 @@ __all__ = [
     "checked",
 ]
 
-# A number that all formats and calculations accept: an int of 400 digits is too large for a float, and Python
-# refuses to print one of 4,301.
+# A number that all formats and calculations accept: an int of 400 digits does not fit into a float, and
+# Python refuses to print one of 4,301.
 _MOST: Final = 2.0**63
 
 Number: TypeAlias = Annotated[float, Field(ge=-_MOST, le=_MOST, allow_inf_nan=False)]
@@ -155,11 +155,11 @@ class Status(_Form):
     dropped: dict[str, Number]
     # Older brokers do not have this field.
     pools: dict[str, _Pool] = {}
-    # None: the broker keeps its messages in memory.
+    # None: the broker has no store.
     store: _StoreStatus | None
 
 
-# Only the fields that `nebula top` calculates with; columns show all others as they are.
+# Only the fields that `nebula top` calculates with.
 class _Queue(_Form):
     queue: str
     taken: Number
@@ -201,7 +201,7 @@ class Principals(_Form):
     rows: list[_Principal]
 
 
-# `jobs` holds plain objects: each cell is checked when it is shown, see `Column.text`.
+# `jobs` has plain objects; `Column.text` checks each cell when it shows it.
 class Jobs(_Form):
     """A page of the jobs of a service."""
 
@@ -242,7 +242,7 @@ class _EngineJobs(_Form):
 
 class _Engine(_Form):
     isolated: list[_Isolated] = []
-    # Not `_EngineJobs()`: that would build its validator, which is deferred, at every start.
+    # Not `_EngineJobs()`, which would build its deferred validator at each start of the program.
     jobs: _EngineJobs = _EngineJobs.model_construct()
     rss_bytes: Number | None = None
 
@@ -261,16 +261,16 @@ def checked(form: Any, reply: Any, service: str, verb: str) -> Any:
     try:
         _adapter(form).validate_python(reply)
     except ValidationError as error:
-        # The first is enough: a peer that sends this is of another version, or no such service.
+        # The first error is enough: the peer has another version, or is no such service.
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         reason = f"{place}: {first['msg']}" if place else first["msg"]
-        # Without the value, which may be anything of any size.
+        # Without the value, which may be of any size.
         raise UnexpectedReply(f"the answer of {service} to {verb} is not usable: {reason}") from None
     return reply
 
 
-# Building an adapter takes longer than to check most replies, and `nebula top` checks four for each look.
+# Cached, because building an adapter takes longer than checking most replies.
 @lru_cache(maxsize=64)
 def _adapter(form: Any) -> TypeAdapter[Any]:
     return TypeAdapter(form)

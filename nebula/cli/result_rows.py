@@ -22,13 +22,13 @@ async def write_rows(job: JobHandle, to: ResultFormat) -> None:
         SettingsError: the result or the output does not allow this format.
         NebulaError: as `JobHandle.rows`.
     """
-    # Before anything is asked for: a screen shows nothing useful of Parquet.
+    # Checked before any request: Parquet is binary.
     if to is ResultFormat.PARQUET and not is_redirected():
         raise SettingsError("Parquet cannot be written to a terminal: add > FILE")
     writer = writer_of(to)
     write = partial(write_bytes, is_json=to is ResultFormat.NDJSON)
     try:
-        # A page at a time, so that a table of any size takes the memory of a page.
+        # By pages, so that a table of any size needs the memory of one page.
         async for page in job.pages(form_of(to)):
             await write(writer.add(page))
     except UnexpectedReply as error:
@@ -36,10 +36,10 @@ async def write_rows(job: JobHandle, to: ResultFormat) -> None:
     except NotRows as error:
         raise SettingsError(f"{job.id}: {error}") from error
     except RemoteError as error:
-        # A job that returned a number has one line of NDJSON; CSV and Parquet have no form for it.
+        # A single value: NDJSON writes it as one line, CSV and Parquet cannot represent it.
         if error.code != "no-rows" or to is not ResultFormat.NDJSON:
             raise
         await write(dump_json(await job.result()) + b"\n")
     else:
-        # Parquet's footer comes last. A result that was cut off has none, so a reader refuses the file.
+        # Parquet's footer comes last, so readers refuse a result that was cut off.
         await write(writer.end())

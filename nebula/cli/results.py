@@ -18,7 +18,7 @@ def show_result(output: Output, value: Any) -> None:
         output.value(value)
         return
     known = result_of(value)
-    # JSON keeps it: a program that wants all rows asks for `--format`.
+    # Only for people; JSON keeps it.
     preview = known.pop("preview", None) if output.is_for_people else None
     output.value(known)
     show_preview(output, preview)

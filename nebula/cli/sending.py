@@ -113,10 +113,10 @@ def pub(
     from nebula.cli.asking import ask
 
     data = _body_of(body, file)
-    # Of several with one name the last counts: a client sends a header once.
+    # Of several headers with one name the last counts.
     headers = dict(_header(line) for line in header or ())
-    # Guessed, since the shell has no types: receivers look at it, and a text that is JSON is nearly always
-    # meant so.
+    # Guessed, because receivers need it and the shell has no types: a text that is JSON is nearly always
+    # meant as JSON.
     kind = content_type or _kind_of(data)
     ask(
         broker,
@@ -133,16 +133,17 @@ def _body_of(body: str | None, file: Path | None) -> bytes:
     if body is not None and file is not None:
         raise BadParameter("give BODY or --file, not both")
     if file is not None:
-        # Bytes as they are: no line end is added or taken away.
+        # Unchanged: no line end is added or removed.
         return file.read_bytes()
     if body == _STDIN:
         return sys.stdin.buffer.read()
-    # Words that are not UTF-8 come from the shell as surrogates, and go out as the bytes they were.
+    # Bytes of the command line that are not UTF-8 are surrogates in Python, and are sent as the bytes they
+    # were.
     return (body or "").encode("utf-8", "surrogateescape")
 
 
 def _header(line: str) -> tuple[str, str]:
-    # At the first colon: a value may have more, as times do.
+    # At the first colon: a value may have more, such as a time.
     name, colon, value = line.partition(":")
     if not colon or not name:
         raise BadParameter(f"{line!r} is not of the form NAME:VALUE")

@@ -33,7 +33,7 @@ Http: TypeAlias = Annotated[
     Option(
         metavar="[HOST:]PORT",
         help="Answer /healthz, /readyz and /metrics there; HOST is 127.0.0.1 unless given.",
-        # Checked with the other words, before a module is imported.
+        # Checked before a module is imported.
         callback=lambda text: None if text is None else _checked(text),
         show_default=False,
     ),
@@ -51,7 +51,7 @@ Workers: TypeAlias = Annotated[
     int,
     Option(
         min=1,
-        # Each is a process with an interpreter of its own, of some 60 MB or more.
+        # Each is a process with an interpreter of its own.
         max=256,
         help="Number of processes; each is restarted when it ends. Each has an --http port of its own: "
         "PORT, PORT+1, ...",
@@ -96,7 +96,7 @@ def run(
     """
     output = Output(as_json=as_json)
     _check_ports(http, workers)
-    # Workers run this same command with --supervised; otherwise each would start workers of its own.
+    # Workers run this command with --supervised, or each would start workers of its own.
     if (workers > 1 or reload) and not supervised:
         words = ("--exclusive",) if exclusive else ()
         _supervise(app, output, workers, http, broker, log_level, words, is_reloading=reload)
@@ -160,23 +160,23 @@ def _supervise(
     from nebula.cli.supervising import Supervisor, check_can_watch
 
     if is_reloading:
-        # Before the first process, not when the first file changes.
+        # Checked before the first process starts.
         check_can_watch()
 
     def announce(told: Sequence[Mapping[str, Any]]) -> None:
-        # They differ in their addresses only.
+        # Workers differ only in their addresses.
         facts = {**told[0], "workers": workers}
         if http is not None:
             facts["http"] = [each["http"] for each in told]
         _announce(output, facts)
 
     def make() -> Supervisor:
-        # Called on the loop, because a supervisor makes its events there.
+        # Called on the loop, where a supervisor creates its events.
         each = [worker_of(app, http, number, broker, level, more) for number in range(workers)]
         return Supervisor(each, announce, watched=Path.cwd() if is_reloading else None)
 
     if status := run_supervisor(make, level):
-        # The status of the worker that could not start: the same with and without --workers.
+        # The status of the worker that could not start, as without --workers.
         raise Leave(status)
 
 
@@ -195,13 +195,13 @@ def worker_of(
     """
     from nebula.cli.supervising import Worker
 
-    # The same interpreter, and no script that would have to be on the path. --json: the supervisor reads the
+    # With the same interpreter, because the script need not be on the path. --json: the supervisor reads the
     # first line.
     command = [sys.executable, "-m", "nebula.cli", "run", app, "--supervised", "--json", "--log-level", level]
     command += more
     if http is not None:
         host, port = host_and_port(http)
-        # 0 stays 0: each takes a free port of its own.
+        # 0 stays 0: each worker gets a free port.
         command += ["--http", f"{host}:{port + number if port else 0}"]
     # Not among the words: other users can see those, and an address may have a passcode.
     environment = dict(os.environ) if broker is None else {**os.environ, "NEBULA_BROKER": broker}
@@ -211,5 +211,5 @@ def worker_of(
 def host_and_port(text: str) -> tuple[str, int]:
     """The two of `[HOST:]PORT`; the host is this machine's own unless it is given."""
     host, _, port = text.rpartition(":")
-    # `[::1]:9000`: brackets are how a port is told apart from an IPv6 address, and no part of it.
+    # `[::1]:9000`: brackets separate an IPv6 address from a port, and are no part of it.
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)

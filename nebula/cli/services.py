@@ -55,7 +55,7 @@ def services(
     from nebula.cli.instances import show_services
 
     output = Output(as_json=as_json)
-    # Status 0 even without an instance: an empty list is a valid result.
+    # Status 0 even without instances: an empty list is a valid result.
     ask(broker, lambda client: show_services(client, output, service, timeout, is_live=watch))
 
 
@@ -79,7 +79,7 @@ def ping(
 
     output = Output(as_json=as_json)
     every = interval if watch else None
-    # Status 3, so that a script can use this as a probe without reading JSON.
+    # Status 3, so that a script can use this as a probe.
     if not ask(broker, lambda client: show_ping(client, output, service, timeout, every)):
         raise Leave(Exit.UNREACHED)
 

@@ -37,7 +37,7 @@ def end(
     Example: nebula session end reader-7
     """
     name = find_session(broker, name, timeout, "sessions.list")
-    # The name was looked up first, so that the question has the whole of it.
+    # Looked up first, so that the question has the whole name.
     make_sure(f"End the session {name}, and drop everything that waits for it, for good?", is_sure=yes)
     tell(broker, "session.end", {"session": name}, timeout)
     Output(as_json=as_json).event(f"the session {name} has ended", ended=name)
@@ -59,7 +59,7 @@ def purge(
     Example: nebula session purge reader-7 --yes
     """
     name = find_session(broker, name, timeout, "sessions.list")
-    # The session itself stays: this is for a reader that comes back and need not see what it missed.
+    # The session stays: this is for a reader that comes back and need not receive what it missed.
     make_sure(f"Drop everything that waits for the session {name}, for good?", is_sure=yes)
     count = tell(broker, "session.purge", {"session": name}, timeout, int)
     Output(as_json=as_json).event(f"{name}: messages dropped: {count:,}", session=name, purged=count)

@@ -84,7 +84,7 @@ def schema(*, as_json: AsJson = False) -> None:
 
     document = json_schema(BrokerSettings)
     if as_json:
-        # It is JSON anyway: on one line, as other commands have it.
+        # On one line, as the JSON of other commands.
         Output(as_json=True).json_line(document)
     else:
         write_redirectable(json.dumps(document, indent=2, ensure_ascii=False) + "\n")

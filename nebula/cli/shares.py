@@ -54,12 +54,10 @@ def principals(
     """
     from nebula.cli.columns import PRINCIPALS, operator_mark
 
-    # Sorted by the broker: by rank it returns the first ones, and a page sorted here would rank that page
-    # alone.
+    # The broker sorts all principals; sorting here would only rank a page.
     wanted = {"pattern": pattern, "order": order.value}
     listed = list_all(broker, "principals.list", wanted, limit, timeout)
     output = Output(as_json=as_json)
     show_list(output, PRINCIPALS, listed, "principals")
-    # A legend only where there is something to explain.
     if output.is_for_people and any(operator_mark(row.get("is_operator")) for row in listed.rows):
         output.show("* operator")

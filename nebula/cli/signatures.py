@@ -20,7 +20,7 @@ __all__ = ["Parameter", "call_line", "curl_line", "parameters_of", "signature_of
 _WIDTH: Final = 78
 # Types in types: what is deeper is left out, so that a signature stays one.
 _MOST_DEPTH: Final = 4
-# A model may contain itself, so the example needs an end.
+# A limit, because a model may contain itself.
 _MOST_EXAMPLE_DEPTH: Final = 12
 # Values of an enumeration that are named.
 _MOST_VALUES: Final = 4
@@ -37,7 +37,7 @@ _FORMATS: Final = {
     "base64url": "bytes",
     "binary": "bytes",
 }
-# The service accepts these, so that the line can be tried at once.
+# Values that services accept, so that the line can be tried at once.
 _EXAMPLES: Final[Mapping[str, Any]] = {
     "date-time": "2030-01-31T06:00:00Z",
     "date": "2030-01-31",
@@ -100,7 +100,7 @@ def signature_of(verb: Mapping[str, Any]) -> str:
     shown = [str(one) for one in parameters_of(verb) if not one.is_deprecated]
     name, result = str(verb["verb"]), _result_of(verb)
     line = f"{name}({', '.join(shown)}){result}"
-    # As a formatter lays out a function that is too long: each parameter on a line of its own.
+    # Like formatters: a function that is too long has each parameter on its own line.
     if len(line) <= _WIDTH or not shown:
         return line
     return "\n".join([f"{name}(", *(f"    {one}," for one in shown), f"){result}"])
@@ -109,7 +109,7 @@ def signature_of(verb: Mapping[str, Any]) -> str:
 def parameters_of(verb: Mapping[str, Any]) -> list[Parameter]:
     """The parameters of a verb, in order; one that is taken whole has the name that the function gives it."""
     schema = verb["parameters"]
-    # A function that takes one model or list: its body is that value, and callers may name it.
+    # The body is the value of the one parameter, whose name callers may use.
     if whole := schema.get(PARAMETER_NAME):
         return [_parameter(str(whole), schema, is_required=True)]
     required = schema.get("required", ())
@@ -149,7 +149,7 @@ def type_of(schema: Any, depth: int = 0) -> str:
     if "$ref" in schema:
         # By the name of the model; `nebula describe SERVICE VERB` shows its schema.
         return str(schema["$ref"]).rpartition("/")[2]
-    # Before the branches: a Decimal is declared as a number or a text.
+    # First, because the schema of a Decimal is a union of number and text.
     if schema.get("format") == "decimal":
         return "Decimal"
     if values := _values_of(schema):
@@ -248,7 +248,7 @@ def _example_of_kind(schema: Mapping[str, Any], definitions: Mapping[str, Any], 
     match kind[0] if isinstance(kind, list) and kind else kind:
         case "object":
             fields = schema.get("properties", {})
-            # Only what is required: the line stays short, and the rest has defaults.
+            # Only required fields, so that the line stays short.
             return {name: _example(fields.get(name), definitions, depth + 1) for name in _needed(schema)}
         case "array":
             return [_example(schema.get("items"), definitions, depth + 1)]
@@ -270,6 +270,6 @@ def _needed(schema: Mapping[str, Any]) -> Sequence[str]:
 
 def _least(schema: Mapping[str, Any], usual: float) -> float:
     """A number that is allowed."""
-    # An example that is refused would be worse than none.
+    # Within the limits of the schema, so that the service accepts the example.
     least = max(usual, schema.get("minimum", usual), schema.get("exclusiveMinimum", usual - 1) + 1)
     return float(min(least, schema.get("maximum", least)))

@@ -35,7 +35,7 @@ Notify: TypeAlias = Annotated[
 def start_options(priority: int | None, not_before: datetime | None, notify: str | None) -> StartOptions:
     """Those that are given."""
     options: StartOptions = {}
-    # Not given and not null: the service's own defaults count.
+    # Omitted instead of null, so that the service's defaults apply.
     if priority is not None:
         options["priority"] = priority
     if not_before is not None:

@@ -50,7 +50,7 @@ def check(*, data: Data = None, config: Config = None, as_json: AsJson = False) 
                     findings.append(finding)
     text = "\n".join(findings) or f"{_shown(opened.file)}: nothing is wrong with its {rows} rows"
     Output(as_json=as_json).event(text, file=str(opened.file), rows=rows, findings=findings)
-    # For cron and other scripts; the findings themselves are in the output.
+    # For scripts; the output has the findings.
     if findings:
         raise typer.Exit(Exit.FAILED)
 
@@ -91,7 +91,7 @@ def export_(
             for line in opened.lines():
                 write(line.encode())
                 advance(1)
-    # Nothing else may be on stdout: it has the export.
+    # With the export on stdout nothing else may be written there.
     if file != _STANDARD:
         Output(as_json=as_json).event(f"{file}: {rows} rows", file=str(file), rows=rows)
 
@@ -112,7 +112,7 @@ def import_(
 
     folder = _folder(data, config)
     with _input(file) as (lines, size), _bar("importing", size) as advance:
-        # In one transaction: a broken line leaves the folder without a store.
+        # In one transaction, so that a broken line leaves the folder without a store.
         rows = import_lines(folder, _decoded(lines, advance))
     Output(as_json=as_json).event(f"{_shown(folder)}: {rows} rows imported", folder=str(folder), rows=rows)
 
@@ -146,7 +146,7 @@ def backup(
             advance(fraction - done)
             done = fraction
 
-        # The size and the name are those of the finished copy, which may be in a folder that was named.
+        # `target` may be a folder: the result is the file in it.
         file = back_up_store(_folder(data, config), target, on_fraction)
     size = file.stat().st_size
     Output(as_json=as_json).event(f"{_shown(file)}: {_size(size)}", file=str(file), bytes=size)
@@ -157,8 +157,7 @@ def _folder(data: Path | None, config: Path | None) -> Path:
     from nebula.broker.assembly import store_folder
     from nebula.broker.settings import load_broker_settings
 
-    # By the broker's own rules (flags, environment, file): the tools find the store that `nebula broker`
-    # would open.
+    # By the broker's own rules, so that the tools find the store that `nebula broker` would open.
     return store_folder(load_broker_settings(config, data=data).value)
 
 
@@ -186,11 +185,11 @@ def _output(file: Path) -> Iterator[Callable[[bytes], object]]:
     """A new file, which is gone again if it cannot be completed; or stdout."""
     if file == _STANDARD:
         yield write_json_bytes
-        # Here and not at the end of Python, so that a full disk is an error of this command.
+        # Flushed here, so that a full disk is an error of this command.
         flush_all()
         return
     try:
-        # O_EXCL: an export is never written over another file. 0600: messages are not for other users.
+        # O_EXCL: never overwrites a file. 0600: messages are not for other users.
         opened = os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
     except OSError as error:
         raise SettingsError(f"{file}: cannot be written: {error.strerror}") from None
@@ -198,7 +197,7 @@ def _output(file: Path) -> Iterator[Callable[[bytes], object]]:
         with opened:
             yield opened.write
     except BaseException as error:
-        # Half an export could be taken for a whole one. BaseException includes Ctrl-C.
+        # Half an export could be taken for a complete one. BaseException includes Ctrl-C.
         file.unlink()
         if isinstance(error, OSError):
             raise SettingsError(f"{file}: cannot be written: {error.strerror}") from None
@@ -209,7 +208,7 @@ def _output(file: Path) -> Iterator[Callable[[bytes], object]]:
 def _input(file: Path) -> Iterator[tuple[IO[bytes], int | None]]:
     """A file and its size, or stdin."""
     if file == _STANDARD:
-        # A pipe has no size, so there is a spinner and no bar.
+        # None: a pipe has no size, so the bar becomes a spinner.
         yield sys.stdin.buffer, None
         return
     try:

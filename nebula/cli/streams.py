@@ -68,13 +68,13 @@ async def _show(
 ) -> None:
     from nebula.rpc.errors import NotAStream
 
-    # Ctrl-C and a closed pipe leave this block too, which closes the handler of the service.
+    # Ctrl-C or a closed pipe leaves this block too, which closes the service's handler.
     async with client.stream(service, verb, words, timeout=timeout) as items:
         try:
-            # By batches, as they come: one write for all items that are there.
+            # By batches: one write for all items that are there.
             while count != 0 and (batch := (await items.next_batch())[:count]):
                 await output.items(batch)
                 count = None if count is None else count - len(batch)
-        # The verb has run and replied: an error would hide the reply of a call that may have had effects.
+        # The verb has run: an error would hide the reply of a call that may have had effects.
         except NotAStream as answer:
             output.value(answer.value)

@@ -80,13 +80,12 @@ async def _show(
     from nebula.stomp.client import AckMode, StompClient
 
     async with (
-        # Not `Client`, which reconnects: the user would not see that messages were missed.
+        # Not `Client`, which reconnects: users would not notice missed messages.
         StompClient(broker, client_id=client_id) as client,
         client.subscribe(destination, **options) as messages,
     ):
         async for message in messages:
-            # Shown, flushed, and only then ACKed: if the reader of the pipe has gone, the broker still has
-            # the message.
+            # Flushed before the ACK: if the reader of the pipe has gone, the broker still has the message.
             output.event(line_of(message), **facts_of(message))
             if options["ack"] is not AckMode.AUTO:
                 message.ack()
@@ -95,7 +94,7 @@ async def _show(
 def facts_of(message: Message) -> dict[str, Any]:
     """A message for programs: its body as text, or as base64 where it is none."""
     text = _text(message.body)
-    # Two names, so that a program knows which of the two it has.
+    # Two names, so that programs can tell text from base64.
     body = {"body_base64": base64.b64encode(message.body).decode()} if text is None else {"body": text}
     gone = {"deleted": True} if _is_deleted(message) else {}
     return {"destination": message.destination, **gone, **body, "headers": dict(message.headers)}
@@ -112,7 +111,7 @@ def line_of(message: Message) -> str:
 
 def _text(body: bytes) -> str | None:
     try:
-        # Not by the content type, in which a sender may write anything.
+        # Not by the content type, which may be wrong.
         text = body.decode()
     except UnicodeDecodeError:
         return None
@@ -120,7 +119,7 @@ def _text(body: bytes) -> str | None:
 
 
 def _shown(text: str) -> str:
-    # One line for each message, even if its text has several.
+    # One line for each message, even if the text has several.
     return text if text.isprintable() else json.dumps(text)
 
 

@@ -80,7 +80,7 @@ class Supervisor:
         self._watched = watched
         self._first_delay = first_delay
         self._stop_seconds = stop_seconds
-        # By number of the worker: its last line that says it serves.
+        # By number of the worker: the last line that says that it serves.
         self._serving: dict[int, Mapping[str, Any]] = {}
         self._running: dict[int, Process] = {}
         self._changed = anyio.Event()
@@ -96,9 +96,9 @@ class Supervisor:
             if self._watched is not None:
                 tasks.start_soon(self._watch, self._watched, tasks)
             for number, worker in enumerate(self._workers):
-                # Each worker is kept alive by itself, so that one that fails does not touch the others.
+                # A task for each worker, so that one that fails does not affect the others.
                 tasks.start_soon(self._keep, number, worker)
-            # Set where the supervisor gives up; a signal cancels from outside.
+            # Set when the supervisor gives up; a signal cancels from outside.
             await self._over.wait()
             tasks.cancel_scope.cancel()
 
@@ -109,7 +109,7 @@ class Supervisor:
             # it even after the process has ended by itself.
             began, changed = monotonic(), self._changed
             status = await self._run_once(number, worker)
-            # It was ended for the change: no failure, and no delay.
+            # Ended because of the change: no failure, so no delay.
             if changed.is_set():
                 delay = self._first_delay
                 continue
@@ -126,13 +126,12 @@ class Supervisor:
             # A change of a file may well be the repair: it ends the delay.
             with anyio.move_on_after(seconds):
                 await changed.wait()
-            # At most half a minute, so that the service is back soon after its cause of failure is gone.
+            # Bounded, so that the service returns soon after the cause is gone.
             delay = min(delay * 2, _LONGEST_DELAY)
 
     def _is_hopeless(self, status: int) -> bool:
         """Whether the service cannot even be started, so that trying again is pointless."""
-        # A worker without a broker (status 3) goes on: the broker may start later. With --reload the next
-        # change may repair it.
+        # Status 3: the broker may start later. With --reload the next change may repair the service.
         return not self._serving and status != Exit.UNREACHED and self._watched is None
 
     async def _run_once(self, number: int, worker: Worker) -> int:
@@ -142,7 +141,7 @@ class Supervisor:
             # Never written to. It ends with us, also if we are killed, and then the worker stops.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # Their logs go where ours does.
+            # Workers log to the supervisor's stderr.
             stderr=None,
             start_new_session=True,
         )
@@ -167,18 +166,18 @@ class Supervisor:
         """Hand on what a worker says, until it says no more."""
         rest = b""
         async for data in stdout:
-            # Lines and not pieces of them: several workers write to one stdout.
+            # Whole lines, because several workers write to one stdout.
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 if (facts := _serving_facts(line)) is None:
                     _write(line + b"\n")
                 else:
                     self._note_serving(number, facts)
-        # A last line without an end.
+        # The rest may be a line without an end.
         _write(rest)
 
     def _note_serving(self, number: int, facts: Mapping[str, Any]) -> None:
-        # Announced once, because a reader waits for one line: restarted workers serve again.
+        # Announced once, although restarted workers serve again.
         is_news = len(self._serving) < len(self._workers)
         self._serving[number] = facts
         # Where it listens now: a free port is another one after each start.
@@ -191,21 +190,21 @@ class Supervisor:
         """Tell a worker to stop and wait for it; kill it if it takes too long."""
         if process.returncode is None:
             with suppress(ProcessLookupError):
-                # SIGTERM first: the requests under way are answered.
+                # SIGTERM first, so that requests in progress are completed.
                 process.terminate()
             with anyio.move_on_after(self._stop_seconds):
                 await process.wait()
         if process.returncode is None:
             _log.warning("worker killed", pid=process.pid, seconds=self._stop_seconds)
             with suppress(ProcessLookupError):
-                # Its handlers hang, or user code ignores the signal.
+                # A handler hangs, or user code ignores the signal.
                 process.kill()
             await process.wait()
 
     async def _watch(self, folder: Path, tasks: TaskGroup) -> None:
         async for names in _changes(folder):
             _log.info("files changed", files=sorted(names)[:5])
-            # A new event before the old one is set: a worker that starts at once waits for the next change.
+            # Replaced before the old event is set, so that restarted workers wait for the next change.
             changed, self._changed = self._changed, anyio.Event()
             changed.set()
             for process in self._running.values():
@@ -215,7 +214,7 @@ class Supervisor:
 
 def _serving_facts(line: bytes) -> Mapping[str, Any] | None:
     """What a worker's line says if it is the one by which it says that it serves."""
-    # A user's handler may print JSON as well. The first test is cheap, and most lines end here.
+    # Handlers may print JSON too; this cheap test excludes most lines.
     if not line.startswith(b'{"event": "serving"'):
         return None
     try:
@@ -235,7 +234,7 @@ def _write(data: bytes) -> None:
 
 def check_can_watch() -> None:
     """Raise `SettingsError` where files cannot be watched."""
-    # Found and not imported: it is needed on the loop only.
+    # Not imported yet: only the loop needs it.
     if find_spec("watchfiles") is None:
         raise SettingsError("--reload needs watchfiles: install nebula-rpc[reload]")
 

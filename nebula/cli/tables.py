@@ -37,7 +37,7 @@ class Column:
         """What stands in this column."""
         value: Any = row
         for part in self.field.split("."):
-            # A peer may send anything in place of an object.
+            # A reply may have any value in place of an object.
             value = value.get(part) if isinstance(value, Mapping) else None
         if value is None:
             return ""
@@ -45,7 +45,7 @@ class Column:
             # A peer may send anything: a value that is not such a number is shown as it is.
             with suppress(ArithmeticError, OSError, TypeError, ValueError):
                 return self.form(value)
-        # Escaped here already, since widths are counted from this.
+        # Escaped here, because widths are computed from this text.
         return visible(cell_of(value))
 
 
@@ -73,7 +73,7 @@ def _texts(column: Column, rows: Sequence[Mapping[str, Any]], *, is_full: bool) 
 
 def number(value: float) -> str:
     """`12,300`, and `0.5` where less than ten count."""
-    # A rate of 0.5 a second is not none.
+    # With a digit after the point, so that 0.5 a second is not shown as 0.
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
@@ -82,7 +82,7 @@ def byte_size(value: float) -> str:
     for unit in ("B", "KB", "MB", "GB"):
         if value < 1_000:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
-        # Thousands and not 1,024, as the unit says: KB is no KiB.
+        # By 1,000, as the unit says: 1,024 bytes are a KiB.
         value /= 1_000
     return f"{value:,.1f} TB"
 
@@ -103,7 +103,7 @@ def duration(seconds: float) -> str:
         if seconds >= length or parts:
             parts.append(f"{int(seconds // length)} {unit}")
             seconds %= length
-    # Two units are precise enough: 2 d 7 h 13 m 5 s is no easier to compare.
+    # Two units are precise enough.
     return " ".join([*parts, f"{int(seconds)} s"][:2])
 
 
@@ -160,7 +160,7 @@ def facts(details: type, first: Sequence[Column]) -> tuple[Column, ...]:
         details: the view.
         first: columns of the summary that come first, as a list has them.
     """
-    # `is_id=False`: a single thing is shown with its whole id, to be copied.
+    # `is_id=False`, because a single row shows its whole id, for copying.
     lead = [replace(column, field=f"summary.{column.field}", is_id=False) for column in first]
     known = {column.field for column in lead}
     rest = (_column(name, shown) for name, shown in shown_fields(details).items() if shown.title)

@@ -79,7 +79,7 @@ class Screen(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Like `Console`, with each text escaped."""
         for segment in super().render(renderable, options):
-            # The usual case costs one look; `visible` goes through the characters.
+            # A fast path: `visible` checks each character.
             if segment.control or segment.text.isprintable() or segment.text == "\n":
                 yield segment
             else:
@@ -91,7 +91,7 @@ class Screen(Console):
         Nothing is cut off: a word that is longer than a line exceeds it.
         """
         drawn = (Words(text(part)) if isinstance(part, str) else part for part in parts)
-        # Rich would cut what is wider than the terminal, and a name that is cut cannot be copied.
+        # `crop=False`, because a name that is cut cannot be copied.
         self.print(*drawn, sep="\n", crop=False)
 
     def json_line(self, value: Any) -> None:
@@ -114,18 +114,17 @@ class Screen(Console):
         await self._pour("".join(f"{visible(text)}\n" for text in texts))
 
     async def _pour(self, written: str) -> None:
-        # A character that the terminal's encoding lacks is written as its code: nothing is lost, and nothing
-        # raises.
+        # A character that the encoding lacks is written as its code instead of raising.
         await _pour(self.file, written.encode(self.encoding, "backslashreplace"))
 
     def pretty_json(self, value: Any) -> None:
         """A JSON value for people."""
-        # The terminal wraps, so that a selection has the line in one piece.
+        # The terminal wraps, so that a copied line is in one piece.
         self.print(json_text(value), soft_wrap=True)
 
     def live(self) -> Live:
         """Output that is redrawn; its `update` takes what `show` takes."""
-        # Without rich's thread: it would draw while a command writes, and go on after the last change.
+        # Without rich's thread, which would redraw while a command writes.
         return Live(console=self, auto_refresh=False)
 
     def spinner(self, words: str) -> Status:
@@ -135,7 +134,7 @@ class Screen(Console):
 
 def stderr_screen() -> Screen:
     """A screen for progress, next to a command's output on stdout."""
-    # Whether it is a terminal is asked of stderr itself: `nebula store export > file` has a bar.
+    # For stderr itself: `nebula store export > file` shows a bar.
     return Screen(stderr=True)
 
 
@@ -151,7 +150,7 @@ def text(words: str, style: str = "", *, keep: str = LINES) -> Text:
 
 def json_text(value: Any) -> Text:
     """A foreign value as indented JSON, for people."""
-    # Through `json_of` first, which replaces values that JSON does not have.
+    # `json_of` first replaces values that JSON does not have.
     written = json.dumps(json.loads(json_of(value)), ensure_ascii=False, indent=2)
     return JSONHighlighter()(Text(visible_json(written)))
 
@@ -159,7 +158,7 @@ def json_text(value: Any) -> Text:
 def json_of(value: Any) -> str:
     """A foreign value as JSON on one line, in a form that any encoding can write."""
     try:
-        # Letters stay as they are, because people read this too; `\u` escapes would hide them.
+        # Without `\u` escapes, because people read this too.
         written = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
     except ValueError:
         # It may contain an infinity, which JSON does not have.
@@ -203,10 +202,10 @@ async def _pour(stream: IO[str], data: bytes) -> None:
     left = memoryview(data)
     while left:
         # A writable pipe accepts PIPE_BUF bytes without blocking.
-        # Asked first: a regular file is always writable, and asyncio's loop refuses to watch one.
+        # `select` first, because asyncio cannot wait for a regular file, which is always writable.
         if not select.select((), (file,), (), 0)[1]:
             await anyio.wait_writable(file)
-        # In pieces of this size: a larger write may block, and with it the heart-beats of the connection.
+        # A larger write might block the loop, and the heart-beats with it.
         left = left[os.write(file, left[: select.PIPE_BUF]) :]
 
 
@@ -220,7 +219,7 @@ def write_json_bytes(line: bytes) -> None:
     if sys.stdout.isatty():
         sys.stdout.write(visible_json(line.decode(errors="surrogateescape")))
     else:
-        # Past the text layer: bytes that are not UTF-8 are exported as they are.
+        # Not by the text layer, so that bytes that are not UTF-8 stay as they are.
         sys.stdout.buffer.write(line)
 
 
@@ -238,8 +237,8 @@ def flush_all() -> None:
 
 def silence_stdout() -> None:
     """Discard further output: its reader, such as `| head -1`, has closed the pipe."""
-    # The descriptor is replaced, not `sys.stdout`: Python flushes its buffer at the end and would complain
-    # about the closed pipe.
+    # Replaces the descriptor instead of `sys.stdout`, whose buffer Python flushes at exit with an error about
+    # the closed pipe.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -255,7 +254,7 @@ def is_in_foreground() -> bool:
 
 def is_attended() -> bool:
     """Whether there is a person who can be asked."""
-    # Both: a user does not see a question that goes into a file, and text from a pipe is no answer.
+    # Both: a question in a file is not seen, and a line from a pipe is no reply.
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -273,7 +272,6 @@ def ask_passcode(prompt: str) -> str:
 def complain(sentence: str) -> None:
     """Write an error to stderr, each line prefixed with `nebula: `. It is escaped even in a file, as people
     read those too."""
-    # Each line with the prefix, so that errors can be told apart in a log that several programs write.
     sys.stderr.writelines(f"nebula: {line}\n" for line in visible(sentence, keep="\n").split("\n"))
 
 
@@ -289,7 +287,7 @@ def complain_of_usage(problem: Exception) -> int:
         The status to exit with.
     """
     written = _Written()
-    # Typer would write straight to stderr, with the user's words unescaped.
+    # Typer would write to stderr without escaping the user's words.
     problem.show(written)  # type: ignore[attr-defined]  # each UsageProblem has it
     sys.stderr.write(visible(written.text, keep=LINES))
     return int(problem.exit_code)  # type: ignore[attr-defined]
@@ -316,7 +314,7 @@ def tracebacks_made_visible() -> None:
         _write(sys.stderr, "".join(traceback.format_exception(error)))
 
     def show_of_thread(args: threading.ExceptHookArgs) -> None:
-        # As Python's own hook: SystemExit ends a thread without a word.
+        # As in Python's own hook, SystemExit ends a thread silently.
         if args.exc_value is not None and args.exc_type is not SystemExit:
             show(args.exc_type, args.exc_value, args.exc_traceback)
 

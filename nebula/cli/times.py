@@ -26,12 +26,11 @@ def moment_of(text: str | None, now: float | None = None) -> float | None:
     if text is None:
         return None
     if (ago := _AGO.fullmatch(text)) is not None:
-        # By the clock of this machine, as an absolute time for the service.
         return (time.time() if now is None else now) - int(ago["count"]) * _SECONDS[ago["unit"]]
     try:
-        # Without a zone Python takes the local one, which is what a person at a terminal means.
+        # Without a zone Python assumes the local one, as people do.
         return datetime.fromisoformat(text).timestamp()
-    # The last two: years that the platform's C library cannot convert.
+    # OverflowError and OSError: years that the platform cannot convert.
     except (ValueError, OverflowError, OSError):
         raise SettingsError(
             f"{text!r} is no time: write 90m, 2h or 7d for a time ago, or a date such as 2026-10-31T12:30"

@@ -45,6 +45,6 @@ def top(
     from nebula.cli.watching import Wanted, watch
 
     output = Output(as_json=as_json)
-    # No --timeout: it looks again and again, and Ctrl-C ends it.
+    # Without --timeout: it repeats its requests until Ctrl-C.
     wanted = Wanted(interval, limit, show, has_internal=internal, has_full_ids=full)
     ask(broker, lambda client: watch(client, output, wanted, once=once))

@@ -38,9 +38,9 @@ _CONNECTIONS: Final = (
     Column("read/s", "read_per_second", byte_size),
     Column("written/s", "written_per_second", byte_size),
 )
-# Six seconds at the usual interval, enough to read a table.
+# Six seconds at the default interval, enough to read a table.
 _ALTERNATING_LOOKS: Final = 3
-# An operator looks at a busy broker: a slow reply must not end the screen.
+# Long, because a slow reply of a busy broker must not end the screen.
 _SLOWEST_REPLY: Final = 30.0
 
 
@@ -95,18 +95,18 @@ async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -
     Raises:
         NebulaError: no answer, or an error.
     """
-    # stdin too: `nebula top < file`, or one in the background of a script, has no keys.
+    # stdin too: `nebula top < file` has no keys.
     with_keys = output.is_for_people and sys.stdin.isatty() and not once
     switch = TableSwitch(wanted.first or Table.QUEUES, by_keys=with_keys)
 
     def draw_now(shown: Mapping[str, Any]) -> RenderableType:
         if not once:
             return Fitted(*draw(shown, [switch.table], wanted), text(switch.help, keep=""))
-        # Nothing is drawn over with --once, so there is room for both.
+        # With --once the output scrolls, so there is room for both tables.
         tables = [Table.QUEUES, Table.CONNECTIONS] if wanted.first is None else [wanted.first]
         return Group(*draw(shown, tables, wanted))
 
-    # Outermost: the terminal gets its settings back last, whatever ends the screen.
+    # Outermost, so that the terminal's settings are restored last.
     with _keys_at_once() if with_keys else contextlib.nullcontext():
         async with anyio.create_task_group() as tasks:
             with screen(output, draw_now, is_live=not once) as show:
@@ -118,7 +118,7 @@ async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -
                     switch.note_look()
                     if once:
                         break
-            # The task that waits for keys would go on for ever.
+            # Ends the task that waits for keys.
             tasks.cancel_scope.cancel()
 
 
@@ -177,11 +177,10 @@ def view(before: Sample, after: Sample) -> dict[str, Any]:
     seconds = max(after.at - before.at, 1e-9)
 
     def rate(now: float, then: float | None) -> float | None:
-        # What begins anew with a lower count has no rate yet.
-        # A broker that was restarted counts from 0: no negative rate.
+        # A broker that was restarted counts from 0: there is no rate yet.
         return None if then is None or now < then else (now - then) / seconds
 
-    # By name: the lists are by rank, and change places.
+    # By name, because rows of a list by rank change places.
     queues = {row["queue"]: row for row in before.queues}
     links = {row["session"]: row["link"] for row in before.connections}
     fields = ("received", "sent_frames", "read_bytes", "written_bytes")
@@ -218,7 +217,7 @@ def _link_rates(now: Mapping[str, Any], then: Mapping[str, Any] | None, rate: An
 
 async def _pairs(client: Client, wanted: Wanted) -> AsyncIterator[tuple[Sample, Sample]]:
     """Two looks at a time, an interval apart, for ever."""
-    # One interval passes before anything is shown: a rate needs two looks.
+    # The first output comes after one interval, because a rate needs two looks.
     before = await _look(client, wanted)
     while True:
         await anyio.sleep(wanted.interval)
@@ -234,7 +233,7 @@ async def _look(client: Client, wanted: Wanted) -> Sample:
     async def ask(form: Any, verb: str, parameters: Any = None) -> Any:
         return checked(form, await asking.call(SERVICE, verb, parameters), SERVICE, verb)
 
-    # One after the other, so that a slow broker has a single request of this screen at a time.
+    # One after the other, so that a slow broker has one request of this screen at a time.
     status = await ask(Status, "broker.status")
     queues = await ask(
         Queues, "queues.list", {"order": "depth", "limit": limit, "internal": wanted.has_internal}
@@ -276,7 +275,7 @@ def draw(shown: Mapping[str, Any], tables: Sequence[Table], wanted: Wanted) -> I
 
 def _summary(shown: Mapping[str, Any]) -> Iterator[str]:
     status, rates = shown["status"], shown["rates"]
-    # The same words as /readyz and systemd have.
+    # In the words of /readyz.
     state = "ready" if status["not_ready"] is None else f"not ready: {status['not_ready']}"
     yield f"nebula {status['version']}, {state}, up {duration(status['uptime_seconds'])}"
     yield (
@@ -304,7 +303,7 @@ def _shares(pools: Mapping[str, Any], principals: Sequence[Mapping[str, Any]]) -
     parts = []
     fractions = {name: pool["used"] / pool["limit"] for name, pool in pools.items() if pool["limit"] > 0}
     if fractions:
-        # The fraction that is used, and not the amount: bytes and connections cannot be compared.
+        # By the fraction used, because bytes and connections cannot be compared.
         fullest = max(fractions, key=lambda name: fractions[name])
         parts.append(f"fullest is {fullest}, {percent(fractions[fullest])} used")
     if principals:
@@ -317,9 +316,9 @@ async def _obey_keys(
     scope: anyio.CancelScope, switch: TableSwitch, show: Callable[[Mapping[str, Any]], None]
 ) -> None:
     while True:
-        # Not a thread that reads: it could not be cancelled, and Ctrl-C would wait for a key.
+        # Not with a reading thread, which cannot be cancelled.
         await anyio.wait_readable(sys.stdin)
-        # Without Python's buffer, in which a second key would stay unseen. Empty: the terminal is gone.
+        # Not by Python's buffer, which would hide further keys. Empty: the terminal is gone.
         key = os.read(sys.stdin.fileno(), 1)
         if key in (b"q", b"Q", b""):
             scope.cancel()
@@ -334,12 +333,11 @@ def _keys_at_once() -> Iterator[None]:
     import termios
     import tty
 
-    # Here and not at the top: not every platform has these two, and only this screen needs them.
     former = termios.tcgetattr(sys.stdin)
-    # cbreak and not raw: Ctrl-C must still be a signal.
+    # cbreak, not raw: Ctrl-C must still be a signal.
     tty.setcbreak(sys.stdin)
     try:
         yield
     finally:
-        # TCSADRAIN: what was written is shown first.
+        # TCSADRAIN: after the output was written.
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, former)

@@ -54,13 +54,13 @@ class _Document:
         self._url = url
         self._schemas = _Schemas()
         self._messages: dict[str, Any] = {}
-        # The channel of replies has a fixed key, which no queue may take.
+        # The channel of replies has a fixed key, which no queue may get.
         self._verbs, self._errors, self._queues = _Keys(), _Keys(), _Keys(_REPLIES)
         self._channels: dict[str, Any] = {
             self._queues.of(queue): {"address": queue, "messages": {}} for queue in description["queues"]
         }
         about = "Where the request says, in `neb-reply-to`: for most callers a queue of their own."
-        # `address` null is AsyncAPI's way to say that the address is known only at run time.
+        # In AsyncAPI null means that the address is known only at run time.
         self._channels[_REPLIES] = {"address": None, "description": about, "messages": {}}
 
     def whole(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class _Document:
             },
         }
         texts = {"summary": summary, "description": more.strip()}
-        # AsyncAPI allows fields of our own with `x-` in front.
+        # AsyncAPI allows extension fields that begin with `x-`.
         marks = {f"x-{name}": verb[name] for name in ("idempotent", "job", "stream") if verb.get(name)}
         if verb.get("job"):
             name = f"{self._verbs.of(verb['verb'])}.result"
@@ -163,7 +163,7 @@ class _Document:
             accepted = _object({"job": _TEXT, "state": _TEXT}, "job")
             yield f"{name}.accepted", _reply("The job is recorded.", _envelope(SUCCESS, accepted))
         elif result.get("type") == "null":
-            # A result that is always null is a reply without a value.
+            # A verb without a result replies without a value.
             yield SUCCESS, _reply("It worked, and there is nothing to report.", _envelope(SUCCESS))
         else:
             reply = self._value(verb, self._schemas.of(result, f"{name}.result"))
@@ -194,8 +194,8 @@ class _Document:
 class _Schemas:
     """The document's own schemas, each once."""
 
-    # By identity: two verbs that use the same model share one component, and equal names of different
-    # models get numbers.
+    # By identity: verbs that use the same model share one component, and different models of one name get
+    # numbers.
     def __init__(self) -> None:
         self.components: dict[str, Any] = {}
         self._known: dict[str, str] = {}
@@ -213,7 +213,7 @@ class _Schemas:
         return {"$ref": f"{_COMPONENTS}{name}"}
 
     def _name(self, definition: Schema, one: str, identity: str) -> str:
-        # The digest is of all that a definition reaches, as two models may differ in a nested one alone.
+        # The digest includes nested definitions, because two models may differ only there.
         if identity not in self._known:
             title = _key(class_name(str(definition.get("title") or one)))
             taken, name, number = set(self._known.values()), title, 2
@@ -236,7 +236,7 @@ def _own_form(node: Any, given: Mapping[str, str]) -> Any:
         return node
     shown: dict[str, Any] = {}
     for name, one in node.items():
-        # Their values are data: a default may look like a schema, with a key `$ref`.
+        # Values are data: a default may have a key `$ref` and is still no schema.
         if name in _VALUES:
             shown[name] = one
         elif name in _NAMED:
@@ -245,10 +245,10 @@ def _own_form(node: Any, given: Mapping[str, str]) -> Any:
             shown[name] = _own_form(one, given)
     if str(node.get("$ref", "")).startswith(REFERENCE):
         shown["$ref"] = f"{_COMPONENTS}{given[referred(node['$ref'])]}"
-    # Draft 7 has `items` as a list for what 2020-12 calls `prefixItems`.
+    # Draft 7 has a list of `items` where 2020-12 has `prefixItems`.
     if "prefixItems" in shown:
         shown |= {"additionalItems": shown.get("items", False), "items": shown.pop("prefixItems")}
-    # AsyncAPI takes the property's name alone.
+    # In AsyncAPI a discriminator is only the property's name.
     if isinstance(tag := node.get("discriminator"), Mapping):
         shown["discriminator"] = tag["propertyName"]
     if DEPRECATED_BECAUSE in shown:
@@ -293,7 +293,7 @@ def _object(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
 
 
 def _may_be_null(schema: Schema) -> bool:
-    # A schema without a type allows anything, null included, unless it says by other words what it allows.
+    # A schema without a type allows any value, null included, unless other keywords restrict it.
     return (
         not schema.get("type")
         and ("anyOf" not in schema or any(one.get("type") == "null" for one in schema["anyOf"]))
@@ -303,7 +303,7 @@ def _may_be_null(schema: Schema) -> bool:
 
 def _server(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
-    # Without login and passcode: the document is made to be shown.
+    # Without login and passcode, because the document is for publication.
     shown = {"host": parts.netloc.rpartition("@")[2], "protocol": parts.scheme}
     return shown | {"pathname": parts.path} if parts.path.strip("/") else shown
 

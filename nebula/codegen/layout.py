@@ -21,7 +21,7 @@ _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 def quoted(text: str) -> str:
     """A string literal in double quotes, but where that would need more escapes."""
-    # As the formatters choose quotes: double ones, unless that costs a backslash.
+    # As formatters do: double quotes, unless that costs a backslash.
     if '"' in text and "'" not in text:
         return repr(text)
     # What cannot be seen, such as a sign that turns the direction of writing, is not to hide in code.
@@ -54,11 +54,11 @@ def docstring(text: str, indent: int) -> list[str]:
     text = "".join(sign for sign in text.expandtabs(4) if sign.isprintable() or sign == "\n")
     lines = [line.rstrip() for line in text.strip().split("\n")]
     body = "\n".join(f"{pad}{line}" if line else "" for line in lines).strip()
-    # The order matters: the backslashes that the second replacement adds must not be doubled.
+    # In this order, or the backslashes of the second replacement would be doubled.
     body = body.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     # 6 for both sets of quotes.
     if len(lines) == 1 and indent + len(body) + 6 <= WIDTH:
-        # A quote in front of the closing ones would end the string one character too early.
+        # A quote before the closing ones would end the string too early.
         closing = '"""' if not body.endswith('"') else ' """'
         return [f'{pad}"""{body}{closing}']
     return [f'{pad}"""{body}', f'{pad}"""']
@@ -94,7 +94,7 @@ def broken(code: str, indent: int, suffix: str = "") -> list[str]:
 
 def _brackets(code: str) -> Iterator[list[int]]:
     """The outermost pairs of brackets: where each begins, its own commas, and where it ends."""
-    # The tokenizer and no search for brackets, since a string may hold some.
+    # With the tokenizer, because strings may contain brackets.
     depth, marks = 0, [0]
     for token in tokenize.generate_tokens(io.StringIO(code).readline):
         if token.type != tokenize.OP:

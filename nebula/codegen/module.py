@@ -25,7 +25,8 @@ _STANDARD: Final = ("datetime", "collections", "decimal", "enum", "typing", "uui
 _LONG: Final = 50
 
 
-# docs/decisions/0021: written here, as generators for schemas know no verbs and fail strict type checkers.
+# Written by Nebula itself: generators for schemas know no verbs, and their code fails strict type checkers,
+# see docs/decisions/0021.
 def write_stubs(description: Mapping[str, Any]) -> str:
     """A module that declares a service's verbs with their types, for `client.call(function, …)`.
 
@@ -43,8 +44,8 @@ def write_stubs(description: Mapping[str, Any]) -> str:
         first = _Module(description)
         first.text()
         return _Module(description, first.class_names).text()
-    # A description is a stranger's: definitions may refer to each other in a ring, or be nested beyond any
-    # limit.
+    # A description is not trusted: its definitions may refer to each other in a ring, or be nested to any
+    # depth.
     except RecursionError:
         raise ValueError("its schemas are nested too deeply, or refer to themselves without end") from None
 
@@ -61,24 +62,23 @@ class _Parameter:
         return f"{self.name}: {self.type}" + (f" = {self.default}" if self.default is not None else "")
 
 
-# Theory of a stub. `describe` has JSON Schemas, and the stub needs Python: each verb becomes a function
-# that never runs, each model a class, each error code an exception. Three things make it difficult. Names:
-# the wire allows any, Python does not, and two may become one (`names`). Identity: the same model comes
-# back in many schemas, sometimes with other fields required, and has to be one class
-# (`schemas.identity_of`). Distrust: every text is a stranger's, so nothing of it may become code, and work
-# is bounded (`Types.spend`).
+# Theory of a stub. `describe` returns JSON Schemas, and the stub needs Python: each verb becomes a function
+# that never runs, each model a class, each error code an exception. Three things are difficult. Names: the
+# wire allows any text, Python does not, and two texts may become one name (`names`). Identity: the same model
+# occurs in several schemas, sometimes with other required fields, and must become one class
+# (`schemas.identity_of`). Trust: texts come from a foreign service, so none may become code, and the amount
+# of work is bounded (`Types.spend`).
 class _Module:
     def __init__(self, description: Mapping[str, Any], class_names: Collection[str] = ()) -> None:
         self._service = str(description["service"])
         self._queue = description["queues"][0]
-        # By name, so that the text does not depend on the order in which the service declared its verbs.
+        # Sorted, so that the text does not depend on the order of declaration.
         verbs = sorted(description["verbs"], key=lambda verb: str(verb["verb"]))
-        # Reserved verbs are the framework's: every service has them.
+        # All services have the reserved verbs.
         self._verbs = [verb for verb in verbs if not is_reserved(verb["verb"])]
         self._names = Names()
         self._remote = self._names.give(identifier(self._service), f"{identifier(self._service)}_service")
-        # The class names of the first pass: no field of the second may hide one of them from its
-        # annotations.
+        # The first pass found these class names; fields of the second must not hide them from annotations.
         self._types = Types(self._names, class_names)
         self._types.imports.add(("nebula.rpc", "Remote"))
         self._errors: dict[str, str] = {}
@@ -90,7 +90,7 @@ class _Module:
         return self._types.class_names
 
     def text(self) -> str:
-        # In this order: a verb's decorator names its errors, and its annotations name its classes.
+        # In this order, because decorators name errors, and annotations name classes.
         errors = [lines for verb in self._verbs for lines in self._new_errors(verb)]
         functions = [self._function(verb) for verb in self._verbs]
         remote = [f"{self._remote} = Remote({quoted(self._service)})"]
@@ -138,7 +138,7 @@ class _Module:
     def _new_errors(self, verb: Mapping[str, Any]) -> Iterator[list[str]]:
         for error in verb.get("errors", ()):
             code = error["code"]
-            # One class for each code, whichever verbs raise it. The first description is taken.
+            # One class for each code, with the first description.
             if code in self._errors:
                 continue
             self._errors[code] = self._names.give(class_name(code), f"{class_name(code)}Error")
@@ -147,7 +147,6 @@ class _Module:
                 f"class {self._errors[code]}(VerbError):",
                 *docstring(error.get("description") or code, 4),
                 "",
-                # The code is a string of the service's, and `quoted` keeps it one.
                 f"    code = {quoted(code)}",
             ]
             yield [*lines, "    retryable = True"] if error.get("retryable") else lines
@@ -160,14 +159,13 @@ class _Module:
         parameters = list(self._parameters(verb["parameters"]))
         result = self._result(verb, called)
         is_stream = bool(verb.get("stream"))
-        # A stream's function is not `async`: calling it gives an iterator, and there is nothing to await.
+        # Not `async` for a stream: the call returns an iterator, without `await`.
         head = f"{'' if is_stream else 'async '}def {called}("
         return [
             *self._decorators(verb, called),
             *bracketed(head, list(_in_order(parameters)), f") -> {result}:"),
             *self._docstring(verb, parameters),
-            # The body never runs: `client.call` looks at the declaration alone. Type checkers accept it for
-            # any result.
+            # The body never runs, and type checkers accept it for any result.
             "    raise NotImplementedError",
         ]
 
@@ -192,7 +190,7 @@ class _Module:
     def _docstring(self, verb: Mapping[str, Any], parameters: Iterable[_Parameter]) -> list[str]:
         text = str(verb.get("description") or "")
         notes = [f"    {one.name}: {one.note}" for one in parameters if one.note]
-        # A docstring that has its own section is the service author's, and is left alone.
+        # The service's author has described the parameters.
         if notes and "Args:" not in text:
             text = "\n".join([text or f"Ask for `{verb['verb']}`.", "", "Args:", *notes])
         return docstring(text, 4) if text else []
@@ -212,7 +210,7 @@ class _Module:
 
     def _parameters(self, schema: Schema) -> Iterator[_Parameter]:
         scope = self._scope(schema)
-        # `PARAMETER_NAME` marks a schema that is taken whole; without it a schema with properties is one of
+        # `PARAMETER_NAME` marks a value that is the whole body; other schemas with properties list
         # parameters.
         if PARAMETER_NAME in schema or "properties" not in schema:
             # A model or list that is taken whole; or no parameters at all.
@@ -226,7 +224,7 @@ class _Module:
             yield self._parameter(name, each, scope, name in required)
 
     def _parameter(self, name: str, schema: Schema, scope: Scope, is_required: bool) -> _Parameter:
-        # An error and no other name: the parameter's name is what goes over the wire.
+        # Raises instead of choosing another name, because the parameter's name goes over the wire.
         name = parameter_name(name)
         code = self._types.expression(schema, scope)
         note = str(schema.get("description", ""))
@@ -238,8 +236,8 @@ class _Module:
         if is_required:
             return _Parameter(name, code, None, note)
         found = expression_of(schema, schema["default"], scope.of_reference) if "default" in schema else None
-        # Only a constant may be a default, because it is made once for all calls. Others are left to the
-        # service, which knows them, by leaving the argument out.
+        # Only a constant may be a default, because Python evaluates it once. For others the argument is
+        # omitted, and the service uses its own.
         if found is not None and found.is_constant:
             return _Parameter(name, code, found.code, note)
         self._types.imports.add(("nebula.rpc", "OMITTED"))
@@ -251,7 +249,7 @@ class _Module:
 
 def _in_order(parameters: Iterable[_Parameter]) -> Iterator[str]:
     """As they stand, those without a default behind one that has a default by name only."""
-    # Python does not allow a parameter without a default behind one with a default, except behind `*`.
+    # After a parameter with a default, Python allows one without only behind `*`.
     has_default = is_by_name = False
     for one in parameters:
         if one.default is None and has_default and not is_by_name:

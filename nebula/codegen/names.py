@@ -28,7 +28,7 @@ class Names:
     """The names of one module."""
 
     def __init__(self) -> None:
-        # Names of builtins too: a verb called `list` would hide the type from all annotations behind it.
+        # Builtins too: a verb called `list` would hide the type from later annotations.
         self._taken = {*_IMPORTED, *dir(builtins)}
 
     def give(self, *wanted: str) -> str:
@@ -52,8 +52,8 @@ def parameter_name(text: str) -> str:
     Raises:
         ValueError: it cannot.
     """
-    # The name as Python reads it must be the name on the wire: `ﬁle` and `file` are one parameter to
-    # Python.
+    # Python normalizes identifiers, so it reads `ﬁle` (with a ligature) as `file`, which is not the name on
+    # the wire.
     if not text.isidentifier() or keyword.iskeyword(text) or text != _as_python_reads(text):
         raise ValueError(f"parameter {text!r}: no function of Python can have one of this name")
     return text
@@ -67,14 +67,14 @@ def _as_python_reads(text: str) -> str:
 def identifier(text: str) -> str:
     """A name of Python that looks like the text; it may be a keyword."""
     name = re.sub(r"\W", "_", _as_python_reads(text))
-    # A digit in front makes no name.
+    # A name must not begin with a digit.
     return name if name.isidentifier() else f"_{name}"
 
 
 def class_name(text: str) -> str:
     """`out-of-stock` as `OutOfStock`; what is a class's name already stays."""
     text = _as_python_reads(text)
-    # A title of pydantic's is a class name already; `str.title` would turn `OrderID` into `Orderid`.
+    # Kept, because pydantic's titles are class names; splitting would change `Order_ID` to `OrderID`.
     if text.isidentifier() and text[0].isupper():
         return text
     words = re.findall(r"[^\W_]+", text)
@@ -104,7 +104,7 @@ def unique(wanted: Iterable[str], taken: Iterable[str] = ()) -> Iterator[str]:
     """The names in order, with `_` behind one that was there before or is taken."""
     given = set(taken)
     for name in wanted:
-        # Two properties such as `a-b` and `a_b` would otherwise be one attribute.
+        # Properties such as `a-b` and `a_b` must not become one attribute.
         free = name
         while free in given:
             free += "_"

@@ -42,7 +42,7 @@ def referred(reference: str) -> str:
 
 def is_model(schema: Schema) -> bool:
     """Whether its values are objects with fields of their own, not a mapping."""
-    # A mapping has a schema for all of its values and no properties.
+    # A mapping has no properties, and one schema for all values.
     return schema.get("type") == "object" and (
         "properties" in schema or not isinstance(schema.get("additionalProperties"), Mapping)
     )
@@ -71,13 +71,13 @@ class Definitions:
     def __init__(self, definitions: Mapping[str, Schema], *, is_exact: bool) -> None:
         self._definitions = definitions
         self._is_exact = is_exact
-        # Remembered, so that a ring or a diamond of definitions costs each of them once.
+        # Each definition is walked once, even in a ring of references.
         self._walked: dict[str, tuple[str, frozenset[str]]] = {}
 
     def reached(self, names: Iterable[str]) -> dict[str, str]:
         """Digests of these and of all that they refer to, by name."""
         found: dict[str, str] = {}
-        # A list of work and not recursion: definitions may refer to each other in a chain of any length.
+        # Without recursion, because a chain of definitions may have any length.
         to_do = list(names)
         while to_do:
             one = to_do.pop()
@@ -112,14 +112,14 @@ def identity_of(schema: Schema, reached: Mapping[str, str], name: str = "") -> s
 def digest(value: Any) -> str:
     """A short text that is the same for the same value of JSON."""
     # The value itself may be as large as the whole description, and is kept for each definition in it.
-    # Keys are sorted, since two services may write the same schema in different orders.
+    # Sorted, so that the order of keys does not matter.
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def references(node: Any) -> Iterator[str]:
     """The names of all definitions that it refers to itself."""
     if isinstance(node, Mapping):
-        # Only a text: a property may be called `$ref`, and its value is a schema then.
+        # A property may be called `$ref`; its value is a schema, not a text.
         if isinstance(reference := node.get("$ref"), str):
             yield referred(reference)
         for one in node.values():
@@ -137,7 +137,7 @@ def _normal(node: Any) -> Any:
     if node.get("format") == "decimal":
         # Any number may be sent for one, and a text comes back.
         return {"format": "decimal", "default": node.get("default")}
-    # `required` is left out where it is the keyword, a list, and kept where it is a property of that name.
+    # Without the keyword `required`, which is a list; a property may have that name too.
     fields = {name: _normal(one) for name, one in node.items() if not (name == "required" and _is_list(one))}
     if isinstance(properties := node.get("properties"), Mapping):
         # Those are names, also where they read as keywords.

@@ -110,7 +110,7 @@ class Types:
         imports: what they need, as module and name; without a name the module itself.
     """
 
-    # See `write_stubs`: the first pass finds the names, the second avoids them.
+    # `write_stubs` makes two passes: the first finds the class names, the second avoids them (`hidden`).
     def __init__(self, names: Names, hidden: Collection[str] = ()) -> None:
         self.imports: set[tuple[str, str]] = set()
         self._names = names
@@ -127,8 +127,8 @@ class Types:
         Raises:
             ValueError: all types together would be longer than any module is.
         """
-        # The length of each result is counted where it is made: an expression holds those within it, so the
-        # sum is an upper bound of the memory that a hostile description can make us use.
+        # An expression contains those within it, so the sum of their lengths bounds the memory that a hostile
+        # description can use.
         text = self._annotation(schema, scope)
         self.spend(len(text))
         return text
@@ -152,8 +152,7 @@ class Types:
         base = self._base(schema, scope)
         limits = [f"{name}={plain(value)}" for name, value in limits_of(schema).items()]
         tag = schema.get("discriminator", {}).get("propertyName")
-        # pydantic's discriminator is the name of an attribute, so it is left out where that had to be
-        # changed.
+        # pydantic needs the attribute's name, so a renamed field cannot be a discriminator.
         if tag is not None and field_name(tag) == tag and tag not in self._hidden:
             limits.append(f"discriminator={quoted(tag)}")
         if not limits:
@@ -178,7 +177,7 @@ class Types:
             return self.expression(branches[0], scope)
         kind = schema.get("type")
         if isinstance(kind, list):
-            # A list of types is a union of schemas that are alike in all else.
+            # A list of types is a union of schemas with the same other keywords.
             return self._union([self._base({**schema, "type": one}, scope) for one in kind])
         if kind == "string":
             return self._format(schema.get("format"))
@@ -189,8 +188,7 @@ class Types:
         return _SCALARS.get(kind or "") or self._use("typing", "Any")
 
     def _union(self, branches: list[str]) -> str:
-        # None stands last, as people write it.
-        # A stable sort by "is it None", so that the rest keeps the service's order.
+        # None last, as people write it; the stable sort keeps the order of the others.
         parts = sorted(dict.fromkeys(branches), key="None".__eq__)
         text = " | ".join(parts)
         if len(parts) > 1 and len(text) > _LONG:
@@ -216,7 +214,6 @@ class Types:
             return self._class(schema, scope.identity_of(schema), scope)
         inner = schema.get("additionalProperties")
         key = self.expression(schema.get("propertyNames", {"type": "string"}), scope)
-        # JSON's keys are texts, whatever type Python makes of them.
         return f"dict[{key if key != 'Any' else 'str'}, {self.expression(inner, scope)}]"
 
     def _use(self, module: str, name: str) -> str:
@@ -238,13 +235,12 @@ class Types:
 
     def _class(self, schema: Schema, identity: str, scope: Scope, reference: str | None = None) -> str:
         known = self._classes.get(identity)
-        # The same for requests and replies that mean the same model, so that a value can go from one to the
-        # other.
+        # Requests and replies share the class of a model, so that a value can go from one to the other.
         if known is None:
             title = class_name(schema.get("title") or reference or "Value")
             known = _Class(self._names.give(title, f"{title}{scope.suffix}"), schema)
             known.required = set(schema.get("required", ()))
-            # Before its fields are read, so that a field of this very type finds it.
+            # Before its fields are read, because one may have this type itself.
             self._classes[identity] = known
         # A reply has all fields; what a request may leave out shows where the model is one's.
         known.required &= set(schema.get("required", ()))
@@ -291,7 +287,7 @@ class Types:
         lines = [
             line for each in one.fields for line in self._field_lines(each, each.wire_name in one.required)
         ]
-        # A field without a default that may be left out must not be sent as null; `Partial` leaves it out.
+        # An optional field without a default must not be sent as null; `Partial` omits it.
         is_partial = any(each.default is None and each.wire_name not in one.required for each in one.fields)
         module, name = ("nebula.rpc", "Partial") if is_partial else ("pydantic", "BaseModel")
         base = self._use(module, name)
@@ -306,7 +302,7 @@ class Types:
             options.append("populate_by_name=True")
         if _has_base64([each.schema for each in one.fields]):
             options += ['ser_json_bytes="base64"', 'val_json_bytes="base64"']
-        # A Boolean alone says whether unknown fields are allowed; a schema says what they are.
+        # A boolean says whether unknown fields are allowed; a schema describes them.
         if isinstance(extra := one.schema.get("additionalProperties"), bool):
             options.append(f'extra="{"allow" if extra else "forbid"}"')
         if not options:
@@ -341,7 +337,7 @@ class Types:
     def _stand_in(self, kind: str) -> tuple[str, Expression]:
         """A default for a field whose default only the service knows. It is not sent."""
         for empty in ("list", "dict", "set"):
-            # `Partial` leaves it out unless it was set, so an empty one is never sent by itself.
+            # `Partial` omits it unless it was set, so the empty value is not sent.
             if kind.startswith(f"{empty}["):
                 return kind, Expression(f"{empty}()", is_constant=False)
         return (kind if kind.endswith("None") or kind == "Any" else f"{kind} | None"), Expression("None")

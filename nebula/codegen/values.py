@@ -30,7 +30,7 @@ OfReference: TypeAlias = Callable[[str, Any], Expression | None]
 
 def expression_of(schema: Mapping[str, Any], value: Any, of_reference: OfReference) -> Expression | None:
     """Code that makes a value; None where the schema and the value do not go together."""
-    # Before the types, as null is a value of each optional one.
+    # First, because optional values of any type may be null.
     if value is None:
         return Expression("None")
     if "$ref" in schema:
@@ -51,7 +51,7 @@ def expression_of(schema: Mapping[str, Any], value: Any, of_reference: OfReferen
         return _object(schema, value, of_reference)
     if kind == "string" and isinstance(value, str):
         return _by_format(schema, value)
-    # JSON's `true` is no number, though Python's `True` is an int.
+    # A bool is an int to Python, but `true` is no number in JSON.
     is_bool = isinstance(value, bool)
     fits = {"boolean": is_bool, "integer": isinstance(value, int) and not is_bool}
     fits["number"] = isinstance(value, int | float) and not is_bool
@@ -65,7 +65,7 @@ def _of_anything(value: Any) -> Expression:
 def _array(schema: Mapping[str, Any], values: Sequence[Any], of_reference: OfReference) -> Expression | None:
     prefix = schema.get("prefixItems")
     schemas = prefix or [schema.get("items", {})] * len(values)
-    # `strict=False`: a tuple may be longer than its prefix; the next line refuses that.
+    # `strict=False`: the next line refuses values that are longer than the prefix.
     parts = [expression_of(*pair, of_reference) for pair in zip(schemas, values, strict=False)]
     if len(parts) != len(values) or None in parts:
         return None
@@ -105,7 +105,7 @@ def _by_format(schema: Mapping[str, Any], value: Any) -> Expression | None:
             case "time":
                 return _moment(time.fromisoformat(text))
             case "duration":
-                # pydantic's parser, which reads ISO 8601 durations as the service wrote them.
+                # Python has no parser for ISO 8601 durations.
                 seconds = _SECONDS.validate_python(text).total_seconds()
                 return Expression(f"dt.timedelta(seconds={seconds!r})")
             case "uuid":
@@ -121,5 +121,5 @@ def _by_format(schema: Mapping[str, Any], value: Any) -> Expression | None:
 
 
 def _moment(value: date | time) -> Expression:
-    # `repr` says `datetime.datetime(…)`; the stub imports the module as `dt`, which no field can hide.
+    # The stub imports `datetime` as `dt`, a name that no field can hide.
     return Expression(re.sub(r"\bdatetime\.", "dt.", repr(value)))

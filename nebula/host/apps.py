@@ -52,10 +52,10 @@ class App(Protocol):
         """
 
 
-# Theory. An app has a thread and a loop of its own, because verbs may compute or block, and a broker that
-# shares its loop with them would answer no heart-beat meanwhile. They still share the interpreter's lock,
-# so its switch interval is shortened too (`shared_interpreter`). The bytes go through memory (`pipe`), and
-# the broker sees an ordinary connection.
+# Theory. Each app has a thread and a loop of its own, because verbs may compute or block, and a broker on the
+# same loop would miss heart-beats meanwhile. They still share the interpreter's lock, so its switch interval
+# is shortened (`shared_interpreter`). Bytes pass through memory (`pipe`), and the broker sees an ordinary
+# connection.
 @contextlib.asynccontextmanager
 async def hosting(
     server: Server,
@@ -80,7 +80,7 @@ async def hosting(
     """
 
     def on_end(app: App, error: BaseException | None) -> None:
-        # None: `stop` has ended it, which is no failure.
+        # None: `stop` has ended the app.
         if error is not None:
             on_failure(app, error)
 
@@ -94,11 +94,11 @@ async def hosting(
                 await anyio.to_thread.run_sync(threads[-1].start().result, abandon_on_cancel=True)
             yield
         finally:
-            # Shielded, or a cancelled block would leave threads that serve a broker which is about to stop.
+            # Shielded, or cancellation would leave threads that use a broker that is about to stop.
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as stopping:
                     for thread in threads:
-                        # All at once: each may take its whole grace.
+                        # Concurrently, because each may take its whole grace.
                         stopping.start_soon(partial(anyio.to_thread.run_sync, thread.stop))
 
 
@@ -127,13 +127,13 @@ class AppThread:
         self._server = server
         self._on_end = on_end
         self._grace = grace
-        # A future of threads and not of asyncio: the thread that waits may have no loop.
+        # Not an asyncio future: the waiting thread may have no loop.
         self._started: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._is_stopping = False
-        # Taken on the caller's thread: context variables do not follow into a new one by themselves.
+        # Read on the caller's thread, because a new thread does not inherit context variables.
         self._ambient = ambient_broker()
         self._cancel: Callable[[], None] = lambda: None
-        # A daemon: an app that hangs must not keep the process alive when everything else has ended.
+        # A daemon, so that an app that hangs does not keep the process alive.
         self._thread = threading.Thread(target=self._run, name=f"app {app.name}", daemon=True)
 
     def start(self) -> concurrent.futures.Future[None]:
@@ -150,7 +150,7 @@ class AppThread:
         Without `timeout` it has its grace and a second.
         """
         timeout = self._grace + _CLOSING_SECONDS if timeout is None else timeout
-        # Set before `_cancel` is called; see `_main` for the other half.
+        # Set before `_cancel` is called; `_main` relies on this order.
         self._is_stopping = True
         self._cancel()
         self._thread.join(timeout)
@@ -162,10 +162,10 @@ class AppThread:
         try:
             with carried(self._ambient):
                 anyio.run(self._main, backend_options={"use_uvloop": _has_uvloop()})
-        # Also SystemExit and KeyboardInterrupt: this thread ends with them, and the caller has to know why.
+        # SystemExit and KeyboardInterrupt would end only this thread, and the caller has to know.
         except BaseException as failure:
             error = failure
-        # It has ended before it took requests: that is the result of `start`, and `on_end` is not called.
+        # An app that ends before it takes requests fails `start`; `on_end` is not called.
         if not self._started.done():
             self._started.set_exception(error or RuntimeError("the app ended before it had started"))
         elif self._on_end is not None:
@@ -215,7 +215,7 @@ def shared_interpreter(apps: Sequence[App]) -> Iterator[None]:
         _switch_interval.end()
 
 
-# Several hosts may run in one process, as in tests: the first sets the interval, and the last restores it.
+# For several hosts in one process, as in tests: the first sets the interval, the last restores it.
 class _SwitchInterval:
     """The interpreter's switch interval, which belongs to the whole process."""
 

@@ -24,7 +24,7 @@ from nebula.rpc.service.responder import Responder
 from nebula.settings import WrongSettings
 
 # The principal of what is hosted is `app:` and its name; this one alone may serve reserved queues.
-# Reserved names: `BROKERS_OWN` in the core's access rules is the same principal.
+# The core's access rules have the same principal, `BROKERS_OWN`.
 NAME = "nebula"
 
 _RELOAD_SECONDS = 10.0
@@ -54,7 +54,7 @@ class SettingsCheck(BaseModel):
     problems: list[SettingsProblem]
 
 
-# Longer files than any broker needs would keep its processor busy.
+# Bounds the time that the check of a text takes.
 SettingsText: TypeAlias = Annotated[str, Field(max_length=100_000)]
 
 
@@ -96,8 +96,7 @@ def broker_responder(assembly: Assembly) -> Responder:
         """Read settings, certificates, deny lists, users and rights again, as SIGHUP does."""
         may_call(request, "rights.reload")
         try:
-            # Verbs run in threads; files are read and rights are changed on the broker's loop, between two
-            # inputs.
+            # Verbs run in threads, and a reload runs on the broker's loop, between two inputs.
             asyncio.run_coroutine_threadsafe(_reload(assembly), assembly.server.runtime.loop).result(
                 _RELOAD_SECONDS
             )
@@ -152,7 +151,7 @@ def _add_backup(
     def backup(name: CopyName, request: Request) -> CopyMade:
         """Copy the store as it is now, and replace an earlier copy of this name. The broker goes on."""
         may_call(request, "store.backup")
-        # Refused and not queued: a copy may take minutes.
+        # Refused instead of queued, because a copy may take minutes.
         if not turn.acquire(blocking=False):
             raise VerbError("busy", "another copy is being made")
         try:
@@ -231,8 +230,7 @@ def _permission_check(assembly: Assembly) -> Callable[[Request, str], None]:
     """The check of the right to call a verb (B.7): the broker's verbs make it themselves."""
 
     def may_call(request: Request, verb: str) -> None:
-        # Without a `sender`, which this broker stamps on every message (G.sender), the principal is
-        # unknown.
+        # None: the message has no `sender`, which this broker stamps on every message (G.sender).
         principal = request.principal
         if principal is None or not assembly.access.rights_of(principal).may_call(verb):
             raise VerbError("not-allowed", f"{principal or 'an unknown principal'} may not call {verb}")

@@ -19,16 +19,16 @@ async def peek_deep(
     server: Server, queue: Queue, *, after: int, limit: int, max_bytes: int
 ) -> list[MessageView]:
     """Messages that wait, in memory and on disk; as `nebula.broker.operations.dead_letters.peek`."""
-    # Theory. A deep queue has a window of its messages in memory; the others are on disk alone. A page is
-    # read for each of its lines (levels of priority), and `peek` merges all by number. A page may end
-    # before its line does. What has a higher number than its last row is then not shown, because there may
-    # be others before it (`up_to`). The queue goes on while this waits for the disk, so a message may be
-    # found twice, of which `peek` drops one.
+    # Theory. A deep queue has some of its messages in memory, the others only on disk. A page is read for
+    # each line (level of priority), and `peek` merges all by number. If a page ends before its line does,
+    # messages with higher numbers than its last row are not shown, because others may come before them
+    # (`up_to`). The queue goes on while this waits for the disk, so a message may be found twice, and `peek`
+    # drops one.
     read: list[tuple[Message, int]] = []
     up_to: float = inf
     for line in queue.store.line.lines:
         paged, journal = line.paged, server.broker.journal
-        # Nothing that is asked for is on disk alone.
+        # Nothing that was requested is only on disk.
         if paged is None or journal is None or after >= paged.up_to:
             continue
         last = paged.up_to

@@ -58,18 +58,18 @@ async def embedded(
         OSError: the address cannot be used.
         Exception: what an app raised while it started.
     """
-    # Without a store: an embedded broker is for tests and trials, and keeps nothing.
+    # Without a store: an embedded broker is for tests and trials.
     broker = BrokerThread(Server([Listener(host, port)], limits=limits))
-    # In a worker thread, as `start` waits for the other loop; the caller's own loop may be trio's.
+    # `start` blocks until the other loop runs; the caller's loop may be trio's.
     await anyio.to_thread.run_sync(broker.start)
     try:
         url = broker.server.urls[0]
-        # `confined` before `hosting`: what the apps connect to while they start is this broker as well.
+        # `confined` first, so that apps that connect while they start reach this broker.
         with confined(url, hint=_HINT, allow_outside=allow_outside):
             async with hosting(broker.server, apps, _log_failure):
                 yield url
     finally:
-        # Shielded: without the stop the port would stay open until the process ends.
+        # Shielded, or the port would stay open until the process ends.
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(broker.stop)
 
@@ -93,7 +93,7 @@ class BrokerThread:
         try:
             self._started.result()
         except BaseException:
-            # Joined, so that nothing of the thread runs any more when the caller sees the error.
+            # Joined, so that the thread has ended when the caller sees the error.
             self._thread.join(_STOP_SECONDS)
             raise
 
@@ -108,8 +108,7 @@ class BrokerThread:
         try:
             self._run_loop()
         except BaseException as error:
-            # It failed while it ran: the traceback goes to `threading.excepthook`, and the block finds
-            # connections lost.
+            # After the start the error goes to `threading.excepthook`, and clients lose their connections.
             if self._started.done():
                 raise
             self._started.set_exception(error)

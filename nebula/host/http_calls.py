@@ -60,11 +60,11 @@ _CREDIT: Final = 64
 
 _STOPPING: Final = problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "calls are not taken now")
 
-# An inbox costs a connection and a subscription; a minute covers a page that calls now and then.
+# Time to keep an unused client: its inbox costs a connection and a subscription.
 _IDLE_SECONDS: Final = 60.0
 _SWEEP_SECONDS: Final = 10.0
 _MOST_IDLE: Final = 64
-# For replies and acknowledgements that are on their way when a client leaves.
+# Time for replies and acknowledgements that are still under way when a client leaves.
 _LEAVING_SECONDS: Final = 0.5
 
 # The rest of a request's body, without parameters and verb.
@@ -105,8 +105,8 @@ def http_calls(assembly: Assembly) -> list[HttpCalls]:
     """The app that serves HTTP calls, if a listener takes them. Call this before the broker starts."""
     if not assembly.takes_calls:
         return []
-    # The listener's handler runs on the broker's loop, and the calls on the loop of this app. So a slow
-    # JSON body costs the broker nothing.
+    # Handlers of requests run on the broker's loop, but calls run on the loop of this app, so that a slow
+    # JSON body does not delay the broker.
     calls = HttpCalls(assembly.server)
     assembly.server.posts[PATH] = calls.reply
     # A reload may have removed the principal of a client that is kept.
@@ -132,8 +132,7 @@ class HttpCalls:
         self._callers: dict[str, _Caller] = {}
         self._streams: set[HttpStream] = set()
         self._calls = 0
-        # Counts reloads. A call carries the number from its begin; if it differs at the end, the client is
-        # not kept.
+        # A call notes the number of reloads at its begin; if it differs at the end, the client is dropped.
         self._reloads = 0
         self._is_stopping = False
         self._idle = anyio.Event()
@@ -153,25 +152,24 @@ class HttpCalls:
             if started is not None:
                 started.set()
             try:
-                # The sweep is all that this task does; calls run in tasks of the loop
-                # (`run_coroutine_threadsafe`).
+                # This task only sweeps; calls are tasks of the loop (`run_coroutine_threadsafe`).
                 while True:
                     await anyio.sleep(_SWEEP_SECONDS)
                     self._part_from_idle()
             finally:
-                # First, so that no call begins while the others are waited for.
+                # First, so that no further call begins.
                 self._is_stopping = True
                 for stream in self._streams:
                     stream.end_with(_STOPPING)
-                # Shielded, as we are being cancelled; the grace is for calls that have been sent, and may
-                # have had an effect.
+                # Shielded from the cancellation that ends this task: calls that were sent may have had an
+                # effect, so their replies are waited for.
                 with anyio.CancelScope(shield=True), anyio.move_on_after(grace):
                     while self._calls:
-                        # A new one for each wait, as an event of anyio cannot be cleared.
+                        # A new event, because anyio's cannot be cleared.
                         self._idle = anyio.Event()
                         await self._idle.wait()
                 for caller in self._callers.values():
-                    # Their tasks are in the group, which ends when all have left.
+                    # Their tasks are in the task group, which waits for them.
                     caller.leave()
 
     async def reply(self, posted: Posted) -> Response | Streamed:
@@ -190,7 +188,7 @@ class HttpCalls:
         Raises:
             Stopping: calls are not taken now.
         """
-        # Cancelling the wrapped future cancels the task on the other loop, which withdraws the call.
+        # Cancelling this future cancels the task on the other loop, which withdraws the call.
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._running_loop()))
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
@@ -215,7 +213,7 @@ class HttpCalls:
                 self._loop.call_soon_threadsafe(self._drop_idle_callers)
 
     def _drop_idle_callers(self) -> None:
-        # Callers with calls go when the last of them ends (`_asking`).
+        # `_asking` drops the others after their last call.
         for caller in [each for each in self._callers.values() if not each.calls]:
             self._drop_caller(caller)
 
@@ -236,7 +234,7 @@ class HttpCalls:
         with self._counted():
             # Streams have no time limit unless the request sets one.
             call = self._read(posted, math.inf)
-            # Before the check below: a stop either sees it in the set, or has set the flag by then.
+            # Before the check, so that a stop in between finds it in the set.
             self._streams.add(reader)
             if self._is_stopping:
                 reader.end_with(_STOPPING)
@@ -271,7 +269,7 @@ class HttpCalls:
 
     def _read(self, posted: Posted, seconds: float) -> Call:
         call = read_call(posted, seconds)
-        # The verb is a JSON string in the body: a character may take twelve bytes there, if it is an emoji.
+        # As JSON: a character such as an emoji takes twelve bytes (two `\u` escapes).
         most = self._server.limits.max_body_bytes - _ENVELOPE_BYTES - len(dump_json(call.verb))
         if call.parameters is not None and len(call.parameters) > most:
             raise _TooLarge
@@ -297,7 +295,7 @@ class HttpCalls:
             yield await caller.client()
         finally:
             caller.calls -= 1
-            # Idle from now on; the sweep compares this.
+            # The sweep compares this time.
             caller.since = time.monotonic()
             # A principal that was admitted before a reload may no longer be valid.
             if caller.is_lost or (reloads != self._reloads and not caller.calls):
@@ -307,8 +305,7 @@ class HttpCalls:
         caller = self._callers.get(principal)
         if caller is None:
             assert self._tasks is not None
-            # Only idle ones make room: with many principals at once there are more than this, for as long
-            # as they call.
+            # Only idle ones make room, so there may be more than this while their principals call.
             if len(self._callers) >= _MOST_IDLE:
                 self._part_from_oldest()
             caller = self._callers[principal] = _Caller(self._server, principal)
@@ -326,19 +323,20 @@ class HttpCalls:
             self._drop_caller(min(idle, key=lambda each: each.since))
 
     def _drop_caller(self, caller: _Caller) -> None:
-        # Another one may have taken its place, after this one was lost.
+        # A new one may have replaced a lost one.
         if self._callers.get(caller.principal) is caller:
             del self._callers[caller.principal]
         caller.leave()
 
 
-# docs/decisions/0025: a client for each principal, so that the broker checks its rights and vouches for it.
+# Each principal has a client, so that the broker checks its rights and stamps its name, see
+# docs/decisions/0025.
 class _Client(Client):
     """Hands parameters on as they came."""
 
     async def ask(self, call: Call) -> Any:
         """As `call` does."""
-        # The service validates the parameters; here they were only checked to be JSON.
+        # The service validates the parameters; here they are known to be JSON.
         body = encode(JSON_TYPE, call.verb, call.parameters)
         destination = f"/queue/{call.service}"
         return await self._calls.ask(call.verb, destination, body, call.seconds, self._rules, None)
@@ -382,7 +380,6 @@ class _Caller:
         Raises:
             NebulaError: it cannot have one, or has lost its connection.
         """
-        # The first call waits for CONNECT and the inbox; all others find the event set.
         await self._ready.wait()
         if self._client is None or self._failure is not None:
             assert self._failure is not None
@@ -395,15 +392,14 @@ class _Caller:
 
     async def run(self) -> None:
         """Be connected until `leave`. After cancellation, calls in progress may still end."""
-        # Shielded: at a stop the calls under way end first, and `leave` ends this.
+        # Shielded, because at a stop the calls in progress end first; then `leave` ends this.
         with anyio.CancelScope(shield=True) as scope:
             try:
                 async with _Client(_NO_ADDRESS, link=self._open_link) as client:
                     self._client = client
                     self._ready.set()
                     await self._leaving.wait()
-                    # From here on the client disconnects; a broker that does not answer must not hold it
-                    # up.
+                    # A broker that does not reply must not delay the disconnect.
                     scope.deadline = anyio.current_time() + _LEAVING_SECONDS
             except NebulaError as error:
                 self._failure = error
@@ -412,7 +408,7 @@ class _Caller:
                 _log.exception("caller failed", principal=self.principal)
                 self._failure = ConnectionLost("the log says why")
             finally:
-                # Also after a failure: a call that waits for the client gets the error.
+                # Calls that wait for the client get the failure.
                 self._ready.set()
 
     async def _open_link(self) -> AppEnd:

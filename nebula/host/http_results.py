@@ -46,7 +46,7 @@ __all__ = ["PATH", "HttpResults", "calls_and_results", "format_of"]
 
 PATH: Final = "/jobs/"
 
-# Rows of a page at most: a page is held until its reader has it.
+# Maximum rows of a page, which is in memory until its reader has it.
 _ROWS: Final = 5000
 
 # Each holds a few megabytes. One principal may have half of them.
@@ -91,14 +91,14 @@ class HttpResults:
 
     async def reply(self, posted: Posted) -> Response | Streamed:
         """Reply to a request, on the broker's loop; cancellation withdraws it."""
-        # Released here for everything that fails; with `pop_all` the pieces own it.
+        # Releases the slot after a failure; `pop_all` hands it to the pieces.
         with ExitStack() as stack:
             try:
                 result = _Result(self._calls, posted, format_of(posted.accept, posted.query))
                 if result.to is ResultFormat.PARQUET:
                     stack.enter_context(self._parquet_slot(posted.principal))
-                # The first page comes before the status, so that a job that does not exist is an error and
-                # no empty file.
+                # Read before the status is sent, so that a job that does not exist is an error instead of an
+                # empty file.
                 first = await self._calls.on_loop(result.begin)
             except _Busy:
                 return problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "many results go out as Parquet now")
@@ -116,7 +116,7 @@ class HttpResults:
         try:
             yield
         finally:
-            # Subtraction removes names that reach zero.
+            # `Counter` subtraction removes names that reach zero.
             self._parquet -= Counter([principal])
 
 
@@ -170,7 +170,7 @@ class _Result:
         self._calls, self._principal, self._seconds = calls, posted.principal, timeout_of(posted)
         self._service, ulid = _job_of(posted.path)
         self.job, self.to = ulid, to
-        # On the constructor, so that a missing package is an error and not a response that breaks off.
+        # Made here, so that a missing package is an error instead of a response that breaks off.
         self._writer = writer_of(to)
         self._id = f"{self._service}/{ulid}"
         self._wanted = {"job": self._id, "rows": _ROWS, "form": form_of(to)}
@@ -182,8 +182,7 @@ class _Result:
         try:
             page = await self._ask(self._wanted)
         except RemoteError as error:
-            # A result that is one value has no rows. As NDJSON it is one line; CSV and Parquet cannot hold
-            # it.
+            # A single value has no rows: NDJSON writes it as one line, CSV and Parquet cannot represent it.
             if error.code != "no-rows" or self.to is not ResultFormat.NDJSON:
                 raise
             return await self._whole()

@@ -19,8 +19,8 @@ from nebula.rpc.wire.envelope import dump_json
 
 __all__ = ["EVENTS", "LINES", "Form", "HttpStream", "form_of"]
 
-# Not registered, but what the tools for lines of JSON send and expect. Either form is pulled by the reader,
-# so that a slow one slows the handler (docs/decisions/0047).
+# Not registered with IANA, but in general use for lines of JSON. The reader pulls either form, so a slow
+# reader slows the handler, see docs/decisions/0047.
 NDJSON_TYPE: Final = "application/x-ndjson"
 EVENTS_TYPE: Final = "text/event-stream"
 
@@ -64,7 +64,7 @@ class _Lines:
     """NDJSON: a line for each item."""
 
     content_type = NDJSON_TYPE
-    # A blank line would be an error for strict readers of NDJSON, so this form has no sign of life.
+    # No sign of life: strict readers of NDJSON refuse blank lines.
     beat = b""
     end = b""
 
@@ -72,7 +72,7 @@ class _Lines:
         return b"".join([dump_json(item) + b"\n" for item in items])
 
     def failed(self, body: bytes) -> bytes:
-        # A field of its own and no HTTP status, as that has been sent with the first item.
+        # A field, because the HTTP status has been sent with the first item.
         return b'{"%b":%b}\n' % (ERROR.encode(), body.strip())
 
 
@@ -137,7 +137,7 @@ class HttpStream:
         self._open = open
         self._problem = problem
         # None is the end.
-        # One piece at most, as `_put` waits until it was taken; and perhaps the end behind it.
+        # At most one piece, because `_put` waits until it is taken; and perhaps the end behind it.
         self._ready: asyncio.Queue[bytes | Response | None] = asyncio.Queue()
         self._ahead: bytes | None = None
         self._task: asyncio.Task[None] | None = None
@@ -161,7 +161,7 @@ class HttpStream:
     async def next(self) -> bytes:
         """The next piece, or a sign of life; empty at the end."""
         ahead, self._ahead = self._ahead, None
-        # An empty first piece (a beat of a form without one) must not be taken for the end.
+        # An empty first piece is a sign of life of a form that has none, not the end.
         if ahead:
             return ahead
         if self._is_over:
@@ -202,7 +202,7 @@ class HttpStream:
 
     async def _take(self, seconds: float | None) -> bytes | Response | None:
         """The next piece, or a sign of life if none comes for a while."""
-        # Not begun in the constructor, which runs on the broker's loop and not on this one.
+        # The constructor runs on the broker's loop, this on the loop of the calls.
         if self._task is None and not self._is_closed:
             self._task = self._loop.create_task(self._read())
         try:
@@ -210,7 +210,7 @@ class HttpStream:
                 piece = await self._ready.get()
         except TimeoutError:
             return self._form.beat
-        # After the piece was handed over, so that the next one is read while this one is written.
+        # Lets `_put` return, so that the next piece is read while this one is written.
         self._ready.task_done()
         return piece
 
@@ -235,7 +235,7 @@ class HttpStream:
         try:
             while batch := await stream.next_batch():
                 await self._put(self._form.items(batch))
-        # The service replied with one value in place of a stream: a stream of one item.
+        # A single value in place of a stream is a stream of one item.
         except NotAStream as error:
             await self._put(self._form.items([error.value]))
         await self._put(None)

@@ -38,8 +38,7 @@ def job_metrics(service: str, jobs: JobStatistics) -> Iterator[Metric]:
 def _durations(name: str, about: str, service: str, durations: Mapping[str, Durations]) -> Metric:
     family = HistogramMetricFamily(name, about, labels=["service", "verb"])
     for verb, one in durations.items():
-        # Only of bounds that are declared: the histogram itself is finer, and Prometheus would store each
-        # bucket.
+        # Only the declared bounds: the histogram is finer, and Prometheus would store each bucket.
         counts = [*one.histogram.at_most(JOB_BOUNDS), one.histogram.total]
         buckets = list(zip([*map(str, JOB_BOUNDS), "+Inf"], map(float, counts), strict=True))
         family.add_metric([service, verb], buckets, sum_value=one.seconds)

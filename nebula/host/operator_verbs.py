@@ -108,7 +108,7 @@ class Desk:
         Raises:
             VerbError: they are dead letters, and the request's principal has no grant to read them.
         """
-        # Looked up for each request: verbs are declared before the broker has started.
+        # Read for each request, because verbs are declared before the broker starts.
         broker = self.server.broker
         queue = queue or broker.queues.dead_letter
         if not broker.access.rights_of(request.principal or "").may_look_into(queue):
@@ -120,11 +120,11 @@ class Desk:
         """What `question` returns; its consequences for connections are worked off too."""
 
         async def reply() -> T:
-            # A verb's thread waits; the work itself is one step on the broker's loop, and needs no lock.
+            # One step on the broker's loop, so it needs no lock.
             try:
                 return question()
             finally:
-                # Also after an error: a part of the work may be done, which concerns connections.
+                # Even after an error: part of the work may be done, and concern connections.
                 self.server.runtime.pump.work(self.now)
 
         return self.wait(reply)
@@ -143,8 +143,6 @@ class Desk:
         Raises:
             VerbError: the core refused it, or it took too long.
         """
-        # `run_coroutine_threadsafe` returns a future that a thread can wait for; its cancellation reaches
-        # the task.
         future = asyncio.run_coroutine_threadsafe(work(), self.server.runtime.loop)
         try:
             return future.result(_SECONDS)
@@ -405,8 +403,7 @@ def _add_dead_letter_acts(responder: Responder, desk: Desk, may_call: MayCall) -
     ) -> Replayed:
         """Put dead letters back where they came from, or into the queue `to`; each in one batch."""
         may_call(request, "dlq.replay")
-        # Replaying to where a letter came from shows nothing to the caller. Into a queue of its choice it
-        # could read it.
+        # A caller could read letters by replaying them into a queue of its own choice.
         if to is not None:
             desk.check_may_look(request)
         wanted = Filter(_chosen(numbers), source, reason)

@@ -41,8 +41,7 @@ _log = get_logger("nebula.host")
 class _TrioLoop:
     """The run of trio that the calling task belongs to, as far as a pipe needs a loop."""
 
-    # What a pipe needs of a loop is two methods; trio offers both as `run_sync_soon`, which is safe from
-    # any thread.
+    # A pipe needs two methods of a loop. Both are trio's `run_sync_soon`, which any thread may call.
     def __init__(self) -> None:
         import trio
 
@@ -74,11 +73,11 @@ def running_loop() -> Loop:
     return asyncio.get_running_loop() if runs_on_asyncio() else _TrioLoop()
 
 
-# Theory. Each end is used by two threads: ours reads, the peer's writes. Nothing is locked; it works
-# because of three rules. A deque's `append` and `popleft` are atomic. Each counter is changed by one
-# thread. And the side that sets a flag looks at the other's state afterwards: the writer sets
-# `_is_writable` to False and then looks whether there is room, the reader takes bytes and then looks
-# whether the writer waits. So at least one of the two sees the other, and no wake-up is lost.
+# Theory. Two threads use each end: our own reads, the peer's writes. There are no locks, because three rules
+# hold. A deque's `append` and `popleft` are atomic. Each counter is changed by one thread only. A side that
+# sets a flag checks the other side's state afterwards: the writer sets `_is_writable` to False, then checks
+# for room; the reader takes bytes, then checks whether the writer waits. So at least one of them sees the
+# other's change, and no wake-up is lost.
 class _End:
     """One end: reads on its own loop, and is woken there by the other end."""
 
@@ -147,7 +146,7 @@ class _End:
 
     def _signal(self) -> None:
         """Wake the reading loop, once for all that comes until it looks."""
-        # Two threads may both find it unset; then `_receive` runs twice, and the second finds nothing.
+        # Two threads may both find it unset; the second `_receive` then finds nothing.
         if not self._is_signalled:
             self._is_signalled = True
             try:
@@ -165,7 +164,7 @@ class _End:
             return
         chunks: list[bytes] = []
         size = 0
-        # In portions: a busy peer must not keep this loop from its other work.
+        # In portions, so that a busy peer does not keep this loop from other work.
         while self._incoming and size < _TURN_BYTES:
             chunk = self._incoming.popleft()
             if chunk is None:
@@ -173,7 +172,7 @@ class _End:
                 break
             chunks.append(chunk)
             size += len(chunk)
-        # Once for all chunks: the other thread reads it, and each change may wake the writer.
+        # Once for all chunks, because a change may wake the writer.
         self._taken_bytes += size
         self._wake_writer()
         if self._incoming and not self._is_closed:
@@ -181,7 +180,7 @@ class _End:
         try:
             if chunks:
                 self._on_data(b"".join(chunks))
-        # Also if the protocol raises: the end must be told once.
+        # Even if the protocol raises.
         finally:
             if self._is_closed:
                 self._on_end()
@@ -232,7 +231,7 @@ class BrokerEnd(_End):
 
     def can_write_eof(self) -> bool:
         """No: a pipe ends as a whole, by `close`."""
-        # So the broker's lingering close ends the pipe by its timer; in memory nothing is reset on the way.
+        # So the broker's lingering close waits for the app or its timer.
         return False
 
     def abort(self) -> None:
@@ -245,7 +244,7 @@ class BrokerEnd(_End):
 
     def _on_end(self) -> None:
         if not self._is_ended and self.connection is not None:
-            # `close` may be called by both ends, and `connection_lost` must come once.
+            # Both ends may call `close`, but `connection_lost` must be called once.
             self._is_ended = True
             self.connection.connection_lost(None)
 
@@ -266,7 +265,7 @@ class AppEnd(_End):
         self._receiver: Receiver | None = None
         self._room = anyio.Event()
         self._is_ended = False
-        # Bytes that the broker writes before the client has set its receiver wait in the deque.
+        # Bytes that come before `start` wait in the deque.
         self._is_reading = False  # until `start`
         self._drained_bytes = 0  # of all that was written, when `drain` last gave way
 
@@ -279,7 +278,7 @@ class AppEnd(_End):
 
     async def drain(self) -> None:
         """Wait until the broker takes more."""
-        # The counter of what we have written is the peer's: it counts what came to it.
+        # The peer counts what it was given, which is what we have written.
         written_bytes = self.peer._given_bytes
         if written_bytes - self._drained_bytes > _DRAIN_BYTES:
             # A writer that never has to wait must not take the loop for itself.
@@ -299,7 +298,7 @@ class AppEnd(_End):
             self._receiver.connection_lost(None)
 
     def _on_full(self) -> None:
-        # A new event for each wait, since anyio's cannot be cleared.
+        # A new event, because anyio's cannot be cleared.
         self._room = anyio.Event()
 
     def _on_room(self) -> None:
@@ -332,7 +331,6 @@ def join(server: Server, principal: str | None) -> AppEnd:
         broker_end.connection = Connection(server.runtime, principal)
         broker_end.connection.connection_made(broker_end)  # type: ignore[arg-type]  # a pipe's end
 
-    # On the broker's loop, where connections live. It runs before the first `_receive`, which is scheduled
-    # likewise.
+    # On the broker's loop, where connections live; the first `_receive` is scheduled there later.
     server.runtime.loop.call_soon_threadsafe(accept)
     return app_end

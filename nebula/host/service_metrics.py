@@ -26,7 +26,7 @@ _BUILT_IN: Final = ("process_", "python_")
 
 def service_metrics(app: Responder) -> bytes:
     """All metrics of a service that runs or will, and of its program, in Prometheus's text format."""
-    # A registry for each scrape: services of one process must not be mixed.
+    # A registry for each scrape, so that services of one process are not mixed.
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ServiceCollector(app))
     registry.register(_ProgramCollector())
@@ -93,7 +93,7 @@ def _of_verbs(service: str, tallies: Mapping[str, Tally]) -> Iterator[Metric]:
         requests.add_metric([service, verb], tally.requests)
         errors.add_metric([service, verb], tally.errors)
         bad.add_metric([service, verb], tally.bad_results)
-        # Cumulative, as Prometheus wants its buckets.
+        # Prometheus's buckets are cumulative.
         counts = [*tally.latency.at_most(BOUNDS), tally.latency.total]
         buckets = list(zip([*map(str, BOUNDS), "+Inf"], map(float, counts), strict=True))
         seconds.add_metric([service, verb], buckets, sum_value=tally.seconds)

@@ -38,8 +38,7 @@ async def pages_served(app: Responder, host: str, port: int) -> AsyncIterator[st
     Raises:
         SettingsError: the address cannot be used.
     """
-    # The broker's listener without WebSockets, calls and rights: limits of requests and lingering close
-    # included.
+    # The broker's HTTP listener, which limits requests and closes connections gracefully.
     listener = HttpListener(None, pages=_pages_of(app, is_local=is_loopback(host)))
     try:
         server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(listener), host, port)
@@ -55,7 +54,7 @@ async def pages_served(app: Responder, host: str, port: int) -> AsyncIterator[st
 
 def _pages_of(app: Responder, *, is_local: bool) -> Mapping[str, Page]:
     async def ready() -> list[str]:
-        # Hooks are asked only while it serves: before that they may ask for what does not exist yet.
+        # Hooks are called only while it serves; before that they may need what does not exist yet.
         return await app.not_ready() if app.is_serving else [_NOT_SERVING]
 
     async def metrics(asked: Asked) -> Response:
@@ -77,8 +76,7 @@ def _probe(failing: Callable[[], Awaitable[list[str]]], well: str) -> Page:
         reasons = await failing()
         if not reasons:
             return Response(HTTPStatus.OK, f"{well}\n".encode())
-        # The reasons are names of hooks, which the service's author has chosen; no text of a request is in
-        # them.
+        # The reasons are names of hooks, so they quote nothing of any request.
         return Response(HTTPStatus.SERVICE_UNAVAILABLE, f"{', '.join(reasons)}\n".encode())
 
     return page

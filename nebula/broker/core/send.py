@@ -311,7 +311,7 @@ class Sends:
             head.priority = _OPERATORS if session.rights.may_call_any else _OTHERS
         is_plain = head.check is None and head.wishes is None and head.copy_to is None
         is_free = head.is_permitted and is_plain and not is_own
-        # `Broker.send` knows the way to these kinds itself.
+        # Only for the kinds that `Broker.send` handles itself.
         head.free_in = head.judged_in if is_free and (head.kind.holds_messages or head.kind.fans_out) else -1
         return True
 

@@ -63,7 +63,8 @@ class Share:
     most: Mapping[Resource, int] = field(default_factory=dict)
 
 
-# docs/decisions/0038: a part of what is free, as fixed parts waste room and full ones starve newcomers.
+# A share is relative to what is free: fixed parts would waste room, and full pools starve newcomers, see
+# docs/decisions/0038.
 @dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Usage:
     """What one principal uses of the broker. Everything that costs something has a reference to the usage

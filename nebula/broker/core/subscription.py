@@ -33,7 +33,7 @@ class AckMode(Enum):
     INDIVIDUAL = "client-individual"
 
 
-# Looked up once: members of an enum are found by their class's attributes, and each message asks for these.
+# Constants, because looking up members of an enum costs time for each message.
 AUTO: Final = AckMode.AUTO
 _INDIVIDUAL: Final = AckMode.INDIVIDUAL
 

@@ -57,10 +57,9 @@ from nebula.headers import RESERVED_PREFIXES
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Why generators. A walk that held the loop for a hundred thousand destinations would delay every message by
-# as long. So it stops after each portion, and its caller (`Runtime.walk`) lets the loop work in between.
-# The price is that things come and go during a walk: a row is made only of what is still there, and totals
-# are of no single moment.
+# Walks are generators, because a walk over a hundred thousand destinations in one step would delay all
+# messages for as long. `Runtime.walk` lets the loop do other work between steps. So things come and go during
+# a walk: rows are made only of what is still there, and totals describe no single moment.
 Steps: TypeAlias = Generator[None, None, T]
 """Bounded work: `next` does a piece of it, until it returns its result. Anything may happen in between."""
 
@@ -68,16 +67,14 @@ Steps: TypeAlias = Generator[None, None, T]
 _AT_ONCE: Final = 1_000
 
 # Of rows, and of characters in their names, which peers choose: a page stays far below `max_body_bytes`.
-# A reply larger than `max_body_bytes` would end the connection of the broker's own responder, and with it
-# the broker.
+# A larger reply would end the connection of the broker's own responder, and with it the broker.
 MOST_ROWS: Final = 1_000
 _MOST_NAME_CHARACTERS: Final = 256 * 1024
 
 _EVERYTHING: Final = "**"
 
 # What the principals of services in the broker's process begin with, and no others.
-# Only the broker's own apps get such a principal; `authenticator` refuses logins and tokens that look like
-# it.
+# `authenticator` refuses logins and tokens with such names.
 _HOSTED: Final = "app:"
 
 
@@ -133,8 +130,7 @@ class Listing(Generic[T]):
 
 
 # What queues can be ordered by, in addition to their names.
-# A closed set: the verb's signature names the same words, so that a wrong one is refused before it gets
-# here.
+# The verb's signature has the same words, and refuses others.
 QUEUE_RANKS: Final[Mapping[str, Callable[[Queue], float]]] = {
     "depth": lambda queue: queue.store.depth,
     "bytes": lambda queue: queue.store.stored_bytes,
@@ -145,7 +141,7 @@ QUEUE_RANKS: Final[Mapping[str, Callable[[Queue], float]]] = {
 CONNECTION_RANKS: Final[Mapping[str, Callable[[Session], float]]] = {
     "outbox": lambda session: session.outbox_bytes,
     "unacked": unacked_of,
-    # `connection` is Any for the core; operators' code may look into it, as it belongs to the shell.
+    # `connection` is Any for the core, which does not look into it; operators' code may.
     "traffic": lambda session: (
         session.connection.traffic.read_bytes + session.connection.traffic.written_bytes
     ),
@@ -153,8 +149,7 @@ CONNECTION_RANKS: Final[Mapping[str, Callable[[Session], float]]] = {
 
 
 # What principals can be ordered by, besides their names.
-# By principal and not in metrics: names of principals come from peers, and each would be a series of its
-# own. An operator asks for the few that use most.
+# Not in metrics, because peers choose the names of principals, and each would be a series.
 PRINCIPAL_RANKS: Final[Mapping[str, Callable[[Usage, Account], float]]] = {
     "used": used_fraction,
     "memory": lambda usage, _: usage.memory_bytes,
@@ -179,7 +174,7 @@ class Administration:
     def __init__(self, broker: Broker, now: float) -> None:
         self._broker = broker
         self._own_count = 0
-        # Numbers below this one are from earlier runs of the store, whose times are not known.
+        # Messages with lower numbers come from earlier runs, and their time of arrival is unknown.
         self._first_number = broker.values.next_number()
         self.arrivals = Arrivals(self._first_number, now)
 
@@ -222,7 +217,7 @@ class Administration:
         Raises:
             Refused: a malformed glob.
         """
-        # One mapping for both: a name is a topic or a last value and never both (D.10).
+        # One mapping for both: a name is either a topic or a last value (D.10).
         topics: dict[str, Any] = {}
         if kind is None or kind.fans_out:
             topics.update(self._broker.topics.topics)
@@ -313,7 +308,7 @@ class Administration:
         Raises:
             Refused: a malformed glob.
         """
-        # The account keeps usages by weak references, so these are the principals that hold something.
+        # The account has weak references to usages, so these are the principals that hold something.
         account = self._broker.account
         usages = {usage.name: usage for usage in account.usages.all}
         order = None if selection.rank is None else PRINCIPAL_RANKS[selection.rank]
@@ -326,7 +321,7 @@ class Administration:
         Raises:
             Refused: a malformed glob.
         """
-        # In one step: there are `max_delayed_messages` of all principals together at most.
+        # In one step, because `max_delayed_messages` limits all of them together.
         found = self._delayed(wanted)
         later = [each for each in found if each[1].number > wanted.after]
         rows = [delayed_row(due, message, now) for due, message in later[: min(limit, MOST_ROWS)]]
@@ -338,8 +333,7 @@ class Administration:
         Raises:
             Refused: a malformed glob.
         """
-        # By number: the list that was just made may be in any order, and `remove` goes through the heap
-        # once.
+        # By number, so that `remove` needs one pass over the heap.
         numbers = {message.number for _, message in self._delayed(wanted)}
         count = self._broker.routing.delayed.remove(numbers)
         self._broker.account.dropped["purged"] += count
@@ -367,7 +361,6 @@ class Administration:
 
     def totals(self) -> Steps[dict[DestinationKind, KindTotals]]:
         """Totals for each kind of destination."""
-        # One kind after the other, each in steps: what is made meanwhile is not counted.
         queues = yield from _add_up(self._broker.queues.by_name, _queue_counts)
         topics = yield from _add_up(self._broker.topics.topics, _topic_counts)
         values = yield from _add_up(self._broker.values.topics, _value_counts)
@@ -391,11 +384,10 @@ class Administration:
             while queue.store.purge_some("purged", _AT_ONCE):
                 yield
         finally:
-            # Also if the walk is given up in between (its request was cancelled, the broker stops):
-            # messages that were taken out of the queue must not remain in neither place.
+            # Also if the walk is abandoned, because its request was cancelled or the broker stops: messages
+            # that were taken out must still be dropped and counted.
             queue.store.purge_some("purged", len(queue.store.purged))
-            # A queue without messages and subscribers is deleted; this may have been the last reason to
-            # keep it.
+            # Without messages and subscribers the queue is deleted.
             self._broker.queues.forget_if_idle(queue, now)
         return purged
 
@@ -433,7 +425,7 @@ class Administration:
         session.end("an operator has ended the connection")
 
     def _check_not_hosted(self, principal: str) -> None:
-        # An app of the broker's process that loses its connection ends, and the broker with it.
+        # A hosted app ends when it loses its connection, and the broker with it.
         if principal.startswith(_HOSTED):
             raise Refused("hosted", "the broker would end with a service that it hosts itself")
 
@@ -455,14 +447,13 @@ def choose(
     Raises:
         Refused: a malformed glob.
     """
-    # The glob is compiled here and not in the generator: a malformed one is refused by the call, before any
-    # step.
+    # Compiled outside the generator, so that the call itself refuses a malformed glob.
     return _choose(things, selection, _matcher(selection.pattern), rank, row)
 
 
 def _matcher(pattern: str) -> Callable[[str], object] | None:
     try:
-        # Most requests want everything, and a compiled `**` would cost a match for each name.
+        # A compiled `**` would cost a match for each name, and most requests want everything.
         return None if pattern == _EVERYTHING else compile_glob(pattern)
     except ValueError as error:
         raise Refused("bad-pattern", f"{pattern[:200]!r} {error}") from error
@@ -475,33 +466,30 @@ def _choose(
     rank: Callable[[T], float] | None,
     row: Callable[[str, T], R],
 ) -> Steps[Listing[R]]:
-    # The verb checks the limit too; this one holds for callers within the process.
+    # The verb checks the limit too; this is for callers within the process.
     limit, matched, hidden = min(selection.limit, MOST_ROWS), 0, 0
     best: list[tuple[float, str]] = []
-    # A copy of the names, as destinations come and go between steps. It is one list of references.
+    # A copy, because destinations come and go between steps.
     names = iter(list(things))
     while batch := list(islice(names, _AT_ONCE)):
-        # Gone since: it is not counted, and has no row below.
+        # Names that are gone by now are not counted.
         found = [name for name in batch if name in things and (matches is None or matches(name))]
         if not selection.has_internal:
             before, found = len(found), [name for name in found if not name.startswith(RESERVED_PREFIXES)]
             hidden += before - len(found)
         matched += len(found)
-        # Names only: the first by name are found without looking into anything.
         if rank is None:
             candidates = [(0.0, name) for name in found if name > selection.after]
         else:
             candidates = [(-rank(things[name]), name) for name in found]
-        # One more than is shown, so that it is known whether there is a next page.
-        # Top-k: only the best so far are kept, so a walk over a hundred thousand needs no list of all of
-        # them sorted.
+        # One more than is shown, which tells whether there is a next page. Only the best so far are kept, so
+        # a long walk needs no sorted list of everything.
         best = nsmallest(limit + 1, chain(best, candidates))
         yield
     chosen = list(_within([name for _, name in best[:limit]]))
-    # Rows are made at the end and only for the page, as they cost more than the choice.
+    # Rows cost more than the choice, so they are made for the chosen ones only.
     rows = [row(name, things[name]) for name in chosen if name in things]
-    # By rank there is no next page: ranks change between two requests, so "behind this one" would mean
-    # nothing.
+    # By rank there is no next page, because ranks change between two requests.
     is_last = rank is not None or len(chosen) == len(best)
     return Listing(rows, matched, None if is_last else chosen[-1], hidden)
 
@@ -510,8 +498,7 @@ def _within(names: Iterable[str]) -> Iterable[str]:
     """As many of the names as fit into a page, but one at least."""
     characters = 0
     for name in names:
-        # Looked at before the next name is added: a page may exceed the number by one name, and is never
-        # empty.
+        # Checked before a name is added: a page may exceed the limit by one name, and is never empty.
         if characters > _MOST_NAME_CHARACTERS:
             return
         yield name
@@ -526,7 +513,7 @@ def _add_up(things: Mapping[str, T], counts_of: Callable[[T], _Counts]) -> Steps
     sums = [0] * len(fields(KindTotals)[1:])
     rest = iter(list(things.values()))
     while batch := list(islice(rest, _AT_ONCE)):
-        # Columns and not rows: a sum of five numbers for each destination, done by `zip` and `sum` in C.
+        # By columns, so that `zip` and `sum` do the work in C.
         columns = zip(*map(counts_of, batch), strict=True)
         sums = [total + sum(column) for total, column in zip(sums, columns, strict=True)]
         yield
@@ -544,7 +531,7 @@ def _queue_counts(queue: Queue) -> _Counts:
 
 
 def _topic_counts(topic: Topic) -> _Counts:
-    # A topic's messages are held by the queues of its durable subscriptions, each counted for itself.
+    # The queues of its durable subscriptions hold a topic's messages.
     bound = [_queue_counts(queue) for queue in topic.queues]
     messages, unacked, paged_out, stored_bytes = (sum(each[place] for each in bound) for place in range(4))
     return messages, unacked, paged_out, stored_bytes, topic.subscriber_count

@@ -107,7 +107,7 @@ class Authority:
             raise SettingsError(
                 f"{certificate} and {key}: no certificate and plain key in PEM form"
             ) from None
-        # EC alone: that is what `make_authority` makes.
+        # Only EC, which is what `make_authority` makes.
         if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != own.public_key():
             raise SettingsError(f"{key}: is not the key (EC) of {certificate}")
         if not _is_authority(own):
@@ -120,7 +120,7 @@ class Authority:
         Raises:
             ValueError: none is given.
         """
-        # RFC 9525: peers look at the subjectAltName alone, and no longer at the common name.
+        # RFC 9525: peers check the subjectAltName, and ignore the common name.
         if not hosts:
             raise ValueError("a server's certificate names one host or more")
         names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
@@ -139,14 +139,13 @@ class Authority:
         alternatives: x509.SubjectAlternativeName | None,
     ) -> Certificate:
         own = self.certificate
-        # P-256 is the curve that every peer of TLS 1.3 has to know (RFC 8446, 9.1).
+        # TLS 1.3 requires every peer to support P-256 (RFC 8446, 9.1).
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
             _builder(name, own.x509.subject, key, days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(is_authority=False), critical=True)
-            # A server's certificate cannot be used as a client's and the other way round: the broker's own
-            # key would otherwise be a principal.
+            # Otherwise clients could authenticate with a server's certificate, and servers with a client's.
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(own.key.public_key()), critical=False
@@ -163,7 +162,7 @@ def make_authority(name: str, days: float) -> Authority:
     subject = _name(name)
     builder = (
         _builder(name, subject, key, days)
-        # `path_length` 0: this CA signs end certificates, and none of them can sign another CA.
+        # `path_length` 0: it signs end certificates, and no other CA.
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(is_authority=True), critical=True)
     )
@@ -180,7 +179,7 @@ def _builder(
         .subject_name(_name(name))
         .issuer_name(issuer)
         .public_key(public)
-        # At random and not counted: nothing has to be kept between two runs, and serials cannot be guessed
+        # Random, not counted: nothing has to be kept between two runs, and serial numbers cannot be guessed
         # (RFC 5280, 4.1.2.2 allows 20 bytes).
         .serial_number(x509.random_serial_number())
         # A short life, as tests want it, must not end before it begins.
@@ -218,7 +217,7 @@ def _alternative(host: str) -> x509.GeneralName:
 
 def _is_authority(certificate: x509.Certificate) -> bool:
     try:
-        # RFC 5280, 4.2.1.9: a certificate without it is no CA's.
+        # RFC 5280, 4.2.1.9: a CA's certificate has this extension.
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
         return False

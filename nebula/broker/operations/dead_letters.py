@@ -22,7 +22,7 @@ from nebula.milliseconds import seconds_of
 
 # Put back, or looked at, in one piece of work: some milliseconds.
 _PUT_BACK_AT_ONCE: Final = 200
-# More than are put back, since looking at one costs a comparison, and putting one back a new message.
+# More than are put back, because looking at one costs a comparison, and putting one back a new message.
 _LOOKED_AT_AT_ONCE: Final = 2_000
 
 # Of headers and bodies: a page of messages stays far below `max_body_bytes`. One is always shown.
@@ -49,8 +49,7 @@ class Filter:
 
     def lets_through(self, message: Message) -> bool:
         """Whether the message is one of them, where it is behind `after`."""
-        # `after` is not looked at here: numbers rise along a line, so `at_hand` skips by bisection what
-        # comes before.
+        # `at_hand` has skipped what is not behind `after`.
         return (
             (self.numbers is None or message.number in self.numbers)
             and (self.source is None or message.header(names.DEAD_LETTER_FROM) == self.source)
@@ -115,16 +114,15 @@ def peek(
         up_to: what has a higher number is not shown: there may be others before it that were not read.
     """
     # Numbers rise along a line, so its first ones are enough: a queue may hold half a million in memory.
-    # The lines are levels of priority. The page is in order of arrival over all of them, so the first
-    # `limit` of each may be needed.
+    # The page is in order of arrival over all lines (levels of priority), so it may need the first `limit` of
+    # each.
     firsts = (
         islice((each for each in line.in_memory() if each.number > after), limit)
         for line in queue.store.line.lines
     )
     in_memory = ((each, queue.store.attempts.get(each.number, 0)) for each in chain.from_iterable(firsts))
     known = (each for each in chain(in_memory, from_disk) if each[0].number <= up_to)
-    # What came from the disk since it was read is there twice, and once here.
-    # Twice the limit, because each may be there twice.
+    # A message that was paged in since the read is found twice, hence the doubled limit, and shown once.
     found = {each[0].number: each for each in nsmallest(2 * limit, known, key=lambda each: each[0].number)}
     shown = islice(found.values(), limit)
     return list(_fit(view(message, attempts, arrivals, now, max_bytes) for message, attempts in shown))
@@ -139,7 +137,7 @@ def view(message: Message, attempts: int, arrivals: Arrivals, now: float, max_by
     head = message.head
     # The first two headers are the destination and the sender, which the view shows as fields.
     shown = dict(reversed(head.headers[2:]))  # of a name that comes twice the first counts
-    # `exchange` is the header that messages of one head do not share, such as the reply id of a request.
+    # `exchange` is a header of this message alone, such as the reply id of a request.
     if message.exchange is not None:
         shown.setdefault(*message.exchange)
     body, encoding = _text(message.body[:max_bytes], is_cut=len(message.body) > max_bytes)
@@ -161,12 +159,11 @@ def view(message: Message, attempts: int, arrivals: Arrivals, now: float, max_by
     )
 
 
-# Theory. Dead letters are messages of an ordinary queue, so they are stored, paged and consumed like any
-# others, and a consumer may have some of them while an operator works. The walks below look only at what is
-# in memory in front of all that is on disk (`at_hand`): the order of arrival is known there, and pages come
-# as those in front of them go. What is on disk alone is counted in each reply, so that an operator knows
-# there is more. Between two steps anything may happen; within one nothing does, so what was found is still
-# there when it is dropped or put back.
+# Theory. Dead letters are messages of an ordinary queue: they are stored, paged and consumed like others, and
+# a consumer may take some while an operator works. The walks below visit only messages in memory that precede
+# all those on disk (`at_hand`), because only their order of arrival is known. The others are paged in when
+# those before them are gone, and each reply counts them. Nothing happens within a step, so what was found is
+# still there when it is dropped or put back.
 class DeadLetters:
     """The dead-letter queue of a broker.
 
@@ -199,8 +196,7 @@ class DeadLetters:
             Refused: no dead letter has this number.
         """
         queue = self._queue
-        # Linear, for one request of an operator. A dead letter on disk alone is shown by its queue's
-        # `peek`.
+        # Linear, but operators ask rarely. The verb `queue.peek` shows dead letters that are only on disk.
         for message in () if queue is None else queue.store.waiting():
             if message.number == number:
                 assert queue is not None
@@ -216,7 +212,7 @@ class DeadLetters:
             found, after = yield from self._next(wanted, after, min(_PUT_BACK_AT_ONCE, limit - purged))
             if not found:
                 break
-            # Taken out in the same step in which they were found: no consumer can have got them in between.
+            # In the same step as the search, so that no consumer can have received them.
             self._take_out(found, now)
             self._broker.account.dropped["purged"] += len(found)
             purged += len(found)
@@ -250,7 +246,7 @@ class DeadLetters:
             for outcome in outcomes:
                 counts[outcome] += 1
             done = [each for each, outcome in zip(found, outcomes, strict=True) if outcome == "replayed"]
-            # In the same step as the SENDs, so that the journal has both in one batch.
+            # In the same step as the sends, so that one batch of the store has both.
             self._take_out(done, now)
             yield
         return Replayed(**counts, on_disk=self._on_disk)
@@ -266,16 +262,14 @@ class DeadLetters:
             None or up to `count` of them, and the number behind which to go on.
         """
         while (queue := self._queue) is not None:
-            # `at_hand` iterates over the queue itself, so what it gives is copied before anything is
-            # changed.
+            # Copied, because `at_hand` iterates over the queue, which the caller changes.
             looked_at = list(islice(at_hand(queue, after), _LOOKED_AT_AT_ONCE))
             found = list(islice(filter(wanted.lets_through, looked_at), count))
             if found:
                 return found, found[-1].number
             if looked_at:
                 after = looked_at[-1].number
-            # Pages come from the disk when those in memory have gone: the walk waits for one that is on its
-            # way.
+            # Messages on disk are read when those in memory are gone: wait for a page that is being read.
             elif not queue.store.paging.is_awaited:
                 break
             yield
@@ -301,22 +295,22 @@ class DeadLetters:
         target = to or letter.header(names.DEAD_LETTER_FROM) or ""
         if not target or not broker.context.kind_of(target).holds_messages:
             return "without_queue"
-        # The rights of the sender now, and not when it sent: what it may no longer send does not arrive
-        # later (D.36). An operator that names a target decides that instead.
+        # The sender's present rights count, not those at the time of its SEND (D.36). A target that an
+        # operator names needs no right of the sender.
         if to is None and not broker.access.rights_of(letter.head.sender).may_publish(target):
             return "not_permitted"
         queue = broker.queues.get(target) or broker.queues.create(target, letter.head.usage)
         message = Message(_head_again(letter, target), letter.body, broker.values.next_number(), now)
         if queue.send_once(message, now) is Verdict.ACCEPTED:
             return "replayed"
-        # It may have been created for this letter, three lines above.
+        # The queue may have been created above for this letter.
         broker.queues.forget_if_idle(queue, now)
         return "full"
 
 
 def _head_again(letter: Message, target: str) -> Head:
     """The head of a dead letter as it was before it died."""
-    # What it died of is taken off, or its next death would show the reasons of two.
+    # Without the reasons of its death, which the next one would repeat.
     passed_on = tuple(each for each in letter.head.headers[2:] if not each[0].startswith(_DEAD_LETTER_PREFIX))
     # Who consumes it now may answer, judged by who it was that asked, as after a restart.
     reply_to = next((value for name, value in passed_on if name == names.REPLY_TO), None)
@@ -363,7 +357,7 @@ def _fit(views: Iterable[MessageView]) -> Iterator[MessageView]:
     for each in views:
         # Headers count as well: a page of messages without bodies may still be large.
         size_bytes += len(each.body) + sum(len(name) + len(value) for name, value in each.headers.items())
-        # Yielded first: a single message that is larger than the page is shown.
+        # Yielded before the check, so that a message larger than the page is shown.
         yield each
         if size_bytes > _MOST_PAGE_BYTES:
             return

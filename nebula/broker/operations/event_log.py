@@ -22,7 +22,7 @@ from nebula.logs import get_logger
 
 _log = get_logger("nebula.broker")
 
-# Notes of the core are told once a second: a queue that drops ten thousand messages makes one line.
+# The core's notes are logged once a second: a queue that drops ten thousand messages causes one line.
 _INTERVAL_SECONDS = 1.0
 
 _QUOTE: Final = re.compile("[\"']")
@@ -77,15 +77,15 @@ class EventLog:
     def __init__(self, account: Account) -> None:
         self._account = account
         self.counts: Counter[str] = Counter()
-        # By event, detail (of a closed set) and whether it is ordinary.
-        # Details are of a closed set, so a peer cannot make this grow; `flush` empties it each second.
+        # By event, detail and whether it is ordinary. Details are a closed set, so peers cannot make this
+        # grow.
         self._told: Counter[tuple[str, str, bool]] = Counter()
         self._dropped: Counter[str] = Counter()
         self._next_look = 0.0
 
     def debug(self, event: str, **facts: object) -> None:
         """A frequent event, such as a client that connects or disconnects."""
-        # Counted first: metrics see all of a flood, and only the log is limited.
+        # Counted even if it is not logged: metrics include all of a flood.
         self.counts[event] += 1
         if self._has_room_for(event, is_ordinary=True):
             _log.debug(event, **_cut(facts))
@@ -164,12 +164,12 @@ class EventLog:
         # client that is ended as too slow.
         key = (event, reason, is_ordinary)
         self._told[key] += 1
-        # The first lines of each second are logged, and not the last: they show how a flood began.
+        # The first lines of each second are logged: they show how a flood began.
         return self._told[key] <= MAX_LINES_OF_ONE_EVENT
 
     def _tell_refusals(self) -> None:
         """What the peers themselves were not told (D.5)."""
-        # The core keeps a few of them and counts the others (`MAX_KEPT_REFUSALS`).
+        # The core keeps a few and counts the others (`MAX_KEPT_REFUSALS`).
         refusals, uncounted = self._account.take_refusals()
         for refusal in refusals:
             _log.warning(
@@ -205,12 +205,12 @@ class EventLog:
     def _tell_notes(self) -> None:
         notes = self._account.notes.take()
         # The counters know of all that was dropped, the notes of one of each kind.
-        # Never reset, as metrics read them too: the log takes the difference.
+        # The counters are never reset, because metrics read them too: the log takes the difference.
         dropped = self._account.dropped - self._dropped
         self._dropped = self._account.dropped.copy()
         for reason, count in dropped.items():
             if reason not in _TOLD_ELSEWHERE:
-                # An operator's purge, for example, counts without a note.
+                # Some reasons have a count and no note, such as an operator's purge.
                 note = notes.pop((MESSAGES_DROPPED, reason), None) or Note(0, "", "", "")
                 note.count = count
                 _tell(MESSAGES_DROPPED, reason, note)

@@ -213,12 +213,12 @@ ENDS: Final[Mapping[EndReason, End]] = {
     EndReason.BUG: End(Level.WARNING, "a bug in the broker; the event `connection failed` has the traceback"),
 }
 
-# Texts for peers, of endings that the server decides. Those of the core's endings are in the core.
+# What the server tells peers at the end of a connection. The core has its own texts.
 NO_ROOM: Final = "the broker has no room for what is on its way to and from you"
 NOT_ADMITTED: Final = "not admitted"
 TOO_OLD: Final = "the connection has reached its greatest age"
 
-# By text: the core ends a session with a text for the peer and knows nothing of the log's reasons.
+# By text, because the core ends sessions with a text for the peer, and knows no `EndReason`.
 ENDINGS: Final[Mapping[str, EndReason]] = {
     "an operator has ended the connection": EndReason.OPERATOR,
     "an operator has ended the session": EndReason.OPERATOR,

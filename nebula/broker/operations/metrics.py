@@ -25,12 +25,12 @@ from nebula.broker.operations.views import BrokerStatus, KindTotals, PoolStatus,
 from nebula.broker.store.commits import BOUNDS, Commits
 from nebula.shown import shown_field
 
-# What `generate_latest` writes. OpenMetrics would need another renderer.
+# The format that `generate_latest` writes.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 # Why messages are dropped. A reason that is not listed here counts as `other`, so that a reason that
 # contains a name never becomes a label.
-# Zero is shown for each of them from the start: a series that appears with its first event has no rate.
+# Each has a series from the start: one that appears with its first event would have no rate.
 REASONS: Final = (
     "dead-letter-full",
     "deleted",
@@ -55,7 +55,6 @@ def metrics_text(status: BrokerStatus, commits: Commits | None) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(BrokerCollector(status, commits))
     # Memory, files and time of the process: what it reads of itself under /proc.
-    # On systems without /proc it yields nothing.
     ProcessCollector(registry=registry)
     return generate_latest(registry)
 
@@ -114,12 +113,12 @@ _OF_POOLS: Final = {
 
 def _of_all(status: BrokerStatus) -> Iterator[Metric]:
     yield InfoMetricFamily("nebula_build", _about(BrokerStatus, "version"), {"version": status.version})
-    # As a number, since a text cannot be graphed; the reason is in `broker.status`.
+    # A number, because texts cannot be graphed; `broker.status` has the reason.
     yield GaugeMetricFamily("nebula_ready", "1: as /readyz says.", float(status.not_ready is None))
     for name, field in _GAUGES.items():
         yield GaugeMetricFamily(name, _about(BrokerStatus, field), getattr(status, field))
     for name, field in _COUNTERS.items():
-        # `CounterMetricFamily` adds `_total` to the name, as the format requires.
+        # `CounterMetricFamily` adds `_total` to the name.
         yield CounterMetricFamily(name, _about(BrokerStatus, field), getattr(status, field))
 
 
@@ -144,7 +143,7 @@ def _with_each(
     family: GaugeMetricFamily | CounterMetricFamily, views: Mapping[str, object], field: str
 ) -> Metric:
     """A family with one field of each view, by the view's name."""
-    # Kinds and resources are closed sets of the code, so the number of series is fixed.
+    # Kinds and resources are closed sets, so the number of series is fixed.
     for name, view in views.items():
         family.add_metric([name], getattr(view, field))
     return family
@@ -182,7 +181,7 @@ def _stored(commits: Commits, store: StoreStatus) -> Iterator[Metric]:
     yield CounterMetricFamily("nebula_store_rows", _about(StoreStatus, "rows"), commits.rows)
     yield GaugeMetricFamily("nebula_store_backlog_rows", _about(StoreStatus, "backlog"), store.backlog)
     yield GaugeMetricFamily("nebula_store_receipts_waiting", _about(StoreStatus, "waiting"), store.waiting)
-    # Prometheus's buckets are cumulative, and `Commits` counts each batch once.
+    # Prometheus's buckets are cumulative; `Commits` counts each batch in one bucket.
     upper = [*(str(bound) for bound in BOUNDS), "+Inf"]
     buckets = list(zip(upper, accumulate(commits.by_bound), strict=True))
     yield HistogramMetricFamily(

@@ -43,10 +43,10 @@ class Arrivals:
         now: when it begins.
     """
 
-    # Theory. A number gets an age by looking up when the counter passed it: `note` remembers pairs of a
-    # number and a time, and `age_of` bisects. Pairs are taken a few times a second; those that are old lie
-    # closer together than an age has to be exact, and `_thin_out` drops them. So the memory is bounded for
-    # any uptime, and grows with the logarithm of it.
+    # Theory. `note` records a few times a second which number the counter has reached, and `age_of` finds the
+    # time for a number by bisection. `_thin_out` drops pairs that lie closer together than their age
+    # requires, so memory grows with the logarithm of the uptime only.
+
     # An age is exact to this part of it: a second in four minutes, an hour in ten days.
     _PARTS: Final = 256
     # Twice as many as remain of a month, so that thinning out is rare.
@@ -65,7 +65,7 @@ class Arrivals:
 
     def age_of(self, number: int, now: float) -> float:
         """Seconds for which a message has been there, at least."""
-        # The first pair with a number as high: the message came before that, so the age is a lower bound.
+        # The first pair with a number as high: the message came no later, so the age is a lower bound.
         place = bisect_left(self._numbers, number)
         return now - self._times[place] if place < len(self._times) else 0.0
 
@@ -73,7 +73,7 @@ class Arrivals:
         """Forget what lies closer together than its age asks for."""
         kept = [0]
         for place, at in enumerate(self._times):
-            # Kept if the gap to the last one that was kept is as large as a 256th of the age.
+            # Kept if the gap to the pair before is at least a 256th of its age.
             if (at - self._times[kept[-1]]) * self._PARTS >= now - at:
                 kept.append(place)
         self._numbers = [self._numbers[place] for place in kept]
@@ -105,9 +105,8 @@ def at_hand(queue: Queue, after: int = 0) -> Iterator[Message]:
     """
     # Highest priority first, as they are delivered.
     fronts = (line.front for line in reversed(queue.store.line.lines))
-    # Numbers rise along each: what comes before is skipped, not looked at.
-    # Bisected, because a front may hold half a million messages and this is called for each queue of a
-    # list.
+    # Numbers rise along each front, so what comes before `after` is skipped by bisection: a front may hold
+    # half a million messages.
     return chain.from_iterable(islice(front, bisect(front, after, key=_by_number), None) for front in fronts)
 
 
@@ -158,12 +157,12 @@ def principal_row(usage: Usage, account: Account) -> PrincipalRow:
 
 def used_fraction(usage: Usage, account: Account) -> float:
     """The fraction of its share that a principal uses, for the resource that is closest to the limit."""
-    # What it uses and what it could still get make up its share, which depends on what others use now.
+    # Its share is what it uses plus what it could still get, which depends on what others use.
     room = {resource: pool.room_for(usage) for resource, pool in account.pools.items()}
-    # Memory has no pool, since it is counted in bytes of messages; see `status`.
+    # Memory has no pool in the account; see `status`.
     room[Resource.MEMORY] = account.room_bytes(usage)
     fractions = (
-        # What is not used is left out: with no room either it would be 0 of 0.
+        # Without unused resources, for which there may be no room either: 0 of 0.
         used / (used + more)
         for resource, more in room.items()
         if (used := usage.used(resource)) > 0
@@ -224,7 +223,7 @@ def topic_details(name: str, topic: Topic) -> TopicDetails:
 def session_row(session: DurableSession, now: float) -> SessionRow:
     """A session with durable subscriptions as a row."""
     since = session.away_since
-    # All of them and not the first page: the totals need each.
+    # All of them, because the totals below need each.
     durables = [_durable_row(each) for each in session.durables.values()]
     return SessionRow(
         session.id,

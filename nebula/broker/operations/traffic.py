@@ -15,7 +15,6 @@ class Traffic:
         sent_frames: deliveries, and frames of the protocol itself.
     """
 
-    # Slots: there is one for each connection, and its numbers change with each read and write.
     __slots__ = ("read_bytes", "sent_frames", "written_bytes")
 
     def __init__(self) -> None:

@@ -36,8 +36,8 @@ class QueueRow:
             "Messages accepted since the queue was made. What `taken - depth` grows by has left it.",
         ),
     ]
-    # At least, because arrival times are derived from message numbers (`rows.Arrivals`). Messages on disk
-    # alone are not looked at, which would cost a read for each queue of a list.
+    # A lower bound (`rows.Arrivals`), of messages in memory: looking at those on disk would cost a read for
+    # each queue of a list.
     oldest_seconds: Annotated[
         float | None,
         Shown("oldest", Unit.SECONDS, "Age of the first message, at least; null: none waits in memory."),
@@ -82,7 +82,7 @@ class TopicRow:
 
     topic: Annotated[str, Shown("topic")]
     kind: Annotated[str, Shown("kind", about="`topic` or `last-value`.")]
-    # None for a last value: subscriptions to globs reach it as well, and are not counted for each value.
+    # None for a last value: subscriptions to globs reach it too, and are not counted for each value.
     subscribers: Annotated[
         int | None,
         Shown("subscribers", Unit.COUNT, "Of a topic: subscriptions, including those of absent sessions."),
@@ -104,7 +104,7 @@ class TopicRow:
         float | None, Shown("changed", Unit.SECONDS, "Of a last value: since its last change, at least.")
     ] = None
     sender: Annotated[str | None, Shown("sender", about="Of a last value: its principal.")] = None
-    # None for a value that stays when its sender goes.
+    # None for a value that outlives its sender's session.
     owner: Annotated[
         str | None, Shown("", Unit.ID, "Of an ephemeral last value: the session whose end deletes it.")
     ] = None
@@ -161,7 +161,7 @@ class PrincipalRow:
     """What one principal uses of the broker's resources."""
 
     principal: Annotated[str, Shown("principal", about="Its name; an anonymous peer has its address in it.")]
-    # One number of all resources, so that principals can be ordered by how close they are to a refusal.
+    # One number for all resources orders principals by how close they are to a refusal.
     used_fraction: Annotated[
         float,
         Shown(
@@ -213,7 +213,7 @@ class ConnectionFacts:
     read_bytes: Annotated[int, Shown("read", Unit.BYTES, "With TLS, of what is inside.")]
     written_bytes: Annotated[int, Shown("written", Unit.BYTES, "With TLS, of what is inside.")]
     sent_frames: Annotated[int, Shown("frames sent", Unit.COUNT)]
-    # Only of the transport: how much the system holds behind it cannot be seen from here.
+    # What the transport holds. The operating system's own buffer cannot be seen from here.
     buffered_bytes: Annotated[
         int, Shown("in the system's buffer", Unit.BYTES, "Written, and not yet taken by the system.")
     ]
@@ -236,7 +236,7 @@ class ConnectionRow:
     subscriptions: Annotated[int, Shown("", Unit.COUNT)]
     unacked: Annotated[int, Shown("un-ACKed", Unit.COUNT, "Messages delivered and not settled.")]
     outbox_bytes: Annotated[int, Shown("outbox", Unit.BYTES, "To be written to it.")]
-    # Nested fields have dotted names, `link.peer`. They are what the server adds to what the core knows.
+    # What the server adds to what the core knows. Fields in it have dotted names, such as `link.peer`.
     link: ConnectionFacts
 
 
@@ -257,7 +257,7 @@ class MessageView:
     destination: Annotated[str, Shown("destination")]
     sender: Annotated[str, Shown("sender", about="A principal.")]
     headers: Annotated[dict[str, str], Shown("headers", about="As receivers get them.")]
-    # As text where it is text, since people look at it; `encoding` tells programs which of the two it is.
+    # Text where possible, because people read it; `encoding` is for programs.
     body: Annotated[str, Shown("body", about="Its beginning: text if it is UTF-8, else Base64.")]
     encoding: Annotated[Literal["text", "base64"], Shown("encoding", about="`text` or `base64`.")]
     body_bytes: Annotated[int, Shown("size", Unit.BYTES, "Of the whole body.")]
@@ -273,8 +273,7 @@ class DeadLetter:
     """A message that could not be delivered."""
 
     number: Annotated[int, Shown("number", Unit.NUMBER, "Its place in the order of arrival.")]
-    # Most of what follows comes from the `dead-letter-…` headers that the broker wrote when the message died.
-    # The source is the destination of the SEND, and not the queue of dead letters.
+    # Most fields come from the `dead-letter-…` headers that the broker wrote when the message died.
     source: Annotated[str, Shown("from", about="The destination that it was sent to.")]
     reason: Annotated[str, Shown("why", about="`exhausted`, `expired`, `full` or `rejected`.")]
     died_at: Annotated[float, Shown("when", Unit.TIME)]
@@ -366,14 +365,14 @@ class BrokerStatus:
     written_bytes: Annotated[int, Shown("written", Unit.BYTES, "Written to all connections, within TLS.")]
     memory_bytes: Annotated[int, Shown("memory", Unit.BYTES, "Memory in use, as the broker counts it.")]
     max_memory_bytes: Annotated[int, Shown("", Unit.BYTES, "The limit `max_memory_bytes`.")]
-    # The connection's outbox alone; bytes that transports hold are in-flight bytes (`inflight`).
+    # Sessions' outboxes only; what transports hold counts as in-flight bytes (`inflight`).
     outbox_bytes: Annotated[int, Shown("outbox", Unit.BYTES, "To be written to connections.")]
     held_back: Annotated[
         int, Shown("held back", Unit.COUNT, "Connections that are not read until there is room.")
     ]
     delayed: Annotated[int, Shown("delayed", Unit.COUNT, "Delayed messages.")]
     dead_letters: Annotated[int, Shown("dead", Unit.COUNT, "Messages in the dead-letter queue.")]
-    # Reasons, events and endings are closed sets of the code: metrics have a series for each.
+    # Reasons, events and endings are closed sets; metrics have a series for each.
     dropped: Annotated[
         Mapping[str, int], Shown("dropped", Unit.COUNT, "Messages that were not delivered, by reason.")
     ]
@@ -381,7 +380,7 @@ class BrokerStatus:
     ended: Annotated[Mapping[str, int], Shown("", Unit.COUNT, "Connections ended by the broker, by reason.")]
     kinds: Mapping[str, KindTotals]
     principals: Annotated[int, Shown("principals", Unit.COUNT, "Principals that use something.")]
-    # By resource; memory is among them, though the core counts it apart.
+    # By resource, memory included.
     pools: Mapping[str, PoolStatus]
-    # None where there is no store: the metrics of a store are then missing, and not 0.
+    # None without a store: its metrics are then missing instead of 0.
     store: StoreStatus | None

@@ -33,7 +33,7 @@ Label = tuple[bytes, bytes]
 and the second number in `ack` (empty where there is no `ack`)."""
 
 
-# docs/decisions/0012: old clients deliver a frame only when its line end is there.
+# Some clients lose a frame that no line end follows, see docs/decisions/0012.
 def to_client(frame: Frame, dialect: Dialect) -> bytes:
     """The bytes of one of our frames, with the line end after each of them.
 

@@ -87,8 +87,7 @@ class Admission:
         Args:
             has_share: its principal has its own share, so it no longer counts for its address.
         """
-        # Also where it has no share of its own, as an anonymous peer: it has sent its CONNECT, so it is no
-        # longer one of those that hold a place and say nothing.
+        # Anonymous peers too: a peer that has sent its CONNECT no longer holds a place in silence.
         self._forget_unknown(guest)
         place = self._places.get(guest)
         if has_share and place is not None:
@@ -114,18 +113,15 @@ class Admission:
         them; False: no guest can be ended."""
         # A guest that is leaving loses least: its ERROR may remain unread.
         if self._lingering:
-            # The one that lingers longest has had most time to read its ERROR; dicts keep the order of
-            # insertion.
+            # Dicts keep the order of insertion: the first one has had the most time to read its ERROR.
             return self._end(next(iter(self._lingering)))
         return bool(self._unknown) and self._make_room_at(
-            # Linear in the number of addresses with unauthenticated guests. This runs only while the house
-            # is full, and each guest is one of at most `max_connections`.
+            # Linear in the addresses with unauthenticated guests. This runs only when the house is full.
             max(self._unknown, key=lambda each: len(self._unknown[each]))
         )
 
     def _make_room_at(self, place: str) -> bool:
         """Make room as `_make_room` does, among the guests of one address."""
-        # Linear in the guests that linger, which `LINGER_SECONDS` and `FLUSH_SECONDS` keep few.
         for guest in self._lingering:
             if self._places[guest] == place:
                 return self._end(guest)
@@ -176,7 +172,7 @@ def keep_alive(transport: asyncio.BaseTransport, seconds: float) -> str | None:
 
 def place_of(address: str) -> str:
     """The key under which an address is counted: itself, or its /64 subnet for IPv6."""
-    # Only IPv6 has colons. An IPv4 address is the smallest unit that an owner has, so it counts alone.
+    # Only IPv6 addresses have colons; each IPv4 address counts alone.
     if ":" not in address:
         return address
     # `%eth0`, the scope of a link-local address, is no part of the number.

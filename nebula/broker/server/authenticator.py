@@ -138,8 +138,7 @@ class Authenticator:
         users = _read_users(self._users_file)
         keys = _read_keys(self._keys_file)
         if users != self._users:
-            # Made anew only with other users: it must have the costliest parameters of those that are there
-            # now.
+            # The dummy depends on the users: it has the costliest parameters among their hashes.
             self._dummy = _dummy_for(users)
         self._users, self._keys = users, keys
         self._prints = frozenset(map(_print_of, keys))
@@ -186,8 +185,7 @@ class Authenticator:
     async def _find(self, login: str | None, passcode: str | None, place: str) -> Identity | None:
         if passcode is None:
             return None
-        # A token is tried before the login, but only where tokens are configured: a passcode may have two
-        # dots.
+        # Only where tokens are configured: a passcode may contain two dots as well.
         if self._keys and self._takes_for_token(passcode):
             return self._read_token(passcode)
         if login is None or not self._users:
@@ -228,7 +226,7 @@ class Authenticator:
         if check is None:
             check = self._checks[key] = _Check()
             check.task = asyncio.get_running_loop().create_task(self._hash(check, *asked))
-            # A callback, so that the entry goes even if the task failed or every waiter was cancelled.
+            # A callback: it removes the entry also if the task failed or all waiters were cancelled.
             check.task.add_done_callback(lambda _: self._forget(key, check))
         check.asking += 1
         try:
@@ -247,8 +245,7 @@ class Authenticator:
             del self._checks[key]
 
     async def _hash(self, check: _Check, expected: str | None, login: str, passcode: str, place: str) -> bool:
-        # For an unknown login the dummy is hashed to its end, and the result is False because the noise
-        # matches no passcode.
+        # An unknown login costs as much time as a known one: the dummy is hashed, and matches no passcode.
         stored = self._dummy if expected is None else expected
         try:
             async with self._rate_limiter.take(place):
@@ -274,7 +271,8 @@ class Authenticator:
 
     def _remember(self, key: bytes, login: str, expected: str) -> None:
         self._good[key] = (login, expected)
-        # Oldest first: entries move to the end when they are used (`_check_login`).
+        # Drops the entry that was used least recently: `_check_login` moves entries to the end when it uses
+        # them.
         if len(self._good) > MAX_REMEMBERED_PASSCODES:
             self._good.popitem(last=False)
 
@@ -378,7 +376,7 @@ def _read_users(file: Path | None) -> Mapping[str, str]:
     users = load(_UsersFile, env_prefix="", file=file, environ={}).value.users
     if not isinstance(users, dict):
         raise SettingsError(f"{file}: [users]: is not a table")
-    # The table is checked by hand, because a message has to name the login and must not show its value.
+    # Checked by hand, because a message must name the login and must not show its value.
     problems = [
         f"{file}: [users] {json.dumps(login, ensure_ascii=False)}: {fault}"
         for login, words in users.items()
@@ -397,8 +395,8 @@ def _fault_of(principal: str) -> str | None:
     if principal != principal.strip():
         # STOMP 1.0 and many programs strip white space, and would take it for another name.
         return "begins or ends with white space"
-    # Rights are given to names by exact match, so the broker needs no folding. People read names in logs
-    # and files, though: a login that looks like `anonymous` or `app:x` to them must not exist.
+    # Rights are matched exactly, so the broker itself needs no folding. But people read names in logs and
+    # files, where a login must not look like `anonymous` or `app:x`.
     bare = _bare(principal)
     # Anonymous peers pay as `anonymous@ADDRESS`.
     if bare == ANONYMOUS or bare.startswith((f"{ANONYMOUS}@", "app:")):
@@ -440,7 +438,7 @@ def _dummy_for(users: Mapping[str, str]) -> str:
     if not users:
         return ""
     costliest = max(users.values(), key=cost)
-    # The noise is as long as a real digest, so that the comparison at the end takes as long too.
+    # As long as a real digest, so that hashing and comparing take as long too.
     length = argon2.extract_parameters(costliest).hash_len
     noise = base64.b64encode(secrets.token_bytes(length)).decode().rstrip("=")
     return f"{costliest.rpartition('$')[0]}${noise}"

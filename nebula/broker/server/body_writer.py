@@ -64,7 +64,7 @@ class BodyWriter:
                 ("cache-control", "no-store"),
                 # Otherwise proxies that buffer responses, such as nginx, would forward nothing until the end.
                 ("x-accel-buffering", "no"),
-                # HTTP/1.0 knows no chunks: there the end of the connection is the end of the body.
+                # HTTP/1.0 has no chunks, so its body ends when the connection does.
                 ("connection", "close"),
             ],
         )
@@ -82,7 +82,7 @@ class BodyWriter:
             TimeoutError: the peer does not read.
         """
         while self._written_bytes < len(self._data):
-            # As in `linger`: the number moves first, because `write` may call `pause` before it returns.
+            # Updated first, because `write` may call `pause` before it returns.
             begin, self._written_bytes = self._written_bytes, self._written_bytes + HTTP_PORTION_BYTES
             self._transport.write(self._data[begin : self._written_bytes])
             # `pause` has been called by the transport while it took the portion: the reader is behind.
@@ -94,8 +94,8 @@ class BodyWriter:
 
     def end(self, piece: bytes) -> bytes:
         """The remaining bytes, for the caller to write: the rest of a piece, one more, and the end."""
-        # A request that is ended by `end_for` may be in the middle of a piece, whose chunk has announced
-        # its size.
+        # `end_for` may end a request in the middle of a piece, and the size of its chunk has been sent
+        # already.
         left = self._data[self._written_bytes :]
         self.cancel()
         last = self._http.send(h11.Data(piece)) if piece else b""

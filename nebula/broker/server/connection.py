@@ -38,7 +38,8 @@ from nebula.errors import Refused
 _SECOND_LOOK_SECONDS = 0.05
 
 
-# docs/decisions/0001: a protocol, as a task and a stream for each connection cost more than the messages.
+# Not a task and a stream for each connection: that took half again as long for one request, see
+# docs/decisions/0001.
 class Connection(asyncio.Protocol):
     """The broker's end of one byte stream.
 
@@ -59,8 +60,7 @@ class Connection(asyncio.Protocol):
         self._listener = listener
         self._login = Login(listener, principal)
         self._end = EndStory()
-        # Any: a socket's transport, `WebSocketTransport` or an in-memory pipe, which have no common base
-        # with `set_write_buffer_limits` and `abort`.
+        # Any: the end of an in-memory pipe shares no base class with asyncio's transports.
         self._transport: Any = None
         self._protocol: ServerProtocol
         self._timer: asyncio.TimerHandle | None = None
@@ -111,8 +111,8 @@ class Connection(asyncio.Protocol):
         self.peer = Peer(transport, self._listener, now)
         self.traffic = self.peer.traffic
         limits = self._broker.limits
-        # The identity comes first, because the session is opened for a principal, who pays for it. A
-        # refused peer gets a session too: its ERROR goes the same way as everything that peers are told.
+        # The identity comes first, because the session needs a principal that pays for it. A refused peer
+        # gets a session too, through which its ERROR is sent.
         refusal = self._identify()
         identity = self._login.identity
         session = self._broker.open_session(
@@ -126,12 +126,12 @@ class Connection(asyncio.Protocol):
             self._broker, session, server=self._runtime.name, now=now, authenticates=identity is None
         )
         self.peer.protocol = self._protocol
-        # asyncio calls `pause_writing` above this mark. The core stops dispatching at the same number of
-        # its own outbox, so that a slow peer holds about twice this much, and not all that its queues have.
+        # asyncio calls `pause_writing` above this mark. Queues stop dispatching at the same size of the
+        # session's outbox, so a slow peer holds about twice this much.
         self._transport.set_write_buffer_limits(high=limits.outbox_high_water_bytes)
         host = self.peer.keep_alive(limits.keepalive_seconds)
-        # Also where the certificate was refused: until its ERROR is read, the connection takes a file
-        # descriptor. The peer is told the later reason; the log has the earlier one, which was noted first.
+        # Counted even if the certificate was refused, because the connection has a file descriptor until its
+        # ERROR is read. The peer is told the later reason; the log has the earlier one.
         refusal = self._runtime.admit(self, host) or refusal
         if refusal is not None:
             self._refuse(refusal)
@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
 
     def _note_login(self, identity: Identity | None) -> None:
         """The login was verified, which took a while."""
-        # It was ended meanwhile, by its timeout for example: the result comes too late.
+        # The connection has ended meanwhile, for example by its timeout.
         if self._is_closing:
             return
         now = self._runtime.time()
@@ -188,8 +188,8 @@ class Connection(asyncio.Protocol):
             self._protocol.fail(NOT_ADMITTED, now)
         else:
             self._admit(identity, now)
-            # A CONNECT is handled inside `admit`, and so may the frames behind it be. What follows here is
-            # what `data_received` does after any input.
+            # `admit` handles the CONNECT and perhaps further frames, so this does what `data_received` does
+            # after input.
             if self._protocol.version is not None:
                 self._note_open()
             self._pause_if_needed(is_long=False)
@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes, and do all that follows from them, for other peers too, before returning."""
-        # Bytes behind a DISCONNECT or an ERROR: the rules of the lingering close read them and drop them.
+        # Input after a DISCONNECT or an ERROR is read and dropped (`linger`).
         if self._is_closing:
             return
         runtime = self._runtime
@@ -233,15 +233,14 @@ class Connection(asyncio.Protocol):
             # broker.
             self._fail_internally()
         if not self._is_open:
-            # `credentials` stay set while the login is verified, and further bytes may come: one check per
+            # `credentials` stay set while the login is verified, and more bytes may come: one check for each
             # connection.
             if protocol.credentials is not None and not self._login.has_begun:
                 self._log_in(protocol.credentials)
             if protocol.version is not None:
                 self._note_open()
         is_long = runtime.fairness.is_long_read(len(data))
-        # The length of the read counts, and not the number of frames: that is what uvloop would go on
-        # reading.
+        # By bytes, not frames: uvloop may go on reading after a read of its full buffer.
         self._pause_if_needed(is_long=is_long)
         runtime.pump.work(now)
 
@@ -254,8 +253,7 @@ class Connection(asyncio.Protocol):
             if protocol.is_resting:
                 self._line_up(rest_seconds)
         elif protocol.session.is_ahead_of_store:
-            # A connection with subscriptions is never ahead of the store, or its ACKs would wait with its
-            # SENDs.
+            # Never true with subscriptions: ACKs come by the same stream and must be read.
             self._waits_for_store = True
             protocol.pause()
             self._transport.pause_reading()
@@ -282,7 +280,7 @@ class Connection(asyncio.Protocol):
             return
         self._is_in_line = True
         if rest_seconds:
-            # Lined up later and not at once: a place in the line would be a turn in a millisecond.
+            # Lined up after the pause: its turn might come within a millisecond.
             self._runtime.loop.call_later(rest_seconds, self._runtime.fairness.line_up, self)
         else:
             self._runtime.fairness.line_up(self)
@@ -309,16 +307,14 @@ class Connection(asyncio.Protocol):
             self._protocol.go_on(now, in_vain=in_vain)
         except Exception:
             self._fail_internally()
-        # A wait that is over may be followed by another one: the frames behind may hold the connection back
-        # again.
+        # The frames that were held back may hold the connection back again.
         if not self._is_closing:
             self._pause_if_needed(is_long=False)
         self.read_on()
 
     def read_on(self) -> None:
         """Read the peer again, unless it is held back, waits for the store or is at its end."""
-        # `_is_in_line`: the scheduler resumes it. Reading on now would give a turn to a connection that
-        # waits for one.
+        # `_is_in_line`: the scheduler will resume it, and resuming it here would skip the line.
         is_at_rest = self._is_closing or self._runtime.is_stopping or self._is_in_line
         if not (self._protocol.is_held_back or self._waits_for_store or is_at_rest):
             self._transport.resume_reading()
@@ -337,7 +333,7 @@ class Connection(asyncio.Protocol):
         session = protocol.session
         if session.ending is not None and not protocol.is_finished:
             self._note_ended_by_broker(session.ending)
-            # Its size is in the log already, as `unsent_bytes`.
+            # Its size has been noted for the log, as `unsent_bytes`.
             session.take_outbox()  # otherwise it would be copied for a peer that does not read
             protocol.fail(session.ending, now)
         if self._waits_for_store and not session.is_ahead_of_store:
@@ -355,12 +351,12 @@ class Connection(asyncio.Protocol):
                 pieces = protocol.take_output(now)
                 self.peer.write(pieces)
                 self._runtime.in_flight.touch(self)
-                # The alternation of own and shared bytes is only known here; from the transport's buffer it
-                # could not be told which of them were written (`inflight`).
+                # Only here it is known which pieces are shared with other peers; the transport's buffer does
+                # not tell.
                 if self._is_blocked and len(pieces) > 1:
                     self.peer.remember(pieces)
-            # `may_close` and not `is_finished`: RECEIPTs may still wait for the store, and the peer must
-            # get them before the ERROR, or it would take accepted messages for lost.
+            # `may_close`, not `is_finished`: the peer must get RECEIPTs that wait for the store before the
+            # ERROR, or it would take accepted messages for lost.
             if protocol.may_close:
                 self._close()
             elif protocol.is_finished:
@@ -373,8 +369,7 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The peer does not keep up: queues stop dispatching to it."""
         self._is_blocked = True
-        # Topics deliver regardless; the size of the outbox ends the session if it goes on
-        # (`max_outbox_bytes`).
+        # Topics still deliver; an outbox above `max_outbox_bytes` ends the session.
         self._protocol.session.is_throttled = True
         self._runtime.note_blocked(self._transport.get_write_buffer_size())
 
@@ -383,7 +378,7 @@ class Connection(asyncio.Protocol):
         self._is_blocked = False
         self.peer.forget()
         now = self._runtime.time()
-        # First what waits, then more from queues: the order of messages is the order of the outbox.
+        # In this order: what waits in the outbox is older than what queues dispatch now.
         self.flush(now)
         self._resume_dispatch()
 
@@ -398,8 +393,7 @@ class Connection(asyncio.Protocol):
     def rest_for_good(self) -> None:
         """The broker stops: read and dispatch no more, but write what the session was told."""
         if not self._is_closing:
-            # Queues keep what they have for the time after the restart; a delivery now would only come back
-            # as redelivered.
+            # Queues keep their messages for the next start; a delivery now would come back as redelivered.
             self._protocol.session.is_throttled = True
             self._protocol.pause()  # the peer's heart-beats are not read, so they must not be missed
             self._transport.pause_reading()
@@ -410,14 +404,13 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         now = self._runtime.time()
-        # The protocol's own tick would end the connection at once; it is called only if the second look
-        # agrees.
+        # `tick` ends a connection that is dead, so the first look only asks for a second one.
         self._is_suspect = not self._is_suspect and self._protocol.heartbeat.is_dead(now)
         if self._is_suspect:
             self._timer = self._runtime.loop.call_later(_SECOND_LOOK_SECONDS, self._tick)
             return
         was_finished = self._protocol.is_finished
-        # The deadline is a lower bound: heart-beats move it, and the tick then sets the timer anew.
+        # Input may move the deadline; the tick then sets the timer again.
         deadline = self._protocol.tick(now)
         if self._protocol.is_finished and not was_finished:
             self._end.note(EndReason.TIMED_OUT, self._protocol.fault or "")
@@ -437,7 +430,7 @@ class Connection(asyncio.Protocol):
         now = self._runtime.time()
         if reason is not None and not self._protocol.is_finished:
             self._end.note(reason)
-        # The protocol keeps the first ERROR; so does the story keep the first reason.
+        # The protocol keeps the first ERROR, as `EndStory` keeps the first reason.
         self._protocol.fail(message, now)
         self._runtime.pump.work(now)
 
@@ -451,8 +444,7 @@ class Connection(asyncio.Protocol):
     def give_way(self) -> None:
         """End it to free memory: in-flight bytes of all connections are above their cap."""
         is_unwritten = self.peer.unwritten_bytes > 0
-        # `end` and not `fail`: the core stops dispatching to it, and `flush` turns the ending into the
-        # ERROR.
+        # `flush` sends the ERROR, once the pump comes to this session.
         self._protocol.session.end(NO_ROOM)
         self._runtime.pump.work(self._runtime.time())
         if is_unwritten:
@@ -471,8 +463,7 @@ class Connection(asyncio.Protocol):
 
     def crash(self) -> None:
         """End this connection because of a bug in the broker. Called while the exception is handled."""
-        # Before the ERROR is written: what failed may be `flush` itself, and the pump must not call it
-        # again.
+        # Set first: `flush` itself may have failed, and must not try to write again.
         self._is_closing = True
         self._fail_internally()
         self.abort()
@@ -499,13 +490,12 @@ class Connection(asyncio.Protocol):
         self._runtime.note_lingering(self)
         if self._timer is not None:
             self._timer.cancel()
-        # Reading may be paused. The peer's own end would go unnoticed then, and closing with unread input
-        # sends a reset, which may destroy the ERROR on its way (`linger`).
+        # With reading paused, the peer's end would go unnoticed, and closing with unread input sends a reset,
+        # which may destroy the ERROR on its way (`linger`).
         self._transport.resume_reading()
         # The peer may have reset the connection a moment ago.
         with contextlib.suppress(OSError):
-            # TLS has no half close in asyncio: the peer sees the ERROR, closes, and otherwise the timer
-            # does.
+            # asyncio has no half close for TLS: the peer closes after the ERROR, or else the timer does.
             if self._transport.can_write_eof():
                 self._transport.write_eof()
         seconds = FLUSH_SECONDS if self._transport.get_write_buffer_size() else LINGER_SECONDS

@@ -41,7 +41,8 @@ class EndStory:
             is_lost: the peer went away without DISCONNECT, and the broker had not ended the connection.
         """
         protocol, traffic = peer.protocol, peer.traffic
-        # Only where there is no better reason: an ERROR for a reason of the broker leaves a `fault` too.
+        # A fault is the cause only if no reason was noted: an ERROR for a reason of the broker sets `fault`
+        # too.
         if self._reason is None and protocol.fault:
             # A fault may quote what the peer has sent.
             self.note(EndReason.PROTOCOL_ERROR, unquoted(protocol.fault))

@@ -38,7 +38,7 @@ from nebula.broker.core.fixed_limits import (
 )
 
 
-# docs/decisions/0004: uvloop alone reads 8 MB of one socket before it looks at the next.
+# Needed because uvloop reads up to 8 MB of one socket before it looks at the next, see docs/decisions/0004.
 class Scheduled(Protocol):
     """A connection, as the scheduler sees it."""
 
@@ -105,11 +105,9 @@ class FairScheduler(Generic[_C]):
             if connection.payer != self._payer:
                 self._payer, self._payer_changed_at = connection.payer, now
         # Alone: the reader has not changed for a while, so no other one waits.
-        # The first reads after another connection's are shared too: `_changed_at` was set above.
         if now - self._changed_at >= AT_WORK_SECONDS:
             return None
-        # One number for all connections: handling is synchronous, so there is never more than one turn at a
-        # time.
+        # One value for all connections: handling is synchronous, so there is one turn at a time.
         self._over_at = time.perf_counter() + SHORT_TURN_SECONDS
         return self._is_over
 
@@ -133,8 +131,7 @@ class FairScheduler(Generic[_C]):
 
         Principals take turns in rotation, and so do the connections of each.
         """
-        # The principal is looked up now and not kept with the connection: a login between two turns changes
-        # it.
+        # The payer is read here because a login may change it between two turns.
         self._lines.setdefault(connection.payer, deque()).append(connection)
         self._waiting += 1
         self._read_on_soon()
@@ -146,8 +143,8 @@ class FairScheduler(Generic[_C]):
             written_bytes: what was written in this turn to connections with large outboxes.
         """
         # While others wait to be written, this one lines up behind them.
-        # The first large outboxes of a turn are written directly, which saves the usual case (one large
-        # body, a few readers) a turn of the loop.
+        # The first large outboxes of a turn are written directly. That saves a turn in the usual case of one
+        # large body for a few readers.
         if written_bytes < LONG_WRITES_BYTES and not self._unwritten:
             return False
         # One callback for all of them: it goes on until none is left.
@@ -163,8 +160,7 @@ class FairScheduler(Generic[_C]):
 
     def _read_on(self) -> None:
         self._reads_on_soon = False
-        # `defers` was called between `call_soon` and now. `_write_on` calls `_read_on_soon` when it is
-        # done.
+        # `defers` may have been called since `call_soon`; `_write_on` calls `_read_on_soon` when it is done.
         if self._unwritten:
             return
         # Not the loop's time, which stands still within a turn.
@@ -192,13 +188,11 @@ class FairScheduler(Generic[_C]):
         while self._unwritten and written_bytes < LONG_WRITES_BYTES:
             connection = self._unwritten.popleft()
             written_bytes += connection.outbox_bytes
-            # A connection that has closed meanwhile is still in the line; its `flush` finds it closing and
-            # writes nothing.
+            # The connection may have closed since; `flush` then writes nothing.
             self._flush(connection, now)
         if self._unwritten:
             self._loop.call_soon(self._write_on)
         else:
             self._read_on_soon()
-        # Flushing makes room in outboxes, so queues may have more to dispatch; that is the pump's work, and
-        # it comes after the bytes are on their way.
+        # Flushing makes room in outboxes, so queues may dispatch more.
         self._work()

@@ -93,16 +93,15 @@ class HttpListener:
         self.max_posted_bytes = min(self.limits.max_http_body_bytes, self.limits.max_body_bytes)
         self.posted_bytes = 0
         self._posted_by: Counter[str] = Counter()
-        # The caller's log and not `log`: its events are counted for the metrics, and this module knows no
-        # runtime.
+        # Not `log`: the caller counts these events for the metrics.
         self.note_refused_login = note_refused_login
         self.log = PacedLog("nebula.broker")
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self.is_stopping = False
         self._asking: set[HttpPeer] = set()
         # A request is no connection that the broker counts, but holds a file descriptor.
-        # Two counts, since a probe takes milliseconds and a call takes as long as its service: with one
-        # count, slow calls would make `/readyz` fail and the supervisor would restart a healthy broker.
+        # Two counts: with a single one, slow calls would make `/readyz` fail, and a supervisor would restart
+        # a healthy broker.
         self.admission = _admission(self.limits.max_http_requests)
         self.calling = _admission(self.limits.max_http_calls)
         self._callers: dict[HttpPeer, str] = {}
@@ -129,7 +128,7 @@ class HttpListener:
         self.admission.leave(connection)
         self.calling.leave(connection)
         if (payer := self._callers.pop(connection, None)) is not None:
-            # Subtraction drops the keys that reach zero, so that principals that are gone take no memory.
+            # `Counter` subtraction drops keys that reach zero.
             self._calls_by -= Counter([payer])
 
     def begin_call(self, connection: HttpPeer, address: str | None) -> bool:
@@ -149,7 +148,6 @@ class HttpListener:
             return False
         self._callers[connection] = payer
         self._calls_by[payer] += 1
-        # It left the count of requests only now: until `enter` succeeded it was still a request.
         self.admission.leave(connection)
         return True
 
@@ -173,8 +171,8 @@ class HttpListener:
             ((payer, _),) = held.most_common(1)
             theirs = [connection for connection in self._asking if connection.payer == payer]
             slowest = max(theirs, key=lambda connection: connection.unread_bytes)
-            # A single large response is limited by its own time limit; cutting it off would make room for
-            # no one.
+            # A single response is bounded by its own time limit, and cutting it off would make room for no
+            # other.
             if slowest.unread_bytes == unread_bytes:
                 break  # it is the only one
             slowest.abort()
@@ -190,8 +188,8 @@ class HttpListener:
 
     def take_posted(self, size: int, payer: str) -> bool:
         """Reserve room for the bytes of a body, if there is some. One payer may have half of it."""
-        # A body is in memory until its call has a reply. Half of all for each payer, so that one sender of
-        # large bodies does not keep out the others.
+        # A body is in memory until its call has a reply. One payer may have half, so that large bodies of one
+        # sender do not keep out the others.
         most = HTTP_BODIES * self.max_posted_bytes
         if self.posted_bytes + size > most or self._posted_by[payer] + size > most // 2:
             return False
@@ -216,8 +214,8 @@ class HttpListener:
         if origin.lower() in self._origins:
             return True
         page = host_name(origin)
-        # Compared with the Host of the same request, so that a page of `http://localhost:3000` may not
-        # connect to `127.0.0.1` under another name; ports differ and do not count.
+        # The names must be equal: a page of `http://localhost:3000` may not connect to `127.0.0.1`. Ports may
+        # differ.
         return is_loopback(page) and page == host_name(f"//{host}")
 
 

@@ -57,8 +57,7 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
-        # h11 collects the head itself and raises above this size; without it a head could grow until the
-        # timeout.
+        # h11 collects the head and raises above this size.
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HTTP_HEAD_BYTES)
         self._data = bytearray()  # of the request's head, as they came
         self._transport: asyncio.Transport
@@ -103,8 +102,8 @@ class HttpConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The peer has closed its half. It may still read a complete response, but not a stream."""
-        # True keeps the transport open for writing. TLS transports cannot, so `can_write_eof` decides:
-        # asyncio warns of a True that means nothing there.
+        # True keeps the transport open for writing. On TLS transports it has no effect but a warning of
+        # asyncio.
         is_ending = self._farewell is not None and self.unread_bytes > 0
         return is_ending and self._transport.can_write_eof()
 
@@ -153,7 +152,7 @@ class HttpConnection(asyncio.Protocol):
             ],
         )
         # The response to a HEAD has no body, and h11 would not send one.
-        # Lengths are announced as for GET (RFC 9110, 9.3.2).
+        # The headers are those for GET, with the length of its body (RFC 9110, 9.3.2).
         is_head = self._data.startswith(b"HEAD ")
         head = self._http.send(written) or b""
         self._end_with(head if is_head else head + response.body)
@@ -165,7 +164,7 @@ class HttpConnection(asyncio.Protocol):
         # The body of a refused request may still be coming; unread bytes would turn the close into a reset.
         self._transport.resume_reading()
         self._farewell = LingeringClose(self._transport, data, self._listener.limits.connect_timeout)
-        # The writer's transport is still full: `pause_writing` was called before this object existed.
+        # `pause_writing` was called before `_farewell` existed.
         if self._body_writer is not None and self._body_writer.is_blocked:
             self._farewell.pause()
         self._farewell.begin()
@@ -222,8 +221,8 @@ class HttpConnection(asyncio.Protocol):
         elif not is_admitted(self._transport, rules, self._listener.lifetimes.wall_clock()):
             self.respond_with_text(HTTPStatus.FORBIDDEN, "not admitted")
         else:
-            # A page takes no body, so what follows is dropped; and its own work is not limited by
-            # `connect_timeout`.
+            # A page takes no body, so further input is dropped. `connect_timeout` is for reading the request,
+            # not for the page's work.
             self._has_all = True
             self._timer.cancel()
             asked = asked_of(request, rules)
@@ -242,8 +241,8 @@ class HttpConnection(asyncio.Protocol):
     def _begin_post(self, request: h11.Request, path: str, post: Post, method: str = "POST") -> None:
         listener = self._listener
         refusal = refusal_of(request, listener.listener, listener.max_posted_bytes, method)
-        # A browser sends its user's certificate with the requests of any page, so the Origin is all that
-        # tells a page of the web from the user's own program.
+        # A browser sends its user's certificate with requests of any page, so only the Origin tells a foreign
+        # page from the user's own program.
         if refusal is None and not self._is_trusted(request):
             refusal = problem(HTTPStatus.FORBIDDEN, "wrong-origin", "pages of this origin may not post")
         if refusal is None and listener.is_stopping:
@@ -270,8 +269,8 @@ class HttpConnection(asyncio.Protocol):
                 listener.note_refused_login(f"{host}:{port}")
                 self._respond(NOT_ADMITTED)
                 return
-            # The payer may change because nothing of the body was read yet: what was reserved for one payer
-            # is given back to the same one.
+            # The payer may change here: nothing of the body is reserved yet, and what is reserved is given
+            # back to the same payer.
             if identity.is_proved:
                 self.payer = identity.principal
             # A token may expire, and a user may be removed, while a call waits: `end_for` ends the request
@@ -284,7 +283,7 @@ class HttpConnection(asyncio.Protocol):
             # The task waits here for `_read_body`, which the transport calls. `_time_out` cancels it.
             posted = await body.whole
             self._timer.cancel()
-            # Only now, because a slow upload is a request that is being read and not a call that waits.
+            # Only now: a slow upload counts as a request, not as a call.
             if not listener.begin_call(self, self._address):
                 self._respond(TOO_BUSY)
                 return
@@ -292,8 +291,7 @@ class HttpConnection(asyncio.Protocol):
             timeout = value_of(request, TIMEOUT.encode())
             accept = value_of(request, b"accept")
             response = await post(Posted(identity.principal, path, query, timeout, posted, accept))
-        # CancelledError is no Exception: it ends the task without a response, and its sender has responded
-        # or closed.
+        # Not CancelledError: whatever cancels the task has responded or closed.
         except Exception:
             listener.log.exception("post failed")
             response = _INTERNAL
@@ -342,7 +340,7 @@ class HttpConnection(asyncio.Protocol):
 
     def end_for(self, reason: str) -> None:  # noqa: ARG002  # the status says that it is its fault
         """Refuse the request in progress, because its sender is no longer valid. A call is cancelled."""
-        # Before the response: the task would otherwise respond a second time when its call fails.
+        # First, or the task might respond a second time when its call fails.
         self._stop_post()
         if self._body_writer is None or self._streamed is None:
             self._respond(NOT_ADMITTED)
@@ -387,8 +385,8 @@ class HttpConnection(asyncio.Protocol):
         if not isinstance(event, h11.Data):
             return False
         refusal = None
-        # Bytes are reserved before they are kept; `_forget_body` gives back what the body has, also of this
-        # piece.
+        # `_forget_body` gives back all bytes that the body has, so `take` must count this piece even if it is
+        # refused.
         if not self._listener.take_posted(len(event.data), self.payer):
             refusal = problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too much is posted at once")
         elif not body.take(bytes(event.data)):
@@ -441,7 +439,7 @@ class HttpConnection(asyncio.Protocol):
             self._end_with(response)
             return
         self._timer.cancel()
-        # From here on the broker counts it: `connection_made` admits it anew, by its own limits.
+        # From here on it counts as a connection: `connection_made` admits it by the broker's own limits.
         self._listener.dismiss(self)
         self._transport.write(response)
         assert self._listener.make_connection is not None

@@ -128,8 +128,8 @@ def problem(
 
 
 WRONG_HOST: Final = "this host is not served here; the listener's `hosts` name those that are"
-# One reply for all reasons: a stranger learns neither that a login exists nor that its certificate is
-# denied.
+# One reply for all reasons, so that a stranger learns neither whether a login exists nor whether a
+# certificate is denied.
 NOT_ADMITTED: Final = problem(HTTPStatus.UNAUTHORIZED, "not-admitted", "say who you are", _CHALLENGE)
 TOO_BUSY: Final = problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many calls wait for their answers")
 
@@ -153,8 +153,7 @@ class Body:
 
     def take(self, data: bytes) -> bool:
         """Add a piece; False: the body is too large."""
-        # Added before the size is checked: `size_bytes` is what is given back to the listener, which has
-        # counted it.
+        # Added before the check: `size_bytes` is what the listener has reserved and gets back.
         self._data += data
         self.size_bytes += len(data)
         return self.size_bytes <= self._max_bytes
@@ -183,8 +182,7 @@ def refusal_of(
         message = f"the body is JSON, and the request says so: `Content-Type: {JSON_TYPE}`"
         return problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-json", message)
     length = value_of(request, b"content-length")
-    # Without a length, in chunks, the size is found by `Body.take`. A length that is no number is h11's to
-    # refuse.
+    # `Body.take` checks bodies without a length. h11 refuses a length that is not a number.
     return too_large(max_bytes) if length.isdigit() and int(length) > max_bytes else None
 
 
@@ -226,7 +224,7 @@ def is_admitted(transport: asyncio.Transport, listener: Listener, wall: float) -
         wall: seconds since 1970.
     """
     try:
-        # Time 0: the peer is only asked for its certificate, and its age is not looked at.
+        # The age of this peer is never read, so its time may be 0.
         Peer(transport, listener, 0.0).identify(wall)
     except Refused:
         return False
@@ -314,6 +312,6 @@ async def identify(
         login, passcode = credentials_of(authorization) or (None, None)
         return await authenticator.verify(login, passcode, peer.place, is_strict=True)
     if identity is None and authenticator is not None:
-        # None: only a listener that lets peers be anonymous admits a sender without an `Authorization`.
+        # Anonymous, if the listener allows that.
         return authenticator.admit_at_once(None)
     return identity

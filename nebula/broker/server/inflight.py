@@ -66,8 +66,7 @@ def load_of(own_bytes: int, large: Iterable[bytes], outbox: Sequence[Delivery | 
         large: bodies that its transport holds without a copy.
         outbox: of its session.
     """
-    # `id` is enough: both the outbox and the transport keep the object alive until the sum is made, and
-    # nothing of this map outlives one call of `excess`.
+    # By `id`: the outbox and the transport keep these objects alive while the sum is made.
     shared = {id(body): len(body) for body in large}
     for item in outbox:
         if isinstance(item, bytes):
@@ -75,15 +74,12 @@ def load_of(own_bytes: int, large: Iterable[bytes], outbox: Sequence[Delivery | 
             continue
         message = item[1]
         own_bytes += _DELIVERY_COST_BYTES
-        # `shared` is None for a message with a single receiver; nearly all are, and they skip the
-        # dictionary.
+        # None: the message has a single receiver, as nearly all have.
         if message.shared is None:
             own_bytes += message.size_bytes
         else:
-            # Small bodies may be the same object by chance.
-            # Two messages with the same small body (interned, or `b""`) would count as one. From
-            # `LARGE_BODY_BYTES` on bodies are handed on without a copy, so there the body's identity is
-            # what shows that it is shared.
+            # Equal small bodies may be one object by chance, such as `b""`. From `LARGE_BODY_BYTES` on,
+            # bodies are passed on without a copy, so the same object means a shared body.
             what = message.body if message.size_bytes >= LARGE_BODY_BYTES else message
             shared[id(what)] = message.size_bytes
     return Load(own_bytes, shared, len(outbox))
@@ -119,7 +115,7 @@ class Measured(Protocol):
 _L = TypeVar("_L", bound=Measured)
 
 
-# docs/decisions/0016: bodies are not copied for each subscriber, so their bytes are limited for all together.
+# Large bodies are not copied for each subscriber, so their bytes need one limit, see docs/decisions/0016.
 class InFlightBytes(Generic[_L]):
     """The in-flight bytes of all connections together, and their cap.
 
@@ -135,8 +131,7 @@ class InFlightBytes(Generic[_L]):
         # Since the last look, for `grows_too_fast`.
         self._added_bytes = 0
         self._touched: set[_L] = set()
-        # The bound method itself: this is called for each read and each write, and a wrapper would double
-        # its cost.
+        # The bound method itself, because it is called for each read and write.
         self.touch: Callable[[_L], None] = self._touched.add
         """Call it when a connection was read or written."""
         self.bytes = 0
@@ -148,8 +143,7 @@ class InFlightBytes(Generic[_L]):
         May count too much.
         """
         self._added_bytes += added_bytes
-        # An eighth: small enough to find a burst before it exceeds the cap by much, large enough for few
-        # extra looks.
+        # An eighth: small enough to notice a burst early, large enough to make extra looks rare.
         return self._added_bytes >= self._max_bytes // 8
 
     def excess(self, now: float) -> list[_L]:
@@ -159,7 +153,7 @@ class InFlightBytes(Generic[_L]):
         Call it a few times a second, and when `grows_too_fast` says so.
         """
         self._added_bytes = 0
-        # `_touched` and not all connections: ten thousand idle ones cost nothing here.
+        # `_touched`, not all connections: idle ones cost nothing here.
         sizes = {each: each.peer.most_in_flight_bytes for each in self._touched}
         self.bytes = sum(sizes.values())
         # What is empty now is looked at again when it is touched.
@@ -205,8 +199,7 @@ class InFlightBytes(Generic[_L]):
             negative, payer = heappop(heaviest)
             size, place = by_payer[payer].pop()
             if by_payer[payer]:
-                # `negative` is minus the principal's burden, so adding the connection's size makes it
-                # lighter by that.
+                # `negative` is minus the principal's burden, which the removed connection makes lighter.
                 heappush(heaviest, (negative + size, payer))
             connection, load = loads[place]
             ended.append(connection)

@@ -77,11 +77,9 @@ class Lifetimes:
             listener: where it came in.
             now: the loop's time; None: its age does not count.
         """
-        # A certificate counts until its expiry date even if the CA was replaced since; see the reload in
-        # `tls`.
         life = _Life(listener, identity)
         if self._max_seconds is not None and now is not None:
-            # The spread shortens and never lengthens: the maximum age is a promise to the operator.
+            # The spread only shortens: the maximum age is a promise to the operator.
             life.too_old_at = now + self._max_seconds * (1 - _SPREAD * self._chance())
         if identity.is_proved or life.too_old_at < inf:
             self._lives[connection] = life
@@ -99,7 +97,7 @@ class Lifetimes:
             if life.listener.denies(life.identity):
                 self._end(connection, NOT_ADMITTED)
             elif life.listener.still_knows(life.identity):
-                # A later reload may bring a removed user back; then the grace begins anew the next time.
+                # A later reload may bring a removed user back, which ends its grace.
                 life.unknown_since = inf
             else:
                 # `min`, so that a second reload does not prolong the grace of the first.
@@ -110,8 +108,8 @@ class Lifetimes:
     def advance(self, now: float) -> None:
         """End connections whose time is over. Call it a few times a second."""
         wall = self.wall_clock()
-        # Two numbers and no heap: a reload or an expiry visits all connections, which is linear and rare,
-        # and every other call costs two comparisons.
+        # Two numbers instead of a heap: all connections are visited only after a reload or an expiry, and
+        # every other call costs two comparisons.
         if wall < self._next_expiry and now < self._next_age:
             return
         # Rebuilt below from the connections that stay.

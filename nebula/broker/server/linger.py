@@ -37,8 +37,8 @@ class LingeringClose:
     def begin(self) -> None:
         """Write what can be written now."""
         # Notify for each byte that waits: closing loses what the system has not taken yet.
-        # With the default limits (64 KiB) `pause_writing` would come late, or never for a short response,
-        # and the code below would take bytes that are still in the transport's buffer for read.
+        # With the default limit of 64 KiB a short response would never cause `pause_writing`, and bytes in
+        # the transport's buffer would count as read.
         self._transport.set_write_buffer_limits(1)
         self._write()
 
@@ -53,7 +53,7 @@ class LingeringClose:
 
     def resume(self) -> None:
         """It has written all."""
-        # `pause` may follow before `_write` runs; it looks at `_is_blocked` itself.
+        # `pause` may be called before `_write` runs, which therefore checks `_is_blocked`.
         self._is_blocked = False
         # Not at once: the transport is in the midst of its work.
         asyncio.get_running_loop().call_soon(self._write)
@@ -61,7 +61,7 @@ class LingeringClose:
     def cancel(self) -> None:
         """The connection is lost."""
         self._is_over = True
-        # Freed now and not with the connection, and `unread_bytes` counts it no longer.
+        # `unread_bytes` must not count it any longer.
         self._data = b""
         if self._timer is not None:
             self._timer.cancel()
@@ -72,11 +72,10 @@ class LingeringClose:
         while self._has_more and not (self._is_blocked or self._transport.is_closing()):
             # In portions, so that the time limit is for each of them: a slow reader that goes on
             # reading is not cut off, however long all of it takes.
-            # `_written_bytes` moves first: `write` may call `pause` at once, and `_has_more` has to be
-            # right by then.
+            # `_written_bytes` is updated first, because `write` may call `pause` before it returns.
             begin, self._written_bytes = self._written_bytes, self._written_bytes + HTTP_PORTION_BYTES
             self._transport.write(self._data[begin : self._written_bytes])
-        # The peer has taken a portion, or this is the first one: its time starts anew.
+        # The time limit starts again with each portion.
         if self._timer is not None:
             self._timer.cancel()
         if self._has_more or self._is_blocked:

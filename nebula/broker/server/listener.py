@@ -51,15 +51,15 @@ class Listener:
     hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # What the MaXaM profile requires (B.2): its principals are certificates.
+        # B.2: principals of the MaXaM profile are certificates.
         identifies = self.tls is not None and self.tls.needs_client_certificate
         if self.profile.needs_certificate and not identifies:
             raise SettingsError(
                 f"listener {self.host}:{self.port}: profile {self.profile.name} needs TLS with client"
                 " certificates: give it tls_cert, tls_key and client_ca"
             )
-        # A listener that others can reach must not be open by accident: it needs an authenticator, even one
-        # that admits anonymous peers, which the operator has to ask for.
+        # A listener that other machines can reach must not be open by accident, so the operator has to write
+        # `anonymous = true`.
         if not identifies and self.authenticator is None and not is_loopback(self.host):
             raise SettingsError(
                 f"listener {self.host}:{self.port}: clients have no way to authenticate; give it"
@@ -80,8 +80,7 @@ class Listener:
     def still_knows(self, identity: Identity) -> bool:
         """Whether its proof would still be accepted with the files as they are now."""
         if identity.proof not in (Proof.PASSCODE, Proof.TOKEN):
-            # A certificate's trust is decided at the handshake and by its date; only the deny list is
-            # judged later.
+            # Certificates are judged at the handshake, by their date, and by the deny list (`denies`).
             return True
         return self.authenticator is not None and self.authenticator.still_knows(identity)
 
@@ -98,7 +97,7 @@ def is_loopback(host: str) -> bool:
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
-    # A host name may resolve to anything, now or later, so only `localhost` counts as this machine.
+    # Other host names may resolve to any address.
     except ValueError:
         return False
 

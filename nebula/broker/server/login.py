@@ -69,7 +69,7 @@ class Login:
         authenticator = self._listener.authenticator
         assert authenticator is not None, "without one the peer is known before it speaks"
         login, passcode = credentials
-        # In this call, so that a broker without users makes no task for a connection.
+        # Without a task, because a broker without users needs none for its connections.
         identity = authenticator.admit_at_once(login)
         if identity is not None:
             return identity
@@ -83,6 +83,5 @@ class Login:
     def cancel(self) -> None:
         """The connection is closed: stop waiting."""
         if self._task is not None:
-            # The check itself is shared (`Authenticator._wait_for`); this only takes the connection out of
-            # the wait.
+            # The check itself may be shared with others; this only ends the wait (`Authenticator._wait_for`).
             self._task.cancel()

@@ -85,8 +85,8 @@ class OpenListeners:
             OSError: the address cannot be used.
         """
         server = await asyncio.get_running_loop().create_server(
-            # 1024 and not asyncio's 100: after a restart all clients reconnect at once, and what finds no
-            # place in the kernel's queue waits for a SYN to be repeated.
+            # More than asyncio's 100: all clients reconnect at once after a restart, and those that find the
+            # kernel's queue full have to repeat their SYN.
             self._maker(listener),
             listener.host,
             listener.port,
@@ -107,8 +107,7 @@ class OpenListeners:
         for server in self._servers:
             server.close()
         self._servers.clear()
-        # Their sockets stay open, for probes.
-        # One has to read from `/readyz` that the broker is stopping.
+        # Their sockets stay open: `/readyz` has to report that the broker is stopping.
         for http in self._http_listeners:
             http.is_stopping = True
         self._end_handshakes()
@@ -130,8 +129,7 @@ class OpenListeners:
             return False
         # The handshake fails, and is cleaned up like any other that fails.
         with contextlib.suppress(OSError):
-            # Shut down and not closed: the loop still watches the descriptor, and closes it when the
-            # handshake has failed.
+            # Not closed: the loop still watches the descriptor, and closes it when the handshake has failed.
             found[1].shutdown(socket.SHUT_RDWR)
         return True
 
@@ -149,9 +147,8 @@ class OpenListeners:
             peer.close()
             return
         # One object from the handshake to the end, so that the connection is counted once.
-        # It is a connection for the count only; `connection_made` has not been called yet.
         guest = make()
-        # HTTP connections have an admission of their own, and are served until `end`.
+        # HTTP connections have their own admission, and are served until `end`.
         is_closed = self._is_closed if admission is self._admission else self._is_ended
         refusal = "the broker is shutting down" if is_closed else admission.enter(guest, host)
         if refusal is not None:
@@ -177,8 +174,7 @@ class OpenListeners:
                     peer,
                     ssl=context,
                     ssl_handshake_timeout=self._limits.connect_timeout,
-                    # Over TLS closing waits for the peer's close_notify; without this number asyncio would
-                    # wait for 30 s.
+                    # Closing waits for the peer's close_notify; asyncio's default is 30 s.
                     ssl_shutdown_timeout=TLS_LINGER_SECONDS,
                 )
                 # The guest may have been refused in its `connection_made`, which closes the transport.
@@ -207,7 +203,7 @@ class OpenListeners:
             self._http_listeners.append(http)
         if listener.tls is None:
             return make
-        # `context` is the stand-in of `tls`, so that a reload needs no new server.
+        # A stand-in that stays the same object over reloads (`tls`).
         context = listener.tls.context
         return lambda: _Arrival(lambda peer: self._greet(peer, make, context, admission))
 

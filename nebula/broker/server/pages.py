@@ -45,7 +45,7 @@ class Token:
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "is not ASCII"
             raise SettingsError(f"{self._file}: cannot be read: {reason}") from None
-        # `compare_digest` would accept an empty token from both sides, so an empty file must not pass.
+        # An empty file must not pass: `compare_digest` finds an empty token equal to an empty one.
         if len(text) < _FEWEST_CHARACTERS or not text.isprintable() or " " in text:
             # The text is secret, so it is not shown.
             raise SettingsError(

@@ -97,8 +97,7 @@ class Peer:
 
     def write(self, pieces: Sequence[bytes]) -> None:
         """Hand the output of `Encoder.outbox` to the transport."""
-        # Piece by piece: large bodies go on without a copy (`LARGE_BODY_BYTES`), and the encoder has joined
-        # the rest.
+        # Piece by piece, because joining them would copy large bodies (`LARGE_BODY_BYTES`).
         for piece in pieces:
             self.traffic.written_bytes += len(piece)
             self._transport.write(piece)

@@ -68,8 +68,7 @@ class Pump:
 
     def work(self, now: float) -> None:
         """Do everything that follows from an input. A nested call does nothing: the outer one goes on."""
-        # `flush` and `go_on` call the shell, which ends by calling `work`. The outer loop takes up what
-        # they caused.
+        # The shell's `flush` and `go_on` end by calling `work`; the outer loop handles what they caused.
         if self._is_working:
             return
         self._is_working = True
@@ -82,8 +81,7 @@ class Pump:
                 for session in work.dirty:
                     outbox_bytes = session.outbox_bytes
                     if outbox_bytes >= LARGE_BODY_BYTES:
-                        # It is in the scheduler's line now, and will be flushed in a later turn, by `flush`
-                        # below.
+                        # The scheduler flushes it in a later turn, by `flush` below.
                         if self._defers(session.connection, flushed_bytes):
                             continue
                         flushed_bytes += outbox_bytes
@@ -91,8 +89,8 @@ class Pump:
                     try:
                         session.connection.flush(now)
                     except Exception:
-                        # A bug with one peer ends this one peer. The others in `dirty` are not written if
-                        # this raises.
+                        # A bug ends one connection; without this the other sessions in `dirty` would not be
+                        # written.
                         session.connection.crash()
                 for session, in_vain in work.resumed:
                     session.connection.go_on(now, in_vain=in_vain)

@@ -57,10 +57,9 @@ class RateLimiter:
         self._call()
         try:
             await turn
-        # A BaseException, because a cancelled task gets CancelledError here. Three cases: the waiter was
-        # cancelled (leave the line); the turn was given and then the task was cancelled before it ran (give
-        # the turn back); the line was full (`TooManyWaiting` is the future's own exception, and there is
-        # nothing to give back).
+        # BaseException includes CancelledError. Three cases: the waiter was cancelled, and leaves its line;
+        # it was cancelled just after it got the turn, and gives it back; or it was refused by
+        # `TooManyWaiting`, and has nothing to give back.
         except BaseException:
             if turn.cancelled():
                 self._leave(place, turn)
@@ -81,8 +80,7 @@ class RateLimiter:
             return
         longest = max(self._lines, key=lambda each: len(self._lines[each]))
         # One more of the same place, or of one that has as many, has the worse claim.
-        # The new waiter is refused and not another one: otherwise an address could push out those of its
-        # equals.
+        # Refusing the new waiter keeps an address from pushing out waiters of an equal one.
         if len(self._lines[longest]) <= len(self._lines.get(place, ())) + 1:
             raise TooManyWaiting
         # The last of a line has waited least.
@@ -100,8 +98,7 @@ class RateLimiter:
 
     def _call(self) -> None:
         """Schedule the next turn for the earliest time that the rate allows."""
-        # One timer at most. It is set when there is both a waiter and a free slot, so an idle limiter costs
-        # nothing.
+        # One timer at most, and only while there is both a waiter and a free slot.
         if self._lines and self._at_once and self._timer is None:
             self._timer = asyncio.get_running_loop().call_at(self._next, self._give)
 

@@ -164,8 +164,7 @@ class Runtime:
         """Count a connection out."""
         self.connections.discard(connection)
         self.lifetimes.end(connection)
-        # Into the sum of the departed before the connection is forgotten: `traffic` is the sum of both, and
-        # a counter that falls would look like a restart to Prometheus.
+        # Its traffic stays in the total: Prometheus would take a counter that falls for a restart.
         self._departed.add(connection.traffic)
         self.admission.leave(connection)
 
@@ -231,8 +230,7 @@ class Runtime:
         """Read a page of a deep queue, to show it to an operator. Pages exist only where a store does."""
         assert self._writer is not None
         page: asyncio.Future[list[StoredMessage]] = self.loop.create_future()
-        # The future is cancelled if the operator's request is; the page is read all the same and dropped
-        # here.
+        # The operator's request may have been cancelled while the page was read.
         self._writer.read(request, lambda _, rows: None if page.done() else page.set_result(rows))
         return await page
 
@@ -263,17 +261,16 @@ class Runtime:
     def advance(self) -> None:
         """Let time pass, now and from now on until `stop_clock`."""
         now = self.time()
-        # First the disk and then the core: what becomes due now is refused or accepted by the state of the
-        # disk now.
+        # The disk first, so that what becomes due now is judged by its present state.
         if self._disk is not None and self._disk.look(now):
             self.broker.account.note_disk(self._disk.room_bytes, is_low=self._disk.is_low)
         self.broker.advance(now)
         self.lifetimes.advance(now)
         self.administration.advance(now)
-        # Everything above has only decided; this writes it.
+        # The calls above change the core; this writes what sessions were told.
         self.pump.work(now)
         self.events.advance(now)
-        # Last, because the pump has just written what could be written.
+        # Last, after the pump has written what it can.
         self.relieve()
         self._clock = self.loop.call_later(_ADVANCE_SECONDS, self.advance)
 

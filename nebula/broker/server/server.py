@@ -171,15 +171,15 @@ class Server:
         except OSError:
             self._open_listeners.end()
             if self._writer is not None:
-                # The store is closed cleanly; the next start need not check it.
+                # A clean end saves the next start the check of the store.
                 await self._writer.close([])
             raise
         runtime.advance()
 
     def _make_broker(self, kept: Snapshot | None) -> Broker:
         now = asyncio.get_running_loop().time()
-        # Monotonic time within the core, and one number to get from it to the clock on the wall, taken
-        # once: a clock that is put on or back while the broker runs changes no expiry.
+        # The core uses monotonic time. The offset to the wall clock is taken once, so that changing the clock
+        # does not move any expiry.
         wall_offset = time.time() - now
         context = CoreContext(
             limits=self.limits,
@@ -193,7 +193,7 @@ class Server:
             key_of=self._key_of,
             dead_letter=self._dead_letter,
             # Chance comes in here and nowhere below.
-            # It begins every message-id (D.20), and without a store the ids of two runs must differ too.
+            # It begins every message-id (D.20), so runs without a store need different ones too.
             incarnation=secrets.token_hex(4) if kept is None else kept.incarnation,
         )
         broker = Broker(context)
@@ -217,7 +217,7 @@ class Server:
         now = runtime.time()
         renewals = [*self.renewals, *(renew for each in self._listeners for renew in each.renewals)]
         if load_grants is not None:
-            # Rights first: a connection that is judged below should be judged by the rights of this reload.
+            # Rights first, so that the connections below are judged by the new ones.
             renewals.insert(0, lambda: self.broker.review(load_grants(), now))
         problems = []
         for renew in renewals:
@@ -225,7 +225,7 @@ class Server:
                 renew()
             except SettingsError as error:
                 problems.append(str(error))
-        # After all files, also those that failed: the ones that were read count.
+        # Even if a file failed: the others were read, and count.
         self.lifetimes.review(now)
         runtime.pump.work(now)
         if problems:
@@ -324,5 +324,5 @@ async def _until(condition: Callable[[], bool], seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while not condition():
-                # Polled: what it waits for ends in many places, and a stop is rare.
+                # Polled, because the condition changes in several places and a stop is rare.
                 await asyncio.sleep(0.01)

@@ -41,8 +41,7 @@ class ServiceManager:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                # A datagram socket whose reader hangs would block: the watchdog's beat must not stop the
-                # loop it watches.
+                # Otherwise sending could block while the reader hangs, and the loop with it.
                 sender.setblocking(False)
                 sender.sendto("\n".join(states).encode(), self._address)
         except OSError as error:

@@ -121,8 +121,7 @@ class ServerTls:
         principal = self.principal(peer.getpeercert(binary_form=True))
         if principal is None:
             return None
-        # `getpeercert()` is a dictionary only if the certificate was verified, and here OpenSSL has
-        # verified it.
+        # `getpeercert()` has fields only of a verified certificate, and here OpenSSL has verified it.
         expires_at = float(ssl.cert_time_to_seconds(str((peer.getpeercert() or {})["notAfter"])))
         if wall >= expires_at:
             raise Refused("expired", f"certificate {principal} has expired")
@@ -155,7 +154,7 @@ class _StandIn(ssl.SSLContext):
 def _actual_context(files: TlsFiles) -> ssl.SSLContext:
     _check_pair(files.certificate, files.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # 1.0 and 1.1 are deprecated (RFC 8996), and browsers and Java have switched them off.
+    # 1.0 and 1.1 are deprecated (RFC 8996).
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Renegotiation exists in TLS 1.2 only, and lets a peer make the broker work without end.
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -168,7 +167,7 @@ def _actual_context(files: TlsFiles) -> ssl.SSLContext:
         for authority in _certificates(files.client_ca):
             _warn_of_dates(files.client_ca, authority)
         context.load_verify_locations(files.client_ca)
-        # OPTIONAL goes on without a certificate, but one that is shown has to be good.
+        # OPTIONAL admits peers without a certificate, but a certificate that is shown must be valid.
         context.verify_mode = ssl.CERT_REQUIRED if files.needs_client_certificate else ssl.CERT_OPTIONAL
         # A resumed session shows no certificate: the one of its first handshake counts, and its date is not
         # checked again. The first line is for TLS 1.3, the second for 1.2.

@@ -71,7 +71,7 @@ def back_up(
             _check_free(target)
             # A crash leaves a `.part` behind, and never half a copy under the name of a whole one.
             part = _new_part(target)
-            # After a success it finds nothing: the file has its own name by then.
+            # After a success there is nothing to remove: `_name` has renamed the file.
             held.callback(_remove, part)
             _copy(source, part, on_fraction, connect)
             _name(part, target)
@@ -87,7 +87,7 @@ def check_pages(db: sqlite3.Connection, file: Path) -> None:
         StoreError: they are not.
         sqlite3.Error: they cannot be read.
     """
-    # The first fault is enough: there is nothing to repair in a copy.
+    # One fault is enough: nothing is repaired.
     finding = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
     if finding != "ok":
         raise store_error(file, "read", " ".join(finding.split()))
@@ -95,13 +95,13 @@ def check_pages(db: sqlite3.Connection, file: Path) -> None:
 
 def _check_free(target: Path) -> None:
     # SQLite would take a log that is left next to it for the new file's.
-    # `-shm` is not looked at: without a log it means nothing, and SQLite makes it anew.
+    # `-shm` does not matter: SQLite makes it again from the log.
     left = [target.with_name(target.name + end) for end in ("-wal", "-journal")]
     if not (target.exists() or any(each.exists() for each in left)):
         return
     is_copy = False
     if not any(each.exists() for each in left):
-        # Anything that cannot be read as a store's copy is not one, and is left alone.
+        # A file that cannot be read as a store's copy is left alone.
         with (
             contextlib.suppress(sqlite3.Error),
             closing(sqlite3.connect(f"{target.as_uri()}?mode=ro", uri=True)) as db,
@@ -125,14 +125,12 @@ def _copy(
     ):
         try:
             _hold(origin, source)
-            # `sleep=0.0`: the source is held, so there is never a lock to wait for, and each step gives up
-            # the interpreter.
+            # `sleep` is for a locked source, which this one never is.
             origin.backup(copy, pages=_STEP_PAGES, progress=on_step, sleep=0.0)
-            # One file, complete without companions.
-            # The target would otherwise have the source's mode, WAL, and begin with a log of its own. The
-            # mark in its header that it has none is what `refuse_foreign_log` reads.
+            # One file without companions. Otherwise it would have the source's mode, WAL, and begin with a
+            # log of its own. `refuse_foreign_log` reads this mode in its header.
             copy.execute("PRAGMA journal_mode = DELETE")
-            # The pages that were copied, and not those of the source: a disk may also fail while it writes.
+            # The pages of the copy, because a disk may also fail while it writes.
             check_pages(copy, source)
             # The broker that starts on it checks it once more: it may have been damaged on its way there.
             copy.execute("UPDATE broker SET is_clean = 0, is_copy = 1")
@@ -142,7 +140,7 @@ def _copy(
 
 def _hold(db: sqlite3.Connection, file: Path) -> None:
     """Begin to read the present state. Without that, each write of the broker would restart the copy."""
-    # Whatever this connection does, it cannot change the store.
+    # No bug here can change the store.
     db.execute("PRAGMA query_only = 1")
     db.execute("BEGIN")
     version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -151,7 +149,7 @@ def _hold(db: sqlite3.Connection, file: Path) -> None:
             f"{file}: its tables are of version {version}, and this Nebula copies version {VERSION};"
             " use the one that wrote it, or start a broker on it, which brings it up to date"
         )
-    # A transaction begins with its first read and not at BEGIN: from here on the state is held.
+    # A transaction begins with its first read, not with BEGIN.
     db.execute("SELECT * FROM broker").fetchall()
 
 

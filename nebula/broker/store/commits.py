@@ -35,5 +35,5 @@ class Commits:
         """One more batch."""
         self.rows += rows
         self.seconds += seconds
-        # `bisect_left`, because Prometheus's bounds include their value (`le`).
+        # `bisect_left`, because Prometheus's bounds are inclusive (`le`).
         self.by_bound[bisect_left(BOUNDS, seconds)] += 1

@@ -47,10 +47,9 @@ class DiskWatch:
         try:
             free_bytes = self._free_bytes()
         except OSError:
-            # A file system that cannot be asked is not a full one; low stays low, and not low stays not
-            # low.
+            # A failed look does not mean that the disk is full, so nothing changes.
             return False  # the next write will find out
-        # What a persistent message may still take; the core divides it among the principals (`note_disk`).
+        # What persistent messages may still take; the core divides it among the principals (`note_disk`).
         self.room_bytes = free_bytes - self._min_free_bytes
         enough_bytes = self._min_free_bytes * (_ENOUGH if self.is_low else 1.0)
         is_low = free_bytes < enough_bytes

@@ -35,7 +35,7 @@ def object_of(table: Table, row: Sequence[Any]) -> dict[str, Any]:
     """
     fields: dict[str, Any] = {_TABLE: table.name}
     for column, value in zip(columns_of(table), row, strict=True):
-        # Checked on the way out too: an export that could not be imported would be found when it is needed.
+        # Checked here too, so that a bad value is not found only by the import.
         _check(column, value)
         match column.type:
             case ColumnType.PAIRS | ColumnType.TEXTS:
@@ -87,7 +87,7 @@ def _check(column: Column, value: Any) -> None:
     if value is None:
         if not column.is_optional:
             raise ValueError(f"{column.name} is missing")
-    # Python's booleans are integers, but JSON's `true` is no number that a column may hold.
+    # A bool is an int to Python, but `true` is not a valid number here.
     elif not isinstance(value, _PYTHON_TYPES[sql_type]) or isinstance(value, bool):
         raise ValueError(f"{column.name} is no {sql_type}")
 
@@ -127,7 +127,6 @@ def _bytes(given: dict[str, Any]) -> bytes:
     if isinstance(text, str) and packed is None:
         return text.encode()
     if isinstance(packed, str) and text is None:
-        # `validate`: without it characters outside the alphabet would be skipped, and a damaged line
-        # accepted.
+        # `validate` refuses a damaged line; by default characters outside the alphabet are skipped.
         return b64decode(packed, validate=True)
     raise ValueError(f"it has to have {_BODY} or {_BASE64}")

@@ -70,7 +70,7 @@ def store_error(file: Path, verb: str, error: Exception | str) -> StoreError:
     code = getattr(error, "sqlite_errorcode", None)
     # Python's own errors have no code, and their texts quote what was read.
     fault = "a row makes no sense" if code is None else error
-    # `& 0xFF` is the primary code; SQLite's extended codes say more in the higher bits.
+    # `& 0xFF` reduces SQLite's extended code to the primary one.
     remedy = _RESTORE if code is None else _REMEDIES.get(code & 0xFF, _RESTORE)
     return StoreError(f"{file}: cannot be {verb}, {fault}; {remedy}")
 
@@ -88,8 +88,8 @@ def lock_folder(folder: Path) -> int:
     # The lock belongs to the open file: it ends with the process, however that ends.
     lock = open_private(folder / _LOCK, os.O_RDWR)
     try:
-        # `flock` and not a file with a process id: the system releases it, also after a kill, and ids are
-        # used again.
+        # `flock` instead of a process id in the file: the system releases it even after a kill, and process
+        # ids are reused.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(lock)
@@ -113,7 +113,7 @@ def tell_holder(lock: int, urls: Sequence[str] = ()) -> None:
     said = json.dumps({"pid": os.getpid(), "urls": list(urls)}).encode()
     # On a full disk the note is missing, and everything else works.
     with suppress(OSError):
-        # Truncated first: a shorter note must not end with the rest of a longer one.
+        # Truncated first, so that no rest of a longer note remains.
         os.ftruncate(lock, 0)
         os.pwrite(lock, said[:_HOLDER_BYTES], 0)
 
@@ -168,7 +168,7 @@ def refuse_foreign_log(file: Path) -> None:
         )
     with file.open("rb") as opened:
         head = opened.read(_WRITE_VERSION + 1)
-    # A file that is shorter than its header yields an empty slice, which is left for SQLite to refuse.
+    # Of a file shorter than the header the slice is empty, and SQLite refuses the file later.
     if head[_WRITE_VERSION:] == bytes([_WITHOUT_LOG]):
         raise StoreError(
             f"{file}: is a copy, and {log.name} next to it is the log of another store, which would "
@@ -179,8 +179,7 @@ def refuse_foreign_log(file: Path) -> None:
 def _make(folder: Path) -> None:
     if folder.exists():
         return
-    # Parents first, each synced in its own parent, or a power cut could lose the folder with the store in
-    # it.
+    # Each folder is synced in its parent, or a power cut could lose the folder with the store in it.
     _make(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)  # the umask may have removed our own permissions

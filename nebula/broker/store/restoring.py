@@ -32,7 +32,7 @@ def restore(broker: Broker, kept: Snapshot, now: float) -> None:
     broker.values.sweep()
     _restore_queues(broker, journal, kept, now)
     # What did not fit into the window was on disk alone, and is so again.
-    # Everything up to this number is in the store, so that it may leave memory again.
+    # All messages up to this number are in the store, and may leave memory.
     journal.begin(kept.first_number - 1)
     broker.queues.page_out(journal.taken_number)
 
@@ -57,7 +57,7 @@ def _restore_sessions_and_values(broker: Broker, journal: Journal, kept: Snapsho
 def _restore_schedule(broker: Broker, journal: Journal, kept: Snapshot) -> None:
     """Delayed messages, and the `dedup-id`s of the current window."""
     for message, deliver_at in kept.delayed:
-        # Times on disk are of the wall clock; the core's clock begins anew with each run.
+        # Rows have wall-clock times; the core's clock begins again with each run.
         broker.routing.delayed.restore(journal.restore(message, QUEUE_KIND), deliver_at - journal.wall_offset)
     for row in kept.duplicates:
         key = DedupKey(row.destination, row.principal, row.id)
@@ -78,8 +78,8 @@ def _restore_queues(broker: Broker, journal: Journal, kept: Snapshot, now: float
         if name in queues and due > now:
             queues[name].restore_postponed(postponed.number, name, due)
         else:
-            # The message may be gone, with the write of its row lost in a crash; or the time has passed
-            # while the broker was down, and the message waits in its line like any other.
+            # The message may be gone, and the removal of this row lost in a crash. Or the delay is over, and
+            # the message waits in its line like any other.
             journal.drop(POSTPONED, name, postponed.number)
 
 
@@ -111,7 +111,7 @@ def _queue_of(broker: Broker, journal: Journal, line: str, kept: Snapshot) -> Qu
 
 def _owner_of(broker: Broker, journal: Journal, name: str, rows: list[StoredMessage]) -> Usage:
     """The principal that pays for a queue: the sender of its first message, where that is known."""
-    # The dead-letter queue belongs to the broker, and not to the sender of its first letter.
+    # The dead-letter queue is the broker's own.
     if not rows or name == broker.queues.dead_letter:
         return broker.account.own
     return journal.usage_of(dict(rows[0].headers).get(SENDER, ""))

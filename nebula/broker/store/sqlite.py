@@ -103,7 +103,7 @@ class SqliteStore:
             StoreError: the disk is full or broken. The batch may be lost, and `close` does not mark the run
             as ended cleanly.
         """
-        # The journal may be empty while a RECEIPT waits (`Pump.work`); that needs no transaction.
+        # A RECEIPT may wait for a commit without changes (`Pump.work`); that needs no transaction.
         if not writes:
             return
         batch = Batch(writes)
@@ -141,8 +141,7 @@ class SqliteStore:
         """
 
         def on_step(fraction: float) -> None:
-            # Polled in each step of the backup, since a thread cannot be cancelled: `close` ends a copy
-            # within a megabyte.
+            # A thread cannot be cancelled, so each step of the copy checks whether `close` was called.
             if self._opened is None:
                 raise StoreError(f"{target}: not finished, for the broker stops")
             if on_fraction is not None:
@@ -172,7 +171,7 @@ class SqliteStore:
         try:
             if self._opened is not None and not self._has_failed:
                 with self._transaction() as db:
-                    # Last of all: a run that ended in any other way is checked at the next start.
+                    # The last write of a run: after any other end the next start checks the store.
                     db.execute("UPDATE broker SET is_clean = 1")
         except sqlite3.Error as error:
             raise StoreError(f"{self._file}: a clean end cannot be written, {error}") from error
@@ -183,8 +182,7 @@ class SqliteStore:
 
     def _load(self) -> Snapshot:
         with ExitStack() as undo:
-            # Whatever raises below, the lock and the connections are released, so that the caller can try
-            # another folder.
+            # Releases the lock and the connections if anything below raises.
             undo.callback(self._release)
             self._lock = lock_folder(self.folder)
             refuse_foreign_log(self._file)
@@ -192,7 +190,7 @@ class SqliteStore:
             self._has_failed = False
             self._opened = self._open()
             self._prepare(self._opened)
-            # A second connection: the one for batches is busy for as long as a sync takes.
+            # A second connection, because the first is busy while a batch is synced.
             self._pages = self._open()
             # Nothing that reads pages can change the store, whatever bug it has.
             self._pages.execute("PRAGMA query_only = 1")
@@ -202,8 +200,7 @@ class SqliteStore:
 
     def _open(self) -> sqlite3.Connection:
         # Calls come from worker threads, for each connection one at a time.
-        # `isolation_level=None` leaves transactions to us: Python's module would begin and commit them by
-        # its own rules.
+        # `isolation_level=None`: otherwise Python's module would begin and commit transactions by itself.
         return self._connect(self._file, isolation_level=None, check_same_thread=False)
 
     def _prepare(self, db: sqlite3.Connection) -> None:
@@ -226,7 +223,7 @@ class SqliteStore:
     def _check(self, db: sqlite3.Connection) -> None:
         found = db.execute("SELECT is_clean FROM broker").fetchone()
         if found is None or not found[0]:
-            # Linear in the file, which is why a clean end is marked.
+            # Linear in the size of the file, so it is skipped after a clean end.
             self._tell("checking", None)
             check_pages(db, self._file)
 
@@ -245,7 +242,7 @@ class SqliteStore:
                 insert = "INSERT INTO broker (runs, incarnation, is_clean, is_copy) VALUES (?, ?, ?, ?)"
                 db.execute(insert, found)
             run, incarnation, is_clean, is_copy = found
-            # Also a new store: its row says `is_copy`, and so it gets its first incarnation here.
+            # True for a new store as well, which gets its first incarnation here.
             if is_copy:
                 # The original store goes on, and its message-ids belong to it (D.20).
                 incarnation = secrets.token_hex(_INCARNATION_BYTES)
@@ -255,7 +252,7 @@ class SqliteStore:
                 snapshot, db, lambda done, total: self._tell("reading", done / total), self._most_first_bytes
             )
             begin = "UPDATE broker SET incarnation = ?, runs = ?, is_clean = 0, is_copy = 0"
-            # In the transaction that has read everything: a run that could not be read is not counted.
+            # In the same transaction as the reads, so that a run that fails to read is not counted.
             db.execute(begin, (incarnation, run + 1))
         return snapshot
 

@@ -95,7 +95,7 @@ SELECT GROUP_CONCAT(size), MIN(destination), MAX(destination), MIN(headers), MAX
 _BODIES: Final = "GROUP_CONCAT(number), GROUP_CONCAT(LENGTH(body)), CAST(GROUP_CONCAT(body, '') AS BLOB)"
 
 # Rows that differ in nothing else, as one.
-# Most pages are like that: one sender, one kind of message. The names and headers are then read once.
+# Most pages have one sender and one kind of message.
 _ALIKE: Final = f"SELECT {_BODIES}"
 
 # All rows as one, a column of them as one text. JSON has no bare line feed; QUOTE gives all digits of a
@@ -105,7 +105,7 @@ SELECT {_BODIES}, GROUP_CONCAT(JSON_QUOTE(destination), CHAR(10)), GROUP_CONCAT(
     GROUP_CONCAT(QUOTE(expires_at)), GROUP_CONCAT(attempts), GROUP_CONCAT(is_request)
 """
 
-# `quick_check` does not compare tables with their indexes, so it is found here, by two ways to count.
+# `quick_check` does not compare tables with their indexes.
 _DISAGREE: Final = "a table and its index disagree"
 
 
@@ -143,10 +143,9 @@ class _Page:
     size_bytes: int = PAGE_BYTES
 
 
-# Theory of the first pages. What is read at a start has to fit into memory too (`most_bytes`). If the first
-# pages of all lines are larger together, each line gets an equal share, half of it for bodies and half for
-# the fixed cost of a message. A line that begins with a body for which there is no room gets no page; it is
-# read when it is that line's turn.
+# Theory of the first pages. All that a start reads must fit into memory (`most_bytes`). If the first pages of
+# all lines are larger together, each line gets an equal share: half for bodies, half for the fixed cost of
+# messages. A line whose first body does not fit gets no page until it is read.
 def _first_page(extents: Iterable[_Extent], most_bytes: int) -> _Page:
     line_bytes = [
         min(each.body_bytes, PAGE_BYTES) + min(each.count, PAGE_MESSAGES) * _ROW_BYTES for each in extents
@@ -246,7 +245,7 @@ def _first_pages(
     yield from shared.items()
     known: dict[int, bytes] = {}
     for line, extent in deep.items():
-        # Found without reading the body: `_OUTLINE` looks at lengths alone.
+        # `_OUTLINE` finds the size without reading the body.
         if _size_of(db, line, extent.first) > max(left_bytes, most.size_bytes):
             # It would be there alone: it is read when it is its turn.
             yield line, []
@@ -279,8 +278,8 @@ def read_page(db: sqlite3.Connection, request: PageRequest) -> list[StoredMessag
     Raises:
         sqlite3.Error, ValueError, TypeError: the file is broken.
     """
-    # Two statements: the first says how many rows fit (`GROUP_CONCAT` of their sizes), the second reads
-    # these. Reading until the size is exceeded would be a step of SQLite for each row.
+    # The first statement finds how many rows fit, the second reads them. Reading rows until the size is
+    # exceeded would take a step of SQLite for each.
     sizes, destination, last_destination, headers, last_headers, *others = _one(db, _OUTLINE, request)
     if sizes is None:
         return []
@@ -312,7 +311,7 @@ def _of_page(columns: str, *, shares: bool) -> str:
 
 def _alike(db: sqlite3.Connection, page: PageRequest, destination: str, headers: str) -> list[StoredMessage]:
     """The rows of a page that differ in their bodies alone, as most do: half the work."""
-    # Interned, as all messages of a line have the same destination.
+    # Interned, because all messages of a line share it.
     name, headed = sys.intern(destination), _headers(headers)
     numbers, sizes, bodies = _one(db, _ALIKE, page)
     if numbers is None:
@@ -351,7 +350,7 @@ def _cut(bodies: bytes | None, sizes: str | None) -> Iterator[bytes]:
     for size in map(int, sizes.split(",")):
         yield bodies[begin : begin + size]
         begin += size
-    # The sizes and the bodies come from one statement, so a difference means that a row was no blob.
+    # SQLite's LENGTH counts characters of a text, so a body that is no blob shows here.
     if begin != len(bodies):
         raise ValueError("a body is no bytes")
 
@@ -376,8 +375,7 @@ def _message(
     attempts: int,
     is_request: int,
 ) -> StoredMessage:
-    # `type` and not `isinstance`: SQLite gives exactly these, and a test of four types for each row has to
-    # be quick.
+    # `type`, not `isinstance`: one comparison for all four, for each row.
     if (type(number), type(body), type(attempts), type(is_request)) != _TYPES:
         raise ValueError("a column is of another type")
     if expires_at is not None and type(expires_at) is not float:

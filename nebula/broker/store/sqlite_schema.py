@@ -26,7 +26,7 @@ SQL_TYPES: Final[Mapping[ColumnType, str]] = {
 """The SQL types of columns. Lists are JSON (`encode_json`)."""
 
 # Readable with SQLite's own shell. A length-prefixed form was as long, and not faster on the whole.
-# `ensure_ascii=False`: a header in UTF-8 stays as short as it came.
+# `ensure_ascii=False` keeps headers in UTF-8 short.
 encode_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 """How headers and lists of names are written."""
 
@@ -96,6 +96,6 @@ _FROM_3: Final = (
 
 _TO_4: Final = (*_FROM_2, *_DUPLICATES_BY_PRINCIPAL, *_FROM_3)
 
-# Each start leads to the present version in one transaction, so that no version in between is ever on disk.
+# From each version directly to the present one, in one transaction.
 MIGRATIONS: Final = {0: _NEW, 1: (*_FROM_1, *_TO_4), 2: _TO_4, 3: _FROM_3}
 """By version (0: a new file): the statements that lead to the present tables."""

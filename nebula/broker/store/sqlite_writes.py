@@ -63,7 +63,7 @@ class Batch:
     def _set_attempts(self, write: SetAttempts) -> None:
         """In the row if it is put here, else in the one on the disk."""
         table, key, attempts = write
-        # The row is put by this batch: its count goes along, and needs no statement of its own.
+        # A row that this batch puts has its count in it, and needs no statement for that.
         row = self._rows[table].get(key)
         if row is None:
             self._attempts.append(write)
@@ -81,8 +81,8 @@ class Batch:
         self._leave_out_unused()
         for table, rows in self._rows.items():
             _execute_many(db, partial(_drop, table), [key for key, row in rows.items() if row is None])
-            # Rows with the usual last columns are bound without them, so a table has two widths of
-            # statements at most.
+            # Rows whose last columns have the usual values are bound without them: two widths for each table
+            # at most.
             for width, puts in _by_width(table, filter(None, rows.values())).items():
                 _execute_many(db, partial(_put, table, width), puts)
 
@@ -136,8 +136,7 @@ def _execute_many(
     while begin < len(rows):
         # The largest power of two that is left: SQLite compiles a statement for each number of rows, and
         # Python keeps few of them compiled.
-        # 1,000 rows are 512 + 256 + 128 + 64 + 32 + 8. So there are ten statements for each table and kind
-        # at most.
+        # 1,000 rows are 512 + 256 + 128 + 64 + 32 + 8, so there are ten statements for each kind at most.
         count = min(_MAX_ROWS, 1 << (len(rows) - begin).bit_length() - 1)
         part = rows[begin : begin + count]
         db.execute(statement(count), (*first, *chain.from_iterable(part)))

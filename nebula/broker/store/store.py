@@ -45,7 +45,7 @@ class Snapshot:
     @property
     def first_number(self) -> int:
         """The first message number of this run: above all that earlier runs can have used."""
-        # 0 stays free: a page that begins with the first message is asked for as the one after 0.
+        # 0 stays free: a page is requested by the number before it.
         return max(1, self.run << _RUN_BITS)
 
 

@@ -85,7 +85,7 @@ def back_up_store(folder: Path, target: Path, on_fraction: OnFraction) -> Path:
     Raises:
         StoreError: it cannot be copied, or there is something else than a copy at the target.
     """
-    # The source is not locked: this is the one tool that may run next to a broker.
+    # Not locked: a broker may use the store meanwhile.
     file = _file_in(folder)
     with _in_our_words(file):
         refuse_foreign_log(file)
@@ -140,7 +140,7 @@ class ClosedStore:
         It ends after a hundred findings.
         """
         findings = 0
-        # Pages before rows: where pages are broken, faults in rows are only what follows from them.
+        # Pages first: broken pages cause faults in rows.
         for finding in chain(self._page_findings(), self._row_findings(), self.check_sums()):
             yield finding
             findings += finding is not None
@@ -170,8 +170,8 @@ class ClosedStore:
         Returns:
             The file's size before and after, in bytes.
         """
-        # `VACUUM` writes the whole file through the log: emptied before, so that `before` is the size of
-        # the store, and after, so that the space is given back.
+        # `VACUUM` writes the file through the log. Emptied before, so that `before` includes the log's
+        # content, and after, so that the space is given back.
         self._empty_log()
         before = self.file.stat().st_size
         self._db.execute("VACUUM")
@@ -184,8 +184,7 @@ class ClosedStore:
         Raises:
             StoreError: a row makes no sense.
         """
-        # The head has the version and the end has the count: a file that was cut is not imported as a
-        # smaller store.
+        # The count at the end keeps a truncated export from being imported as a smaller store.
         yield line_of({"table": _HEAD, "version": VERSION, **self._head()})
         count = 0
         for table in TABLES:
@@ -261,7 +260,7 @@ def import_lines(folder: Path, lines: Iterable[str]) -> int:
 
 
 def _import(db: sqlite3.Connection, file: Path, lines: Iterable[str]) -> int:
-    # One transaction for schema and rows: an import that fails leaves nothing that looks like a store.
+    # One transaction, so that a failed import leaves nothing that looks like a store.
     db.execute("BEGIN")
     for statement in MIGRATIONS[0]:
         db.execute(statement)
@@ -275,7 +274,7 @@ def _import(db: sqlite3.Connection, file: Path, lines: Iterable[str]) -> int:
 
 def _put_lines(db: sqlite3.Connection, lines: Iterable[str]) -> int:
     """Write the rows between a head, which it writes too, and an end that agrees."""
-    # From -1: the first line is the head and is not counted.
+    # From -1, because the first line is the head.
     for count, line in enumerate(lines, -1):
         try:
             fields = json.loads(line)
@@ -308,7 +307,7 @@ def _put_head(db: sqlite3.Connection, fields: Any) -> None:
         }:
             pass
         case _:
-            # Nothing of the line is quoted: it may hold a body.
+            # Without a quotation of the line, which may have a body.
             raise ValueError("it has to say first what it is an export of")
     # Counted as a copy: the store that was exported may go on, and message-ids are given once (D.20).
     db.execute(

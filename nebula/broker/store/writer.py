@@ -57,7 +57,7 @@ class Writer:
         self._store = store
         self._on_committed = on_committed
         self._on_failed = on_failed
-        # One thread each, which is what a `Store` may rely on: calls of one kind never overlap.
+        # One thread each, so that calls of one kind never overlap, as `Store` requires.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._page_thread = ThreadPoolExecutor(1, thread_name_prefix="store-pages")
         self.commits = Commits()
@@ -77,7 +77,7 @@ class Writer:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._store.load)
         except BaseException:
-            # Not waited for: after a cancellation the thread may still be reading the store.
+            # Not waited for: after a cancellation the thread may still be reading.
             self._thread.shutdown(wait=False)
             raise
 
@@ -86,10 +86,9 @@ class Writer:
         self._journal = journal
         # Group commit: what comes while a batch is under way stays in the journal, and makes the next one.
         if self._writing is not None or self.has_failed or self._is_closed:
-            # `_on_done` looks at `self._journal` again, so nothing that is gathered now is forgotten.
+            # `_on_done` writes what is gathered until then.
             return
-        # The journal begins its next batch with this call; a RECEIPT that asks from now on waits for that
-        # one.
+        # `take` begins the journal's next batch, and later RECEIPTs wait for that one.
         batch, writes = journal.take()
         loop = asyncio.get_running_loop()
         self._writing = loop.run_in_executor(self._thread, self._store.apply, writes)
@@ -126,8 +125,8 @@ class Writer:
             return
         self._is_closed = True
         try:
-            # Its end is noticed also if the disk hangs: the wait is cancelled, and the thread goes on.
-            # Python would wait for it at exit, so the program has to be killed (`StoreStuck`).
+            # If the disk hangs, the wait is cancelled but the thread goes on. Python would wait for it at
+            # exit, so the program has to be killed (`StoreStuck`).
             async with asyncio.timeout(seconds):
                 await self._close(last)
         except TimeoutError:
@@ -136,8 +135,7 @@ class Writer:
     async def _close(self, last: Sequence[Write]) -> None:
         # Pages that wait are not read any more. The one that is being read is waited for below.
         self._page_thread.shutdown(wait=False, cancel_futures=True)
-        # The store must not close while a page is being read.
-        # Only the page that has begun: the executor has cancelled the rest, whose futures end at once.
+        # The store must not close while a page is being read. The futures of cancelled pages end at once.
         under_way: list[asyncio.Future[Any]] = [*self._reading]
         if self._writing is not None:
             under_way.append(self._writing)
@@ -147,7 +145,7 @@ class Writer:
         try:
             # After a failure nothing is written: the last batch may rely on one that is lost.
             if last and not self.has_failed:
-                # On the same thread as all batches, and behind them.
+                # On the thread of all batches, and therefore after them.
                 await loop.run_in_executor(self._thread, self._store.apply, last)
         except Exception:
             await self._end_run()
@@ -179,7 +177,7 @@ class Writer:
         reading: asyncio.Future[list[StoredMessage]],
     ) -> None:
         self._reading.discard(reading)
-        # `on_page` must not run once `close` has begun: the core is not asked any more.
+        # After `close` has begun, the core must not get pages.
         if reading.cancelled() or self._is_closed:
             return
         error = reading.exception()

@@ -15,7 +15,8 @@ from heapq import heappop, heappush
 from nebula.broker.core.messages import Message
 
 
-# docs/decisions/0044: the broker waits, so that others keep their order and a crash loses no delay.
+# The broker delays failed messages, so that others keep their order and a crash loses no delay, see
+# docs/decisions/0044.
 @dataclass(slots=True, eq=False, repr=False)
 class Postponed:
     """The postponed messages of one queue.

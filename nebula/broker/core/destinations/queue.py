@@ -64,7 +64,7 @@ class Queue(Destination):
     is_stalled: bool = False
     taken_count: int = 0
     consumers: Consumers = field(default_factory=Consumers)
-    # That of `consumers`, a step nearer: every message asks for it.
+    # `consumers.ready`, kept here as well because each message needs it.
     _ready: deque[Subscription] = field(init=False)
     _time_to_live: float | None = field(init=False)
     # Batches that messages here wait for, each with the number of the first such message. Two at most: the
@@ -127,7 +127,8 @@ class Queue(Destination):
         self.taken_count += 1
         return ACCEPTED
 
-    # docs/decisions/0037: delivered when committed, as a crash would undo the `dedup-id` of what is out.
+    # Not delivered earlier, because a crash would undo the `dedup-id` of a message that a consumer has, see
+    # docs/decisions/0037.
     def send_once(self, message: Message, now: float) -> Verdict:
         """Like `send`, but a stored message is delivered only when its batch is committed.
 

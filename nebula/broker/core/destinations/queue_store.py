@@ -145,7 +145,7 @@ class QueueStore:
 
     def keeps(self, message: Message) -> bool:
         """Whether this message is kept on disk."""
-        # docs/decisions/0013: other messages stay in memory, as their senders asked for no place on disk.
+        # Other messages stay in memory: their senders asked for no place on disk, see docs/decisions/0013.
         return self.journal is not None and (self.keeps_all or message.head.is_persistent)
 
     # --- taking messages in ---
