@@ -271,7 +271,7 @@ async def test_reload_without_the_file_of_the_start_leaves_all_settings_as_they_
     rights = tmp_path / "rights.toml"
     rights.write_text("")
     file = tmp_path / "nebula.toml"
-    file.write_text(f"rights = [{str(rights)!r}]\nstore = \"memory\"\n")
+    file.write_text(f'rights = [{str(rights)!r}]\nstore = "memory"\n')
     source = SettingsSource(file if is_named else None, {})
     assembly = Assembly(source.read().value, lambda error: None, source=source)
     await assembly.server.start()
