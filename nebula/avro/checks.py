@@ -37,7 +37,7 @@ def envelope_check(registry: Registry, name: str) -> Check:
         fingerprint, datum = envelope.fingerprint, envelope.body
         found = Finding.TOMBSTONE if envelope.is_tombstone else Finding.VALID
         if fingerprint is None:
-            # Only a deletion can do without a schema: anything else could not be read.
+            # Only a deletion needs no schema.
             return found if envelope.is_tombstone and datum is None else Finding.INVALID
         schema = registry.by_fingerprint(fingerprint)
         # Registered is not enough: a schema of another type would pass data that readers of this

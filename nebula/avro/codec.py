@@ -59,7 +59,7 @@ def decode(body: bytes, schemas: SchemaSource, reader: Schema | None = None) -> 
     if not body:
         return None
     envelope = decode_envelope(body)
-    # Before the fingerprint is asked for, which a tombstone may lack (D.27).
+    # Checked first, since a tombstone may lack a fingerprint (D.27).
     if envelope.is_tombstone:
         return None
     fingerprint, datum = envelope.fingerprint, envelope.body

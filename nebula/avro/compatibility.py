@@ -42,7 +42,7 @@ class _Comparison:
             found = [self.difference(branch, reader, path) for branch in writer]
             return next((each for each in found if each), None)
         if isinstance(reader, list):
-            # One branch of the reader's that fits is enough.
+            # One branch of the reader that fits is enough.
             if any(self.difference(writer, branch, path) is None for branch in reader):
                 return None
             return _at(path, f"{_kind(writer)} is none of the reader's choices")
@@ -58,7 +58,7 @@ class _Comparison:
             case "record" | "error":
                 return self._records(writer, reader, path)
             case "enum":
-                # A default of the reader's stands for symbols that it does not know.
+                # The reader's default replaces symbols that it does not know.
                 missing = set(writer["symbols"]) - set(reader["symbols"])
                 if missing and "default" not in reader:
                     return _at(path, f"the reader has no symbol {min(missing)}")
@@ -91,7 +91,7 @@ class _Comparison:
 
     def _fields(self, writer: Any, reader: Any, path: str) -> str | None:
         written = {field["name"]: field for field in writer["fields"]}
-        # Only the reader's fields count: what it does not know is skipped.
+        # Only the reader's fields count: it skips the others.
         for field in reader["fields"]:
             here = f"{path}.{field['name']}".lstrip(".")
             names = [field["name"], *field.get("aliases", ())]

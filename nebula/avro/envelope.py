@@ -141,7 +141,7 @@ def encode_envelope(envelope: Envelope) -> bytes:
 def _encode(items: Iterable[tuple[int, bytes]]) -> bytes:
     chunks = [b"%b%b%b" % (write_long(key), write_long(len(value)), value) for key, value in items]
     if not chunks:
-        # An array without items is its end alone.
+        # An empty array has no block, only the zero count that ends it.
         return b"\0"
     return b"%b%b\0" % (write_long(len(chunks)), b"".join(chunks))
 
@@ -156,7 +156,7 @@ def decode_envelope(data: bytes) -> Envelope:
     met: set[int] = set()
     count, end, position = read_block(data, 0, NO_END)
     while count:
-        # Before the items are read: the count is the peer's, and may be any number.
+        # Checked before the items are read: the count comes from the peer, and may be any number.
         if len(items) + count > MAX_ITEMS:
             raise AvroError(f"more than {MAX_ITEMS} items")
         for _ in range(count):

@@ -80,7 +80,7 @@ def scan(  # noqa: C901
         code, operand, values, level = steps[at]
         at += 1
         counted += values
-        # Counted before it is looked at, since values without bytes take time too.
+        # Counted before it is read, since values without bytes take time too.
         if counted > max_values:
             raise _too_many(max_values)
         if code == RUN:
@@ -97,7 +97,7 @@ def scan(  # noqa: C901
         elif code == ENUM:
             _, position = _index(data, position, operand)
         else:
-            # Only now a frame: runs, texts and bytes need none, and they are nearly all of a datum.
+            # Only these steps need a frame; runs, texts and bytes, which are most of a datum, do not.
             stack.append((program, at, left, end, is_block, depth))
             if code == UNION:
                 branch, position = _index(data, position, len(operand))
@@ -131,7 +131,7 @@ def _after_items(data: bytes, position: int, items: Items, counted: int, most: i
             raise _too_many(most)
         # Items without bytes are counted, and there is nothing to match.
         many, rest = (0, 0) if items.is_empty else divmod(count, items.at_once)
-        # A regular expression for many items at once: one call into C where a loop would make one for each.
+        # One call of a regular expression matches many items, where a loop would make a call for each.
         for match_next, times in ((items.many, many), (items.one, rest)):
             for _ in range(times):
                 match = match_next(data, position)

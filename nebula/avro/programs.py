@@ -155,7 +155,7 @@ class _Compiler:
 
     def program(self, schema: Any) -> Program:
         parts = self._of(schema)
-        # `_named` has filled it already, since the record may refer to itself.
+        # `_named` has made it already: references to the record call the same program.
         if isinstance(schema, Mapping) and schema["type"] in _RECORDS:
             return self._programs[str(schema["name"])]
         return self._fill(Program(), parts)
@@ -208,11 +208,11 @@ class _Compiler:
         elif schema["type"] == "fixed":
             parts = [_fixed(schema)]
         else:
-            # Before its fields, which may refer to it.
+            # Made before its fields, which may refer to it.
             program = self._programs[name] = Program()
             parts = self._record(name, schema["fields"])
             self._fill(program, parts)
-        # Only now: within itself a type is called, and not repeated.
+        # Set last: within itself a type is called by its program, and its parts are not copied.
         self._parts[name] = parts
         return parts
 

@@ -39,7 +39,7 @@ class Registry:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # For registering alone: a look-up in a dictionary is atomic, and a schema is whole before it is
+        # Held only to register: a look-up in a dictionary is atomic, and a schema is complete before it is
         # added.
         self._lock = threading.Lock()
         self._schemas: dict[int, Schema] = {}
@@ -89,8 +89,8 @@ class Registry:
             if schema.fingerprint not in self._schemas:
                 self._check(schema)
                 self._write(schema)
-                # On disk before it can be found: what a broker has accepted data by is there after a
-                # restart.
+                # On disk before it can be found: after a restart the broker has every schema by which it has
+                # accepted data.
                 self._add(schema)
             return self._schemas[schema.fingerprint]
 
@@ -103,7 +103,7 @@ class Registry:
             raise AvroError(f"more than {MAX_SCHEMAS} schemas")
         if not isinstance(schema.parsed, Mapping) or "name" not in schema.parsed:
             raise AvroError(f"an {schema.name} has no name to be known by: put it into a record")
-        # With all of its name and both ways: readers and writers of any age may meet in one destination.
+        # Compared with all schemas of its name, both ways: readers and writers of any age may meet.
         for other in self.by_name(schema.name):
             for writer, reader in ((other, schema), (schema, other)):
                 difference = why_unreadable(writer.parsed, reader.parsed)
@@ -123,7 +123,7 @@ class Registry:
             file.flush()
             os.fsync(file.fileno())
         Path(file.name).replace(self._folder / f"{_safe(schema.name)}.{schema.fingerprint_hex}.avsc")
-        # The file was synced, and its name is lost in a power cut unless its folder is, too.
+        # The file is synced, but a power cut loses its name unless the folder is synced too.
         sync_folder(self._folder)
 
 

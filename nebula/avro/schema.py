@@ -75,8 +75,8 @@ class Schema:
         """The bytes of a value. Raises AvroError for one that is not of this type."""
         out = io.BytesIO()
         try:
-            # `strict` refuses a value with a field that the schema lacks, which would be lost without a
-            # word.
+            # `strict` refuses a value with a field that the schema lacks; otherwise the field would be
+            # dropped silently.
             fastavro.schemaless_writer(out, self.parsed, value, strict=True)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, IndexError) as error:
             raise AvroError(f"not a value of {self.name}: {error}") from error
@@ -99,7 +99,7 @@ class Schema:
         # Nearly all data pass this program, which is much quicker than decoding them.
         if self._sure is not None and _passes(self._sure, datum):
             return True
-        # Without logical types both programs are the same, so that its No is certain.
+        # Without logical types both programs are the same, so its refusal is final.
         if self._sure is self._program:
             return False
         try:

@@ -8,8 +8,10 @@ from nebula.log_events import CRITICAL, INFO, WARNING, Event
 
 EVENTS: Final = (
     Event("start delayed", "the store takes long to check or read", INFO, "store, done"),
-    Event("files reloaded", "settings, certificates and rights, after SIGHUP", INFO),
-    Event("reload failed", "likewise; the old ones are kept", WARNING, "reason"),
+    Event("files reloaded", "settings, certificates, users and rights, after SIGHUP", INFO),
+    Event(
+        "reload failed", "after SIGHUP: settings or files are wrong and stay as they were", WARNING, "reason"
+    ),
     Event(
         "open files limited",
         "the process may open fewer files than its limits of connections need",

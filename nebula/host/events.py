@@ -20,7 +20,12 @@ EVENTS: Final = (
         WARNING,
         "action, principal, reason",
     ),
-    Event("reload failed", "the broker keeps its old certificates and rights", WARNING, "reason"),
+    Event(
+        "reload failed",
+        "of `rights.reload`: settings or files are wrong and stay as they were",
+        WARNING,
+        "reason",
+    ),
     Event("backup failed", "the store could not be copied", WARNING, "name, reason"),
     Event("stream failed", "a bug in a stream of replies over HTTP", ERROR, "exception"),
     Event("caller failed", "the client for one principal's calls over HTTP", ERROR, "principal, exception"),

@@ -14,7 +14,7 @@ MAX_BLOCK_BYTES: Final = 256 * 1024 * 1024
 """The most bytes that a block may unpack to. Our writers stay far below; a foreign file may not."""
 
 _ZSTD_LEVEL: Final = 1
-# As all readers know it. Level 6 makes files 3 % smaller, at four fifths of the rate (docs/decisions/0029).
+# Level 6 makes files a few percent smaller, and is a fifth slower (docs/decisions/0029).
 _DEFLATE_LEVEL: Final = 1
 _RAW: Final = -zlib.MAX_WBITS  # Avro's deflate has neither zlib's header nor its checksum
 
@@ -49,7 +49,7 @@ def codec_named(name: str) -> Codec:
 
 
 def _deflate(data: bytes) -> bytes:
-    # A new object for each block: blocks are read by themselves, so none may refer to bytes of another.
+    # A new object for each block: a block is read alone, so it must not refer to bytes of another.
     packer = zlib.compressobj(_DEFLATE_LEVEL, zlib.DEFLATED, _RAW)
     return packer.compress(data) + packer.flush()
 

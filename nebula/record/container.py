@@ -143,8 +143,7 @@ class ContainerWriter:
         self.path = path
         self._codec: Codec = codec_named(codec)
         self._block_bytes = block_bytes
-        # At random for each file, so that a reader that looks for it in the middle of a file finds blocks
-        # of this file.
+        # Random, so that it does not occur in the data: readers look for it to find the next block.
         self._sync = os.urandom(SYNC_BYTES)
         self._data: list[bytes] = []
         self.count = self.written = self.size_bytes = self.buffered_bytes = 0
@@ -154,7 +153,7 @@ class ContainerWriter:
         try:
             self._write(_encode_header(everything, self._sync))
         except BaseException:
-            # Half a header would be a file that no reader accepts, and its name would be taken.
+            # No reader accepts half a header, and the file would occupy its name.
             os.close(self._file)
             path.unlink()
             raise
@@ -183,7 +182,7 @@ class ContainerWriter:
             return
         data = self._codec.compress(b"".join(self._data))
         head = write_long(len(self._data)) + write_long(len(data))
-        # Head, data and marker as one piece, which `write_at` undoes as a whole.
+        # Written as one piece, which `write_at` undoes as a whole.
         self._write(b"%b%b%b" % (head, data, self._sync))
         self.written = self.count
         self._data.clear()
@@ -285,7 +284,7 @@ class ContainerReader:
 
     def _block(self, offset: int) -> Block:
         self._file.seek(offset)
-        # Two numbers of at most ten bytes; what is read beyond them belongs to the data and is not used.
+        # Two numbers of at most ten bytes; bytes behind them belong to the data and are not used.
         head = self._file.read(2 * _LONGEST_LONG)
         try:
             count, position = read_long(head, 0)
@@ -367,7 +366,7 @@ def _decode_map(data: bytes, position: int) -> tuple[dict[str, bytes], int]:
             _, position = read_long(data, position)
         for _ in range(count):
             key, position = _decode_bytes(data, position)
-            # Names may be anything in a foreign file; only those that begin with `avro.` are looked at.
+            # In a foreign file names may be any bytes; only those that begin with `avro.` are used.
             found[key.decode(errors="replace")], position = _decode_bytes(data, position)
         count, position = read_long(data, position)
     return found, position

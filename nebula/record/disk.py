@@ -65,7 +65,7 @@ def make_folders(folder: Path, root: Path) -> None:
         make_folders(folder.parent, root)
     if not folder.is_dir():
         make_private(folder)
-        # Durable from the top: a folder whose parent was not synced could be lost with all that is in it.
+        # Parents first: a power cut could lose a folder whose parent was not synced, with all its contents.
         sync_folder(folder.parent)
     elif folder != root:
         tighten(folder)
@@ -93,8 +93,7 @@ def write_at(file: int, data: bytes, offset: int) -> int:
     rest, position = memoryview(data), offset
     try:
         while rest:
-            # `pwrite` at our own offset: after a failed write the file's position would be somewhere in
-            # between.
+            # `pwrite` at our own offset: a failed write leaves the file's position undefined.
             done = os.pwrite(file, rest, position)
             rest, position = rest[done:], position + done
     except OSError:
@@ -115,7 +114,7 @@ def lock_folder(folder: Path, what: str) -> int:
         SettingsError: another process has it.
         OSError: there can be no lock in it.
     """
-    # The lock file stays: removing it would let a third process lock a new file of the same name.
+    # The lock file stays: after a removal another process could lock a new file of the same name.
     lock = open_private(folder / "lock", os.O_RDWR)
     until = monotonic() + _LOCK_SECONDS
     while not _is_locked_by_us(lock):
@@ -144,11 +143,11 @@ def is_locked(folder: Path) -> bool | None:
     except OSError:
         return None
     try:
-        # A shared lock, so that several lookers do not take each other for a recorder.
+        # A shared lock, so that processes that only look do not take each other for a recorder.
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    # Closing gives the lock back, which may have been had for this moment.
+    # Closing releases the lock if it was acquired.
     finally:
         os.close(lock)
     return False

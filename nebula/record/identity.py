@@ -34,5 +34,5 @@ def id_of(headers: Mapping[str, str], brand: Brand) -> str:
     message_id = headers["message-id"]
     if has_stable_ids(brand):
         return message_id
-    # The last resort, which a second delivery does not have: such messages may be doubled (`lossless`).
+    # The `message-id` of a second delivery differs, so such a message may be recorded twice (`lossless`).
     return headers.get(DEDUP_ID) or headers.get(_AMQP_ID) or message_id

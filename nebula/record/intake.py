@@ -48,7 +48,7 @@ class Intake:
         self._now = now
         self._stomp: StompClient | None = None
         self._messages: list[tuple[Message, int]] = []
-        # The connection stops reading above a limit of bytes that wait with us. So a slow disk slows the
+        # The connection stops reading above a limit of bytes that wait here. So a slow disk slows the
         # broker down, and does not fill the memory.
         self._cost = 0  # of what waits
         self._told = 0  # of what the connection knows of, taken batches that are not done among it
@@ -66,7 +66,6 @@ class Intake:
     def detach(self) -> None:
         """The connection has ended. What came by it and was not taken comes again."""
         self._stomp = None
-        # Dropped, not recorded: the broker gives them out again, as they were not ACKed.
         self._take()
 
     def on_message(self, message: Message) -> None:
@@ -81,15 +80,14 @@ class Intake:
         if len(messages) == 1:
             self._first = monotonic()
             self._some.set()
-        # Equal and not more: the event is set once for each batch.
+        # Equality sets the event once for each batch.
         if len(messages) == self._enough_messages:
             self._enough.set()
 
     async def wait(self, patience: float, delay: float) -> bool:
         """Wait at most `patience` seconds until messages are due: there are enough of them, or the first one
         came `delay` seconds ago. Returns whether they are due."""
-        # Two waits: for the first message, which may take long, and then for others that are synced with
-        # it.
+        # First for a message, which may take long, and then for others that are synced with it.
         with anyio.move_on_after(patience):
             await self._some.wait()
             with anyio.move_on_after(self._first + delay - monotonic()):
@@ -101,7 +99,7 @@ class Intake:
         """Take all; its bytes still count until `done`. None: there is nothing."""
         stomp = self._stomp
         if not self._messages or stomp is None:
-            # Without a connection there is nothing to ACK by, so what has come waits to come again.
+            # Messages can only be ACKed on the connection that they came by.
             return None
         self._tell()
         return Batch(stomp, *self._take())
@@ -112,7 +110,7 @@ class Intake:
 
     def done(self, batch: Batch) -> None:
         """A batch is recorded."""
-        # By the connection that they came by, which counts its own bytes.
+        # The batch's own connection counted these bytes; the current one may be another.
         batch.stomp.connection.count_buffered(-batch.cost_bytes)
 
     def wake(self) -> None:

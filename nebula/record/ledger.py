@@ -139,8 +139,8 @@ class Ledger:
         # Nothing of `self` changes before the line is on disk: a caller that got OSError tries again with the
         # same arguments, and gets the same group. `write_at` cuts off what a failed try has written.
         group = self._state.last_group + 1
-        # `count` and not the length of `ids`: after `rewrite` a line may have ids of earlier groups and
-        # count none.
+        # `count` is apart from `ids`: lines that `rewrite` writes have ids of earlier groups, and count
+        # nothing.
         entry: dict[str, Any] = {"group": group, "ids": list(ids), "count": len(ids), "files": files}
         rest = {"again": again, "gone": self._gone, "confirmed": self._confirmed}
         entry |= {name: list(value) for name, value in rest.items() if value}
@@ -156,8 +156,7 @@ class Ledger:
 
         Written down with the next group: until then a new start knows them still, which does no harm.
         """
-        # At once in memory, and durable only with the next group: a sync for each confirmation would double
-        # them.
+        # Durable only with the next group: a sync for each confirmation would double the number of syncs.
         self._forget(group)
         self._confirmed.append(group)
 
@@ -172,8 +171,7 @@ class Ledger:
         Raises:
             SyncFailed: the ledger has to be opened anew.
         """
-        # Compacted when most of it is history, so the cost of rewriting is spread over the lines that led
-        # to it.
+        # Only when most of it is out of date, so that the cost of rewriting is spread over many groups.
         if self.size_bytes < max(_LEAST_COMPACTED_BYTES, _BYTES_PER_ID * self.in_doubt):
             return
         try:
@@ -218,7 +216,7 @@ class Ledger:
         """The fewest lines that say the same: the group at the end holds the place of the last one."""
         # In the order of groups, as `_forget_oldest` relies on it after the next start, too.
         for group, ids in self._groups.items():
-            # Ids that have moved to a later group are left out here, and are written with that one.
+            # Ids that came again belong to a later group, and are written with that one.
             kept = [each for each in ids if self._group_of.get(each) == group]
             if kept:
                 yield {"group": group, "ids": kept, "count": 0, "files": {}}
@@ -258,7 +256,7 @@ class Ledger:
     def _apply(self, entry: Mapping[str, Any]) -> None:
         group = entry["group"]
         self._state.last_group = group
-        # After `rewrite` the last line has the position as a whole, before it lines only count.
+        # The last line of `rewrite` has the position itself; all others only add to it.
         self._state.position = entry.get("position", self._state.position) + entry["count"]
         if ids := [*entry["ids"], *entry.get("again", ())]:
             # An id that came again belongs to its new group: its earlier ACK may be lost, so only the RECEIPT

@@ -14,7 +14,7 @@ def notes_on(destinations: Sequence[str], durable: str | None, brand: Brand = NE
     """Sentences about what a recording may lose or double; empty: nothing."""
     notes = []
     for destination in destinations:
-        # Last values are replaced before they are read: nothing that a recorder does could bring them back.
+        # A last value may be replaced before the recorder has read it.
         if is_last_value(destination):
             notes.append(
                 f"{destination}: only the latest values are recorded; with copy_to at the broker, record the"

@@ -41,7 +41,7 @@ _TEXTS: Final[dict[str, bytes]] = {}
 _MOST_TEXTS: Final = 4096
 _LONGEST_TEXT: Final = 200
 
-# Lengths of one or two bytes, made once: a message has some twenty of them.
+# Lengths of one or two bytes, encoded once: each header of a message has two of them.
 _SHORT: Final = tuple(write_long(number) for number in range(2048))
 
 

@@ -67,10 +67,11 @@ _Key = tuple[Kind, int]
 
 
 # Theory of the files. One file is open for each kind of data and hour of receipt. It is hidden while it
-# grows: a reader of the folder lists only what is complete. It is closed by size, by age, or when its hour
-# is over, and only if the ledger has all that is in it; then a rename makes it visible, and the ledger
-# forgets it. After a crash the hidden files of this instance are cut to what the ledger says and revealed,
-# or removed if nothing in them counts. So readers need no lock and never see a datum that may come again.
+# grows, so that readers of the folder list complete files only. It is closed by size, by age, when its hour
+# is over or when too many are open, and only if the ledger has all of its data; then a rename makes it
+# visible, and the ledger forgets the file. After a crash the hidden files of this instance are cut to what
+# the ledger says and renamed, or removed if nothing in them counts. So readers need no lock, and what they
+# see is never cut again.
 class Parts:
     """The open files of one recorder. For one thread at a time.
 
@@ -97,7 +98,7 @@ class Parts:
     ) -> None:
         self._folder, self._instance = folder, instance
         self._codec, self._rotation, self._now = codec, rotation, now
-        # The time makes names differ between runs, so that no file of an earlier one is written to again.
+        # The time of the start makes the names of two runs differ.
         self._names = f"{instance}-{_stamp(now())}"
         self._number = 0
         self._waiting: dict[_Key, list[bytes]] = {}
@@ -184,7 +185,7 @@ class Parts:
             OSError, SyncFailed: of the disk.
         """
         found = list(self._left_open(ledger))
-        # The ledger looks after open files only, and there is no open file now.
+        # The ledger has open files only, and none is open now.
         for name in list(ledger.files):
             ledger.drop(name)
         return found
@@ -253,7 +254,7 @@ class Parts:
             # A clock that was set back makes the difference negative: the file is closed rather than left
             # open until the clock has caught up.
             or not 0 <= now - part.began < self._rotation.seconds
-            # A partition of an hour that is over does not grow.
+            # All data of a file are of one hour, and no more are received when that is over.
             or int(now * 1000) // _HOUR_MS > part.hour
         )
 
@@ -288,7 +289,7 @@ def _claim(home: Path, kind: Kind, root: Path) -> bool:
     """Whether a type's folder is this kind's; a folder without a kind becomes one of this kind."""
     make_folders(home, root)
     file = home / _SCHEMA_FILE
-    # With our process id: several recorders of a folder may claim the same type at once.
+    # With the process id, since several recorders of a folder may claim the same type at once.
     draft = home / f".{os.getpid()}{_SCHEMA_FILE}.tmp"
     if not file.exists():
         try:

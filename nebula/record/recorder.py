@@ -118,7 +118,7 @@ class Recording:
     idle_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        # The value is frozen, and normal forms are set once here.
+        # The dataclass is frozen; names get their normal form here, once.
         object.__setattr__(self, "destinations", [_named(one) for one in self.destinations])
         object.__setattr__(self, "bare", {_named(one): schema for one, schema in self.bare.items()})
         if not self.destinations or len(set(self.destinations)) < len(self.destinations):
@@ -245,7 +245,7 @@ class Recorder:
                 self._failure = error
             except OSError as error:
                 self._fail(error)
-            # Ends `_stay_connected`, and with it the group.
+            # This ends `_stay_connected`, which cancels the group.
             self._connections.leave()
 
     async def _finish(self) -> None:
@@ -280,7 +280,6 @@ class Recorder:
             self._begin()
             yield
         finally:
-            # What came by this connection and was not taken comes again by the next one.
             self._intake.detach()
             # Their receipts were lost with the connection, so their ids stay in the ledger until they come
             # again.
@@ -325,9 +324,9 @@ class Recorder:
                     return
                 self._last_arrival = time.monotonic()
             if time.monotonic() >= self._next_tick:
-                # Also without a message: files are closed by time.
+                # Also without messages, since files are closed by time.
                 self._next_tick = time.monotonic() + _TICK_SECONDS
-                # In the task and the thread that write, so never between a `take` and its `sync`.
+                # In this task, which also writes, so never between the store's `take` and its `sync`.
                 await self._in_thread(partial(self._tick, self._take_confirmed()))
                 self._on_status(self.status)
             if is_last:
@@ -359,9 +358,9 @@ class Recorder:
             # The store has taken the batch and the confirmations: only the sync is left to try again.
             write = self._store.sync
         self._say_room()
-        # The order of the four steps: synced first, and then ACKed.
+        # Only now: the batch is on disk.
         self._ack(batch, group)
-        # From here on the connection may read as much again.
+        # The connection may read as many bytes again.
         self._intake.done(batch)
         return True
 
@@ -401,7 +400,7 @@ class Recorder:
         return confirmed
 
     async def _await_receipts(self) -> None:
-        # Time is up: the ids stay, and the next run drops what comes again.
+        # Ids without a receipt by then stay in the ledger, and the next run drops what comes again.
         with anyio.move_on_after(_LAST_RECEIPTS_SECONDS):
             while self._unconfirmed:
                 await anyio.sleep(_LOOK_SECONDS)
@@ -456,7 +455,7 @@ class Recorder:
         """On the worker's thread."""
         if not self._brand.has_verbs:
             return None
-        # Called in the worker, asked on the loop: the client needs it. The worker waits, and so do writes.
+        # The client runs on the loop. The worker waits for it, and nothing is written meanwhile.
         return anyio.from_thread.run(ask_broker, self._url, self._tls, fingerprint)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:

@@ -54,12 +54,12 @@ class SchemaFinder:
 
     def find(self, fingerprint: int) -> Schema | None:
         """The schema of a fingerprint; None if it is unknown now."""
-        # The folder first: asking it costs nothing.
+        # The folder first: a look-up needs no network.
         found = None if self._registry is None else self._registry.by_fingerprint(fingerprint)
         if found is not None:
             return found
         now = self._now()
-        # A default of "just long enough ago", so that a fingerprint that was never asked for passes.
+        # The default passes a fingerprint that was never asked for.
         if now - self._unknown.get(fingerprint, now - _FORGET_SECONDS) < _FORGET_SECONDS:
             return None
         # At most `_MOST_ASKED` questions in `_FORGET_SECONDS`: each takes seconds, and nothing is recorded
@@ -81,7 +81,7 @@ class SchemaFinder:
 async def ask_broker(
     url: str | Sequence[str] | None, tls: TlsOptions | None, fingerprint: int
 ) -> Schema | None:
-    """Ask a Nebula broker for a schema; None: it does not know it, or did not answer. Never raises."""
+    """Ask a Nebula broker for a schema; None: it does not know it, or did not reply. Never raises."""
     name = f"{fingerprint:016x}"
     try:
         # A client of its own: the recorder's connection is plain STOMP, without an inbox.
@@ -91,5 +91,5 @@ async def ask_broker(
     except (NebulaError, AvroError, KeyError, TypeError) as error:
         _log.info("schema not found", fingerprint=name, reason=str(error))
         return None
-    # A broker may answer with anything; data under a wrong schema would spoil a file.
+    # The reply may be any schema, and data under a wrong one would spoil a file.
     return schema if schema.fingerprint == fingerprint else None

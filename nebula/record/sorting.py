@@ -57,7 +57,7 @@ class Sorter:
         self._bare = {name: (_kind(schema), schema) for name, schema in (bare or {}).items()}
         self._by_fingerprint: dict[bytes, tuple[Kind, Schema]] = {}
         self._messages: dict[str, Kind] = {}
-        # Envelopes whose schema is unknown are data of the envelope's own schema, and stay readable.
+        # Envelopes of an unknown schema are recorded whole, by the envelope's own schema.
         self._envelopes = _kind(Schema(envelope.SCHEMA))
 
     def sort(self, message: Message, time_ms: int) -> tuple[Kind, bytes]:
@@ -80,7 +80,7 @@ class Sorter:
             return None
         fingerprint, datum = items.get(Item.FINGERPRINT), items.get(Item.BODY)
         # What a tombstone deletes is told by the message's destination.
-        # MaXaM's fingerprints have eight bytes (B.9).
+        # A fingerprint has eight bytes (B.9).
         if fingerprint is None or datum is None or Item.TOMBSTONE in items or len(fingerprint) != 8:
             return None
         known = self._by_fingerprint.get(fingerprint) or self._find(fingerprint)

@@ -140,7 +140,7 @@ class Spool:
                 opened.callback(self._ledger.close)
                 self._segments = self._recover()
                 if self._ledger.is_new:
-                    # Only after the segments were checked: a ledger that was lost stays lost until then.
+                    # Only after the check of the segments: until then a lost ledger counts as lost.
                     self._ledger.rewrite()
                 self._opened = opened.pop_all()
         except OSError as error:
@@ -273,14 +273,13 @@ class Spool:
                 each.path.unlink(missing_ok=True)
                 self._ledger.drop(each.path.name)
             self._segments = self._segments[len(gone) :]
-            # Segments are deleted from the front alone, so what is left is one run of positions.
+            # Segments are deleted from the front, so the rest has no gap.
             return len(gone)
 
     def close(self) -> None:
         """Release the folder. What was appended and not synced is gone: it was not ACKed. Idempotent."""
         with self._guard:
             if self._writer is not None:
-                # Only closed; what was synced stays.
                 self._end_segment()
             self._opened.close()
 
@@ -341,7 +340,7 @@ class Spool:
         """The first ones may have been deleted, and no others."""
         ends = [each.end for each in found]
         starts = [each.start for each in found[1:]]
-        # Each segment ends where the next one begins, and the last one where the ledger says.
+        # Each segment must end where the next one begins, and the last one at the ledger's position.
         if found and ends != [*starts, self._ledger.position]:
             raise LedgerDamaged(f"the spool {self.folder} lacks a segment between others: restore its files")
 

@@ -97,8 +97,7 @@ class Rate:
         """Note the total so far, and return the recent rate per second."""
         now = self._now()
         self._seen.append((now, count))
-        # The oldest that is kept lies just outside of the interval, so that the rate is of ten seconds or a
-        # little more.
+        # The oldest one kept is just outside the interval, so the rate covers ten seconds or a little more.
         while len(self._seen) > 2 and now - self._seen[1][0] >= _RATE_SECONDS:
             self._seen.popleft()
         began, before = self._seen[0]

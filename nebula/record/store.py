@@ -63,7 +63,7 @@ class RecordStore:
         max_in_doubt: int = MAX_IN_DOUBT,
         now: Callable[[], float] = time.time,
     ) -> None:
-        # Before anything is made: a codec that is not installed is a mistake of the settings.
+        # Checked before a folder is made: a codec that is not installed is an error in the settings.
         codec_named(codec)
         self.folder = folder
         self._sorter = sorter
@@ -73,7 +73,7 @@ class RecordStore:
         self.recovered: list[Path] = []
         state = state_folder(folder, instance)
         try:
-            # In this order: the lock before the ledger, and the ledger before the files that it describes.
+            # The lock comes before the ledger, and the ledger before the files that it describes.
             with ExitStack() as opened:
                 make_folders(folder, folder)
                 make_folders(state, folder)

@@ -58,7 +58,7 @@ class Remote:
 
     def url(self, **more: str) -> str:
         """As the client of Spark takes it, with these parameters in addition."""
-        # `safe=''`: a token may hold a semicolon or an equals sign, which would end the parameter.
+        # `safe=''`: by default `quote` leaves slashes, which are syntax of the address.
         told = {**self.parameters, **more}
         return f"{self}/;" + ";".join(f"{name}={quote(value, safe='')}" for name, value in told.items())
 
@@ -91,7 +91,7 @@ def _host_and_port(address: str, source: str) -> tuple[str, int]:
         host, port = parts.hostname, parts.port or DEFAULT_PORT
     except ValueError:
         host = None
-    # `netloc` must be all of it: a path or a query would otherwise be dropped without a word.
+    # `netloc` must be the whole address: otherwise a path or a query would be dropped silently.
     if not host or parts.netloc != address or "@" in address:
         raise ValueError(
             f"{source} is no address of a Connect server: give sc://host:{DEFAULT_PORT}, with "
@@ -126,7 +126,7 @@ def _check_token(remote: Remote) -> None:
 
 def _shown(address: str) -> str:
     """As much of a mistaken address as cannot be a password, a token or the name of a user."""
-    # Up to the first sign that may precede a secret: the scheme, and a word that is no value.
+    # Up to the first character that may precede a secret.
     begin = re.match(r"[^:/;?=@#]*[:/]*", address)
     assert begin is not None  # it matches nothing, too
     return repr(begin[0] + ("…" if begin.end() < len(address) else ""))

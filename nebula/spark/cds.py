@@ -54,7 +54,7 @@ def archive_path(
         conf: the user's settings of the engine.
         heap_bytes: of the driver, where that is known.
     """
-    # Sorted, because the order in which a folder is listed differs between machines.
+    # Sorted, since `glob` promises no order.
     listed = sorted(jars.glob("*.jar"))
     environment = EngineEnvironment.read()
     facts = [
@@ -83,7 +83,7 @@ def java_options(archive: Path) -> str:
 def is_used_by(pid: int, archive: Path) -> bool:
     """Whether the JVM has mapped the archive. True where that is unknown (no /proc)."""
     try:
-        # A mapped file is in the list of the process's memory; with `-Xshare:auto` Java does not say.
+        # With `-Xshare:auto` Java does not report it, but a mapped file is in the process's memory map.
         return str(archive) in Path(f"/proc/{pid}/maps").read_text()
     except OSError:
         return not Path("/proc/self/maps").exists()
@@ -115,7 +115,7 @@ def why_distrusted(archive: Path) -> str | None:
 
 def set_aside(archive: Path, reason: str) -> None:
     """Keep engines from using or making this archive for a day. Blocks; does nothing without write access."""
-    # In a folder that others may write to nothing is removed: a name there may lead anywhere.
+    # Nothing is removed in a folder that others may write to: a name there may be a link.
     if why_distrusted(archive):
         return
     with suppress(OSError):
@@ -125,7 +125,7 @@ def set_aside(archive: Path, reason: str) -> None:
 
 def is_set_aside(archive: Path) -> bool:
     """Whether it was set aside less than a day ago."""
-    # By the time of the mark's file, which outlives the processes.
+    # By the time of the mark's file, so that it outlives the process.
     try:
         return time.time() - _mark(archive).stat().st_mtime < _ASIDE_SECONDS
     except OSError:
@@ -144,7 +144,7 @@ def forget_old(folder: Path) -> None:
         archives = sorted(folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
         for archive in archives[_MOST_KEPT:]:
             archive.unlink(missing_ok=True)
-            # The base belongs to the archive above it, and is of no use to another.
+            # An archive's base is of no use to another archive.
             base_of(archive).unlink(missing_ok=True)
         for lock in folder.glob("*.lock"):
             with suppress(OSError):

@@ -171,7 +171,7 @@ class ClassArchive:
                 assert process.stderr is not None
                 await process.stdin.send(lines.LineWriter().encode(self._configuration(incarnation)))
                 async for part in process.stderr:
-                    # Of what it said only the end counts, and a maker that says much must not fill memory.
+                    # Only the end of its output is reported, so no more is kept.
                     said = (said + part)[-1000:]
                 await process.wait()
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
@@ -207,7 +207,7 @@ async def _end(process: Any, incarnation: str) -> None:
             process.kill()
             with anyio.move_on_after(5):
                 await process.wait()
-        # The maker's JVM carries the mark, and may outlive it.
+        # The maker's JVM has the mark in its environment, and may outlive the maker.
         await anyio.to_thread.run_sync(kill_engine, incarnation, process.pid)
         with anyio.move_on_after(5):
             await process.aclose()

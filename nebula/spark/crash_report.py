@@ -37,7 +37,6 @@ class CrashReport:
     trace: str | None = None
 
 
-# docs/decisions/0053: the JVM's report names the thread, and so the job, that took the memory.
 def read_crash(errors: Path, status: int | None) -> CrashReport:
     """Find out how a Python process died. Blocks.
 
@@ -47,7 +46,6 @@ def read_crash(errors: Path, status: int | None) -> CrashReport:
     """
     if status is None:
         return CrashReport("it cannot be ended")
-    # asyncio and `subprocess` give the negative number of the signal.
     how = _signal(-status) if status < 0 else f"exit status {status}"
     # Whom a signal kills dies by no exception: one that is there is a job's.
     trace = _last_error(errors, _CRASHED if status < 0 else _RAISED) if status else None
@@ -64,7 +62,7 @@ def _signal(number: int) -> str:
 def _last_error(errors: Path, kind: re.Pattern[str]) -> str | None:
     try:
         with errors.open("rb") as file:
-            # Seeking behind the beginning would raise for a short file.
+            # `max`: in a short file the position would be negative, and `seek` would raise.
             file.seek(max(0, errors.stat().st_size - _LOOKED_AT_BYTES))
             text = file.read().decode(errors="replace")
     except OSError:
@@ -93,7 +91,7 @@ def starved_thread(report: Path) -> str | None:
         return None
     if not _NO_MEMORY.search(head):
         return None
-    # The thread that asked for memory; of several jobs its job is taken to be the one at fault.
+    # docs/decisions/0053: the job of the thread whose allocation failed counts as the one at fault.
     named = _THREAD.search(head)
     return named[1] if named else ""
 

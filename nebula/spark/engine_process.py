@@ -113,7 +113,7 @@ class EngineProcess:
     def __init__(self, process: Process, incarnation: str, folder: Path, settings: EngineSettings) -> None:
         self._process, self._folder, self._settings = process, folder, settings
         self._reader, self._writer = lines.LineReader(), lines.LineWriter()
-        # Unbounded, but see `say`: it holds a few lines for each job that the engine was given.
+        # Unbounded: it holds a few lines for each job that the engine was given.
         self._outbox = Mailbox[lines.Line]()
         self._must_look = anyio.Event()
         self._has_opened = False
@@ -200,8 +200,7 @@ class EngineProcess:
 
             async def until_it_ends(wait: Callable[[], Awaitable[End]]) -> None:
                 end = await wait()
-                # The first end counts; the others are cancelled with the group, and may find an end of
-                # their own before.
+                # The first end counts: another watcher may find one too before it is cancelled.
                 self.end, self.is_leaving = self.end or end, True
                 group.cancel_scope.cancel()
 
@@ -230,7 +229,7 @@ class EngineProcess:
 
     async def _send(self, line: lines.Line) -> None:
         assert self._process.stdin is not None  # it was opened with a pipe
-        # A host that has died shows in what it says, so the writer reports nothing.
+        # The reader and the exit report a dead host, so the writer need not.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             await self._process.stdin.send(self._writer.encode(line))
 
@@ -303,7 +302,7 @@ class EngineProcess:
                 await self._must_look.wait()
             self._must_look = anyio.Event()
             now = monotonic()
-            # Twice the tick: a loop that is late by less is only busy.
+            # A loop that is late by less than a tick is only busy.
             if now - looked > 2 * TICK_SECONDS:
                 # Our own loop stood still: the silence may be ours, not the host's.
                 self._heard = now
@@ -330,7 +329,7 @@ class EngineProcess:
             The exit status, negative for a signal; None if the kernel does not let it go.
         """
         with anyio.CancelScope(shield=True):
-            # The time is for a clean stop: Spark removes its folders, and a Connect server hears of it.
+            # A clean stop lets Spark remove its folders, and closes sessions on a Connect server.
             with anyio.move_on_after(grace):
                 await self._send(lines.Stop())
                 async with anyio.create_task_group() as group:
@@ -361,7 +360,7 @@ def environment_of(incarnation: str) -> dict[str, str]:
     # The host and Python's workers import the same modules as the service, wherever it found them. Its
     # own sys.path reaches neither: workers get theirs from the environment alone.
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
-    # The mark comes last: a service that runs within an engine's job gives its own engines their own mark.
+    # The mark overrides an inherited one: a service may run within another engine's job.
     return {**os.environ, **_broker(), MARKER: incarnation, "PYTHONPATH": path}
 
 

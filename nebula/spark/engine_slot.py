@@ -83,7 +83,6 @@ class EnginePlan:
         """Make the folders for the next host. Blocks; only while none runs there."""
         # What a JVM said last is worth most when its successor has just been started.
         said = self.folder / ERRORS
-        # One file of the engine before is kept: its last lines say why there is a new one.
         if said.exists():
             said.replace(said.with_name(f"{ERRORS}.1"))
         shutil.rmtree(self.folder / _SCRATCH, ignore_errors=True)
@@ -186,7 +185,6 @@ class EngineSlot:
 
     def cancel(self, key: Key) -> None:
         """Cancel a job: one that waits ends here, the process hears about one that it has."""
-        # A job that is neither waiting nor open has ended: the cancel came too late.
         if self._table.cancel(key) and self.process is not None:
             self.process.say(lines.Cancel(*key))
 
@@ -220,17 +218,15 @@ class EngineSlot:
         try:
             await process.converse(configuration, hear, why_end)
         finally:
-            # Read before the process is closed: afterwards its jobs are lost.
             has_worked = process.ready is not None and not self._table.has_open
-            # Shielded, since the order at the end holds for a cancelled service too.
+            # Shielded: the order at the end must hold in a cancelled service too.
             with anyio.CancelScope(shield=True):
                 ended = await process.close()
                 clean_up = partial(plan.clean_up, self._table.held(), has_worked=has_worked)
                 await anyio.to_thread.run_sync(clean_up)
             self.process, self.last_end = None, ended.reason
-            # A Java that has died at its start may have died by the archive.
-            # It is left out at the next start, and blamed only if that start succeeds
-            # (`ClassArchive.hear`).
+            # The archive may be why Java died at its start. The next start leaves it out, and if that one
+            # succeeds `ClassArchive.hear` sets the archive aside.
             self.suspects_archive |= process.ready is None and ended.status == lines.STATUS_SPARK_DIED
             (log.warning if ended.is_failure else log.info)("engine host ended", **ended.facts())
             self._table.lose_all(ended.reason)

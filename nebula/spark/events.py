@@ -14,7 +14,10 @@ _ENGINES: Final = (
         "service, engine, job, incarnation, pid",
     ),
     Event(
-        "engine host not started", "its program or folder is missing", WARNING, "service, engine, job, error"
+        "engine host not started",
+        "its program cannot be run, or its folder cannot be made",
+        WARNING,
+        "service, engine, job, error",
     ),
     Event("engine ready", "Spark runs", INFO, "service, engine, archive, spark, java, seconds"),
     Event(
@@ -25,7 +28,10 @@ _ENGINES: Final = (
     ),
     Event("engine broken", "it cannot start before something is changed", ERROR, "service, engine, reason"),
     Event(
-        "isolated engine not started", "the host of one job failed several times", ERROR, "service, reason"
+        "isolated engine not started",
+        "the host of one job cannot start; the job fails",
+        ERROR,
+        "service, reason",
     ),
     Event(
         "job handed to engine",
@@ -41,10 +47,10 @@ _ENGINES: Final = (
         WARNING,
         "archive, seconds, reason",
     ),
-    Event("archive of classes not used", "others could have written it", WARNING, "archive, reason"),
+    Event("archive of classes not used", "others could have changed it", WARNING, "archive, reason"),
     Event(
         "archive of classes set aside for a day",
-        "an engine did not start with it",
+        "Java refused it, or an engine did not start with it",
         WARNING,
         "archive, reason",
     ),
@@ -89,7 +95,7 @@ _DATA: Final = (
     Event("spooled file not removed", "it was read, and takes room", WARNING, "reason"),
     Event(
         "committed position not written",
-        "the query may read some messages again after a restart",
+        "a query with a new checkpoint may begin with messages that were read before",
         WARNING,
         "file, reason",
     ),

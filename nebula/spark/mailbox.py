@@ -28,7 +28,6 @@ class Mailbox(Generic[_Item]):
 
     async def take(self) -> _Item:
         """The first one, when there is one."""
-        # In a loop, as the event may have been set for an item that was taken meanwhile.
         while not self._items:
             self._has_items = anyio.Event()
             await self._has_items.wait()

@@ -21,7 +21,7 @@ _LOOK_SECONDS = 0.005
 def engine_processes(incarnation: str) -> Iterator[int]:
     """The pids of all processes of this engine that live now. Where there is no /proc: none."""
     mark = f"{MARKER}={incarnation}".encode()
-    # Linear in the processes of the machine: read when an engine ends, which is rare.
+    # Looks at all processes of the machine, which is acceptable when an engine ends.
     for folder in _PROCESSES.glob("[0-9]*"):
         # Processes of other users, and such as end meanwhile.
         with suppress(OSError):

@@ -213,11 +213,10 @@ class SparkRunner:
                     isolated.begin(task, group)
                 case JobTask() as task:
                     table.add(task)
-                    # Busy from now on, though no process has the job yet: the idle policy must not stop the
-                    # engine for it.
+                    # Busy from now on: the idle policy must not end the engine before it has the job.
                     self._idle_since = math.inf
                     self._has_work.set()
-                    # Jobs fail at once while the engine is broken, since a start may take minutes.
+                    # A broken engine may stay so until a person acts, so its jobs fail at once.
                     if self._broken:
                         table.refuse_waiting(self._broken)
                     slot.hand_over()
@@ -241,7 +240,7 @@ class SparkRunner:
                     self._log_broken(line.reason)
                 self._broken = line.reason
             case lines.Done():
-                # A job was finished, so the engine is of use, and an end after it is no early one.
+                # The engine works, so early ends before it no longer count.
                 self._early_ends = 0
                 table.hear(line)
             case _:
@@ -270,8 +269,7 @@ class SparkRunner:
                 await self._after_failure(table, slot, monotonic() - began)
             else:
                 is_wanted = self._settings.warm and self._is_shared and not end.is_idle
-                # An engine that ended by itself is replaced even if no job waits, to find out whether it
-                # can be.
+                # After a failure the next one starts even if no job waits, to find out whether it can.
                 waits_for_job = not (is_wanted or end.is_failure)
                 await self._after_end(end, slot)
 
@@ -297,7 +295,7 @@ class SparkRunner:
 
     async def _after_end(self, end: End, slot: EngineSlot) -> None:
         """An engine has ended that had been ready: the next one follows at once, unless they end early."""
-        # Wanted ends (idle, recycled, restarted) are followed by the next start without a pause.
+        # After an end that was wanted (idle, recycled, restarted) there is no pause.
         if not end.is_failure:
             return
         self._failing = f"Spark's engine has ended, {slot.last_end}"
@@ -317,7 +315,7 @@ class SparkRunner:
 
     # --- why it ends ---
 
-    # Asked twice a second for the engine's whole life, so it only compares numbers.
+    # Called twice a second for as long as the engine lives, so it must be cheap.
     def _why_end(self, table: JobTable, slot: EngineSlot, now: float) -> End | None:
         # From here on a thread is lost for good: Python cannot end one from outside.
         self._stuck_since = (self._stuck_since or now) if table.has_stuck else None

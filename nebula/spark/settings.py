@@ -104,7 +104,7 @@ def _check_remote(spark: EngineSettings, source: str) -> None:
     parse_remote(spark.remote, source.partition("=")[0])
     if spark.memory != _MEMORY:
         raise ValueError(f"with {source} the driver's memory is set where the Connect server is started")
-    # What only a server can set is refused, and not left out: its author means something by it.
+    # Settings that only the server can have are refused: ignoring them would surprise their author.
     if spark.ui:
         raise ValueError(f"with {source} Spark's pages are the Connect server's, and switched on there")
     for name in spark.conf:

@@ -291,12 +291,12 @@ OPENING = """\
 
 What a command does, a program does in a few lines: `client` is a [`nebula.sync.Client`](api/nebula.sync.md),
 as in `with Client("stomp://127.0.0.1:61613") as client`. [`nebula.Client`](api/nebula.md) has the same
-methods for `async` code. A test runs both columns against one broker and compares the results, so this page
-is complete and true.
+methods for `async` code. Tests run both columns against one broker and compare the results, and check that
+no command is missing here.
 
 A command adds what a person needs: it understands the first characters of an id, asks before it deletes
 something, reads long lists page by page, and [draws tables](../how-to/command-line.md). Names in capitals
-stand for a value of yours, such as a job's id.
+stand for your own values, such as a job's id.
 """
 
 OTHERS = """\

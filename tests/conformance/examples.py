@@ -24,10 +24,10 @@ _OPENING: Final = """\
 # Examples of the protocol
 
 Each example is a test: a transcript from `tests/conformance/` that is played against the broker. The page
-shows every byte that the peers send and receive, in order. `python -m tests.conformance.examples` writes it.
+shows the frames that the peers send and receive, in order. `python -m tests.conformance.examples` writes it.
 
 - `^@` is NUL, the end of a frame. A client ignores headers that it does not know.
-- "alice connects" stands for CONNECT and CONNECTED, which the first section shows.
+- "alice connects" stands for the frames CONNECT and CONNECTED, which the first section shows.
 - Identifiers such as E.54 name the rules of the [protocol](protocol.md) that an example shows.
   [Clauses](clauses.md) lists the code and the tests of each rule.
 - The examples about STOMP itself also run on RabbitMQ and ActiveMQ. Where one of these differs, the example

@@ -130,13 +130,14 @@ changed:
 | restart | A new value needs a restart of the broker. |
 
 The log names the settings that need a restart (`restart needed`). If the settings are wrong, or the file of
-the start is missing, all of them stay as they were (`reload failed`). A file without `rights` gives every
-client all rights, at a reload as at a start.
+the start is missing, all of them stay as they were, and the files that they name are read again (`reload
+failed`). A file that cannot be used leaves what was read from it before; the others count. A settings file
+without `rights` gives every client all rights, at a reload as at a start.
 
 `nebula settings check nebula.toml` has a running broker check a new file without taking it, with the
 environment and the flags of the broker: it names the settings that a reload takes, those that need a restart,
 and all errors. Without a file it checks the one that the broker was started with. The verb is
-[`settings.check`](operations.md); what it returns has names of settings, and no values of texts or paths.
+[`settings.check`](operations.md); its reply names settings, and quotes no texts or paths from the file.
 
 ## Files for editors
 

@@ -94,7 +94,7 @@ class Host:
         self._standing = threading.Lock()
         self._jobs: dict[str, RunningJob] = {}
         self._leaving = threading.RLock()
-        # Compared later: the parent's number changes when it ends, whatever the signal says.
+        # To compare in `leave_if_orphaned`: a process whose parent has ended gets another one.
         self._parent = os.getppid()
 
     def serve(self, descriptor: int) -> NoReturn:
@@ -143,7 +143,7 @@ class Host:
         if self._session is not None:
             self._session.kill()
         if self._config is not None:
-            # By the mark: what jobs have started outlives the JVM.
+            # Processes that jobs have started outlive the JVM; they have the mark.
             kill_engine(self._config.incarnation)
         # After the last task that could write to it.
         for job in list(self._jobs.values()):
@@ -217,7 +217,6 @@ class Host:
                 self._standby = Standby(self._session.prepare)
 
     def _start(self, config: lines.Configure) -> None:
-        # Clocks of two processes are not compared: the service takes the seconds from `Ready`.
         began = time.monotonic()
         try:
             self._session = session = start_session(config)
@@ -272,8 +271,7 @@ class Host:
             for job in jobs:
                 job.wait(max(0.0, deadline - time.monotonic()))
             # What Spark does at its end must not be told as its death.
-            # From here on no other thread can leave; this one is let through, because the lock is
-            # reentrant.
+            # From here on no other thread can leave. This one can, since the lock is reentrant.
             self._leaving.acquire()
             self._session.stop()
         self.leave("asked to stop", _STATUS_STOPPED)

@@ -68,7 +68,7 @@ def _leave_with_service(incarnation: str) -> None:
 
 def _make_once(archive: Path, config: lines.Configure) -> None:
     make_private(archive.parent)
-    # Checked by the maker as well, in the folder that it has just made or found.
+    # Checked here again: since the engine's check another user may have made the folder.
     if reason := why_distrusted(archive):
         raise RuntimeError(reason)
     # `O_NOFOLLOW`: another user could have put a link there.
@@ -124,8 +124,7 @@ def _writing_to(unfinished: Path, config: lines.Configure, work: Path, base: str
     return replace(config, folder=str(work), results=str(work), conf=conf, archives=None)
 
 
-# What most jobs do first: count, aggregate, Python functions, the common formats, SQL, Arrow. Classes that
-# it misses are loaded as without an archive.
+# Operations that most jobs begin with. Classes that none of them uses are loaded as without an archive.
 def _do_a_little_of_everything(session: ClassicSession, work: Path) -> None:
     from pyspark.sql import functions
 

@@ -91,8 +91,7 @@ class ClassicSession:
         if self._report.exists():  # the report of an earlier JVM
             self._report.replace(self._report.with_name(f"{JVM_REPORT}.1"))
         # Of each thread, the session that was made for what it will do.
-        # py4j has a connection, and the JVM a thread, for each Python thread: a session is active in one of
-        # them.
+        # py4j pairs each Python thread with a thread of the JVM, and a session is active in one such thread.
         self._prepared = threading.local()
         (Path(config.folder) / POOLS_FILE).write_text(self._pools.as_xml())
         # Defaults are the JVM's system properties, and there is no JVM yet.
@@ -177,7 +176,7 @@ class ClassicSession:
 
     def kill(self) -> None:
         """End the JVM at once."""
-        # The JVM ends without its shutdown hooks; what it would have removed is in our scratch folder.
+        # No shutdown hooks run; the files that they would remove are in our scratch folder.
         with suppress(ProcessLookupError):
             self.jvm.kill()
 
@@ -217,7 +216,7 @@ class ClassicPlace:
         context = self._session.context
         context.removeJobTag(self._tag)
         self.settle()
-        # What was counted under the tag before is added up once more, now that the store has it all.
+        # Counted once more under the old tag, now that Spark's store has all of it.
         self._counter.count(self._java)
         self._rows = self._all_rows()
         self._stages |= self._counter.stages
@@ -233,7 +232,7 @@ class ClassicPlace:
         """See `Place`: some milliseconds of asking."""
         tasks = self._counter.count(self._java)
         counters = zip(("rows_read", "rows_written"), self._all_rows(), strict=True)
-        # Tasks wait, none is active, and there is no executor: the cluster has given us none.
+        # Tasks wait and there is no executor: the cluster has not granted one.
         waits = tasks.known > tasks.done and not tasks.active and self._has_no_executors()
         return Counted(tasks, {name: rows for name, rows in counters if rows}, _NO_EXECUTORS if waits else "")
 
@@ -349,7 +348,7 @@ def _local_cores(master: str) -> int:
     numbers = inside.split(",")
     if kind == "local-cluster":  # workers, cores of each, megabytes of each
         return int(numbers[0]) * int(numbers[1])
-    # `sched_getaffinity` and not `cpu_count`, as containers restrict it.
+    # `cpu_count` would ignore the set of CPUs to which a container is restricted.
     return len(os.sched_getaffinity(0)) if numbers[0] == "*" else int(numbers[0] or 1)
 
 

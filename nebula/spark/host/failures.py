@@ -87,7 +87,7 @@ def may_be_server_loss(error: BaseException) -> bool:
     return is_clients and any(sign in str(error) for sign in _SERVER_ERRORS)
 
 
-# The code is what callers act on (retry, correct the query, correct the data), so it has to be stable.
+# Callers act on the code (retry, correct the query, correct the data), so codes must not change.
 def _code(error: BaseException, texts: list[str], sqlstate: str | None) -> str:
     # By text where Spark has one exception for many things; the order is from the special to the general.
     everything = "\n".join(texts)
@@ -117,7 +117,7 @@ def _code_of_sqlstate(sqlstate: str) -> str:
     return "data" if sqlstate.startswith("22") or sqlstate == "P0001" else "job"
 
 
-# Python functions of a user may raise texts with "SQLSTATE" in them; only Spark's are believed.
+# Only in Spark's texts: an exception of the user's own code may contain "SQLSTATE" too.
 def _sqlstate(error: BaseException, texts: list[str]) -> str | None:
     told = _ask(error, "getSqlState")
     if told:

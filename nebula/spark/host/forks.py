@@ -39,7 +39,7 @@ def ended_where_forked() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        # A fork returns twice: the child would otherwise go on as the job's second thread of control.
+        # Otherwise the child would go on with the parent's work.
         if os.getpid() != pid:
             _exit(error)
         raise

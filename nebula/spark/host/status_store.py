@@ -75,7 +75,7 @@ class TaskCounter:
     def count(self, context: Any) -> Tasks:
         """What the step's Spark jobs have done by now: some milliseconds of asking."""
         tracker = context.statusTracker()
-        # Jobs that have ended are not asked again: the store forgets the oldest, and their counts must not
+        # Jobs that have ended are not asked about again: the store forgets the oldest, and counts must not
         # fall.
         seen = _look(
             tracker, (number for number in tracker.getJobIdsForTag(self._tag) if number not in self._ended)

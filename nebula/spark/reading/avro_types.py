@@ -219,7 +219,7 @@ class _Parser:
             )
             for each in schema["fields"]
         )
-        # Only while its fields are read: elsewhere a record may be used as often as one likes.
+        # Only while its fields are read: elsewhere a record may be used any number of times.
         self._open.pop()
         return Record(name, _aliases(schema), fields)
 
@@ -227,12 +227,12 @@ class _Parser:
         branches = tuple(self.type_of(each, where) for each in schemas)
         some = [each for each in branches if each != NULL]
         if len(some) < 2:
-            # A union of null and one type, or of null alone: what all readers call a nullable column.
+            # Null and one type, which is a nullable column, or a single type alone.
             return Union(branches, some[0] if some else NULL)
         kinds = {each.kind if isinstance(each, Primitive) and each.logical is None else "" for each in some}
         for numbers, widest in _WIDEST:
             if kinds <= numbers:
-                # spark-avro does so too: a union of int and long is a column of longs.
+                # As in spark-avro: a union of int and long is a column of longs.
                 return Union(branches, Primitive(widest))
         why = (
             f"{where} is a union of several types ({', '.join(map(_word, some))}): Spark has no such column; "

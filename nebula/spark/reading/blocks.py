@@ -69,7 +69,7 @@ def walk(part: Part) -> Iterator[None]:
 
 def _groups(reader: ContainerReader, file: BinaryIO, part: Part) -> Iterator[tuple[bytes, int]]:
     decompress = _decompressor(reader.header.codec)
-    # Once for each part; from there on blocks follow each other without a search.
+    # One search for each part: behind its first block each block follows the one before it.
     start = _first_block(file, reader.header, part)
     data, count, size = list[bytes](), 0, 0
     # The marker before a block decides whose it is, and of the last block's the first byte.
@@ -77,7 +77,6 @@ def _groups(reader: ContainerReader, file: BinaryIO, part: Part) -> Iterator[tup
         file.seek(block.data_offset)
         try:
             data.append(decompress(file.read(block.size_bytes)))
-        # The place of the block is added: a file may be damaged at one place and read around it.
         except AvroError as error:
             raise AvroError(f"{error}, in the block at byte {block.offset}") from error
         count, size = count + block.count, size + len(data[-1])
@@ -100,7 +99,7 @@ def _first_block(file: BinaryIO, header: Header, part: Part) -> int | None:
     position, before = part.start, b""
     file.seek(position)
     while position - len(before) < part.end:
-        # In portions of a megabyte: a block may be large, and only its marker is looked for.
+        # In portions: a part may be large, and only one marker is searched for.
         chunk = file.read(_SEARCH_BYTES)
         found = (before + chunk).find(header.sync)
         if found >= 0:

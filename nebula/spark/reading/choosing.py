@@ -74,7 +74,7 @@ def choose(spark: SparkSession, wanted: Wanted, reader: str) -> tuple[Name, str]
         if why is not None:
             raise DataError(f"the reader {named} cannot be had: {why}")
         return named, "as asked for"
-    # All that cannot be used are named in the job's log, with their reasons.
+    # The job's log gives the reasons why faster readers cannot be used.
     reasons: list[str] = []
     for name in ORDER:
         why = _why_not(spark, wanted, name)
@@ -87,7 +87,7 @@ def choose(spark: SparkSession, wanted: Wanted, reader: str) -> tuple[Name, str]
 
 def why_no_polars(writer: Record | None) -> str | None:
     """Why polars cannot be had, or not for data of this schema; None: it can."""
-    # Looked for and not imported: it takes a while, and workers import it only where they decode with it.
+    # Not imported, which takes a while: only workers that decode with it import it.
     if importlib.util.find_spec("polars") is None:
         return "polars is not installed (pip install 'nebula-rpc[polars]')"
     lacks = None if writer is None else why_not_polars(writer)
@@ -114,10 +114,10 @@ def why_not_spark_avro(wanted: Wanted) -> str | None:
     Raises:
         DataError: a file cannot be read as it is wanted. Names the file.
     """
-    # Each reason below is a case in which spark-avro would give other rows or columns, not an error.
+    # In each case below spark-avro would return other rows or columns, without an error.
     if wanted.unpacks:
         return "spark-avro unpacks no envelopes"
-    # Hadoop's own rule, also where the file is named.
+    # Hadoop skips such files even if their path is given.
     if hidden := name_hidden_from_java(file.path for file in wanted.files):
         return f"spark-avro leaves out files that are called {hidden}"
     # Spark compares names without their case unless it is told otherwise.
@@ -138,7 +138,6 @@ def why_not_spark_avro(wanted: Wanted) -> str | None:
 
 def root_of(file: File) -> Path | None:
     """The folder above those whose names are columns; None if there is no column, or others lie between."""
-    # Other folders in between would be part of the base path for some files and not for others.
     folders = Path(file.path).parents
     depth = len(file.parts)
     return folders[depth] if depth and all("=" in each.name for each in folders[:depth]) else None
@@ -146,7 +145,7 @@ def root_of(file: File) -> Path | None:
 
 def _written(files: Sequence[File]) -> dict[str, str]:
     """The schemas that files were written with, each with the path of one."""
-    # Reversed, so that of the files of one schema the first by name is the one in an error.
+    # Reversed, so that an error names the first file of a schema.
     return {read_header(file.path).schema: file.path for file in reversed(files)}
 
 

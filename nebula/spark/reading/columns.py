@@ -75,7 +75,7 @@ def spark_type(each: AvroType) -> spark.DataType:
     """
     inner, _ = unwrap(each)
     match inner:
-        # Before the others: a decimal is bytes or fixed, and only its precision tells.
+        # First, since a decimal is bytes or fixed with a precision.
         case Primitive(precision=precision, scale=scale) | Fixed(precision=precision, scale=scale) if (
             precision
         ):
@@ -187,7 +187,7 @@ def raw_schema(record: Record, *, only_held: bool = False) -> dict[str, Any]:
         only_held: without the fields that Spark cannot hold, its own and those of records within it: what
             is read by that schema skips them.
     """
-    # Names within one schema have to differ, and are not looked at.
+    # Records need different names; nothing reads the names.
     numbers = count()
 
     def raw(each: AvroType) -> Any:

@@ -70,7 +70,7 @@ class PolarsDecoder:
         text = json.dumps(schema).encode()
         parts = (b"avro.schema", text, b"avro.codec", b"null")
         entries = b"".join(write_long(len(part)) + part for part in parts)
-        # A header with two entries, in a block of its own: built once, as it is the same for each group.
+        # The header of a container file, which is the same for each group of data.
         self._head = b"Obj\x01" + write_long(2) + entries + b"\0" + _SYNC
         self._needed = list(needed)
         # polars reads as many rows as it is told to, and does not see where they end. So one more is put
@@ -78,7 +78,7 @@ class PolarsDecoder:
         out = io.BytesIO()
         fastavro.schemaless_writer(out, fastavro.parse_schema(schema), _sample(schema))
         self._last = out.getvalue()
-        # Read once alone, so that the comparison below is between two results of the same decoder.
+        # Decoded by polars too, so that `decode` compares two results of one decoder.
         self._expected = self._read(b"", 1)
 
     def decode(self, data: bytes, count: int) -> Mapping[str, pa.Array]:
@@ -125,7 +125,7 @@ class FastavroDecoder:
         """See `Decoder`."""
         stream = io.BytesIO(data)
         chunks = []
-        # In runs, so that the objects of one run are freed before the next one is made.
+        # In runs, since Python's objects of all rows at once would take too much memory.
         for start in range(0, count, _FASTAVRO_ROWS):
             rows = min(_FASTAVRO_ROWS, count - start)
             with _no_collection():

@@ -37,16 +37,15 @@ def unpack(content: pa.Array) -> Iterator[Unpacked]:
         DataError: an envelope has two items of one key, or no fingerprint or body although it is no
             deletion.
     """
-    # For each item the row that it belongs to.
+    # The row of each item.
     rows = pc.list_parent_indices(content)
     keys, values = content.flatten().flatten()
     bodies = _items(Item.BODY, rows, keys, values)
     fingerprints = _items(Item.FINGERPRINT, rows, keys, values)
-    # Only the rows are needed of tombstones, whose values are empty.
+    # Of tombstones only the rows count.
     gone = set(_items(Item.TOMBSTONE, rows, keys, values))
     by_schema: dict[bytes, list[bytes]] = {}
-    # Python for each row: the grouping depends on bytes of each envelope. What is in them is decoded by
-    # columns.
+    # A loop in Python, as the group depends on the bytes of each envelope; the data are decoded by columns.
     for row in range(len(content)):
         if row in gone:
             continue
@@ -54,7 +53,7 @@ def unpack(content: pa.Array) -> Iterator[Unpacked]:
         if body is None or fingerprint is None or len(fingerprint) != 8:
             raise DataError("an envelope has no body, or no fingerprint of eight bytes")
         by_schema.setdefault(fingerprint, []).append(body)
-    # Rows of different schemas change places here: a table has no order.
+    # This changes the order of rows with different schemas: a table has no order.
     for fingerprint, data in by_schema.items():
         yield Unpacked(int.from_bytes(fingerprint, "little"), b"".join(data), len(data))
 
@@ -62,8 +61,7 @@ def unpack(content: pa.Array) -> Iterator[Unpacked]:
 def _items(key: Item, rows: pa.Array, keys: pa.Array, values: pa.Array) -> dict[int, bytes]:
     is_key = pc.equal(keys, int(key))
     found = dict(zip(rows.filter(is_key).to_pylist(), values.filter(is_key).to_pylist(), strict=True))
-    # The sum of nothing is null.
-    # A dictionary keeps the last of two, so their number tells.
+    # Of two items of one row the dictionary keeps one. The sum of nothing is null.
     if len(found) < (pc.sum(is_key).as_py() or 0):
         raise DataError(f"an envelope has the item {key.name.lower()} twice")
     return found

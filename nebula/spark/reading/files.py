@@ -72,7 +72,7 @@ def list_files(paths: Paths) -> list[File]:
                     files[real] = is_linked, file
     # By name, which says which file is the last one, whose schema counts.
     ordered = sorted((file for _, file in files.values()), key=lambda file: file.path)
-    # Compared with the first: all have to agree, so any one will do.
+    # All have to agree, so each is compared with the first.
     for file in ordered[1:]:
         if [name for name, _ in file.parts] != [name for name, _ in ordered[0].parts]:
             raise DataError(
@@ -169,7 +169,7 @@ def _check_ends_somewhere(folder: str, root: str) -> None:
     path = Path(folder)
     if path.is_symlink() and folder != root:
         target = path.resolve()
-        # Only folders above it within the data set: a link to elsewhere ends somewhere.
+        # A link to a folder above the root is found when the walk comes to it again.
         above = [each for each in path.parents if each.is_relative_to(root)]
         if any(each.resolve() == target for each in above):
             raise DataError(f"{folder} is a link to a folder above it ({target}): its files would never end")
@@ -183,7 +183,7 @@ def _size_bytes(path: str) -> int:
 
 
 def _parts(folder: Path) -> tuple[tuple[str, str | None], ...]:
-    # Escaped as in a URL, which is how Hive and Spark write signs that file systems do not take.
+    # Hive and Spark escape characters that file systems do not allow, as in a URL.
     pairs = (part.split("=", 1) for part in folder.parts if "=" in part)
     return tuple((unquote(name), None if value == NULL_NAME else unquote(value)) for name, value in pairs)
 

@@ -108,8 +108,7 @@ class Plan:
             "slots": self.slots,
             "contents": contents,
         }
-        # Base64 of deflated JSON: options are texts, and a list of files is long and alike. Level 1 is
-        # enough.
+        # Options are text, and a list of files is long and repetitive: level 1 is enough.
         return base64.b64encode(zlib.compress(json.dumps(told).encode(), 1)).decode()
 
     @classmethod
@@ -131,7 +130,7 @@ def choose_columns(record: Record, folders: Mapping[str, str], columns: Sequence
     Raises:
         DataError: there is no such column.
     """
-    # The data's column stands where both have one.
+    # A column of the data takes precedence over a folder's of the same name.
     every = [*dict.fromkeys([*(field.name for field in record.fields), *folders])]
     if columns is None:
         return every

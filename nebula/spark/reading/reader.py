@@ -249,7 +249,7 @@ class Reader:
         paths = [spark_glob(file.path) for file in plan.files]
         with self._listed_here():
             table = source.load(paths)
-        # In backquotes, since a name may have a dot in it.
+        # In backquotes, since a name may contain a dot.
         return table.select(*(f"`{name}`" for name in plan.columns))
 
     @contextmanager
@@ -261,7 +261,7 @@ class Reader:
             yield
         finally:
             if before is None:
-                # The session is the job's own, and its other reads have the setting that they had.
+                # Not set to a default: later reads of the session must find it unset, as before.
                 self._spark.conf.unset(_LISTING_CONF)
             else:
                 self._spark.conf.set(_LISTING_CONF, before)

@@ -57,8 +57,7 @@ class Request:
         """
         text, writer = self._last_schema()
         contents = None
-        # Envelopes are rows of a column that holds bytes: the columns that are wanted are those of what
-        # they hold.
+        # Envelopes are a column of bytes: the wanted columns are those of the data in them.
         if text is not None and self.envelope == "content" and is_envelope(_record(text)):
             contents = _folder_of_schemas(self.schemas)
             text = self._content_schema(contents) if self.schema is None else None
@@ -89,7 +88,7 @@ class Request:
         return None, None
 
     def _content_schema(self, contents: Mapping[int, str]) -> str:
-        # Backwards too. A file of nothing but deletions has no value to take a schema from.
+        # The newest file first here too; one with only deletions has no value to take a schema from.
         for file in reversed(self.samples):
             try:
                 fingerprint = _first_content(file)
@@ -108,7 +107,7 @@ def _first_content(file: File) -> int | None:
     """The fingerprint of the first value in a file of envelopes."""
     writer = _record(read_header(file.path).schema)
     decoder = FastavroDecoder(writer, ("content",))
-    # Only as far as the first value: one block is read, whatever the size of the file.
+    # Reading ends at the first value, whatever the size of the file.
     try:
         for data, count in read_blocks(Part(file, 0, file.size_bytes)):
             for found in unpack(decoder.decode(data, count)["content"]):

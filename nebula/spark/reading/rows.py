@@ -47,7 +47,7 @@ class RowReader:
             kind = self._kind_of(text)
             for data, count in read_blocks(part):
                 yield from (self._with_folders(rows, part) for rows in self._rows(kind, data, count))
-        # As it is: it has the file's name and the place in it.
+        # Raised as it is: it names the file and the place in it.
         except CorruptFileError:
             raise
         except DataError as error:

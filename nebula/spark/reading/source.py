@@ -89,7 +89,7 @@ class PruningReader(AvroReader):
             if test is None:
                 yield each
             else:
-                # Judged here and taken off: Spark filters again only by what is given back.
+                # Not given back: Spark applies only the filters that it gets back.
                 self._files = [file for file in self._files if test(typed(file, types))]
 
 
@@ -119,7 +119,7 @@ class CheckReader(AvroReader):
 
     def partitions(self) -> list[InputPartition]:
         """Files whole: what is wrong with one is told once."""
-        # Not cut: each part would find the same damage, and the file would be listed twice.
+        # Not cut: two parts could find damage, and the file would be listed twice.
         most = target_bytes(self._files, self._plan.slots)
         whole = [[Part(file, 0, file.size_bytes)] for file in self._files if file.size_bytes >= most]
         small = split([file for file in self._files if file.size_bytes < most], most)

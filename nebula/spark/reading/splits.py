@@ -29,7 +29,7 @@ class Part:
 
 def target_bytes(files: Iterable[File], slots: int) -> int:
     """What a task is to read: enough tasks for each slot to have two, within limits."""
-    # Small files cost their opening too, so that ten thousand of them are many tasks' work.
+    # Opening counts as bytes, so that ten thousand tiny files are divided among many tasks.
     total = sum(file.size_bytes + _OPENING_BYTES for file in files)
     # A twentieth more, so that files of nearly one size need no task more for the larger ones.
     return min(MOST_BYTES, max(LEAST_BYTES, total * 21 // (40 * max(1, slots))))

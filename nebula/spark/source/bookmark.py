@@ -68,13 +68,13 @@ def _identity(path: Path) -> str:
     """Written once, and never again: without it no checkpoint would know the spool."""
     if path.exists():
         found = path.read_text(errors="replace")
-        # Checked for its length: with an identity that was cut no checkpoint would match.
+        # No checkpoint would match an identity that was cut.
         if len(found) != _DIGITS:
             raise SettingsError(f"{path} is not what was written there: restore it")
         return found
     made = uuid.uuid4().hex
     draft = path.with_suffix(".tmp")
-    # Written whole under another name, synced, and then renamed: a power cut leaves none or all of it.
+    # Written under another name, synced and then renamed: after a power cut all of it is there, or nothing.
     with open(open_private(draft, os.O_WRONLY | os.O_TRUNC), "w") as file:  # noqa: PTH123
         file.write(made)
         file.flush()

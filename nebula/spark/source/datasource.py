@@ -64,7 +64,7 @@ class NebulaSource(DataSource):
         from nebula.spark.source.options import write_options
         from nebula.spark.source.writer import BatchWriter
 
-        # Before the options: what is asked for cannot be done whatever they are.
+        # Before the options: no options make it possible.
         _check_appends(overwrite=overwrite)
         options = write_options(self.options)
         content, found = self._settle(options)

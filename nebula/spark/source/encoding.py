@@ -82,7 +82,7 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 def _values(column: pa.Array) -> list[Any]:
     values: list[Any] = column.to_pylist()
-    # Only columns with maps are gone through value by value.
+    # Only columns with maps need a loop over their values.
     if not _holds_maps(column.type):
         return values
     return [_plain(value, column.type) for value in values]

@@ -230,7 +230,7 @@ def _check_streamed(read: ReadOptions, durable: str | None) -> None:
 
 def _broker(options: Mapping[str, str]) -> BrokerOptions:
     url = options.get("broker") or None
-    # Parsed here, so that a mistyped address is an error of the query's start.
+    # Parsed only to report a wrong address at the start of the query.
     if url is not None:
         parse_address(url)
     return BrokerOptions(
@@ -247,7 +247,7 @@ def _content(options: Mapping[str, str], kinds: tuple[str, ...], default: str) -
     folder = options.get("schemas")
     if folder and not Path(folder).is_dir():
         raise SettingsError(f"schemas {folder!r} is not a folder")
-    # An open kind: the broker's binding may decide, unless the user has said `message`, `text` or `json`.
+    # The broker's binding decides, unless the user has chosen `message`, `text` or `json`.
     is_open = "content" not in options or kind in (AVRO, ENVELOPE)
     return ContentOptions(
         kind=kind,
@@ -305,7 +305,7 @@ def _seconds(options: Mapping[str, str], name: str) -> float | None:
 
 
 def _check_names(options: Mapping[str, str], names: tuple[str, ...]) -> None:
-    # Spark lowers the names of options.
+    # Spark ignores the case of options' names.
     known = _SPARKS.union(name.lower() for name in names)
     if unknown := sorted(name for name in options if name.lower() not in known):
         raise SettingsError(f"there is no option {', '.join(unknown)}: there are {', '.join(sorted(names))}")

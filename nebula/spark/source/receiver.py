@@ -62,7 +62,7 @@ class Receiver:
         # threads without one.
         self._options, self._spool, self._now = options, spool, now
         self._lock = threading.Lock()
-        # A restart begins with all that the spool holds; what Spark has of it, it says by its first commit.
+        # After a restart Spark's first commit says how much of the spool it has.
         self._committed = self._tidied = spool.start
         # Files before this position may go; the spool keeps the ids of what is in doubt without them.
         self._acked = spool.end
@@ -118,10 +118,10 @@ class Receiver:
 
     def commit(self, position: int) -> None:
         """Everything before this position has been worked off, and may go. Idempotent."""
-        # Two threads: Spark's commits, and the writer of groups.
+        # Spark commits in one thread, and groups are written in another.
         with self._lock:
             self._committed = max(self._committed, position)
-            # First what the broker has confirmed, as that decides what may go.
+            # First, since receipts of the broker decide what may be deleted.
             self._settle()
             # Not before the broker has said that it will not give it out again.
             done = min(self._committed, self._acked)
@@ -173,8 +173,7 @@ class Receiver:
             )
         headers = {brand.prefetch_count: str(options.prefetch), **brand.durable_headers(options.durable)}
         # Receipts of an earlier connection never come: with a full spool we would wait for them for ever.
-        # With the end of the spool, and not what was ACKed: these go at their commit alone
-        # (docs/decisions/0031).
+        # So all that is in the spool may go once Spark has committed it (docs/decisions/0031).
         self._acked = self._spool.end
         self._spool.reconnected()
         # What came by it and is not in the spool comes again.
@@ -235,7 +234,7 @@ class Receiver:
                 group = list(self._waiting)
                 self._waiting.clear()
                 self._waiting_bytes = 0
-                # The taker may go on while the disk works.
+                # `_take` goes on while the disk works.
                 self._stored.set()
                 synced = await self._write(group)
                 # In this mode it is the ACK of all before it as well.

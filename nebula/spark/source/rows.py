@@ -141,7 +141,7 @@ class Bodies:
         try:
             return messages.set_column(place, field, messages.column(place).cast(pa.string()))
         except pa.ArrowInvalid:
-            # Row by row only where a body of the batch is not UTF-8, to find which.
+            # Row by row only if a body of the batch is not UTF-8, to find which one.
             readable = [row for row in range(len(messages)) if self._is_readable(messages, row, _why_no_text)]
             return self._text(messages.take(pa.array(readable, pa.int64())))
 

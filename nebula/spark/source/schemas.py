@@ -104,7 +104,7 @@ class Writers:
             SettingsError: the broker could not be asked, so it may be known.
         """
         now, key = monotonic(), (self._folder, self._broker, fingerprint)
-        # A default that is just old enough, so that a fingerprint that was never asked for passes.
+        # The default passes a fingerprint that was never asked for.
         at, why = _unknown.get(key, (now - _FORGET_SECONDS, ""))
         if now - at < _FORGET_SECONDS:
             raise AvroError(why)
@@ -115,7 +115,7 @@ class Writers:
             return _asked(self._broker, f"{fingerprint:016x}")
         except RemoteError as error:
             why = f"the schema {fingerprint:016x} is not known: {error.message}"
-            # The table is cleaned when something is added, so that made-up fingerprints do not fill it.
+            # Cleaned whenever something is added, so that invented fingerprints do not fill it.
             for old in [each for each, (told, _) in _unknown.items() if now - told >= _FORGET_SECONDS]:
                 del _unknown[old]
             _unknown[key] = now, why
@@ -144,8 +144,7 @@ def _binding(broker: BrokerOptions, destination: str) -> Any:
     try:
         return _ask(broker, "schema.bound", destination=destination)
     except RemoteError as error:
-        # An older broker has no such verb, and another principal may not know: both mean "not bound, as far
-        # as we know".
+        # An older broker has no such verb, and this principal may lack the right to ask.
         if error.code in (_UNKNOWN_VERB, "not-allowed"):
             return None
         raise SettingsError(f"the broker did not tell what {destination} is bound to: {error}") from error

@@ -57,7 +57,7 @@ class Sender:
 
     def __init__(self, broker: BrokerOptions, window: int) -> None:
         self._broker, self._window = broker, window
-        # By number, which rises, so that a resend keeps the order.
+        # By rising number, so that a resend keeps the order.
         self._unsettled: dict[int, Outgoing] = {}
         self._sent = 0
         self._refused: RowRejected | None = None
@@ -118,7 +118,7 @@ class Sender:
         while len(self._unsettled) >= most:
             self._changed = anyio.Event()
             try:
-                # For each wait anew: as long as something is receipted, the broker lives.
+                # The time begins again with each receipt, which shows that the broker lives.
                 with anyio.fail_after(self._broker.timeout):
                     await self._changed.wait()
             except TimeoutError:
@@ -138,8 +138,7 @@ class Sender:
     async def _live(self, client: StompClient) -> AsyncGenerator[None]:
         self._client = client
         try:
-            # In the order of their numbers, before anything new: the window stays in order over a lost
-            # connection.
+            # Before new messages and in order, so that the order survives a lost connection.
             for number, message in list(self._unsettled.items()):
                 self._post(number, message)
             await client.drain()
@@ -158,7 +157,6 @@ class Sender:
             self._client = None
 
     def _settle(self, number: int, receipt: Receipt) -> None:
-        # A receipt may come for a message that was sent again and has been settled.
         message = self._unsettled.pop(number, None)
         if message is not None and receipt.verdict != ACCEPTED and self._refused is None:
             self._refused = RowRejected(number, message.destination, receipt.verdict)

@@ -80,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a query without a checkpoint begins: behind what an earlier one has committed."""
         running = self._run()
-        # The bookmark is only a hint, so that the spool's own start counts where it is later.
+        # The bookmark is only a hint: the spool's own start counts if it is later.
         return running.offset(max(running.spool.start, running.bookmark.committed))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -211,7 +211,7 @@ def _check_seen(segment: Path) -> None:
 
 def _end_by_exception() -> None:
     """Spark ends this process by SIGTERM: let the reader be stopped then, so that the broker is told."""
-    # A handler of the user's own is left, and signals can be handled in the main thread alone.
+    # A handler of the user's stays, and Python allows handlers to be set only in the main thread.
     is_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if is_default and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _exit)

@@ -62,7 +62,7 @@ class DedupIds:
         digest = blake2b(body, digest_size=_DIGEST_BYTES).digest()
         count = self._met[digest]
         self._met[digest] = count + 1
-        # The task's name first, so that two tasks never give one id.
+        # It begins with the task's name, so that no two tasks make the same id.
         return f"{self._start}/{self._runs}/{digest.hex()}/{count}"
 
 
