@@ -67,7 +67,8 @@ def _array(schema: Mapping[str, Any], values: Sequence[Any], of_reference: OfRef
     schemas = prefix or [schema.get("items", {})] * len(values)
     # `strict=False`: the next line refuses values that are longer than the prefix.
     parts = [expression_of(*pair, of_reference) for pair in zip(schemas, values, strict=False)]
-    if len(parts) != len(values) or None in parts:
+    # A default that is shorter than the tuple would be another type's.
+    if len(parts) != len(values) or (prefix and len(parts) != len(prefix)) or None in parts:
         return None
     codes = [part.code for part in parts if part is not None]
     if prefix:

@@ -164,6 +164,17 @@ def told_with(**parts: Any) -> dict[str, Any]:
     return {"service": "s", "queues": ["q"], "verbs": [verb | parts]}
 
 
+@pytest.mark.parametrize(("default", "is_written"), [([1, 2], True), ([1], False), ([1, 2, 3], False)])
+def test_default_of_another_length_than_its_tuple_is_left_out(default: list[int], is_written: bool) -> None:
+    schema = {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "integer"}], "default": default}
+
+    text = write_stubs(told_with(parameters={"type": "object", "properties": {"pair": schema}}))
+
+    assert ("= (1, 2)" in text) is is_written
+    assert "(1,)" not in text
+    assert "(1, 2, 3)" not in text
+
+
 def test_short_description_does_not_become_a_long_module() -> None:
     prefixed = doubling(40, "prefixItems")
     for one in prefixed["$defs"].values():

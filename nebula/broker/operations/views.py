@@ -215,7 +215,8 @@ class ConnectionFacts:
     sent_frames: Annotated[int, Shown("frames sent", Unit.COUNT)]
     # What the transport holds. The operating system's own buffer cannot be seen from here.
     buffered_bytes: Annotated[
-        int, Shown("in the system's buffer", Unit.BYTES, "Written, and not yet taken by the system.")
+        int,
+        Shown("not yet written", Unit.BYTES, "Handed over to be written, and not yet taken by the system."),
     ]
     is_held_back: Annotated[
         bool,

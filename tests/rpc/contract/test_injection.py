@@ -36,7 +36,7 @@ def doubled(number: Annotated[int, Depends(one)]) -> int:
     return 2 * number
 
 
-def needs_circular(number: Annotated[int, "Depends(circular)"]) -> int:
+def needs_circular(number: Annotated[int, Depends(circular)]) -> int:
     return number
 
 
@@ -48,7 +48,9 @@ def test_providers_that_need_each_other_are_refused_by_their_names() -> None:
     async def quote(number: Annotated[int, Depends(circular)]) -> int:
         return number
 
-    with pytest.raises(TypeError, match=r"circular needs needs_circular needs circular"):
+    with pytest.raises(
+        TypeError, match=r"\.circular needs \S+\.needs_circular needs \S+\.circular; make one"
+    ):
         fresh().verb(quote)
 
 
