@@ -176,6 +176,11 @@ class Journal:
         else:
             runs.append(_Run(queue, number))
 
+    def dropped(self, line: str, after: int) -> set[int]:
+        """What was dropped of a line behind `after` in this batch: the store has those rows until its commit."""
+        runs = (range(max(run.after, after) + 1, run.up_to + 1) for run in self._runs if run.line == line)
+        return set(chain.from_iterable(runs))
+
     def drop_messages(self, line: str, after: int, up_to: int) -> None:
         """Everything that the store has of a line with `after < number <= up_to` is gone."""
         self.told = self.batch

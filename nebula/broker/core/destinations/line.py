@@ -28,7 +28,7 @@ class PagedPart:
         asked: the page that is on its way, or None.
         ahead: the one behind it, asked for before that was taken; or None.
         low_mark: with so few in front the next page is asked for.
-        removed: numbers of what was taken out from `behind`: a page may still bring its row.
+        removed: numbers of what was taken out: a page may still bring its row.
     """
 
     after: int

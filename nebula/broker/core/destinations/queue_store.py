@@ -582,6 +582,9 @@ class QueueStore:
             self.stored_bytes -= message.size_bytes
             self.account.release(message.size_bytes, payer)
             paging.charge(payer, message)
+        for line in self.line.lines:
+            if line.paged is not None and self.journal is not None:
+                line.paged.removed |= self.journal.dropped(line.name, line.paged.after)
         self.line.refresh()
 
     def _may_go(self, message: Message) -> bool:

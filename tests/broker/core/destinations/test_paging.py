@@ -52,9 +52,9 @@ def in_memory(broker: BrokerHarness) -> int:
     return len(list(queue(broker).store.waiting()))
 
 
-def drain(broker: BrokerHarness, *headers: str) -> list[str]:
+def drain(broker: BrokerHarness, *headers: str, name: str = QUEUE) -> list[str]:
     peer = broker.connect()
-    peer.subscribe(QUEUE, *headers)
+    peer.subscribe(name, *headers)
     bodies = peer.bodies()
     peer.disconnect()
     return bodies
@@ -277,6 +277,26 @@ def test_expired_messages_on_disk_die_when_they_come(disk: MemoryDisk) -> None:
     frames = dead.received()
     assert [frame[-1] for frame in frames] == bodies[:-1]
     assert {frame[1]["dead-letter-reason"] for frame in frames} == {"expired"}
+
+
+def test_what_expired_before_its_neighbours_left_memory_comes_from_no_page(disk: MemoryDisk) -> None:
+    broker = start(disk)
+    alice = broker.connect()
+    for number in range(20):
+        expires = ["expires:1700000001000"] if number == 15 else []
+        alice.publish(QUEUE, str(number), headers=[*PERSISTENT, *expires])
+    # It dies while its batch is on the way to the disk, so its row is there until the next commit.
+    broker.begin_commit()
+    broker.advance(2.0)
+    broker.commit()
+    assert queue(broker).store.paging.paged_bytes
+    assert (QUEUE, "15") in {(line, row.body.decode()) for (line, _), row in disk.messages.items()}
+
+    assert drain(broker) == [str(number) for number in range(20) if number != 15]
+    broker.commit()
+    assert drain(broker, name=DEAD_LETTER_QUEUE) == ["15"]
+    broker.commit()
+    assert disk.messages == {}
 
 
 @pytest.mark.parametrize("when_full", [WhenFull.DROP_OLDEST, WhenFull.DEAD_LETTER])
