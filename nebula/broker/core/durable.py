@@ -103,9 +103,7 @@ class DurableSessions:
         """
         id_, usage = connected.id, connected.usage
         self._account.need(Resource.DURABLES, usage, id_)
-        if self._account.is_overdrawn(usage):
-            self._account.exceed(Resource.MEMORY, usage, id_)
-            raise Refused("memory", "the broker has no room for one more durable subscription")
+        self._account.need_memory(usage, "one more durable subscription", id_)
         session = self.by_id.get(id_)
         if session is None:
             self._account.need(Resource.SESSIONS, usage, id_)

@@ -84,14 +84,16 @@ class Routing:
             journal.told = None
         copy = self._copy_of(message, now)
         full = self._put_when_due(message, now) if copy is None else self._put_with_copy(message, copy, now)
-        if full is None and head.wishes is not None and head.wishes.dedup_id is not None:
+        key = dedup_key(head)
+        if full is None and key is not None:
             # Of what is persistent also where it was consumed at once, and never touched the disk.
             is_kept = journal is not None and (
                 journal.told is not None
                 or (head.kind.holds_messages and head.is_persistent and self.queues.keeps(head.destination))
             )
-            until = now + self._dedup_window(head.destination)
-            key = DedupKey(head.destination, head.sender, head.wishes.dedup_id)
+            policy = self._context.policies.lookup(head.destination)
+            window = None if policy is None else policy.dedup_window
+            until = now + (self._context.limits.dedup_seconds if window is None else window)
             self.duplicates.add(key, until, head.usage, is_kept=is_kept)
         if journal is not None and told_before is not None:
             journal.told = told_before
@@ -172,10 +174,8 @@ class Routing:
 
     def knows(self, head: Head, now: float) -> bool:
         """Whether a message with the same `dedup-id` was accepted before."""
-        wishes = head.wishes
-        if wishes is None or wishes.dedup_id is None:
-            return False
-        return self.duplicates.knows(DedupKey(head.destination, head.sender, wishes.dedup_id), now)
+        key = dedup_key(head)
+        return key is not None and self.duplicates.knows(key, now)
 
     def is_duplicate(self, head: Head, now: float) -> bool:
         """Like `knows`, for a message that is sent now: a duplicate is counted."""
@@ -186,11 +186,6 @@ class Routing:
         if self._journal is not None:
             self._journal.touch()
         return True
-
-    def _dedup_window(self, destination: str) -> float:
-        policy = self._context.policies.lookup(destination)
-        window = None if policy is None else policy.dedup_window
-        return self._context.limits.dedup_seconds if window is None else window
 
     def advance(self, now: float) -> None:
         """Let time pass: put what is due into its queue, as the newest there."""
@@ -225,3 +220,9 @@ class Routing:
         if not is_taken:
             self.queues.forget_if_idle(queue, now)
         return is_taken
+
+
+def dedup_key(head: Head) -> DedupKey | None:
+    """What messages with this head have in common with their repetitions; None: they have no `dedup-id`."""
+    id_ = None if head.wishes is None else head.wishes.dedup_id
+    return None if id_ is None else DedupKey(head.destination, head.sender, id_)

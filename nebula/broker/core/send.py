@@ -16,6 +16,7 @@ from nebula.broker.core.account import Refusal
 from nebula.broker.core.capacity import Rooms
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.duplicates import DedupKey
 from nebula.broker.core.fixed_limits import MAX_OWN_REQUEST_BYTES
 from nebula.broker.core.messages import (
     ACCEPTED,
@@ -31,7 +32,7 @@ from nebula.broker.core.messages import (
 )
 from nebula.broker.core.notes import PUBLISHERS_PAUSED
 from nebula.broker.core.reply_rights import ReplyRight, Requester
-from nebula.broker.core.routing import Routing
+from nebula.broker.core.routing import Routing, dedup_key
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.subscription import Subscription
@@ -144,7 +145,7 @@ class Sends:
         """
         messages: list[Message] = []
         spent = []
-        ids: set[tuple[str, str]] = set()
+        keys: set[DedupKey] = set()
         rooms = Rooms(self._context, self._routing, session.usage, now)
         for send in sends:
             head = send.head
@@ -153,8 +154,11 @@ class Sends:
                 break
             message = Message(head, send.body, self._next_number(), now, send.exchange)
             messages.append(message)
-            if self._routing.knows(head, now) or _is_repeated(head, ids):
+            key = dedup_key(head)
+            if self._routing.knows(head, now) or key in keys:
                 continue  # it has no effect, so it needs neither right nor room
+            if key is not None:
+                keys.add(key)
             if right is not None:
                 spent.append(session.reply_rights.spend(right, now, goes_on=head.is_stream))
             if not rooms.take(message):
@@ -205,8 +209,7 @@ class Sends:
                         session.usage.is_stalled = True
                         self._stalled.add(session.usage)
                 resumed.append((until, session, True))
-        if len(resumed) > 1:
-            resumed.sort(key=itemgetter(0))
+        resumed.sort(key=itemgetter(0))
         for until, session, _ in resumed:
             del self.paused[session]
             session.waited_until = until
@@ -412,14 +415,3 @@ class Sends:
         if verdict is Verdict.UNAUTHORISED or verdict is Verdict.INVALID:
             self._account.refuse(Refusal(session.principal, session.id, "SEND", destination, verdict.value))
         return verdict
-
-
-def _is_repeated(head: Head, ids: set[tuple[str, str]]) -> bool:
-    """Whether the same transaction has sent this `dedup-id` there before. Adds it to `ids`."""
-    if head.wishes is None or head.wishes.dedup_id is None:
-        return False
-    key = (head.destination, head.wishes.dedup_id)
-    if key in ids:
-        return True
-    ids.add(key)
-    return False

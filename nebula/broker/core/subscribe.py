@@ -120,7 +120,7 @@ class Subscriptions:
             durable.subscription = subscription
         session.subscriptions[request.id] = subscription
         self._account.take(Resource.SUBSCRIPTIONS, session.usage, subscription_cost_bytes(subscription))
-        if subscription.destination.takes_globs:
+        if not request.kind.holds_messages:  # the name of a queue is no glob
             self._pay_for_glob(request.destination, session.usage)
         return subscription
 
@@ -416,9 +416,8 @@ class Subscriptions:
         often that the subscriptions fill what is left to others."""
         usage = session.usage
         has_many = usage.used(Resource.SUBSCRIPTIONS) >= self._limits.max_subscriptions
-        if has_many and self._account.is_overdrawn(usage):
-            self._account.exceed(Resource.MEMORY, usage, session.id)
-            raise Refused("memory", "the broker has no room for more of your subscriptions")
+        if has_many:
+            self._account.need_memory(usage, "more of your subscriptions", session.id)
 
     def _need_glob(self, session: Session, request: SubscribeRequest) -> None:
         """Refuse a malformed glob, or one too many, before anything is created. Each takes memory, and may

@@ -19,10 +19,9 @@ from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.value_table import ValueTable
 from nebula.broker.core.fixed_limits import SNAPSHOT_DESTINATIONS_AT_ONCE
 from nebula.broker.core.patterns import PatternTable
-from nebula.broker.core.shares import Resource, Usage
+from nebula.broker.core.shares import Usage
 from nebula.broker.core.subscription import AUTO, SNAPSHOT_END, Feed, Receiver, Subscription
 from nebula.broker.core.value_feed import LastValueTopic
-from nebula.errors import Refused
 from nebula.globs import compile_glob, is_glob
 from nebula.headers import RESERVED_VALUE_PREFIX
 
@@ -105,9 +104,7 @@ class Feeds:
             Refused: the broker has no room for the snapshot.
         """
         goes_on = self._walk_some(feed)
-        if self._account.is_overdrawn(feed.owner):
-            self._account.exceed(Resource.MEMORY, feed.owner)
-            raise Refused("memory", "the broker has no room for all that you would be told")
+        self._account.need_memory(feed.owner, "all that you would be told")
         return goes_on
 
     def complete_snapshot(self, feed: Feed) -> None:

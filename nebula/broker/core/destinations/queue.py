@@ -87,8 +87,6 @@ class Queue(Destination):
         """It belongs to one subscription to topics."""
         return self.rights is not None
 
-    takes_globs = is_bound
-
     @property
     def subscriber_cost_bytes(self) -> int:
         """Others pay for a named queue, and for that of a durable subscription."""
