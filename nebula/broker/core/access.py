@@ -129,8 +129,7 @@ class Rights:
         """
         answer = self._publish.get(destination)
         if answer is None:
-            answer = self._judge_publish(destination)
-            _remember(self._publish, destination, answer=answer)
+            answer = _remember(self._publish, destination, answer=self._judge_publish(destination))
         return answer
 
     def may_subscribe(self, destination: str) -> bool:
@@ -140,8 +139,7 @@ class Rights:
         """
         answer = self._subscribe.get(destination)
         if answer is None:
-            answer = self._judge_subscribe(destination)
-            _remember(self._subscribe, destination, answer=answer)
+            answer = _remember(self._subscribe, destination, answer=self._judge_subscribe(destination))
         return answer
 
     # Whether what was sent there may be shown, whatever was subscribed to. Asked at each delivery (D.36): a
@@ -305,14 +303,14 @@ class _Granted:
     """Whether a `call` glob begins with `dlq.`."""
 
 
-def _remember(answers: dict[str, bool], destination: str, *, answer: bool) -> None:
-    """Keep an answer. Bounded, as peers choose the names."""
-    if len(destination) > MAX_REMEMBERED_CHARACTERS:
-        return
-    if len(answers) >= MAX_REMEMBERED_RIGHTS:
-        # To begin anew costs less than to know which are the oldest.
-        answers.clear()
-    answers[destination] = answer
+def _remember(answers: dict[str, bool], destination: str, *, answer: bool) -> bool:
+    """Keep an answer, and return it. Bounded, as peers choose the names."""
+    if len(destination) <= MAX_REMEMBERED_CHARACTERS:
+        if len(answers) >= MAX_REMEMBERED_RIGHTS:
+            # To begin anew costs less than to know which are the oldest.
+            answers.clear()
+        answers[destination] = answer
+    return answer
 
 
 def _granted_to(principal: str, grants: Grants | None) -> _Granted | None:

@@ -45,9 +45,8 @@ class Rooms:
         self._sender = sender
         self._now = now
         self._delayed_count = 0
-        self._new_values: set[str] = set()
-        # Not registered: judging a SEND leaves no queue behind.
-        self._new_queues: dict[str, Queue] = {}
+        # Queues and values that are not there yet.
+        self._new_names: set[str] = set()
         self._size_bytes = 0
         self._parts: dict[str, _Part] = {}
 
@@ -67,7 +66,7 @@ class Rooms:
         if head.kind.holds_value:
             self._size_bytes += message.size_bytes
             if message.body and head.destination not in self._routing.values.topics:
-                self._new_values.add(head.destination)
+                self._new_names.add(head.destination)
         return self._account.has_room_for(self._size_bytes, self._sender) and self._has_places()
 
     def _ends_at_once(self, message: Message) -> bool:
@@ -92,7 +91,9 @@ class Rooms:
         if part is None:
             queue = self._routing.queues.get(name)
             if queue is None:
-                queue = self._new_queues[name] = self._routing.queues.planned(name, self._sender)
+                # Not registered: judging a SEND leaves no queue behind.
+                queue = self._routing.queues.planned(name, self._sender)
+                self._new_names.add(name)
                 if not self._has_places():
                     return False
             part = self._parts[name] = _Part(
@@ -101,5 +102,4 @@ class Rooms:
         return part.take(size_bytes) and part.queue.store.could_keep(message)
 
     def _has_places(self) -> bool:
-        wanted = len(self._new_queues) + len(self._new_values)
-        return self._account.pools[Resource.DESTINATIONS].room_for(self._sender) >= wanted
+        return self._account.pools[Resource.DESTINATIONS].room_for(self._sender) >= len(self._new_names)

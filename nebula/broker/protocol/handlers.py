@@ -280,17 +280,14 @@ class Handlers:
             # What comes back finds its place among all that waits, and goes out again at once.
             return Then.REST
         # Looked at first: nearly all sessions have few.
-        is_much = len(self._session.subscriptions) > LONG_FRAME_ACTIONS and self._searches_much(subscription)
-        return Then.REST if is_much else None
+        is_much = len(self._session.subscriptions) > LONG_FRAME_ACTIONS
+        # One that names no subscription had `_target` search through all.
+        names_one = subscription is not None and self.dialect.needs_subscription_id
+        return Then.REST if is_much and not names_one else None
 
     def nack(self, frame: Frame, now: float) -> Then | None:
         """NACK, in any version's form."""
         return self.ack(frame, now, requests.read_nack(frame, self._session.profile, self._broker.limits))
-
-    def _searches_much(self, subscription_id: str | None) -> bool:
-        """Whether an ACK or NACK that names this subscription has `_target` search through many."""
-        names_one = subscription_id is not None and self.dialect.needs_subscription_id
-        return not names_one
 
     def _target(
         self, frame: Frame, subscription_id: str | None, message_id: str

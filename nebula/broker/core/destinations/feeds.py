@@ -50,7 +50,7 @@ class Feeds:
 
     def add(self, feed: Feed) -> None:
         """Let `feed` know of changes from now on. Raises ValueError for a malformed glob."""
-        feeds = self.table.get(feed.pattern)
+        feeds = self.table.things.get(feed.pattern)
         if feeds is None:
             self.table.add(feed.pattern, [feed])
         else:
@@ -59,11 +59,11 @@ class Feeds:
 
     def users_of(self, pattern: str) -> Iterator[Usage]:
         """Whose feeds of exactly this pattern there are."""
-        return (feed.owner for feed in self.table.get(pattern) or ())
+        return (feed.owner for feed in self.table.things.get(pattern) or ())
 
     def remove(self, feed: Feed) -> None:
         """Forget a feed without a subscription."""
-        feeds = self.table.get(feed.pattern)
+        feeds = self.table.things.get(feed.pattern)
         assert feeds is not None
         feeds.remove(feed)
         self.table.note_change(feed.pattern)

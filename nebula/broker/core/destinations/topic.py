@@ -140,7 +140,7 @@ class Topics(Destination):
         table = self._table
         destination = message.head.destination
         if not table.globs:
-            topic = table.get(destination)
+            topic = table.things.get(destination)
             if topic is None:
                 return ACCEPTED
             if topic.subscriber_count > 1:
@@ -207,7 +207,7 @@ class Topics(Destination):
 
     def topic(self, pattern: str, owner: Usage) -> Topic:
         """What is subscribed to `pattern`, new if there is nothing yet."""
-        topic = self._table.get(pattern)
+        topic = self._table.things.get(pattern)
         if topic is None:
             topic = Topic(owner)
             self._table.add(pattern, topic)
