@@ -186,7 +186,8 @@ class Account:
         """
         self.is_disk_low = is_low
         free_bytes = max(0, free_bytes)
-        self.usages.most_disk_bytes = self._most_disk_bytes(self.usages.newcomer, free_bytes)
+        newcomer = self.usages.newcomer
+        newcomer.most_disk_bytes = self._most_disk_bytes(newcomer, free_bytes)
         for usage in self.usages.all:
             was_full = usage.is_disk_full
             usage.most_disk_bytes = self._most_disk_bytes(usage, free_bytes)

@@ -339,7 +339,6 @@ class Broker:
         resumed = self.sends.take_resumed(now) if self.sends.paused else []
         dirty = self._dirty[:]
         self._dirty.clear()
-        asked = self.queues.work.pages
-        pages = asked[:]
-        asked.clear()
+        work = self.queues.work
+        pages, work.pages = work.pages, []
         return Work(dirty, resumed, pages)

@@ -24,8 +24,6 @@ from nebula.broker.core.messages import (
     MESSAGE_COST_BYTES,
     PRIORITIES,
     Content,
-    ContentCheck,
-    DestinationKind,
     Head,
     Message,
     Verdict,
@@ -264,7 +262,9 @@ class Sends:
                     right = session.reply_rights.find(head.destination, reply_id, now)
                 if right is None or not self._is_theirs(right[1], head.destination, owner):
                     return Verdict.UNAUTHORISED, None
-        if head.check is not None and not is_checked and self._is_invalid(head.check, head.kind, body):
+        # An empty body deletes a last value. Elsewhere it is a body like any other.
+        has_content = bool(body) or not head.kind.holds_value
+        if head.check is not None and has_content and not is_checked and head.check(body) is Content.INVALID:
             return Verdict.INVALID, None
         if head.wishes is not None and self._is_too_late(head.destination, head.wishes.due(now) - now):
             return Verdict.INVALID, None
@@ -288,12 +288,6 @@ class Sends:
     def _is_too_late(self, destination: str, delay: float) -> bool:
         """Whether it is delayed too long, or at all to an inbox, which ends with its connection."""
         return delay > self._limits.max_delay_seconds or (delay > 0 and destination.startswith(INBOX_PREFIX))
-
-    def _is_invalid(self, check: ContentCheck, kind: DestinationKind, body: bytes) -> bool:
-        """Whether the content check of a destination refuses the body."""
-        # An empty body deletes a last value. Elsewhere it is a body like any other.
-        is_judged = bool(body) or not kind.holds_value
-        return is_judged and check(body) is Content.INVALID
 
     def _review(self, session: Session, head: Head) -> bool:
         """Judge what all messages with this head have in common, until the rights change.

@@ -307,11 +307,7 @@ class Subscriptions:
         return None if durable is None else durable.queue
 
     def _add_source(
-        self,
-        kind: DestinationKind,
-        id: str,  # noqa: A002
-        holder: DurableSession,
-        pattern: str,
+        self, kind: DestinationKind, id_: str, holder: DurableSession, pattern: str
     ) -> tuple[Queue | None, Feed | None]:
         """What keeps the messages of a new durable subscription: a bound queue, or a feed."""
         if kind.holds_value:
@@ -319,7 +315,7 @@ class Subscriptions:
             self._values.feeds.add(feed)
             return None, feed
         # Apart from all that a peer can name.
-        name = f"\0{holder.id}\0{id}"
+        name = f"\0{holder.id}\0{id_}"
         queue = self._queues.make_bound(name, holder.rights, holder.usage, is_durable=True)
         self._topics.bind(pattern, queue)
         return queue, None
