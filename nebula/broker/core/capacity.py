@@ -53,9 +53,8 @@ class Rooms:
     def take(self, message: Message) -> bool:
         """Whether there is room for one more."""
         head = message.head
-        if head.copy_to is not None and not self._take_into(
-            head.copy_to, message, message.size_bytes + HEAD_COST_BYTES
-        ):
+        copy_bytes = message.size_bytes + HEAD_COST_BYTES
+        if head.copy_to is not None and not self._take_into(head.copy_to, message, copy_bytes):
             return False
         if head.kind.holds_messages:
             if self._ends_at_once(message):
@@ -96,9 +95,8 @@ class Rooms:
                 self._new_names.add(name)
                 if not self._has_places():
                     return False
-            part = self._parts[name] = _Part(
-                queue, queue.consumers.credit if queue.store.loses_oldest else None
-            )
+            left = queue.consumers.credit if queue.store.loses_oldest else None
+            part = self._parts[name] = _Part(queue, left)
         return part.take(size_bytes) and part.queue.store.could_keep(message)
 
     def _has_places(self) -> bool:

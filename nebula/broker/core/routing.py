@@ -122,10 +122,7 @@ class Routing:
     def _put_when_due(self, message: Message, now: float) -> Queue | None:
         head = message.head
         wishes = head.wishes or _NO_WISHES
-        if head.kind.holds_value:
-            self.values.send(message, now)
-            return None
-        if wishes.expires_at is not None:
+        if wishes.expires_at is not None and not head.kind.holds_value:
             message.expire_at(wishes.expires_at)
         due = wishes.due(now)
         if message.has_expired(now):
@@ -143,12 +140,9 @@ class Routing:
         return None
 
     def _expire_at_once(self, message: Message, *, is_moved: bool = False) -> None:
-        if (
-            message.is_request
-            or not message.head.kind.holds_messages
-            or message.head.destination.startswith(INBOX_PREFIX)
-        ):
-            self._account.drop(message.head, "expired")
+        head = message.head
+        if message.is_request or not head.kind.holds_messages or head.destination.startswith(INBOX_PREFIX):
+            self._account.drop(head, "expired")
         else:
             self.queues.make_dead_letter(message, "expired", is_moved=is_moved)
 

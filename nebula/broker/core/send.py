@@ -336,16 +336,15 @@ class Sends:
         """A request of the broker itself: all principals may send one, so each may have few waiting."""
         if head.transaction is not None or (head.wishes is not None and head.wishes.due(now) > now):
             return Verdict.INVALID  # many could come there at once, past what is looked at here
-        line, asked, limits = queue.store.line.lines[head.priority], session.own_requests, self._limits
+        store, asked, limits = queue.store, session.own_requests, self._limits
+        line = store.line.lines[head.priority]
         # Numbers rise along a line: what is below the first that waits is being answered, or was.
         while asked and line.paged is None and (not line.front or asked[0][0] < line.front[0].number):
             asked.popleft()
         has_share = len(asked) < limits.max_own_requests_per_session and (
             not asked or sum(size_bytes for _, size_bytes in asked) + len(body) <= MAX_OWN_REQUEST_BYTES
         )
-        leaves_room = (
-            head.priority == _OPERATORS or queue.store.stored_bytes * 2 <= queue.store.rules.max_memory_bytes
-        )
+        leaves_room = head.priority == _OPERATORS or store.stored_bytes * 2 <= store.rules.max_memory_bytes
         has_room = len(line) < limits.max_own_requests and leaves_room
         return Verdict.ACCEPTED if has_share and has_room else Verdict.FULL
 
@@ -389,9 +388,8 @@ class Sends:
         is_memory_full = not self._account.has_room_for(size_bytes, usage)
         self._queues.forget_if_idle(queue, now)
         # A consumer is never held back: its ACKs come by the same stream.
-        may_wait = (
-            may_wait and not (session.subscriptions or session.parted) and queue.store.could_hold(size_bytes)
-        )
+        is_consumer = bool(session.subscriptions or session.parted)
+        may_wait = may_wait and not is_consumer and queue.store.could_hold(size_bytes)
         waits_for_memory = is_memory_full and not usage.is_stalled
         is_consumed = bool(queue.consumers.subscriptions) and not queue.is_stalled
         if may_wait and (is_consumed or waits_for_memory):

@@ -142,9 +142,8 @@ class Handlers:
     def _ignore(self, frame: Frame) -> None:
         """Turn down what is not permitted, without a word of why (D.5): that is the operator's."""
         session, destination = self._session, frame.headers["destination"]
-        self._broker.account.refuse(
-            Refusal(session.principal, session.id, frame.command, destination, names.IGNORED)
-        )
+        refusal = Refusal(session.principal, session.id, frame.command, destination, names.IGNORED)
+        self._broker.account.refuse(refusal)
         if not session.profile.ignores_silently:
             self._confirm(frame, names.IGNORED)
 

@@ -325,12 +325,11 @@ class QueueStore:
         A queue with another policy keeps what it has promised: messages may take more room in memory than
         they did on disk, and its limits may be lower than they were.
         """
-        if not self.loses_oldest:
-            return
-        while self.line.front and (
-            self.stored_bytes + self.paging.paged_bytes > self.rules.max_bytes
-            or self.depth > self.rules.max_messages
-        ):
+        rules = self.rules
+        while self.loses_oldest and self.line.front:
+            size_bytes = self.stored_bytes + self.paging.paged_bytes
+            if size_bytes <= rules.max_bytes and self.depth <= rules.max_messages:
+                break
             self._lose_oldest(now)
 
     def _lose_oldest(self, now: float) -> None:
