@@ -113,7 +113,7 @@ def _check_disk(broker: Broker) -> None:
 
 def _check_counts(broker: Broker, sessions: Collection[Session]) -> None:
     names = broker.queues.by_name, broker.topics.topics, broker.values.topics
-    globs = {*broker.topics.globs, *broker.values.globs}
+    globs = {*broker.topics.table.globs, *broker.values.feeds.table.globs}
     expected = {
         Resource.DESTINATIONS: sum(map(len, names)),
         Resource.SUBSCRIPTIONS: sum(len(each.subscriptions) + len(each.parted) for each in sessions),

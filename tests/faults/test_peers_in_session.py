@@ -193,7 +193,7 @@ def test_globs_by_the_thousand_end_their_connection(broker: Served) -> None:
 
     assert complaint(peers[1]) == "the broker has no room for more of your globs"
     assert peers[0].is_in_order()
-    assert broker.ask(lambda: len(broker.server.broker.values.globs)) == 16
+    assert broker.ask(lambda: len(broker.server.broker.values.feeds.table.globs)) == 16
 
 
 @pytest.mark.parametrize("pattern", ["/topic/" + "**a*b" * 20, "/topic/" + "*" * 600, "/topic/[", "X/[z-a]"])

@@ -185,7 +185,6 @@ class Account:
             is_low: nothing more may be written.
         """
         self.is_disk_low = is_low
-        free_bytes = max(0, free_bytes)
         newcomer = self.usages.newcomer
         newcomer.most_disk_bytes = self._most_disk_bytes(newcomer, free_bytes)
         for usage in self.usages.all:

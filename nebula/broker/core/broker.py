@@ -281,7 +281,7 @@ class Broker:
         self.access.replace(grants)
         self._epoch = self.access.epoch  # all heads are judged anew
         self.topics.is_judged = self.values.feeds.is_judged = not self.access.is_open
-        self.topics.forget_reached()
+        self.topics.table.forget_reached()
         self.values.feeds.table.forget_reached()
         for session in list(self.sessions.values()):
             for subscription in list(session.subscriptions.values()):

@@ -8,7 +8,6 @@ message; the only question left is whether there is room.
 from __future__ import annotations
 
 from itertools import islice
-from typing import Final
 
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.delayed import Delayed
@@ -26,13 +25,9 @@ from nebula.broker.core.messages import (
     Head,
     Message,
     Verdict,
-    Wishes,
 )
 from nebula.broker.core.shares import Resource
 from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
-
-# Looked up once: members of an enum are found by their class's attributes.
-_NO_WISHES: Final = Wishes()
 
 
 class Routing:
@@ -121,18 +116,17 @@ class Routing:
 
     def _put_when_due(self, message: Message, now: float) -> Queue | None:
         head = message.head
-        wishes = head.wishes or _NO_WISHES
-        if wishes.expires_at is not None and not head.kind.holds_value:
+        wishes = head.wishes
+        if wishes is not None and wishes.expires_at is not None:
             message.expire_at(wishes.expires_at)
-        due = wishes.due(now)
         if message.has_expired(now):
             self._expire_at_once(message)
         elif not head.kind.holds_messages:
             self.by_kind[head.kind].send(message, now)
-        elif due > now:
+        elif wishes is not None and wishes.due(now) > now:
             if not self.delayed.has_room_for(message):
                 return self.queues.ensure(head.destination, head.usage)
-            self.delayed.add(message, due)
+            self.delayed.add(message, wishes.due(now))
         else:
             queue = self.queues.ensure(head.destination, head.usage)
             send = queue.send_once if head.is_once else queue.send

@@ -9,7 +9,6 @@ is held back for a while if that promises anything, and refused otherwise.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Final
 
 from nebula.broker.core.account import Refusal
@@ -194,24 +193,21 @@ class Sends:
         """Sessions that need not wait any longer, in the order of their deadlines; True: no room was
         found."""
         resumed = []
-        for session, (queue, size_bytes, until, is_again) in self.paused.items():
-            if queue.store.is_ready_for(size_bytes, session.usage):
-                resumed.append((until, session, False))
-            elif until <= now:
+        for session, (queue, size_bytes, until, is_again) in list(self.paused.items()):
+            has_room = queue.store.is_ready_for(size_bytes, session.usage)
+            if has_room or until <= now:
                 # If it has waited before, there was room meanwhile, and others took it.
-                if not is_again:
+                if not (has_room or is_again):
                     # Its consumers took too long: no publisher waits for them again until they make progress.
                     queue.is_stalled = True
                     # Nor does this principal wait for memory, if that is the reason; see `advance`.
                     if self._account.is_nearly_full(session.usage):
                         session.usage.is_stalled = True
                         self._stalled.add(session.usage)
-                resumed.append((until, session, True))
-        resumed.sort(key=itemgetter(0))
-        for until, session, _ in resumed:
-            del self.paused[session]
-            session.waited_until = until
-        return [(session, in_vain) for _, session, in_vain in resumed]
+                del self.paused[session]
+                session.waited_until = until
+                resumed.append((session, not has_room))
+        return sorted(resumed, key=lambda each: each[0].waited_until)
 
     def wait_on(self, session: Session, until: float) -> None:
         """The SEND that waits has waited before: keep its deadline."""

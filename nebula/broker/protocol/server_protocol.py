@@ -366,9 +366,8 @@ class ServerProtocol:
     def _change_state(self, state: State) -> None:
         self._state = state
         self.is_finished = TABLE.is_final(state)
-        self._handled = _handled(
-            state, self._handlers.dialect, acks_by_message_id=self.session.profile.acks_by_message_id
-        )
+        acks_by_message_id = self.session.profile.acks_by_message_id
+        self._handled = _handled(state, self._handlers.dialect, acks_by_message_id=acks_by_message_id)
 
     def _fail(self, error: RemoteProtocolError | Refused, *, waits: bool = True) -> None:
         """Send an ERROR and finish (A.9.4, A.11.3).

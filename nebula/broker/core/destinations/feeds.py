@@ -93,10 +93,6 @@ class Feeds:
         """Whether `feed` may receive from `topic`."""
         return not self.judges(topic.destination) or feed.rights.may_receive(topic.destination)
 
-    def begin_snapshot(self, feed: Feed, *, tells_end: bool) -> None:
-        """Have `feed` send all that is live and permitted now: `walk_on` until it is complete."""
-        feed.begin_walk(self._candidates(feed.pattern), tells_end=tells_end)
-
     def walk_on(self, feed: Feed) -> bool:
         """Look at a portion more of what is there; False: the snapshot is complete.
 
@@ -129,12 +125,13 @@ class Feeds:
             topics = [self._values.topics[each] for each in destinations if each in self._values.topics]
         else:
             matches = compile_glob(feed.pattern)
-            candidates = self._candidates(feed.pattern)
+            candidates = self.candidates(feed.pattern)
             topics = [each for each in candidates if each.value.number > since and matches(each.destination)]
         for topic in topics:
             feed.notify(topic)
 
-    def _candidates(self, pattern: str) -> list[LastValueTopic]:
+    def candidates(self, pattern: str) -> list[LastValueTopic]:
+        """All that a pattern may match."""
         if is_glob(pattern):
             return list(self._values.topics.values())
         return [self._values.topics[pattern]] if pattern in self._values.topics else []
