@@ -14,9 +14,8 @@ Time is an argument. The same inputs (with their times) give the same outputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nebula.broker.core.access import ANONYMOUS, Grants
 from nebula.broker.core.account import Refusal
@@ -92,11 +91,6 @@ class Broker:
     def usage_of(self, principal: str) -> Usage:
         """The usage of a principal, connected or not."""
         return self.account.usages.of(self.access.rights_of(principal))
-
-    @property
-    def destinations(self) -> Mapping[str, Any]:
-        """By name, for inspection."""
-        return {**self.queues.by_name, **self.topics.topics, **self.values.topics}
 
     def may_be_kept(self, head: Head) -> bool:
         """Whether messages with this head go to disk, if they have to wait."""

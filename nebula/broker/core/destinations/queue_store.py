@@ -25,7 +25,7 @@ its page comes. Being late is harmless: the queue looks again before it delivers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from typing import Protocol, TypeAlias
@@ -623,7 +623,3 @@ class QueueStore:
     def _is_scarce(self) -> bool:
         # Many queues that are read at once must not fill the broker's memory with pages.
         return self.account.stored_bytes > self.account.max_bytes // 2
-
-    def waiting(self) -> Iterator[Message]:
-        """What waits in memory, in the order of delivery. To be looked at before anything changes."""
-        return self.line.in_memory()
