@@ -209,10 +209,10 @@ class Sends:
                 resumed.append((session, not has_room))
         return sorted(resumed, key=lambda each: each[0].waited_until)
 
-    def wait_on(self, session: Session, until: float) -> None:
+    def wait_on(self, session: Session) -> None:
         """The SEND that waits has waited before: keep its deadline."""
         queue, size_bytes, _, _ = self.paused[session]
-        self.paused[session] = queue, size_bytes, until, True
+        self.paused[session] = queue, size_bytes, session.waited_until, True
 
     def advance(self) -> None:
         """Let time pass: where memory has come free, publishers wait for it again."""

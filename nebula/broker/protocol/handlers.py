@@ -278,11 +278,11 @@ class Handlers:
         if nack is not None and is_known:
             # What comes back finds its place among all that waits, and goes out again at once.
             return Then.REST
-        # Looked at first: nearly all sessions have few.
-        is_much = len(self._session.subscriptions) > LONG_FRAME_ACTIONS
-        # One that names no subscription had `_target` search through all.
+        if len(self._session.subscriptions) <= LONG_FRAME_ACTIONS:
+            return None  # looked at first: nearly all sessions have few
+        # Without the subscription's id `_target` has searched through all of them.
         names_one = subscription is not None and self.dialect.needs_subscription_id
-        return Then.REST if is_much and not names_one else None
+        return None if names_one else Then.REST
 
     def nack(self, frame: Frame, now: float) -> Then | None:
         """NACK, in any version's form."""
@@ -383,6 +383,5 @@ class Handlers:
 
 def _holds_much(subscription: Subscription) -> bool:
     feed = subscription.feed
-    return len(subscription.unacked) > LONG_FRAME_ACTIONS or (
-        feed is not None and feed.pending_count > LONG_FRAME_ACTIONS
-    )
+    pending_count = 0 if feed is None else feed.pending_count
+    return max(len(subscription.unacked), pending_count) > LONG_FRAME_ACTIONS

@@ -200,7 +200,7 @@ class ServerProtocol:
             self._unread = data
             if not self.is_resting and first is not None and self._parked[0] is first:
                 # Others took the room. This frame has waited before.
-                self._broker.sends.wait_on(self.session, self.session.waited_until)
+                self._broker.sends.wait_on(self.session)
         else:
             self.receive_data(data, now)
 
