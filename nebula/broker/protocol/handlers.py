@@ -28,6 +28,7 @@ from nebula.broker.protocol.requests import read_settled
 from nebula.broker.protocol.send_headers import read_send
 from nebula.errors import RemoteProtocolError
 from nebula.globs import is_glob
+from nebula.stomp import header_lines
 from nebula.stomp.dialects import V1_2, Dialect
 from nebula.stomp.frames import Frame, Headers
 from nebula.stomp.heartbeat import HeartBeat, heart_beat_of
@@ -161,14 +162,14 @@ class Handlers:
         if plan is None:
             # Once for all frames that share these headers (known heads, `nebula.stomp.codec`).
             plan = fields.memo = read_send(frame, self._broker, self._session)
-        exchange = frame.exchange
-        # The parser cut it out of the head, so `read_send` did not see its length.
-        if exchange is not None and len(exchange[1]) > self._max_identifier and exchange[0] == names.REPLY_ID:
+        unread = frame.unread
+        # It is not among those that `read_send` sees.
+        if len(unread) > self._max_identifier and self._is_id_too_long(unread):
             plan = Verdict.INVALID
         if type(plan) is Head:
             if plan.transaction is not None:
                 return self._hold_send(frame, plan, now)
-            verdict = self._broker.send(self._session, plan, frame.body, now, exchange, may_wait)
+            verdict = self._broker.send(self._session, plan, frame.body, now, unread, may_wait)
             if verdict is not ACCEPTED:
                 if verdict is Verdict.WAIT:
                     return Then.HOLD_BACK
@@ -176,7 +177,7 @@ class Handlers:
                     self._note_unheard(verdict, plan.destination)
                     if verdict is Verdict.FULL:
                         # Its sender would not learn of it (G.dead-letter).
-                        self._broker.sends.dead_letter(plan, frame.body, exchange, now)
+                        self._broker.sends.dead_letter(plan, frame.body, unread, now)
         elif "transaction" in fields:
             return self._hold_send(frame, plan, now)
         else:
@@ -186,6 +187,10 @@ class Handlers:
         if frame.receipt is not None and not (verdict is ACCEPTED and type(plan) is Head and plan.is_quiet):
             self._confirm_send(frame.receipt, plan, verdict)
         return None
+
+    def _is_id_too_long(self, unread: bytes) -> bool:
+        reply_id = header_lines.find(unread, names.REPLY_ID)
+        return reply_id is not None and len(reply_id) > self._max_identifier
 
     def _note_unheard(self, verdict: Verdict, destination: str) -> None:
         """Log that SENDs without a receipt are rejected, once per connection and reason."""
@@ -324,7 +329,7 @@ class Handlers:
             # The receipt is kept, to be named if the COMMIT is refused.
             plan, receipt = Verdict.INVALID, None
         if isinstance(plan, Head):
-            send = HeldSend(plan, frame.body, frame.exchange, receipt)
+            send = HeldSend(plan, frame.body, frame.unread, receipt)
             transactions.hold_send(self._session, name, send, now)
         else:
             why, destination = Outcome(plan, receipt), frame.headers["destination"]
