@@ -21,6 +21,8 @@ from typing import Final
 from nebula.stomp.dialects import V1_2, Dialect
 
 NO_LINES: Final = b""
+DIALECT: Final = V1_2
+"""That of lines that are passed on."""
 
 # All that gives a line another form than the usual one, or ends it.
 _UNUSUAL: Final = b"\n:\\\r\0"
@@ -71,7 +73,7 @@ def has_usual_form(lines: bytes) -> bool:
 
 def write(pairs: Iterable[tuple[str, str]]) -> bytes:
     """Lines of these headers, in the form in which they are passed on."""
-    escape = V1_2.escape
+    escape = DIALECT.escape
     return "".join([f"\n{escape(name)}:{escape(value)}" for name, value in pairs]).encode("utf-8", "replace")
 
 
@@ -82,7 +84,7 @@ def read(lines: bytes) -> tuple[tuple[str, str], ...]:
     pairs = (line.partition(":") for line in lines.decode()[1:].split("\n"))
     if b"\\" not in lines:
         return tuple((name, value) for name, _, value in pairs)
-    return tuple((V1_2.unescape(name), V1_2.unescape(value)) for name, _, value in pairs)
+    return tuple((DIALECT.unescape(name), DIALECT.unescape(value)) for name, _, value in pairs)
 
 
 def find(lines: bytes, name: str) -> str | None:
@@ -92,11 +94,11 @@ def find(lines: bytes, name: str) -> str | None:
         return None
     begin += len(name) + 2
     end = lines.find(b"\n", begin)
-    return V1_2.unescape((lines[begin:] if end < 0 else lines[begin:end]).decode())
+    return DIALECT.unescape((lines[begin:] if end < 0 else lines[begin:end]).decode())
 
 
 def in_dialect(lines: bytes, dialect: Dialect) -> bytes:
     """Lines that are passed on, as `dialect` writes them."""
-    if dialect is V1_2 or b"\\" not in lines:
+    if dialect is DIALECT or b"\\" not in lines:
         return lines
     return b"\n" + dialect.header_block(read(lines)).removesuffix(b"\n")

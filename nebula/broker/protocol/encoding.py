@@ -71,6 +71,7 @@ class Encoder:
 
     def __init__(self, dialect: Dialect, incarnation: str, profile: Profile = STANDARD) -> None:
         self._dialect = dialect
+        self._is_canonical = dialect is header_lines.DIALECT
         self._incarnation = incarnation
         self._profile = profile
         # What was encoded once is good for all connections that are told the same. One object for
@@ -195,10 +196,11 @@ class Encoder:
                 continue
             number = message.number
             block = message.head.blocks.get(key)
-            if shared is None and block is not None and not message.unread:
+            unread = message.unread
+            if shared is None and block is not None and (self._is_canonical or not unread):
                 # As `_common`, without a call: most messages have one receiver, and a known head.
                 body = message.body
-                common = b"%b\ncontent-length:%d\n\n%b\0\n" % (block, len(body), body)
+                common = b"%b%b\ncontent-length:%d\n\n%b\0\n" % (block, unread, len(body), body)
             else:
                 common = self._common(message)
             if attempts is not None or message.expires_at is not None:
@@ -235,10 +237,8 @@ class Encoder:
         if block is None:
             block = blocks[self._key] = self._block(message)
         # Not in `blocks`: it differs from message to message of one head.
-        lines = message.unread
-        if lines.find(b"\\") >= 0:
-            lines = header_lines.in_dialect(lines, self._dialect)
-        return b"%b%b\ncontent-length:%d\n\n" % (block, lines, len(message.body))
+        unread = header_lines.in_dialect(message.unread, self._dialect)
+        return b"%b%b\ncontent-length:%d\n\n" % (block, unread, len(message.body))
 
     def _block(self, message: Message) -> bytes:
         passed_on = message.head.headers

@@ -164,7 +164,7 @@ class Handlers:
             plan = fields.memo = read_send(frame, self._broker, self._session)
         unread = frame.unread
         # It is not among those that `read_send` sees.
-        if len(unread) > self._max_identifier and self._is_id_too_long(unread):
+        if len(unread) > self._max_identifier and type(plan) is Head and self._is_id_too_long(plan, unread):
             plan = Verdict.INVALID
         if type(plan) is Head:
             if plan.transaction is not None:
@@ -188,8 +188,9 @@ class Handlers:
             self._confirm_send(frame.receipt, plan, verdict)
         return None
 
-    def _is_id_too_long(self, unread: bytes) -> bool:
-        reply_id = header_lines.find(unread, names.REPLY_ID)
+    def _is_id_too_long(self, plan: Head, unread: bytes) -> bool:
+        # It is kept with the right to reply, if that is asked for.
+        reply_id = None if plan.reply_to is None else header_lines.find(unread, names.REPLY_ID)
         return reply_id is not None and len(reply_id) > self._max_identifier
 
     def _note_unheard(self, verdict: Verdict, destination: str) -> None:
