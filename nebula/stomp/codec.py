@@ -49,7 +49,7 @@ from nebula.stomp.frames import (
     FrameLimits,
     Headers,
 )
-from nebula.stomp.header_lines import NO_LINES, HeaderNames
+from nebula.stomp.header_lines import LENGTH, HeaderNames
 
 __all__ = ["FrameLimits", "FrameParser", "serialize"]
 
@@ -69,11 +69,10 @@ __all__ = ["FrameLimits", "FrameParser", "serialize"]
 # The tables are small and nothing is evicted piece by piece: a full one is cleared, and filled again by the
 # next frames. They hold only SENDs (an ACK names a message of its own) and only short heads; these numbers
 # bound what a connection can make the broker keep. Long heads are rare, and holding many of them would cost
-# memory per connection; so would heads of very many short lines, each of which takes some 170 bytes.
+# memory per connection; so would many lines that are read, each of which takes some 230 bytes.
 _MAX_KNOWN_HEADS: Final = 32
 _MAX_KNOWN_HEAD_BYTES: Final = 512
-# Of all of them together: each takes some 230 bytes, and tiny ones fit in by the dozen.
-_MAX_KNOWN_HEADERS: Final = 256
+_MAX_KNOWN_LINES: Final = 12
 _LONGEST_COMMAND: Final = max(map(len, CLIENT_COMMANDS | SERVER_COMMANDS))
 _RECEIPT: Final = b"\nreceipt:"
 _NUL_IN_HEAD: Final = "a NUL before the end of the headers"
@@ -83,7 +82,6 @@ _MOST_DIGITS: Final = 19
 _UNTIL_NUL: Final = -1
 
 _SEND: Final = b"SEND\n"
-_LENGTH: Final = b"content-length:"
 
 # Command, headers that are read, length of the body, and lines that are passed on.
 _Head = tuple[str, Headers, int, bytes]
@@ -115,7 +113,7 @@ class FrameParser:
         self.failure: RemoteProtocolError | None = None
         self._commands = commands
         self._limits = limits or FrameLimits()
-        self._names = names
+        self._split = None if names is None else names.split
         self._dialect = OPENING
         self._max_body_bytes = self._limits.max_opening_frame_bytes
         self._is_halted = False
@@ -125,8 +123,7 @@ class FrameParser:
         )
         # Whole heads, and the lines of heads that are read.
         self._heads: dict[bytes, _Head] = {}
-        self._headers: dict[bytes, Headers] = {}
-        self._known_headers = 0
+        self._headers: dict[tuple[bytes | None, ...], Headers] = {}
         # What is held of an unfinished frame, and what it waits for.
         self.held = bytearray()
         self._missing_bytes = 0  # of a body of known length, and its NUL
@@ -144,7 +141,6 @@ class FrameParser:
         """Free the tables of known heads, when no more frames will come."""
         self._heads.clear()
         self._headers.clear()
-        self._known_headers = 0
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take bytes in any split, and return the frames that they complete, in order.
@@ -327,56 +323,38 @@ class FrameParser:
 
     def _read_new_head(self, head: bytes, receipt: str | None) -> _Head:
         """Read a head that is not known as a whole: of a SEND only the headers that are named."""
-        is_short = len(head) <= self._short_head_bytes
-        if not is_short:
+        is_known = len(head) <= self._short_head_bytes
+        if not is_known:
             self._check_head_size(len(head))
             self._check_line_size(max(map(len, head.split(b"\n"))))
-        names = self._names
-        if names is None or not head.startswith(_SEND):
+        if self._split is None or not head.startswith(_SEND):
             return self._read_head(head, receipt)
-        parts = names.split(head)
-        lines = b"".join(parts[::2])[len(_SEND) - 1 :]
-        if not lines.isascii() or lines.find(b"\0") >= 0:
-            _decoded(lines)
-        if self._dialect.trims_values or not header_lines.has_usual_form(lines):
-            lines = self._in_usual_form(lines)
         # The receipt, which was cut out, counts too, and may come the next time.
         count = head.count(b"\n") + 1
         if count > self._limits.max_headers:
             self._check_count(count - (receipt is None))
-            is_short = False
-        read = [part for part in parts[1::2] if part]
+            is_known = False
+        parts = self._split(head)
+        unread = b"".join(parts[::3])[len(_SEND) - 1 :]
+        if self._dialect.trims_values or not header_lines.has_usual_form(unread):
+            unread = header_lines.write(self._read_headers(_decoded(unread).split("\n")[1:]).items())
+        read = tuple(parts[1::3])
         length = _UNTIL_NUL
-        for place, line in enumerate(read):
-            if line.startswith(_LENGTH):
-                length = self._body_length(line[len(_LENGTH) :])
-                read[place] = _LENGTH
-                break
-        key = b"\n".join(read)
-        headers = self._headers.get(key)
+        if LENGTH in read:  # of two the first one counts
+            length = self._body_length(parts[3 * read.index(LENGTH) + 2])
+        headers = self._headers.get(read)
         if headers is None:
-            needs_care = 92 in key or self._dialect.trims_values
-            headers = self._read_headers(_decoded(key).split("\n"), needs_care=needs_care)
-            if is_short:
-                self._remember(key, headers)
-        known = "SEND", headers, length, lines
-        if is_short:
+            headers = self._read_headers([_decoded(line) for line in read if line is not None])
+            if is_known and len(read) <= _MAX_KNOWN_LINES:
+                if len(self._headers) == _MAX_KNOWN_HEADS:
+                    self.forget_heads()
+                self._headers[read] = headers
+        known = "SEND", headers, length, unread
+        if is_known:
             if len(self._heads) == _MAX_KNOWN_HEADS:
                 self._heads.clear()
             self._heads[head] = known
         return known
-
-    def _remember(self, key: bytes, headers: Headers) -> None:
-        self._known_headers += len(headers)
-        if len(self._headers) == _MAX_KNOWN_HEADS or self._known_headers > _MAX_KNOWN_HEADERS:
-            self.forget_heads()
-            self._known_headers = len(headers)
-        self._headers[key] = headers
-
-    def _in_usual_form(self, lines: bytes) -> bytes:
-        """Lines that are passed on, in the form in which they are."""
-        read = (self._read_headers([line], needs_care=True) for line in lines.decode().split("\n")[1:])
-        return header_lines.write(pair for headers in read for pair in headers.items())
 
     def _read_head(self, head: bytes, receipt: str | None) -> _Head:
         """Read a whole head."""
@@ -386,14 +364,14 @@ class FrameParser:
             raise _unknown(command)
         if len(lines) >= self._limits.max_headers:
             self._check_count(len(lines) + (receipt is not None))
-        headers = self._read_headers(lines, needs_care=92 in head or self._dialect.trims_values)
+        headers = self._read_headers(lines)
         if receipt is not None:
             headers.pop("receipt", None)  # a repeated one
         text = headers.get("content-length")
         length = _UNTIL_NUL if text is None else self._body_length(text.encode())
-        return command, headers, length, NO_LINES
+        return command, headers, length, b""
 
-    def _read_headers(self, lines: list[str], *, needs_care: bool) -> Headers:
+    def _read_headers(self, lines: list[str]) -> Headers:
         headers = Headers()
         # A.3; STOMP 1.2, "Repeated Header Entries": the first one counts.
         add = headers.setdefault
@@ -404,10 +382,9 @@ class FrameParser:
             if not name or not colon:
                 what = "without a name" if colon else "without a colon"
                 raise RemoteProtocolError(f"a header line {what}: {line[:40]!r}")
-            if needs_care:
-                add(self._dialect.unescape(name), self._unescaped(value))
-            else:
-                add(name, value)
+            if "\\" in line or self._dialect.trims_values:
+                name, value = self._dialect.unescape(name), self._unescaped(value)
+            add(name, value)
         return headers
 
     def _unescaped(self, value: str) -> str:

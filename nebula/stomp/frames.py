@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from nebula.stomp import header_lines
-from nebula.stomp.header_lines import NO_LINES
 
 CLIENT_COMMANDS = frozenset(
     {"SEND", "ACK", "NACK", "SUBSCRIBE", "UNSUBSCRIBE", "BEGIN", "COMMIT", "ABORT", "DISCONNECT"}
@@ -60,7 +59,7 @@ class Frame:
     headers: Mapping[str, str]
     body: bytes = b""
     receipt: str | None = None
-    unread: bytes = NO_LINES
+    unread: bytes = b""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frame):

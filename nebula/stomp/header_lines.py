@@ -9,7 +9,8 @@ Lines that are passed on have one form, whatever version the sender speaks: each
 and exactly one colon, and what the version cannot express is escaped as in STOMP 1.2. Nearly all lines have
 this form when they arrive. It is the form of 1.1 too, and of 1.0, unless a backslash occurs.
 
-A repeated header is passed on repeatedly: the first one counts, for the receivers too (A.3).
+A repeated header is passed on repeatedly: the first one counts, for the receivers too (A.3). Why lines are
+passed on unread, and what that saves: docs/decisions/0059.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ from typing import Final
 
 from nebula.stomp.dialects import V1_2, Dialect
 
-NO_LINES: Final = b""
 DIALECT: Final = V1_2
 """That of lines that are passed on."""
 
-# All that gives a line another form than the usual one, or ends it.
+# All that gives a line another form than the usual one, or ends it; and what may not be UTF-8.
 _UNUSUAL: Final = b"\n:\\\r\0"
-_USUAL: Final = bytes(set(range(256)).difference(_UNUSUAL))
+_USUAL: Final = bytes(set(range(128)).difference(_UNUSUAL))
+
+LENGTH: Final = b"content-length:"
 
 
 class HeaderNames:
     """The headers that are read, and those that are neither read nor passed on.
 
     Args:
-        read: names of the former; none of them needs an escape.
+        read: names of the former; none of them needs an escape. `content-length` is always read.
         dropped: names of the latter.
     """
 
-    __slots__ = ("read", "split")
+    __slots__ = ("split",)
 
     def __init__(self, read: Iterable[str], dropped: Iterable[str]) -> None:
-        self.read = frozenset(read)
-        dropped = frozenset(dropped) - self.read
+        names = [_one_of(set(each)) for each in (read, dropped)]
         # All alternatives begin with the same byte: so line ends are searched for, at a fifth of the cost.
-        self.split = re.compile(
-            rb"\n(?:(%b:[^\n]*+)|%b:[^\n]*+)" % (_one_of(self.read), _one_of(dropped))
-        ).split
-        """Splits a head: unread lines at even places, between them one that is read, without LF, or None."""
+        pattern = rb"\n(?:(%b|%b:[^\n]*+)([^\n]*+)|%b:[^\n]*+)" % (LENGTH, *names)
+        self.split = re.compile(pattern).split
+        """Splits a head. Of three parts each the first are the unread lines; the second a line that is read,
+        without LF, or None; the third what follows LENGTH, where the second is that."""
 
 
 def _one_of(words: Iterable[str]) -> bytes:
@@ -56,49 +57,34 @@ def _one_of(words: Iterable[str]) -> bytes:
         branches.setdefault(word[:1], set()).add(word[1:])
     if branches.keys() <= {""}:
         return b""
-    alternatives = [
-        re.escape(letter.encode()) + _one_of(rests) if letter else b"" for letter, rests in branches.items()
-    ]
-    return (
-        alternatives[0]
-        if len(alternatives) == 1
-        else b"(?:%b)" % b"|".join(sorted(alternatives, reverse=True))
-    )
+    alternatives = [re.escape(letter.encode()) + _one_of(rests) for letter, rests in branches.items()]
+    # The empty one last: it ends a word that others go on from.
+    return b"(?:%b)" % b"|".join(sorted(alternatives, reverse=True))
 
 
 def has_usual_form(lines: bytes) -> bool:
-    """Whether each line has a name, one colon and nothing that needs an escape."""
+    """Whether each line is ASCII and has a name, one colon and nothing that needs an escape."""
     return not lines.translate(None, _USUAL).replace(b"\n:", b"") and lines.find(b"\n:") < 0
 
 
-def write(pairs: Iterable[tuple[str, str]]) -> bytes:
-    """Lines of these headers, in the form in which they are passed on."""
-    escape = DIALECT.escape
-    return "".join([f"\n{escape(name)}:{escape(value)}" for name, value in pairs]).encode("utf-8", "replace")
+def write(pairs: Iterable[tuple[str, str]], dialect: Dialect = DIALECT) -> bytes:
+    """Lines of these headers, as `dialect` writes them."""
+    block = dialect.header_block(pairs)
+    return b"\n" + block[:-1] if block else b""
 
 
 def read(lines: bytes) -> tuple[tuple[str, str], ...]:
     """The headers of lines that are passed on, in their order, repeated ones too."""
-    if not lines:
-        return ()
-    pairs = (line.partition(":") for line in lines.decode()[1:].split("\n"))
-    if b"\\" not in lines:
-        return tuple((name, value) for name, _, value in pairs)
+    pairs = (line.partition(":") for line in lines.decode().split("\n")[1:])
     return tuple((DIALECT.unescape(name), DIALECT.unescape(value)) for name, _, value in pairs)
 
 
 def find(lines: bytes, name: str) -> str | None:
     """The value of the first header of this name among lines that are passed on."""
-    begin = lines.find(f"\n{name}:".encode())
-    if begin < 0:
-        return None
-    begin += len(name) + 2
-    end = lines.find(b"\n", begin)
-    return DIALECT.unescape((lines[begin:] if end < 0 else lines[begin:end]).decode())
+    _, is_there, rest = lines.partition(f"\n{name}:".encode())
+    return DIALECT.unescape(rest.partition(b"\n")[0].decode()) if is_there else None
 
 
 def in_dialect(lines: bytes, dialect: Dialect) -> bytes:
     """Lines that are passed on, as `dialect` writes them."""
-    if dialect is DIALECT or b"\\" not in lines:
-        return lines
-    return b"\n" + dialect.header_block(read(lines)).removesuffix(b"\n")
+    return lines if dialect is DIALECT or b"\\" not in lines else write(read(lines), dialect)

@@ -84,7 +84,7 @@ def test_unread_header_says_what_it_would_say_if_it_were_read(line: str, dialect
     frame = read("destination:/queue/a", line, dialect=dialect)
 
     assert frame.all_headers() == dict(whole.headers)
-    assert header_lines.has_usual_form(frame.unread) or b"\\" in frame.unread
+    assert header_lines.has_usual_form(frame.unread) or b"\\" in frame.unread or not line.isascii()
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,6 @@ from nebula.broker.core.subscribe import Subscriptions
 from nebula.broker.core.subscription import Ending, Nack, Subscription
 from nebula.broker.core.transactions import Transactions
 from nebula.errors import Refused
-from nebula.stomp.header_lines import NO_LINES
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ class Broker:
         head: Head,
         body: bytes,
         now: float,
-        unread: bytes = NO_LINES,
+        unread: bytes = b"",
         may_wait: bool = True,
     ) -> Verdict:
         """Hand a message to its destination.

@@ -178,7 +178,7 @@ class Journal:
             runs.append(_Run(queue, number))
 
     def dropped(self, line: str, after: int) -> set[int]:
-        """What was dropped of a line behind `after` in this batch: the store has those rows until its commit."""
+        """What this batch drops of a line, behind `after`. Until its commit the store has those rows."""
         runs = (range(max(run.after, after) + 1, run.up_to + 1) for run in self._runs if run.line == line)
         return set(chain.from_iterable(runs))
 

@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol, TypeAlias
 from nebula import headers
 from nebula.broker.core.shares import Usage
 from nebula.stomp import header_lines
-from nebula.stomp.header_lines import NO_LINES
 
 QUEUE_PREFIX: Final = "/queue/"
 TOPIC_PREFIX: Final = "/topic/"
@@ -277,7 +276,7 @@ class Message:
 
     __slots__ = ("body", "expires_at", "head", "number", "shared", "size_bytes", "unread")
 
-    def __init__(self, head: Head, body: bytes, number: int, now: float, unread: bytes = NO_LINES) -> None:
+    def __init__(self, head: Head, body: bytes, number: int, now: float, unread: bytes = b"") -> None:
         self.head = head
         self.body = body
         self.number = number

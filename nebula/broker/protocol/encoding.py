@@ -245,7 +245,7 @@ class Encoder:
         if not self._profile.annotates and not message.head.kind.holds_messages:
             # G.sender: in `maxam` it is written on queues only.
             passed_on = tuple(pair for pair in passed_on if pair[0] != headers.SENDER)
-        return b"\n" + self._dialect.header_block(passed_on).removesuffix(b"\n")
+        return header_lines.write(passed_on, self._dialect)
 
     def _of_this_delivery(self, message: Message, attempts: int | None, now: float) -> bytes:
         lines = b""

@@ -162,9 +162,9 @@ class Handlers:
         if plan is None:
             # Once for all frames that share these headers (known heads, `nebula.stomp.codec`).
             plan = fields.memo = read_send(frame, self._broker, self._session)
-        unread = frame.unread
+        unread, most = frame.unread, self._max_identifier
         # It is not among those that `read_send` sees.
-        if len(unread) > self._max_identifier and type(plan) is Head and self._is_id_too_long(plan, unread):
+        if len(unread) > most and len(header_lines.find(unread, names.REPLY_ID) or "") > most:
             plan = Verdict.INVALID
         if type(plan) is Head:
             if plan.transaction is not None:
@@ -187,11 +187,6 @@ class Handlers:
         if frame.receipt is not None and not (verdict is ACCEPTED and type(plan) is Head and plan.is_quiet):
             self._confirm_send(frame.receipt, plan, verdict)
         return None
-
-    def _is_id_too_long(self, plan: Head, unread: bytes) -> bool:
-        # It is kept with the right to reply, if that is asked for.
-        reply_id = None if plan.reply_to is None else header_lines.find(unread, names.REPLY_ID)
-        return reply_id is not None and len(reply_id) > self._max_identifier
 
     def _note_unheard(self, verdict: Verdict, destination: str) -> None:
         """Log that SENDs without a receipt are rejected, once per connection and reason."""

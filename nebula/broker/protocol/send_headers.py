@@ -79,15 +79,13 @@ FORMS: Final[Mapping[str, _Form]] = {
 }
 # Kept longer than the message, so their length is limited: the first for a window, the others as reply
 # rights.
-IDENTIFIERS: Final = frozenset({names.DEDUP_ID, names.REPLY_TO, names.REPLY_ID})
+IDENTIFIERS: Final = frozenset({names.DEDUP_ID, names.REPLY_TO})
 
 
 # The headers of a SEND that `read_send` sees. All others stay as they came: the ids of requests and replies,
 # which differ on each of them, are looked for where they are needed.
 NAMES: Final = HeaderNames(
-    read={"destination", "content-length", "transaction", names.REPLY_TO, names.JOB_NOTIFY}
-    | FORMS.keys()
-    | _WISHES,
+    read={"destination", "transaction", names.REPLY_TO, names.JOB_NOTIFY} | FORMS.keys() | _WISHES,
     dropped=_NOT_PASSED_ON | {"receipt"},
 )
 
