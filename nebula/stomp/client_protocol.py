@@ -171,8 +171,6 @@ class ClientProtocol:
         self._check("SEND")
         if "receipt" in headers:
             raise LocalProtocolError("a receipt is asked for by an argument, not by a header")
-        # Ours first, so that the exchange (`neb-reply-id`), which the caller puts last, ends the head: there
-        # the broker's parser cuts it out, and all requests to one destination share a head.
         own = {"destination": destination, "content-length": str(len(body))}
         if receipt is not None:
             own["receipt"] = receipt

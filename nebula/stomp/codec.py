@@ -37,8 +37,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from nebula import headers as names
 from nebula.errors import RemoteProtocolError
+from nebula.stomp import header_lines
 from nebula.stomp.dialects import OPENING, Dialect
 from nebula.stomp.frames import (
     CLIENT_COMMANDS,
@@ -49,31 +49,30 @@ from nebula.stomp.frames import (
     FrameLimits,
     Headers,
 )
+from nebula.stomp.header_lines import LENGTH, HeaderNames
 
 __all__ = ["FrameLimits", "FrameParser", "serialize"]
 
 
-# The table of known heads (docs/decisions/0008). A sender repeats itself: the same command, destination and
-# options, over and over. So a head that was read before is looked up by its bytes, which costs one hash
-# instead of a split, a decode and a dict. Frames with one head share one `Headers` object, and `Headers.memo`
-# lets the layer above keep what it derives from them: rights, verdicts and the encoded block for receivers
-# are computed once for each head.
+# Known heads (docs/decisions/0008). A sender repeats itself: the same command, destination and options, over
+# and over. So headers that were read before are looked up by their bytes, which costs one hash instead of a
+# split, a decode and a dict. Frames that have the same share one `Headers` object, and `Headers.memo` lets
+# the layer above keep what it derives from them: rights, verdicts and the encoded block for receivers are
+# computed once.
 #
-# What differs in each frame would defeat the table, and is cut out before the look-up: the `receipt` line,
-# wherever it stands; and in a SEND the last line, if it names an exchange (`neb-reply-id`,
-# `neb-in-reply-to`), together with `content-length`. Receipt and exchange come back as fields of `Frame`. A
-# head is read as a whole once before its rest is trusted, so that limits and faults are those of the whole
-# head, whether it is known or not.
+# In most applications something in each head differs: a correlation-id, a timestamp, a length. So the lines
+# of a SEND are split (`nebula.stomp.header_lines`). Those that the layer above reads are looked up; all
+# others stay bytes (`Frame.unread`). What differs each time of the lines that are read is cut out before: the
+# `receipt`, and the value of `content-length`. Some senders do repeat whole heads; of these, the split is
+# remembered too.
 #
-# The table is small and is not evicted piece by piece: when it is full it is cleared, because a sender with
-# that many heads gains nothing from it. It holds only SENDs (an ACK names a message of its own) and only
-# short heads; these numbers bound what a connection can make the broker keep. A sender uses few destinations.
-# Long heads are rare, and holding 32 of them would cost memory per connection; so would heads of very many
-# short lines, each of which takes some 170 bytes.
+# The tables are small and nothing is evicted piece by piece: a full one is cleared, and filled again by the
+# next frames. They hold only SENDs (an ACK names a message of its own) and only short heads; these numbers
+# bound what a connection can make the broker keep. Long heads are rare, and holding many of them would cost
+# memory per connection; so would many lines that are read, each of which takes some 230 bytes.
 _MAX_KNOWN_HEADS: Final = 32
 _MAX_KNOWN_HEAD_BYTES: Final = 512
-# Of all of them together: each takes some 230 bytes, and tiny ones fit in by the dozen.
-_MAX_KNOWN_HEADERS: Final = 256
+_MAX_KNOWN_LINES: Final = 12
 _LONGEST_COMMAND: Final = max(map(len, CLIENT_COMMANDS | SERVER_COMMANDS))
 _RECEIPT: Final = b"\nreceipt:"
 _NUL_IN_HEAD: Final = "a NUL before the end of the headers"
@@ -82,12 +81,10 @@ _MOST_DIGITS: Final = 19
 # Length of a body that ends at the first NUL.
 _UNTIL_NUL: Final = -1
 
-# Each request and reply has its own value of these. Nebula's client writes them last.
-_EXCHANGE: Final = (f"{names.REPLY_ID}:".encode(), f"{names.IN_REPLY_TO}:".encode())
+_SEND: Final = b"SEND\n"
 
-_LENGTH: Final = b"\ncontent-length:"
-
-_Head = tuple[str, Headers, int]
+# Command, headers that are read, length of the body, and lines that are passed on.
+_Head = tuple[str, Headers, int, bytes]
 
 
 class FrameParser:
@@ -99,16 +96,24 @@ class FrameParser:
     Args:
         commands: what the peer may send, CLIENT_COMMANDS or SERVER_COMMANDS.
         limits: what a frame may be at most.
+        names: of the headers of a SEND that are read; the lines of others are `Frame.unread`. None: all
+            headers of all frames are read.
 
     Attributes:
         failure: the fault that ended the parsing, or None. After it nothing more is read.
         held: the bytes of a frame that is not complete yet. Read-only.
     """
 
-    def __init__(self, commands: frozenset[str], limits: FrameLimits | None = None) -> None:
+    def __init__(
+        self,
+        commands: frozenset[str],
+        limits: FrameLimits | None = None,
+        names: HeaderNames | None = None,
+    ) -> None:
         self.failure: RemoteProtocolError | None = None
         self._commands = commands
         self._limits = limits or FrameLimits()
+        self._split = None if names is None else names.split
         self._dialect = OPENING
         self._max_body_bytes = self._limits.max_opening_frame_bytes
         self._is_halted = False
@@ -116,8 +121,9 @@ class FrameParser:
         self._short_head_bytes = min(
             _MAX_KNOWN_HEAD_BYTES, self._limits.max_head_bytes, self._limits.max_header_line_bytes
         )
+        # Whole heads, and the lines of heads that are read.
         self._heads: dict[bytes, _Head] = {}
-        self._known_headers = 0
+        self._headers: dict[tuple[bytes | None, ...], Headers] = {}
         # What is held of an unfinished frame, and what it waits for.
         self.held = bytearray()
         self._missing_bytes = 0  # of a body of known length, and its NUL
@@ -132,9 +138,9 @@ class FrameParser:
         self.forget_heads()  # they were read by other rules
 
     def forget_heads(self) -> None:
-        """Free the table of known heads, when no more frames will come."""
+        """Free the tables of known heads, when no more frames will come."""
         self._heads.clear()
-        self._known_headers = 0
+        self._headers.clear()
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take bytes in any split, and return the frames that they complete, in order.
@@ -198,11 +204,10 @@ class FrameParser:
                     head = self._without_cr(head)
                 if head.find(_RECEIPT) >= 0:  # `in` takes twice as long: it tries bytes as a number first
                     head, receipt = self._cut_receipt(head)
-                exchange = None
                 known = known_heads.get(head)
                 if known is None:
-                    known, exchange = self._read_new_head(head, receipt)
-                command, headers, length = known
+                    known = self._read_new_head(head, receipt)
+                command, headers, length, unread = known
                 # The limit of the opening frame counts its head too (A.5).
                 counted_from = position if is_opening else start
                 stop = data.find(b"\0", start) if length == _UNTIL_NUL else start + length
@@ -214,7 +219,7 @@ class FrameParser:
                 body = data[start:stop]
                 if body and command not in COMMANDS_WITH_BODY:
                     body = self._stray_body(command)
-                frames.append(Frame(command, headers, body, receipt, exchange))
+                frames.append(Frame(command, headers, body, receipt, unread))
                 position = stop + 1
                 if is_opening:
                     self._is_halted = True
@@ -316,61 +321,57 @@ class FrameParser:
             self._check_line_size(len(_RECEIPT) - 1 + len(value))
         return before + line_end + after, self._unescaped(_decoded(value))
 
-    def _read_new_head(self, head: bytes, receipt: str | None) -> tuple[_Head, tuple[str, str] | None]:
-        """Read a head that is not in the table. It may be there without the lines of its exchange."""
-        rest, _, last = head.rpartition(b"\n")
-        if (
-            not last.startswith(_EXCHANGE)
-            or not head.startswith(b"SEND\n")
-            or len(head) > self._short_head_bytes
-        ):
-            return self._read_head(head, receipt), None
-        before, has_length, after = rest.partition(_LENGTH)
-        digits, line_end, after = after.partition(b"\n")
-        rest = before + line_end + after
-        if has_length and rest.find(_LENGTH) >= 0:
-            return self._read_head(head, receipt), None  # repeated: the first one counts
-        known = self._heads.get(rest)
-        if known is None:
-            # Read the whole head once: limits and faults are those of the whole head.
-            self._read_head(head, receipt)
-            known = self._read_head(rest, receipt)
-        name, _, value = _decoded(last).partition(":")
-        if name in known[1]:
-            return self._read_head(head, receipt), None
-        command, headers, length = known
-        if has_length:
-            length = self._body_length(self._unescaped(digits.decode(errors="replace")))
-        return (command, headers, length), (name, self._unescaped(value))
-
-    def _read_head(self, head: bytes, receipt: str | None) -> _Head:
-        """Read a whole head, and remember it if it may come again."""
-        if len(head) > self._short_head_bytes:
+    def _read_new_head(self, head: bytes, receipt: str | None) -> _Head:
+        """Read a head that is not known as a whole: of a SEND only the headers that are named."""
+        is_known = len(head) <= self._short_head_bytes
+        if not is_known:
             self._check_head_size(len(head))
             self._check_line_size(max(map(len, head.split(b"\n"))))
+        if self._split is None or not head.startswith(_SEND):
+            return self._read_head(head, receipt)
+        # The receipt, which was cut out, counts too, and may come the next time.
+        count = head.count(b"\n") + 1
+        if count > self._limits.max_headers:
+            self._check_count(count - (receipt is None))
+            is_known = False
+        parts = self._split(head)
+        unread = b"".join(parts[::3])[len(_SEND) - 1 :]
+        if self._dialect.trims_values or not header_lines.has_usual_form(unread):
+            unread = header_lines.write(self._read_headers(_decoded(unread).split("\n")[1:]).items())
+        read = tuple(parts[1::3])
+        length = _UNTIL_NUL
+        if LENGTH in read:  # of two the first one counts
+            length = self._body_length(parts[3 * read.index(LENGTH) + 2])
+        headers = self._headers.get(read)
+        if headers is None:
+            headers = self._read_headers([_decoded(line) for line in read if line is not None])
+            if is_known and len(read) <= _MAX_KNOWN_LINES:
+                if len(self._headers) == _MAX_KNOWN_HEADS:
+                    self.forget_heads()
+                self._headers[read] = headers
+        known = "SEND", headers, length, unread
+        if is_known:
+            if len(self._heads) == _MAX_KNOWN_HEADS:
+                self._heads.clear()
+            self._heads[head] = known
+        return known
+
+    def _read_head(self, head: bytes, receipt: str | None) -> _Head:
+        """Read a whole head."""
         lines = _decoded(head).split("\n")
         command = lines.pop(0)
         if command not in self._commands:
             raise _unknown(command)
         if len(lines) >= self._limits.max_headers:
             self._check_count(len(lines) + (receipt is not None))
-        headers = self._read_headers(lines, needs_care=92 in head or self._dialect.trims_values)
+        headers = self._read_headers(lines)
         if receipt is not None:
             headers.pop("receipt", None)  # a repeated one
-        length = self._body_length(headers["content-length"]) if "content-length" in headers else _UNTIL_NUL
-        read = command, headers, length
-        # Each ACK and MESSAGE names a message of its own, and would only push SENDs out. Three headers are
-        # spared for the lines that are cut out: with them the head must still be within the limit.
-        is_short = len(head) <= self._short_head_bytes
-        if command == "SEND" and is_short and len(lines) < self._limits.max_headers - 2:
-            self._known_headers += len(headers)
-            if len(self._heads) == _MAX_KNOWN_HEADS or self._known_headers > _MAX_KNOWN_HEADERS:
-                self._heads.clear()
-                self._known_headers = len(headers)
-            self._heads[head] = read
-        return read
+        text = headers.get("content-length")
+        length = _UNTIL_NUL if text is None else self._body_length(text.encode())
+        return command, headers, length, b""
 
-    def _read_headers(self, lines: list[str], *, needs_care: bool) -> Headers:
+    def _read_headers(self, lines: list[str]) -> Headers:
         headers = Headers()
         # A.3; STOMP 1.2, "Repeated Header Entries": the first one counts.
         add = headers.setdefault
@@ -381,10 +382,9 @@ class FrameParser:
             if not name or not colon:
                 what = "without a name" if colon else "without a colon"
                 raise RemoteProtocolError(f"a header line {what}: {line[:40]!r}")
-            if needs_care:
-                add(self._dialect.unescape(name), self._unescaped(value))
-            else:
-                add(name, value)
+            if "\\" in line or self._dialect.trims_values:
+                name, value = self._dialect.unescape(name), self._unescaped(value)
+            add(name, value)
         return headers
 
     def _unescaped(self, value: str) -> str:
@@ -393,10 +393,13 @@ class FrameParser:
             value = value.strip(" ")
         return dialect.unescape(value) if "\\" in value else value
 
-    def _body_length(self, text: str) -> int:
-        # `int` would take signs, spaces and digits of other scripts too.
-        if not (text.isascii() and text.isdigit()):
-            raise RemoteProtocolError(f"content-length {text[:20]!r} is not a number")
+    def _body_length(self, text: bytes) -> int:
+        if not text.isdigit():  # `int` would take signs and spaces too
+            text = self._unescaped(text.decode(errors="replace")).encode()
+            if not text.isdigit():
+                raise RemoteProtocolError(
+                    f"content-length {text[:20].decode(errors='replace')!r} is not a number"
+                )
         # A number of many digits is too large before it is worth converting.
         if len(text) > _MOST_DIGITS:
             raise self._too_large()

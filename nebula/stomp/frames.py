@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nebula.stomp import header_lines
+
 CLIENT_COMMANDS = frozenset(
     {"SEND", "ACK", "NACK", "SUBSCRIBE", "UNSUBSCRIBE", "BEGIN", "COMMIT", "ABORT", "DISCONNECT"}
     | {"CONNECT", "STOMP"}
@@ -43,21 +45,21 @@ class Frame:
         headers: by name, unescaped, without `receipt`.
         body: bytes, possibly empty.
         receipt: value of the `receipt` header, or None.
-        exchange: name and value of the header that names the request or reply which a SEND belongs to
-            (`neb-reply-id` or `neb-in-reply-to`), if the parser has cut it out; otherwise None.
+        unread: further headers, as lines that were not read; see `nebula.stomp.header_lines`. Empty where
+            the parser reads all headers.
 
     Mutable and without checks, because the parser makes one for each frame: a frozen dataclass takes four
     times as long to make.
 
-    `receipt` and `exchange` are not among `headers`: they differ on every frame of a sender, and without them
-    its frames share one `headers`.
+    `receipt` and `unread` are not among `headers`: they differ from frame to frame, and without them most
+    frames of a sender share one `headers`.
     """
 
     command: str
     headers: Mapping[str, str]
     body: bytes = b""
     receipt: str | None = None
-    exchange: tuple[str, str] | None = None
+    unread: bytes = b""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frame):
@@ -68,10 +70,13 @@ class Frame:
         return self.command, self.all_headers(), self.body, self.receipt
 
     def all_headers(self) -> dict[str, str]:
-        """The headers with `exchange` among them."""
-        return {**self.headers, **dict([self.exchange] if self.exchange else ())}
+        """The headers, with those that are `unread` among them. Of repeated ones the first counts."""
+        fields = dict(self.headers)
+        for name, value in header_lines.read(self.unread):
+            fields.setdefault(name, value)
+        return fields
 
-    # `__eq__` looks at `all_headers`: whether the parser cut a header out is no part of what a frame says.
+    # `__eq__` looks at `all_headers`: whether a header was read is no part of what a frame says.
     __hash__ = None  # type: ignore[assignment]  # a value with a dict inside
 
     def __repr__(self) -> str:

@@ -85,7 +85,8 @@ def test_connect_and_its_end(broker: Served, lines: list[Line]) -> None:
         "version": "1.2", "address": f"{host}:{port}",
     }  # fmt: skip
     closed = wait_for(broker, lines, "connection closed")
-    assert closed.pop("duration_seconds") > 0
+    # Rounded to milliseconds: it may be 0.
+    assert 0 <= closed.pop("duration_seconds") < 60
     assert closed == {
         "event": "connection closed", "log_level": "debug", "reason": "disconnected", "detail": "",
         "principal": "anonymous", "session": session, "address": f"{host}:{port}",

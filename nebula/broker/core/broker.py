@@ -107,13 +107,13 @@ class Broker:
         head: Head,
         body: bytes,
         now: float,
-        exchange: tuple[str, str] | None = None,
+        unread: bytes = b"",
         may_wait: bool = True,
     ) -> Verdict:
         """Hand a message to its destination.
 
         Args:
-            exchange: a header of this message that others with its head do not share.
+            unread: further headers of this message, as lines that were not read.
             may_wait: the session can be held back when there is no room. Then nothing has
                 happened, and the session turns up among those `resumed` when it may try again.
                 Positional: the interpreter does not inline calls with keywords, and all messages come here.
@@ -124,20 +124,20 @@ class Broker:
         # The epoch rises with each reload of the rights, so one comparison tells whether what was found for
         # this head still holds. Most publishers repeat their headers: then it does.
         if head.free_in != self._epoch:
-            verdict = self.sends.send(session, head, body, now, exchange, may_wait=may_wait)
+            verdict = self.sends.send(session, head, body, now, unread, may_wait=may_wait)
         # As most are: all with this head may go to their destination, as was found before.
         elif head.kind.holds_messages:
             queue = self._find_queue(head.destination)
             if queue is None or (head.requires_consumers and not queue.consumers.subscriptions):
-                verdict = self.sends.send(session, head, body, now, exchange, may_wait=may_wait)
+                verdict = self.sends.send(session, head, body, now, unread, may_wait=may_wait)
             else:
-                message = Message(head, body, self._next_number(), now, exchange)
+                message = Message(head, body, self._next_number(), now, unread)
                 verdict = queue.send(message, now)
                 if verdict is not ACCEPTED:
                     size_bytes = message.size_bytes
                     verdict = self.sends.wait_or_refuse(session, queue, size_bytes, now, may_wait=may_wait)
         else:
-            message = Message(head, body, self._next_number(), now, exchange)
+            message = Message(head, body, self._next_number(), now, unread)
             verdict = self.topics.send(message, now)
         if self.journal is not None and self.journal.backlog_bytes >= self._max_backlog_bytes:
             self.receipts.hold_back(session)

@@ -41,6 +41,7 @@ from nebula.broker.core.tables import (
     tables_of,
 )
 from nebula.headers import REPLY_TO, SENDER
+from nebula.stomp import header_lines
 
 # Heads of restored messages that are remembered at most.
 _KNOWN_HEADS: Final = 1024
@@ -177,7 +178,7 @@ class Journal:
             runs.append(_Run(queue, number))
 
     def dropped(self, line: str, after: int) -> set[int]:
-        """What was dropped of a line behind `after` in this batch: until its commit the store has them."""
+        """What this batch drops of a line, behind `after`. Until its commit the store has those rows."""
         runs = (range(max(run.after, after) + 1, run.up_to + 1) for run in self._runs if run.line == line)
         return set(chain.from_iterable(runs))
 
@@ -275,13 +276,11 @@ class Journal:
 
     def _content(self, message: Message, attempts: int) -> tuple[Headers, bytes, float | None, int, bool]:
         """The last columns of a row: headers, body, when it expires, failed deliveries, and `is_request`."""
-        passed_on = message.head.headers[1:]
-        if message.exchange is not None:
-            passed_on += (message.exchange,)
+        headers = message.head.headers[1:] + header_lines.read(message.unread)
         expires_at = message.expires_at
         if expires_at is not None:
             expires_at += self.wall_offset
-        return passed_on, message.body, expires_at, attempts, message.is_request
+        return headers, message.body, expires_at, attempts, message.is_request
 
     def begin(self, number: int) -> None:
         """The store has all messages up to this number, from earlier runs."""

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from nebula import headers
 from nebula.broker.core.shares import Usage
+from nebula.stomp import header_lines
 
 QUEUE_PREFIX: Final = "/queue/"
 TOPIC_PREFIX: Final = "/topic/"
@@ -119,7 +120,7 @@ class Wishes:
 # text: the objects of CPython around them. Counting a little too much is safe, too little is not.
 MESSAGE_COST_BYTES = 320
 HEAD_COST_BYTES = 1100
-EXCHANGE_COST_BYTES = 200
+LINES_COST_BYTES = 40
 HEADER_COST_BYTES = 180
 
 
@@ -244,11 +245,10 @@ class Head:
         moved.on_gone = None
         return moved
 
-    def header(self, name: str, exchange: tuple[str, str] | None) -> str | None:
-        """The value of a header that is passed on, of the message that has this `exchange`."""
-        if exchange is not None and exchange[0] == name:
-            return exchange[1]
-        return next((value for each, value in self.headers if each == name), None)
+    def header(self, name: str, unread: bytes) -> str | None:
+        """The value of a header, of the message that has these lines."""
+        value = next((value for each, value in self.headers if each == name), None)
+        return header_lines.find(unread, name) if value is None else value
 
     def close(self) -> bool:
         """From now on each message counts for all of it.
@@ -267,29 +267,26 @@ class Message:
         head: shared with others of the same header block.
         body: bytes, as they came.
         number: its place in the order of arrival, unique in a broker's life.
-        exchange: a header that the messages of one head do not share, or None.
+        unread: further headers, as lines that were not read; see `nebula.stomp.header_lines`.
         expires_at: when it is no longer worth delivering, or None; see `is_request`.
         size_bytes: what it counts against the limits.
         shared: for the protocol: the bytes that its receivers have in common, by what they are
             encoded for; None where there is one receiver at most.
     """
 
-    __slots__ = ("body", "exchange", "expires_at", "head", "number", "shared", "size_bytes")
+    __slots__ = ("body", "expires_at", "head", "number", "shared", "size_bytes", "unread")
 
-    def __init__(
-        self, head: Head, body: bytes, number: int, now: float, exchange: tuple[str, str] | None = None
-    ) -> None:
+    def __init__(self, head: Head, body: bytes, number: int, now: float, unread: bytes = b"") -> None:
         self.head = head
         self.body = body
         self.number = number
-        self.exchange = exchange
+        self.unread = unread
         # The first message of a head pays for it, and later ones for nothing; see `known_heads`.
         self.size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
         head.cost_bytes = head.later_bytes
         head.uses += 1
-        if exchange is not None:
-            text = exchange[1]
-            self.size_bytes += EXCHANGE_COST_BYTES + len(text) * (1 if text.isascii() else 4)
+        if unread:
+            self.size_bytes += LINES_COST_BYTES + len(unread)
         self.expires_at = None if head.time_to_live is None else now + head.time_to_live
         self.shared: dict[Any, Any] | None = None
 
@@ -314,4 +311,9 @@ class Message:
 
     def header(self, name: str) -> str | None:
         """The value of a header that is passed on."""
-        return self.head.header(name, self.exchange)
+        return self.head.header(name, self.unread)
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Those that receivers get, but for destination and sender. Of repeated ones the first counts."""
+        return self.head.headers[2:] + header_lines.read(self.unread)

@@ -9,6 +9,7 @@ from nebula.broker.core.fixed_limits import MAX_REPLY_RIGHTS, REPLY_RIGHT_SECOND
 from nebula.broker.core.messages import Message
 from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
 from nebula.headers import REPLY_ID
+from nebula.stomp import header_lines
 
 # Memory that CPython uses for a right, without its texts.
 RIGHT_COST_BYTES: Final = 250
@@ -56,11 +57,8 @@ class ReplyRights:
             self._take(next(iter(self._rights)))
             self._account.exceed(Resource.MEMORY, self._usage)
         head = message.head
-        exchange = message.exchange
-        if exchange is not None and exchange[0] == REPLY_ID:
-            reply_id: str | None = exchange[1]
-        else:
-            reply_id = message.header(REPLY_ID)
+        # Requests of an earlier run have it among the headers that are read.
+        reply_id = header_lines.find(message.unread, REPLY_ID) or message.header(REPLY_ID)
         until = message.expires_at
         # A stream may last longer than a caller waits for a reply, but not than its caller said.
         more = None if not head.is_stream else REPLY_RIGHT_SECONDS if until is None else 0.0

@@ -158,7 +158,7 @@ class Routing:
                 is_once=head.is_once,
                 usage=head.usage,
             )
-        return Message(head.copy, message.body, self._next_number(), now, message.exchange)
+        return Message(head.copy, message.body, self._next_number(), now, message.unread)
 
     def knows(self, head: Head, now: float) -> bool:
         """Whether a message with the same `dedup-id` was accepted before."""

@@ -46,7 +46,7 @@ class HeldSend:
 
     head: Head
     body: bytes
-    exchange: tuple[str, str] | None
+    unread: bytes
     receipt: str | None
 
 
@@ -84,17 +84,17 @@ class Sends:
         head: Head,
         body: bytes,
         now: float,
-        exchange: tuple[str, str] | None,
+        unread: bytes,
         *,
         may_wait: bool,
     ) -> Verdict:
         """Judge a message and hand it to its destination; see `Broker.send`."""
-        verdict, right = self._judge(session, head, body, exchange, now)
+        verdict, right = self._judge(session, head, body, unread, now)
         if verdict is not ACCEPTED:
             return self.refuse(verdict, session, head.destination)
         if head.wishes is not None and self._routing.is_duplicate(head, now):
             return Verdict.DUPLICATE
-        message = Message(head, body, self._next_number(), now, exchange)
+        message = Message(head, body, self._next_number(), now, unread)
         full = self._routing.put(message, now)
         if full is not None:
             # A copy takes as much again.
@@ -119,17 +119,17 @@ class Sends:
         It reserves nothing and counts nothing; the COMMIT judges it again, together with the others. Only the
         COMMIT judges whether there are consumers (D.24).
         """
-        head, body, exchange = send.head, send.body, send.exchange
+        head, body, unread = send.head, send.body, send.unread
         queue = self._find_queue(head.destination) if head.kind.holds_messages else None
         if head.free_in == self._access.epoch and queue is not None and not self._account.is_disk_low:
             size_bytes = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
-            if exchange is None and queue.store.is_ready_for(size_bytes, session.usage):
+            if not unread and queue.store.is_ready_for(size_bytes, session.usage):
                 return ACCEPTED  # the common case: there is room enough
-        verdict, _ = self._judge(session, head, body, exchange, now, is_held=True)
+        verdict, _ = self._judge(session, head, body, unread, now, is_held=True)
         if verdict is not ACCEPTED or self._routing.knows(head, now):
             return verdict
         cost_bytes, uses = head.cost_bytes, head.uses
-        message = Message(head, body, 0, now, exchange)
+        message = Message(head, body, 0, now, unread)
         head.cost_bytes, head.uses = cost_bytes, uses  # this message is not kept
         has_room = Rooms(self._context, self._routing, session.usage, now).take(message)
         return ACCEPTED if has_room else Verdict.FULL
@@ -146,10 +146,10 @@ class Sends:
         rooms = Rooms(self._context, self._routing, session.usage, now)
         for send in sends:
             head = send.head
-            verdict, right = self._judge(session, head, send.body, send.exchange, now, is_checked=True)
+            verdict, right = self._judge(session, head, send.body, send.unread, now, is_checked=True)
             if verdict is not Verdict.ACCEPTED:
                 break
-            message = Message(head, send.body, self._next_number(), now, send.exchange)
+            message = Message(head, send.body, self._next_number(), now, send.unread)
             messages.append(message)
             key = dedup_key(head)
             if self._routing.knows(head, now) or key in keys:
@@ -183,10 +183,10 @@ class Sends:
             self._queues.make_dead_letter(message, "full")
             self._queues.forget_if_idle(full, now)
 
-    def dead_letter(self, head: Head, body: bytes, exchange: tuple[str, str] | None, now: float) -> None:
+    def dead_letter(self, head: Head, body: bytes, unread: bytes, now: float) -> None:
         """Keep a message that had no room as a dead letter, if it was for a queue: its sender is not told."""
         if head.kind.holds_messages and not head.destination.startswith(RESERVED_QUEUE_PREFIX):
-            message = Message(head, body, self._next_number(), now, exchange)
+            message = Message(head, body, self._next_number(), now, unread)
             self._queues.make_dead_letter(message, "full")
 
     def take_resumed(self, now: float) -> list[tuple[Session, bool]]:
@@ -226,7 +226,7 @@ class Sends:
         session: Session,
         head: Head,
         body: bytes,
-        exchange: tuple[str, str] | None,
+        unread: bytes,
         now: float,
         *,
         is_held: bool = False,
@@ -254,7 +254,7 @@ class Sends:
             if owner is None or owner.session is not session:
                 # None on last-value destinations: a reply would replace the value that others read.
                 if not head.kind.holds_value:
-                    reply_id = head.header(IN_REPLY_TO, exchange)
+                    reply_id = head.header(IN_REPLY_TO, unread)
                     right = session.reply_rights.find(head.destination, reply_id, now)
                 if right is None or not self._is_theirs(right[1], head.destination, owner):
                     return Verdict.UNAUTHORISED, None

@@ -58,8 +58,7 @@ class Transaction:
             failure = () if action.nack is None else action.nack.failure
             return HELD_COST_BYTES + sum(len(value) for _, value in failure)
         cost = HELD_COST_BYTES + len(action.body) + len(action.receipt or "")
-        if action.exchange is not None:
-            cost += len(action.exchange[1])
+        cost += len(action.unread)
         if action.head not in self._heads:
             cost += action.head.cost_bytes
         return cost

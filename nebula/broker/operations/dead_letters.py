@@ -135,11 +135,7 @@ def view(message: Message, attempts: int, arrivals: Arrivals, now: float, max_by
         attempts: its deliveries that failed.
     """
     head = message.head
-    # The first two headers are the destination and the sender, which the view shows as fields.
-    shown = dict(reversed(head.headers[2:]))  # of a name that comes twice the first counts
-    # `exchange` is a header of this message alone, such as the reply id of a request.
-    if message.exchange is not None:
-        shown.setdefault(*message.exchange)
+    shown = dict(reversed(message.headers))  # of a name that comes twice the first counts
     body, encoding = _text(message.body[:max_bytes], is_cut=len(message.body) > max_bytes)
     expires_at = message.expires_at
     # Reversed twice, so that names are in the order in which they came.
@@ -311,7 +307,7 @@ class DeadLetters:
 def _head_again(letter: Message, target: str) -> Head:
     """The head of a dead letter as it was before it died."""
     # Without the reasons of its death, which the next one would repeat.
-    passed_on = tuple(each for each in letter.head.headers[2:] if not each[0].startswith(_DEAD_LETTER_PREFIX))
+    passed_on = tuple(each for each in letter.headers if not each[0].startswith(_DEAD_LETTER_PREFIX))
     # Who consumes it now may answer, judged by who it was that asked, as after a restart.
     reply_to = next((value for name, value in passed_on if name == names.REPLY_TO), None)
     return Head(

@@ -17,6 +17,7 @@ from nebula.broker.core.messages import Message, Verdict
 from nebula.broker.core.profiles import STANDARD, Profile
 from nebula.broker.core.receipts import Receipt
 from nebula.broker.core.subscription import SNAPSHOT_END, AckMode, Delivery, Subscription
+from nebula.stomp import header_lines
 from nebula.stomp.codec import serialize
 from nebula.stomp.dialects import V1_0, Dialect
 from nebula.stomp.frames import Frame
@@ -70,6 +71,7 @@ class Encoder:
 
     def __init__(self, dialect: Dialect, incarnation: str, profile: Profile = STANDARD) -> None:
         self._dialect = dialect
+        self._is_canonical = dialect is header_lines.DIALECT
         self._incarnation = incarnation
         self._profile = profile
         # What was encoded once is good for all connections that are told the same. One object for
@@ -194,10 +196,11 @@ class Encoder:
                 continue
             number = message.number
             block = message.head.blocks.get(key)
-            if shared is None and block is not None and message.exchange is None:
+            unread = message.unread
+            if shared is None and block is not None and (self._is_canonical or not unread):
                 # As `_common`, without a call: most messages have one receiver, and a known head.
                 body = message.body
-                common = b"%bcontent-length:%d\n\n%b\0\n" % (block, len(body), body)
+                common = b"%b%b\ncontent-length:%d\n\n%b\0\n" % (block, unread, len(body), body)
             else:
                 common = self._common(message)
             if attempts is not None or message.expires_at is not None:
@@ -234,16 +237,15 @@ class Encoder:
         if block is None:
             block = blocks[self._key] = self._block(message)
         # Not in `blocks`: it differs from message to message of one head.
-        if message.exchange is not None:
-            block += self._dialect.header_block([message.exchange])
-        return b"%bcontent-length:%d\n\n" % (block, len(message.body))
+        unread = header_lines.in_dialect(message.unread, self._dialect)
+        return b"%b%b\ncontent-length:%d\n\n" % (block, unread, len(message.body))
 
     def _block(self, message: Message) -> bytes:
         passed_on = message.head.headers
         if not self._profile.annotates and not message.head.kind.holds_messages:
             # G.sender: in `maxam` it is written on queues only.
             passed_on = tuple(pair for pair in passed_on if pair[0] != headers.SENDER)
-        return b"\n" + self._dialect.header_block(passed_on)
+        return header_lines.write(passed_on, self._dialect)
 
     def _of_this_delivery(self, message: Message, attempts: int | None, now: float) -> bytes:
         lines = b""

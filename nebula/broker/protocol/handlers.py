@@ -28,6 +28,7 @@ from nebula.broker.protocol.requests import read_settled
 from nebula.broker.protocol.send_headers import read_send
 from nebula.errors import RemoteProtocolError
 from nebula.globs import is_glob
+from nebula.stomp import header_lines
 from nebula.stomp.dialects import V1_2, Dialect
 from nebula.stomp.frames import Frame, Headers
 from nebula.stomp.heartbeat import HeartBeat, heart_beat_of
@@ -160,14 +161,14 @@ class Handlers:
         if plan is None:
             # Once for all frames that share these headers (known heads, `nebula.stomp.codec`).
             plan = fields.memo = read_send(frame, self._broker, self._session)
-        exchange = frame.exchange
-        # The parser cut it out of the head, so `read_send` did not see its length.
-        if exchange is not None and len(exchange[1]) > self._max_identifier and exchange[0] == names.REPLY_ID:
+        unread, most = frame.unread, self._max_identifier
+        # It is not among those that `read_send` sees.
+        if len(unread) > most and len(header_lines.find(unread, names.REPLY_ID) or "") > most:
             plan = Verdict.INVALID
         if type(plan) is Head:
             if plan.transaction is not None:
                 return self._hold_send(frame, plan, now)
-            verdict = self._broker.send(self._session, plan, frame.body, now, exchange, may_wait)
+            verdict = self._broker.send(self._session, plan, frame.body, now, unread, may_wait)
             if verdict is not ACCEPTED:
                 if verdict is Verdict.WAIT:
                     return Then.HOLD_BACK
@@ -175,7 +176,7 @@ class Handlers:
                     self._note_unheard(verdict, plan.destination)
                     if verdict is Verdict.FULL:
                         # Its sender would not learn of it (G.dead-letter).
-                        self._broker.sends.dead_letter(plan, frame.body, exchange, now)
+                        self._broker.sends.dead_letter(plan, frame.body, unread, now)
         elif "transaction" in fields:
             return self._hold_send(frame, plan, now)
         else:
@@ -320,7 +321,7 @@ class Handlers:
             # The receipt is kept, to be named if the COMMIT is refused.
             plan, receipt = Verdict.INVALID, None
         if isinstance(plan, Head):
-            send = HeldSend(plan, frame.body, frame.exchange, receipt)
+            send = HeldSend(plan, frame.body, frame.unread, receipt)
             transactions.hold_send(self._session, name, send, now)
         else:
             why, destination = Outcome(plan, receipt), frame.headers["destination"]

@@ -5,7 +5,7 @@ A new header on SEND has a place in these tables:
 - `FORMS`: its value is a flag, a time or a number. It is checked on every kind of destination.
 - `IDENTIFIERS`: its value is an id or a name that is kept longer than the message.
 - `_WISHES`: few SENDs have it, so its value goes into `Wishes`; all others are fields of `Head`.
-- `_NOT_PASSED_ON`: receivers do not get it. Any other header is passed on.
+- `_NOT_PASSED_ON`: receivers do not get it. Any other header is passed on, most of them unread (`NAMES`).
 
 A value outside its form is no fault of the protocol but a verdict on the SEND (G.forms).
 """
@@ -32,6 +32,7 @@ from nebula.broker.protocol.requests import as_flag, read_destination
 from nebula.globs import is_glob
 from nebula.milliseconds import seconds_of
 from nebula.stomp.frames import Frame
+from nebula.stomp.header_lines import HeaderNames
 
 # Said by us, or asked of us: never passed on from the sender to the receivers (A.3). All others are, such as
 # those of G.tracing.
@@ -78,7 +79,15 @@ FORMS: Final[Mapping[str, _Form]] = {
 }
 # Kept longer than the message, so their length is limited: the first for a window, the others as reply
 # rights.
-IDENTIFIERS: Final = frozenset({names.DEDUP_ID, names.REPLY_TO, names.REPLY_ID})
+IDENTIFIERS: Final = frozenset({names.DEDUP_ID, names.REPLY_TO})
+
+
+# The headers of a SEND that `read_send` sees. All others stay as they came: the ids of requests and replies,
+# which differ on each of them, are looked for where they are needed.
+NAMES: Final = HeaderNames(
+    read={"destination", "transaction", names.REPLY_TO, names.JOB_NOTIFY} | FORMS.keys() | _WISHES,
+    dropped=_NOT_PASSED_ON | {"receipt"},
+)
 
 
 def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
@@ -126,7 +135,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         is_response=is_response,
         origin=None if reply_to is None else session.origin,
         is_stream=given.get(names.STREAM, False) and not given.get(names.STREAM_END),
-        deletes_explicitly="content-length" in fields or frame.exchange is not None,
+        deletes_explicitly="content-length" in fields,
         check=None if policy is None else policy.check,
         wishes=_wishes(fields, given, destination, kind, broker.context.wall_offset, may_expire=may_expire),
         priority=given.get(names.PRIORITY, DEFAULT_PRIORITY) if is_queue else DEFAULT_PRIORITY,

@@ -29,6 +29,7 @@ from nebula.broker.core.session import Session
 from nebula.broker.protocol.encoding import error_frame, version_error
 from nebula.broker.protocol.handlers import Handlers, Then
 from nebula.broker.protocol.requests import NoCommonVersion
+from nebula.broker.protocol.send_headers import NAMES
 from nebula.broker.protocol.states import ADMITTED, ENDED, TABLE, State, is_open, rules
 from nebula.errors import Refused, RemoteProtocolError
 from nebula.stomp.codec import FrameParser
@@ -102,7 +103,7 @@ class ServerProtocol:
         self.heartbeat = Heartbeat(0.0, 0.0, now=now)
         self._broker = broker
         self._now = now
-        self._parser = FrameParser(CLIENT_COMMANDS, broker.limits.frames)
+        self._parser = FrameParser(CLIENT_COMMANDS, broker.limits.frames, NAMES)
         self._handlers = Handlers(broker, session, server, authenticates=authenticates)
         self._change_state(TABLE.initial)
         # Deadline of an ERROR that waits behind RECEIPTs; None: no ERROR waits.

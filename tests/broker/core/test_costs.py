@@ -7,6 +7,7 @@ import tracemalloc
 import pytest
 
 from nebula.broker.core.messages import QUEUE_KIND, Head, Message
+from nebula.stomp import header_lines
 
 
 @pytest.mark.parametrize(
@@ -32,14 +33,14 @@ def test_message_with_its_own_head_counts_for_what_it_costs(headers: int, value:
 
 
 @pytest.mark.parametrize("text", ["i" * 16_000, "i" * 15_000 + "\N{FACE WITH MEDICAL MASK}"])
-def test_message_counts_for_the_header_that_is_its_own(text: str) -> None:
+def test_message_counts_for_the_headers_that_are_passed_on_unread(text: str) -> None:
     many = 100
     head = Head(QUEUE_KIND, "/queue/a", "anonymous", ())
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
 
     messages = [
-        Message(head, b"", number + 1000, 0.0, ("neb-in-reply-to", f"{text}{number}"))
+        Message(head, b"", number + 1000, 0.0, header_lines.write([("neb-in-reply-to", f"{text}{number}")]))
         for number in range(many)
     ]
 

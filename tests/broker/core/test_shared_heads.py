@@ -16,7 +16,10 @@ def test_messages_whose_first_is_gone_count_for_their_headers() -> None:
     alice, bob = broker.connect(), broker.connect()
     bob.subscribe("/queue/a", "ack:client-individual", "prefetch-count:1000")
     for number in range(HEADS):
-        alice.say(f"SEND destination:/queue/a; h:{number} | x", f"SEND destination:/queue/a; h:{number} | x")
+        alice.say(
+            f"SEND destination:/queue/a; neb-timeout:{60_000 + number} | x",
+            f"SEND destination:/queue/a; neb-timeout:{60_000 + number} | x",
+        )
     messages = [frame[1] for frame in bob.received()]
     for headers in messages[::2]:
         bob.say(f"ACK id:{headers['ack']}")

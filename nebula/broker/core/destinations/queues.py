@@ -295,10 +295,9 @@ class Queues:
 
 def _kept_headers(message: Message) -> Headers:
     """A message's own headers. What is dead does not expire (G.dead-letter)."""
-    exchange = () if message.exchange is None else (message.exchange,)
     return tuple(
         (names.DEAD_LETTER_EXPIRES if name == names.EXPIRES else name, value)
-        for name, value in (*message.head.headers[2:], *exchange)
+        for name, value in message.headers
     )
 
 

@@ -1,0 +1,90 @@
+"""Header lines that a broker passes on as they came, without reading them.
+
+Theory. A broker acts upon a few headers of a SEND, those that it knows by name. All others it hands to the
+receivers, and what is in them is none of its business: reading them would cost a split, a decoding, a dict
+and an encoding for each message. So the lines of a head are split in two: those that are *read*, and those
+that are *passed on*, which stay bytes from the socket of the sender to those of the receivers.
+
+Lines that are passed on have one form, whatever version the sender speaks: each begins with LF, has a name
+and exactly one colon, and what the version cannot express is escaped as in STOMP 1.2. Nearly all lines have
+this form when they arrive. It is the form of 1.1 too, and of 1.0, unless a backslash occurs.
+
+A repeated header is passed on repeatedly: the first one counts, for the receivers too (A.3). Why lines are
+passed on unread, and what that saves: docs/decisions/0059.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from nebula.stomp.dialects import V1_2, Dialect
+
+DIALECT: Final = V1_2
+"""That of lines that are passed on."""
+
+# All that gives a line another form than the usual one, or ends it; and what may not be UTF-8.
+_UNUSUAL: Final = b"\n:\\\r\0"
+_USUAL: Final = bytes(set(range(128)).difference(_UNUSUAL))
+
+LENGTH: Final = b"content-length:"
+
+
+class HeaderNames:
+    """The headers that are read, and those that are neither read nor passed on.
+
+    Args:
+        read: names of the former; none of them needs an escape. `content-length` is always read.
+        dropped: names of the latter.
+    """
+
+    __slots__ = ("split",)
+
+    def __init__(self, read: Iterable[str], dropped: Iterable[str]) -> None:
+        names = [_one_of(set(each)) for each in (read, dropped)]
+        # All alternatives begin with the same byte: so line ends are searched for, at a fifth of the cost.
+        pattern = rb"\n(?:(%b|%b:[^\n]*+)([^\n]*+)|%b:[^\n]*+)" % (LENGTH, *names)
+        self.split = re.compile(pattern).split
+        """Splits a head. Of three parts each the first are the unread lines; the second a line that is read,
+        without LF, or None; the third what follows LENGTH, where the second is that."""
+
+
+def _one_of(words: Iterable[str]) -> bytes:
+    """A pattern for any of these words, as a tree of letters: the alternatives are tried at each line."""
+    branches: dict[str, set[str]] = {}
+    for word in words:
+        branches.setdefault(word[:1], set()).add(word[1:])
+    if branches.keys() <= {""}:
+        return b""
+    alternatives = [re.escape(letter.encode()) + _one_of(rests) for letter, rests in branches.items()]
+    # The empty one last: it ends a word that others go on from.
+    return b"(?:%b)" % b"|".join(sorted(alternatives, reverse=True))
+
+
+def has_usual_form(lines: bytes) -> bool:
+    """Whether each line is ASCII and has a name, one colon and nothing that needs an escape."""
+    return not lines.translate(None, _USUAL).replace(b"\n:", b"") and lines.find(b"\n:") < 0
+
+
+def write(pairs: Iterable[tuple[str, str]], dialect: Dialect = DIALECT) -> bytes:
+    """Lines of these headers, as `dialect` writes them."""
+    block = dialect.header_block(pairs)
+    return b"\n" + block[:-1] if block else b""
+
+
+def read(lines: bytes) -> tuple[tuple[str, str], ...]:
+    """The headers of lines that are passed on, in their order, repeated ones too."""
+    pairs = (line.partition(":") for line in lines.decode().split("\n")[1:])
+    return tuple((DIALECT.unescape(name), DIALECT.unescape(value)) for name, _, value in pairs)
+
+
+def find(lines: bytes, name: str) -> str | None:
+    """The value of the first header of this name among lines that are passed on."""
+    _, is_there, rest = lines.partition(f"\n{name}:".encode())
+    return DIALECT.unescape(rest.partition(b"\n")[0].decode()) if is_there else None
+
+
+def in_dialect(lines: bytes, dialect: Dialect) -> bytes:
+    """Lines that are passed on, as `dialect` writes them."""
+    return lines if dialect is DIALECT or b"\\" not in lines else write(read(lines), dialect)
