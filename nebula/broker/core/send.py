@@ -79,14 +79,7 @@ class Sends:
         self._stalled: set[Usage] = set()
 
     def send(
-        self,
-        session: Session,
-        head: Head,
-        body: bytes,
-        now: float,
-        unread: bytes,
-        *,
-        may_wait: bool,
+        self, session: Session, head: Head, body: bytes, now: float, unread: bytes, *, may_wait: bool
     ) -> Verdict:
         """Judge a message and hand it to its destination; see `Broker.send`."""
         verdict, right = self._judge(session, head, body, unread, now)
