@@ -279,12 +279,7 @@ class ClientProtocol:
         # If the block has exactly the expected colons and line feeds, no value needs an escape. Counting them
         # in the whole block takes a third of the time of checking each value.
         size = len(lines)
-        if (
-            block.count(":") != size
-            or block.count("\n") != size
-            or "\\" in block
-            or "\r" in block
-            or "\0" in block
-        ):
+        has_escapes = "\\" in block or "\r" in block or "\0" in block
+        if has_escapes or block.count(":") != size or block.count("\n") != size:
             return self.dialect.header_block([*own.items(), *headers.items()])
         return block.encode()

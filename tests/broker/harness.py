@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 from nebula.broker.core.access import AccessPolicy, Grants
 from nebula.broker.core.account import Account
@@ -30,6 +31,7 @@ from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.frames import SERVER_COMMANDS
 from tests.broker import invariants
+from tests.broker.invariants import destinations
 from tests.broker.script import Received, octets, shown, written
 
 # The harness's clock begins at 0; this is what the wall clock shows then.
@@ -296,6 +298,11 @@ class BrokerHarness:
         assert [frame[0] for frame in peer._inbox] == ["CONNECTED"]
         peer._inbox.clear()
         return peer
+
+    @property
+    def destinations(self) -> dict[str, Any]:
+        """All destinations of the broker, by name."""
+        return destinations(self.broker)
 
     def begin_commit(self) -> None:
         """Let the store take a batch; what is said from now on waits for the next one."""

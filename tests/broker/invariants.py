@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import chain, pairwise
+from typing import Any
 
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.destinations.line import Line
@@ -111,11 +112,15 @@ def _check_disk(broker: Broker) -> None:
     }
 
 
+def destinations(broker: Broker) -> dict[str, Any]:
+    """All destinations of a broker, by name."""
+    return {**broker.queues.by_name, **broker.topics.topics, **broker.values.topics}
+
+
 def _check_counts(broker: Broker, sessions: Collection[Session]) -> None:
-    names = broker.queues.by_name, broker.topics.topics, broker.values.topics
-    globs = {*broker.topics.globs, *broker.values.globs}
+    globs = {*broker.topics.table.globs, *broker.values.feeds.table.globs}
     expected = {
-        Resource.DESTINATIONS: sum(map(len, names)),
+        Resource.DESTINATIONS: len(destinations(broker)),
         Resource.SUBSCRIPTIONS: sum(len(each.subscriptions) + len(each.parted) for each in sessions),
         Resource.GLOBS: len(globs),
         Resource.SESSIONS: len(broker.durable_sessions.by_id),

@@ -93,7 +93,7 @@ def test_what_comes_after_the_begin_of_the_end_is_not_read() -> None:
             store.is_quick.set()
 
             await stopping
-            assert "/queue/late" not in peer.server.broker.destinations
+            assert "/queue/late" not in peer.server.broker.queues.by_name
 
     asyncio.run(main())
 
@@ -122,7 +122,7 @@ def test_queue_keeps_what_its_consumer_has_not_been_told_yet() -> None:
         assert 0 < told < 20
         assert b"ERROR" in slow.octets
         assert (
-            slow.octets.count(b"MESSAGE") + told + broker.server.broker.destinations["/queue/a"].store.depth
+            slow.octets.count(b"MESSAGE") + told + broker.server.broker.queues.by_name["/queue/a"].store.depth
             == 20
         )
         assert slow.octets.count(b"MESSAGE") <= 1  # it waited behind the others already

@@ -14,6 +14,7 @@ import pytest
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.listener import Listener
 from tests.broker.browser import BINARY, CONTINUATION, PING, UPGRADE, Browser, wrap
+from tests.broker.invariants import destinations
 from tests.broker.script import octets
 from tests.faults.served import Served, Wire, serve
 
@@ -193,7 +194,7 @@ def test_globs_by_the_thousand_end_their_connection(broker: Served) -> None:
 
     assert complaint(peers[1]) == "the broker has no room for more of your globs"
     assert peers[0].is_in_order()
-    assert broker.ask(lambda: len(broker.server.broker.values.globs)) == 16
+    assert broker.ask(lambda: len(broker.server.broker.values.feeds.table.globs)) == 16
 
 
 @pytest.mark.parametrize("pattern", ["/topic/" + "**a*b" * 20, "/topic/" + "*" * 600, "/topic/[", "X/[z-a]"])
@@ -215,7 +216,7 @@ def test_destinations_by_the_million_leave_those_that_are_there_alone(broker: Se
     for number in range(59):
         mallory.say(f"SUBSCRIBE id:s; destination:/queue/{number}", "UNSUBSCRIBE id:s")
     assert mallory.is_in_order()
-    assert broker.ask(lambda: list(broker.server.broker.destinations)) == ["/queue/innocent"]
+    assert broker.ask(lambda: list(destinations(broker.server.broker))) == ["/queue/innocent"]
 
 
 def test_name_that_is_absurdly_long_ends_its_connection(broker: Served) -> None:

@@ -260,7 +260,7 @@ def test_slow_reader_of_a_topic_is_ended_and_the_others_get_everything(broker: S
         alice.say(f"SEND destination:/topic/t | {number} " + "x" * 100_000)
         assert bob.next() is not None
 
-    wait_until(broker, lambda: broker.server.broker.destinations["/topic/t"].subscriber_count == 1)
+    wait_until(broker, lambda: broker.server.broker.topics.topics["/topic/t"].subscriber_count == 1)
     assert alice.is_in_order()
     assert bob.is_in_order()
 
@@ -349,7 +349,7 @@ def test_fault_at_one_peer_does_not_harm_the_others(any_broker: Served) -> None:
     assert frame is not None
     assert frame[2:] == ("x",)
     assert transport.is_aborted
-    assert broker.ask(lambda: broker.server.broker.destinations["/topic/t"].subscriber_count) == 1
+    assert broker.ask(lambda: broker.server.broker.topics.topics["/topic/t"].subscriber_count) == 1
 
 
 def test_bug_of_ours_ends_one_connection_with_a_word_that_says_nothing(

@@ -12,6 +12,7 @@ import pytest
 
 from nebula.broker.core.limits import Limits
 from nebula.broker.store.sqlite import SqliteStore
+from tests.broker.invariants import destinations
 from tests.broker.script import Received
 from tests.faults.served import Served, Wire, serve, wait_until
 
@@ -91,7 +92,7 @@ def test_request_expires_in_its_time_when_the_clock_is_put(clock: Clock, start: 
         say(broker, "SEND destination:/queue/a; neb-timeout:20 | goes")
         clock.ahead = ahead
 
-        wait_until(broker, lambda: not broker.server.broker.destinations)
+        wait_until(broker, lambda: not destinations(broker.server.broker))
 
 
 def test_what_expires_at_an_hour_of_the_clock_stays_when_that_is_put_on(clock: Clock, start: _Start) -> None:

@@ -93,7 +93,9 @@ def test_what_waits_behind_a_message_that_left_nothing_to_be_written_comes() -> 
             peer.say(b"COMMIT\ntransaction:t\n\n\0SEND\ndestination:/queue/a\n\nbehind\0" + _PING)
             await peer.hear(b"receipt-id:ping\n")
             queue = peer.server.broker.queues.by_name["/queue/a"]
-            queue.store.withdraw([message for message in queue.store.waiting() if message.body == b"once"])
+            queue.store.withdraw(
+                [message for message in queue.store.line.in_memory() if message.body == b"once"]
+            )
             store.is_quick.set()
 
             await peer.hear(b"behind\0")

@@ -227,7 +227,7 @@ class StoreMachine(StorePeers):
         line, there = self.model.line(queue), self.broker.broker.queues.get(queue)
         if there is None or any(entry.place == "expired" for entry in line.entries.values()):
             return
-        in_memory = {message.body.decode() for message in there.store.waiting()}
+        in_memory = {message.body.decode() for message in there.store.line.in_memory()}
         assert there.store.begin_purge("purged") == len(line.waiting)
         for entry in line.waiting:
             if entry.body in in_memory:

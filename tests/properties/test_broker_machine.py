@@ -299,7 +299,7 @@ class BrokerMachine(RuleBasedStateMachine):
         dead = [body for body in reader.bodies() if body not in self.perhaps_dead]
         assert sorted(dead) == sorted(self.dead), self.broker.transcript
         reader.disconnect()
-        assert self.broker.broker.destinations == {}
+        assert self.broker.destinations == {}
         assert self.broker.broker.account.stored_bytes == 0
 
     # The model

@@ -129,8 +129,7 @@ class Rights:
         """
         answer = self._publish.get(destination)
         if answer is None:
-            answer = self._judge_publish(destination)
-            _remember(self._publish, destination, answer=answer)
+            answer = _remember(self._publish, destination, answer=self._judge_publish(destination))
         return answer
 
     def may_subscribe(self, destination: str) -> bool:
@@ -140,8 +139,7 @@ class Rights:
         """
         answer = self._subscribe.get(destination)
         if answer is None:
-            answer = self._judge_subscribe(destination)
-            _remember(self._subscribe, destination, answer=answer)
+            answer = _remember(self._subscribe, destination, answer=self._judge_subscribe(destination))
         return answer
 
     # Whether what was sent there may be shown, whatever was subscribed to. Asked at each delivery (D.36): a
@@ -189,9 +187,7 @@ class Rights:
         if not is_glob(pattern):
             return self.may_subscribe(pattern)
         prefix = literal_prefix(pattern)
-        return any(
-            prefix.startswith(granted) or granted.startswith(prefix) for granted in self._granted.prefixes
-        )
+        return any(prefix.startswith(each) or each.startswith(prefix) for each in self._granted.prefixes)
 
     def _replace(self, granted: _Granted | None) -> None:
         self._granted = granted
@@ -305,42 +301,39 @@ class _Granted:
     """Whether a `call` glob begins with `dlq.`."""
 
 
-def _remember(answers: dict[str, bool], destination: str, *, answer: bool) -> None:
-    """Keep an answer. Bounded, as peers choose the names."""
-    if len(destination) > MAX_REMEMBERED_CHARACTERS:
-        return
-    if len(answers) >= MAX_REMEMBERED_RIGHTS:
-        # To begin anew costs less than to know which are the oldest.
-        answers.clear()
-    answers[destination] = answer
+def _remember(answers: dict[str, bool], destination: str, *, answer: bool) -> bool:
+    """Keep an answer, and return it. Bounded, as peers choose the names."""
+    if len(destination) <= MAX_REMEMBERED_CHARACTERS:
+        if len(answers) >= MAX_REMEMBERED_RIGHTS:
+            # To begin anew costs less than to know which are the oldest.
+            answers.clear()
+        answers[destination] = answer
+    return answer
 
 
 def _granted_to(principal: str, grants: Grants | None) -> _Granted | None:
     if grants is None:
         return None
     capabilities = [grants.capabilities[name] for name in grants.identities.get(principal, ())]
-    subscribe = [pattern for capability in capabilities for pattern in capability.subscribe]
+    subscribe = [pattern for each in capabilities for pattern in each.subscribe]
+    call = [pattern for each in capabilities for pattern in each.call]
+    literal = escape_glob(principal)
     return _Granted(
-        publish=_compile((pattern for each in capabilities for pattern in each.publish), principal),
-        subscribe=_compile(subscribe, principal),
-        call=_compile((pattern for each in capabilities for pattern in each.call), principal),
+        publish=_compile((pattern for each in capabilities for pattern in each.publish), literal),
+        subscribe=_compile(subscribe, literal),
+        call=_compile(call, literal),
         named=frozenset(subscribe),
-        prefixes=frozenset(
-            literal_prefix(pattern.replace(IDENTITY, escape_glob(principal))) for pattern in subscribe
-        ),
-        names_dead_letters=any(
-            pattern.startswith(_DEAD_LETTER_VERBS) for each in capabilities for pattern in each.call
-        ),
+        prefixes=frozenset(literal_prefix(pattern.replace(IDENTITY, literal)) for pattern in subscribe),
+        names_dead_letters=any(pattern.startswith(_DEAD_LETTER_VERBS) for pattern in call),
     )
 
 
-def _compile(patterns: Iterable[str], principal: str) -> tuple[Matcher, ...]:
-    literal = escape_glob(principal)
+def _compile(patterns: Iterable[str], identity: str) -> tuple[Matcher, ...]:
     matchers: list[Matcher] = []
     # Capabilities overlap (B.7): the same glob need not be tried twice.
     for pattern in dict.fromkeys(patterns):
         try:
-            matchers.append(compile_glob(pattern.replace(IDENTITY, literal)))
+            matchers.append(compile_glob(pattern.replace(IDENTITY, identity)))
         except ValueError:
             # The pattern was checked, so this identity makes it too long for a glob: no right then.
             continue

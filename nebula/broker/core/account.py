@@ -142,6 +142,16 @@ class Account:
         but never refused."""
         return self.stored_bytes >= self.watermark_bytes and not self.room_bytes(usage)
 
+    def need_memory(self, usage: Usage, what: str, session: str = "") -> None:
+        """Refuse a request of a principal that has used up its memory.
+
+        Raises:
+            Refused: there is no room for `what`.
+        """
+        if self.is_overdrawn(usage):
+            self.exceed(Resource.MEMORY, usage, session)
+            raise Refused("memory", f"the broker has no room for {what}")
+
     def room_bytes(self, usage: Usage) -> int:
         """How much more memory a principal may use."""
         return room(Resource.MEMORY, usage, self.max_bytes - self.stored_bytes, self.reserved_bytes)
@@ -175,8 +185,8 @@ class Account:
             is_low: nothing more may be written.
         """
         self.is_disk_low = is_low
-        free_bytes = max(0, free_bytes)
-        self.usages.most_disk_bytes = self._most_disk_bytes(self.usages.newcomer, free_bytes)
+        newcomer = self.usages.newcomer
+        newcomer.most_disk_bytes = self._most_disk_bytes(newcomer, free_bytes)
         for usage in self.usages.all:
             was_full = usage.is_disk_full
             usage.most_disk_bytes = self._most_disk_bytes(usage, free_bytes)

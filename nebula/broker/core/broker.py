@@ -14,9 +14,8 @@ Time is an argument. The same inputs (with their times) give the same outputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nebula.broker.core.access import ANONYMOUS, Grants
 from nebula.broker.core.account import Refusal
@@ -92,11 +91,6 @@ class Broker:
     def usage_of(self, principal: str) -> Usage:
         """The usage of a principal, connected or not."""
         return self.account.usages.of(self.access.rights_of(principal))
-
-    @property
-    def destinations(self) -> Mapping[str, Any]:
-        """By name, for inspection."""
-        return {**self.queues.by_name, **self.topics.topics, **self.values.topics}
 
     def may_be_kept(self, head: Head) -> bool:
         """Whether messages with this head go to disk, if they have to wait."""
@@ -281,7 +275,7 @@ class Broker:
         self.access.replace(grants)
         self._epoch = self.access.epoch  # all heads are judged anew
         self.topics.is_judged = self.values.feeds.is_judged = not self.access.is_open
-        self.topics.forget_reached()
+        self.topics.table.forget_reached()
         self.values.feeds.table.forget_reached()
         for session in list(self.sessions.values()):
             for subscription in list(session.subscriptions.values()):
@@ -339,7 +333,6 @@ class Broker:
         resumed = self.sends.take_resumed(now) if self.sends.paused else []
         dirty = self._dirty[:]
         self._dirty.clear()
-        asked = self.queues.work.pages
-        pages = asked[:]
-        asked.clear()
+        work = self.queues.work
+        pages, work.pages = work.pages, []
         return Work(dirty, resumed, pages)

@@ -45,18 +45,16 @@ class Rooms:
         self._sender = sender
         self._now = now
         self._delayed_count = 0
-        self._new_values: set[str] = set()
-        # Not registered: judging a SEND leaves no queue behind.
-        self._new_queues: dict[str, Queue] = {}
+        # Queues and values that are not there yet.
+        self._new_names: set[str] = set()
         self._size_bytes = 0
         self._parts: dict[str, _Part] = {}
 
     def take(self, message: Message) -> bool:
         """Whether there is room for one more."""
         head = message.head
-        if head.copy_to is not None and not self._take_into(
-            head.copy_to, message, message.size_bytes + HEAD_COST_BYTES
-        ):
+        copy_bytes = message.size_bytes + HEAD_COST_BYTES
+        if head.copy_to is not None and not self._take_into(head.copy_to, message, copy_bytes):
             return False
         if head.kind.holds_messages:
             if self._ends_at_once(message):
@@ -67,7 +65,7 @@ class Rooms:
         if head.kind.holds_value:
             self._size_bytes += message.size_bytes
             if message.body and head.destination not in self._routing.values.topics:
-                self._new_values.add(head.destination)
+                self._new_names.add(head.destination)
         return self._account.has_room_for(self._size_bytes, self._sender) and self._has_places()
 
     def _ends_at_once(self, message: Message) -> bool:
@@ -92,14 +90,14 @@ class Rooms:
         if part is None:
             queue = self._routing.queues.get(name)
             if queue is None:
-                queue = self._new_queues[name] = self._routing.queues.planned(name, self._sender)
+                # Not registered: judging a SEND leaves no queue behind.
+                queue = self._routing.queues.planned(name, self._sender)
+                self._new_names.add(name)
                 if not self._has_places():
                     return False
-            part = self._parts[name] = _Part(
-                queue, queue.consumers.credit if queue.store.loses_oldest else None
-            )
+            left = queue.consumers.credit if queue.store.loses_oldest else None
+            part = self._parts[name] = _Part(queue, left)
         return part.take(size_bytes) and part.queue.store.could_keep(message)
 
     def _has_places(self) -> bool:
-        wanted = len(self._new_queues) + len(self._new_values)
-        return self._account.pools[Resource.DESTINATIONS].room_for(self._sender) >= wanted
+        return self._account.pools[Resource.DESTINATIONS].room_for(self._sender) >= len(self._new_names)

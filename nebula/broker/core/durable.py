@@ -45,13 +45,6 @@ class Durable:
     subscription: Subscription | None = None
 
     @property
-    def waiting_count(self) -> int:
-        """Messages or values that it has still to get."""
-        return (0 if self.queue is None else self.queue.store.depth) + (
-            0 if self.feed is None else self.feed.pending_count
-        )
-
-    @property
     def cost_bytes(self) -> int:
         """Memory that it costs, without its messages."""
         bound_bytes = 0 if self.queue is None else QUEUE_COST_BYTES
@@ -103,9 +96,7 @@ class DurableSessions:
         """
         id_, usage = connected.id, connected.usage
         self._account.need(Resource.DURABLES, usage, id_)
-        if self._account.is_overdrawn(usage):
-            self._account.exceed(Resource.MEMORY, usage, id_)
-            raise Refused("memory", "the broker has no room for one more durable subscription")
+        self._account.need_memory(usage, "one more durable subscription", id_)
         session = self.by_id.get(id_)
         if session is None:
             self._account.need(Resource.SESSIONS, usage, id_)
@@ -127,14 +118,8 @@ class DurableSessions:
         """One more durable subscription, or one that has changed."""
         self.take_in(durable)
         if self._journal is not None:
-            row = tables.SubscriptionRow(
-                durable.session.id,
-                durable.id,
-                durable.pattern,
-                durable.ack_mode.value,
-                durable.prefetch,
-                durable.since,
-            )
+            last = durable.ack_mode.value, durable.prefetch, durable.since
+            row = tables.SubscriptionRow(durable.session.id, durable.id, durable.pattern, *last)
             self._journal.put(tables.Put(tables.SUBSCRIPTIONS, row))
 
     def remove(self, durable: Durable) -> None:

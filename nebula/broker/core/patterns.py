@@ -13,7 +13,7 @@ characters, such as `X/?` and `X/[ab]`, share a run and are tried one by one: a 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
@@ -78,6 +78,7 @@ class PatternTable(Generic[T]):
         reaches: whether a subscriber at a thing may receive what is sent to a destination; for `reached`.
 
     Attributes:
+        things: all of them, by pattern; changed here alone.
         globs: the patterns that are no plain names, as they are at any time.
     """
 
@@ -85,7 +86,7 @@ class PatternTable(Generic[T]):
         self._reaches = reaches
         self._changes = 0
         self._changed: deque[_Glob[T]] = deque(maxlen=MAX_LATEST_GLOBS)
-        self._things: dict[str, T] = {}
+        self.things: dict[str, T] = {}
         # In the order of insertion.
         self._globs: dict[str, _Glob[T]] = {}
         # A live view, looked at for each message to a topic: made once.
@@ -100,15 +101,6 @@ class PatternTable(Generic[T]):
         # How many globs match those, all together.
         self._warm_matches = 0
 
-    @property
-    def things(self) -> Mapping[str, T]:
-        """All of them, by pattern."""
-        return self._things
-
-    def get(self, pattern: str) -> T | None:
-        """What belongs to exactly this pattern."""
-        return self._things.get(pattern)
-
     def add(self, pattern: str, thing: T) -> None:
         """Put `thing` under a pattern that is new.
 
@@ -117,13 +109,13 @@ class PatternTable(Generic[T]):
         """
         if is_glob(pattern):
             self._file(pattern, thing)
-        self._things[pattern] = thing
+        self.things[pattern] = thing
         self.note_change(pattern)
 
     def remove(self, pattern: str) -> None:
         """Take it out again."""
         self.note_change(pattern)
-        del self._things[pattern]
+        del self.things[pattern]
         glob = self._globs.pop(pattern, None)
         if glob is None:
             return
@@ -146,7 +138,7 @@ class PatternTable(Generic[T]):
         Do not change or keep the result.
         """
         if not self._globs:
-            literal = self._things.get(destination)
+            literal = self.things.get(destination)
             return () if literal is None else (literal,)
         match = self._warm.get(destination)
         if match is None or match.version != self._version:
@@ -167,7 +159,10 @@ class PatternTable(Generic[T]):
         """The thing of this pattern may reach others than before."""
         glob = self._globs.get(pattern)
         if glob is None:
-            self._forget_literal(pattern)
+            # No other destination is affected.
+            match = self._warm.get(pattern)
+            if match is not None:
+                match.version = match.changes = -1
         else:
             self._changes += 1
             self._changed.append(glob)
@@ -212,12 +207,6 @@ class PatternTable(Generic[T]):
         self._latest.append(glob)
         self._by_run.setdefault(len(run), {}).setdefault(run, {})[glob.number] = glob
 
-    def _forget_literal(self, pattern: str) -> None:
-        # No other destination is affected.
-        match = self._warm.get(pattern)
-        if match is not None:
-            match.version = match.changes = -1
-
     def _match_anew(self, destination: str, match: _Match[T] | None) -> _Match[T]:
         if match is None:
             match = _Match()
@@ -246,7 +235,7 @@ class PatternTable(Generic[T]):
         return match
 
     def _with_literal(self, destination: str, globs: Iterable[_Glob[T]]) -> list[T]:
-        literal, things = self._things.get(destination), [each.thing for each in globs]
+        literal, things = self.things.get(destination), [each.thing for each in globs]
         return things if literal is None else [literal, *things]
 
     def _candidates(self, destination: str, new_count: int) -> Iterable[_Glob[T]]:

@@ -103,7 +103,4 @@ class PolicyTable:
     def lookup(self, destination: str) -> DestinationPolicy | None:
         """The policy of `destination`. Asked once for a queue, and once for each header block of a sender."""
         # Not cached: queues and heads keep what they found, and settings have few patterns.
-        for matches, policy in self._policies:
-            if matches(destination):
-                return policy
-        return None
+        return next((policy for matches, policy in self._policies if matches(destination)), None)

@@ -108,12 +108,9 @@ class Receipts:
         """Read a publisher no further if the frame at hand told the store something and that is too far
         behind. `Session.is_backlogged` says so, and ends with a commit."""
         journal = self._journal
-        if (
-            journal is not None
-            and journal.backlog_bytes >= self._max_backlog_bytes
-            and journal.told is not None
-            and not session.subscriptions
-        ):
+        if journal is None or journal.told is None or session.subscriptions:
+            return
+        if journal.backlog_bytes >= self._max_backlog_bytes:
             session.is_backlogged = True
             self._backlogged[session] = None
 

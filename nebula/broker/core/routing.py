@@ -8,7 +8,6 @@ message; the only question left is whether there is room.
 from __future__ import annotations
 
 from itertools import islice
-from typing import Final
 
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.delayed import Delayed
@@ -26,13 +25,9 @@ from nebula.broker.core.messages import (
     Head,
     Message,
     Verdict,
-    Wishes,
 )
 from nebula.broker.core.shares import Resource
 from nebula.headers import EXPIRES, INBOX_PREFIX, ORIGINAL_DESTINATION, TIMEOUT
-
-# Looked up once: members of an enum are found by their class's attributes.
-_NO_WISHES: Final = Wishes()
 
 
 class Routing:
@@ -84,14 +79,16 @@ class Routing:
             journal.told = None
         copy = self._copy_of(message, now)
         full = self._put_when_due(message, now) if copy is None else self._put_with_copy(message, copy, now)
-        if full is None and head.wishes is not None and head.wishes.dedup_id is not None:
+        key = dedup_key(head)
+        if full is None and key is not None:
             # Of what is persistent also where it was consumed at once, and never touched the disk.
             is_kept = journal is not None and (
                 journal.told is not None
                 or (head.kind.holds_messages and head.is_persistent and self.queues.keeps(head.destination))
             )
-            until = now + self._dedup_window(head.destination)
-            key = DedupKey(head.destination, head.sender, head.wishes.dedup_id)
+            policy = self._context.policies.lookup(head.destination)
+            window = None if policy is None else policy.dedup_window
+            until = now + (self._context.limits.dedup_seconds if window is None else window)
             self.duplicates.add(key, until, head.usage, is_kept=is_kept)
         if journal is not None and told_before is not None:
             journal.told = told_before
@@ -119,21 +116,17 @@ class Routing:
 
     def _put_when_due(self, message: Message, now: float) -> Queue | None:
         head = message.head
-        wishes = head.wishes or _NO_WISHES
-        if head.kind.holds_value:
-            self.values.send(message, now)
-            return None
-        if wishes.expires_at is not None:
+        wishes = head.wishes
+        if wishes is not None and wishes.expires_at is not None:
             message.expire_at(wishes.expires_at)
-        due = wishes.due(now)
         if message.has_expired(now):
             self._expire_at_once(message)
         elif not head.kind.holds_messages:
             self.by_kind[head.kind].send(message, now)
-        elif due > now:
+        elif wishes is not None and wishes.due(now) > now:
             if not self.delayed.has_room_for(message):
                 return self.queues.ensure(head.destination, head.usage)
-            self.delayed.add(message, due)
+            self.delayed.add(message, wishes.due(now))
         else:
             queue = self.queues.ensure(head.destination, head.usage)
             send = queue.send_once if head.is_once else queue.send
@@ -141,12 +134,9 @@ class Routing:
         return None
 
     def _expire_at_once(self, message: Message, *, is_moved: bool = False) -> None:
-        if (
-            message.is_request
-            or not message.head.kind.holds_messages
-            or message.head.destination.startswith(INBOX_PREFIX)
-        ):
-            self._account.drop(message.head, "expired")
+        head = message.head
+        if message.is_request or not head.kind.holds_messages or head.destination.startswith(INBOX_PREFIX):
+            self._account.drop(head, "expired")
         else:
             self.queues.make_dead_letter(message, "expired", is_moved=is_moved)
 
@@ -172,10 +162,8 @@ class Routing:
 
     def knows(self, head: Head, now: float) -> bool:
         """Whether a message with the same `dedup-id` was accepted before."""
-        wishes = head.wishes
-        if wishes is None or wishes.dedup_id is None:
-            return False
-        return self.duplicates.knows(DedupKey(head.destination, head.sender, wishes.dedup_id), now)
+        key = dedup_key(head)
+        return key is not None and self.duplicates.knows(key, now)
 
     def is_duplicate(self, head: Head, now: float) -> bool:
         """Like `knows`, for a message that is sent now: a duplicate is counted."""
@@ -186,11 +174,6 @@ class Routing:
         if self._journal is not None:
             self._journal.touch()
         return True
-
-    def _dedup_window(self, destination: str) -> float:
-        policy = self._context.policies.lookup(destination)
-        window = None if policy is None else policy.dedup_window
-        return self._context.limits.dedup_seconds if window is None else window
 
     def advance(self, now: float) -> None:
         """Let time pass: put what is due into its queue, as the newest there."""
@@ -225,3 +208,9 @@ class Routing:
         if not is_taken:
             self.queues.forget_if_idle(queue, now)
         return is_taken
+
+
+def dedup_key(head: Head) -> DedupKey | None:
+    """What messages with this head have in common with their repetitions; None: they have no `dedup-id`."""
+    id_ = None if head.wishes is None else head.wishes.dedup_id
+    return None if id_ is None else DedupKey(head.destination, head.sender, id_)

@@ -9,13 +9,13 @@ is held back for a while if that promises anything, and refused otherwise.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Final
 
 from nebula.broker.core.account import Refusal
 from nebula.broker.core.capacity import Rooms
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.queue import Queue
+from nebula.broker.core.duplicates import DedupKey
 from nebula.broker.core.fixed_limits import MAX_OWN_REQUEST_BYTES
 from nebula.broker.core.messages import (
     ACCEPTED,
@@ -23,15 +23,13 @@ from nebula.broker.core.messages import (
     MESSAGE_COST_BYTES,
     PRIORITIES,
     Content,
-    ContentCheck,
-    DestinationKind,
     Head,
     Message,
     Verdict,
 )
 from nebula.broker.core.notes import PUBLISHERS_PAUSED
 from nebula.broker.core.reply_rights import ReplyRight, Requester
-from nebula.broker.core.routing import Routing
+from nebula.broker.core.routing import Routing, dedup_key
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.subscription import Subscription
@@ -144,7 +142,7 @@ class Sends:
         """
         messages: list[Message] = []
         spent = []
-        ids: set[tuple[str, str]] = set()
+        keys: set[DedupKey] = set()
         rooms = Rooms(self._context, self._routing, session.usage, now)
         for send in sends:
             head = send.head
@@ -153,8 +151,11 @@ class Sends:
                 break
             message = Message(head, send.body, self._next_number(), now, send.unread)
             messages.append(message)
-            if self._routing.knows(head, now) or _is_repeated(head, ids):
+            key = dedup_key(head)
+            if self._routing.knows(head, now) or key in keys:
                 continue  # it has no effect, so it needs neither right nor room
+            if key is not None:
+                keys.add(key)
             if right is not None:
                 spent.append(session.reply_rights.spend(right, now, goes_on=head.is_stream))
             if not rooms.take(message):
@@ -192,30 +193,26 @@ class Sends:
         """Sessions that need not wait any longer, in the order of their deadlines; True: no room was
         found."""
         resumed = []
-        for session, (queue, size_bytes, until, is_again) in self.paused.items():
-            if queue.store.is_ready_for(size_bytes, session.usage):
-                resumed.append((until, session, False))
-            elif until <= now:
+        for session, (queue, size_bytes, until, is_again) in list(self.paused.items()):
+            has_room = queue.store.is_ready_for(size_bytes, session.usage)
+            if has_room or until <= now:
                 # If it has waited before, there was room meanwhile, and others took it.
-                if not is_again:
+                if not (has_room or is_again):
                     # Its consumers took too long: no publisher waits for them again until they make progress.
                     queue.is_stalled = True
                     # Nor does this principal wait for memory, if that is the reason; see `advance`.
                     if self._account.is_nearly_full(session.usage):
                         session.usage.is_stalled = True
                         self._stalled.add(session.usage)
-                resumed.append((until, session, True))
-        if len(resumed) > 1:
-            resumed.sort(key=itemgetter(0))
-        for until, session, _ in resumed:
-            del self.paused[session]
-            session.waited_until = until
-        return [(session, in_vain) for _, session, in_vain in resumed]
+                del self.paused[session]
+                session.waited_until = until
+                resumed.append((session, not has_room))
+        return sorted(resumed, key=lambda each: each[0].waited_until)
 
-    def wait_on(self, session: Session, until: float) -> None:
+    def wait_on(self, session: Session) -> None:
         """The SEND that waits has waited before: keep its deadline."""
         queue, size_bytes, _, _ = self.paused[session]
-        self.paused[session] = queue, size_bytes, until, True
+        self.paused[session] = queue, size_bytes, session.waited_until, True
 
     def advance(self) -> None:
         """Let time pass: where memory has come free, publishers wait for it again."""
@@ -261,7 +258,9 @@ class Sends:
                     right = session.reply_rights.find(head.destination, reply_id, now)
                 if right is None or not self._is_theirs(right[1], head.destination, owner):
                     return Verdict.UNAUTHORISED, None
-        if head.check is not None and not is_checked and self._is_invalid(head.check, head.kind, body):
+        # An empty body deletes a last value. Elsewhere it is a body like any other.
+        has_content = bool(body) or not head.kind.holds_value
+        if head.check is not None and has_content and not is_checked and head.check(body) is Content.INVALID:
             return Verdict.INVALID, None
         if head.wishes is not None and self._is_too_late(head.destination, head.wishes.due(now) - now):
             return Verdict.INVALID, None
@@ -285,12 +284,6 @@ class Sends:
     def _is_too_late(self, destination: str, delay: float) -> bool:
         """Whether it is delayed too long, or at all to an inbox, which ends with its connection."""
         return delay > self._limits.max_delay_seconds or (delay > 0 and destination.startswith(INBOX_PREFIX))
-
-    def _is_invalid(self, check: ContentCheck, kind: DestinationKind, body: bytes) -> bool:
-        """Whether the content check of a destination refuses the body."""
-        # An empty body deletes a last value. Elsewhere it is a body like any other.
-        is_judged = bool(body) or not kind.holds_value
-        return is_judged and check(body) is Content.INVALID
 
     def _review(self, session: Session, head: Head) -> bool:
         """Judge what all messages with this head have in common, until the rights change.
@@ -339,16 +332,15 @@ class Sends:
         """A request of the broker itself: all principals may send one, so each may have few waiting."""
         if head.transaction is not None or (head.wishes is not None and head.wishes.due(now) > now):
             return Verdict.INVALID  # many could come there at once, past what is looked at here
-        line, asked, limits = queue.store.line.lines[head.priority], session.own_requests, self._limits
+        store, asked, limits = queue.store, session.own_requests, self._limits
+        line = store.line.lines[head.priority]
         # Numbers rise along a line: what is below the first that waits is being answered, or was.
         while asked and line.paged is None and (not line.front or asked[0][0] < line.front[0].number):
             asked.popleft()
         has_share = len(asked) < limits.max_own_requests_per_session and (
             not asked or sum(size_bytes for _, size_bytes in asked) + len(body) <= MAX_OWN_REQUEST_BYTES
         )
-        leaves_room = (
-            head.priority == _OPERATORS or queue.store.stored_bytes * 2 <= queue.store.rules.max_memory_bytes
-        )
+        leaves_room = head.priority == _OPERATORS or store.stored_bytes * 2 <= store.rules.max_memory_bytes
         has_room = len(line) < limits.max_own_requests and leaves_room
         return Verdict.ACCEPTED if has_share and has_room else Verdict.FULL
 
@@ -392,9 +384,8 @@ class Sends:
         is_memory_full = not self._account.has_room_for(size_bytes, usage)
         self._queues.forget_if_idle(queue, now)
         # A consumer is never held back: its ACKs come by the same stream.
-        may_wait = (
-            may_wait and not (session.subscriptions or session.parted) and queue.store.could_hold(size_bytes)
-        )
+        is_consumer = bool(session.subscriptions or session.parted)
+        may_wait = may_wait and not is_consumer and queue.store.could_hold(size_bytes)
         waits_for_memory = is_memory_full and not usage.is_stalled
         is_consumed = bool(queue.consumers.subscriptions) and not queue.is_stalled
         if may_wait and (is_consumed or waits_for_memory):
@@ -412,14 +403,3 @@ class Sends:
         if verdict is Verdict.UNAUTHORISED or verdict is Verdict.INVALID:
             self._account.refuse(Refusal(session.principal, session.id, "SEND", destination, verdict.value))
         return verdict
-
-
-def _is_repeated(head: Head, ids: set[tuple[str, str]]) -> bool:
-    """Whether the same transaction has sent this `dedup-id` there before. Adds it to `ids`."""
-    if head.wishes is None or head.wishes.dedup_id is None:
-        return False
-    key = (head.destination, head.wishes.dedup_id)
-    if key in ids:
-        return True
-    ids.add(key)
-    return False

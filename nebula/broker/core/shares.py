@@ -158,8 +158,6 @@ class Usages:
         self._usual = Share(fraction=fraction)
         self.newcomer = Usage("", None, self._usual)
         """The usage of a principal that is not known yet."""
-        self.most_disk_bytes = UNBOUNDED_BYTES
-        """What a newcomer may pay for on disk, until the next check of the disk."""
         # A usage that is no longer used is forgotten, so that invented names cost nothing.
         self._by_name: WeakValueDictionary[str, Usage] = WeakValueDictionary()
 
@@ -175,7 +173,7 @@ class Usages:
         if usage is None:
             share = next((share for matches, share in self._shares if matches(name)), self._usual)
             usage = self._by_name[name] = Usage(name, rights, share)
-            usage.most_disk_bytes = self.most_disk_bytes
+            usage.most_disk_bytes = self.newcomer.most_disk_bytes
         return usage
 
     @property

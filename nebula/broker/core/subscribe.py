@@ -120,7 +120,7 @@ class Subscriptions:
             durable.subscription = subscription
         session.subscriptions[request.id] = subscription
         self._account.take(Resource.SUBSCRIPTIONS, session.usage, subscription_cost_bytes(subscription))
-        if subscription.destination.takes_globs:
+        if not request.kind.holds_messages:  # the name of a queue is no glob
             self._pay_for_glob(request.destination, session.usage)
         return subscription
 
@@ -307,11 +307,7 @@ class Subscriptions:
         return None if durable is None else durable.queue
 
     def _add_source(
-        self,
-        kind: DestinationKind,
-        id: str,  # noqa: A002
-        holder: DurableSession,
-        pattern: str,
+        self, kind: DestinationKind, id_: str, holder: DurableSession, pattern: str
     ) -> tuple[Queue | None, Feed | None]:
         """What keeps the messages of a new durable subscription: a bound queue, or a feed."""
         if kind.holds_value:
@@ -319,7 +315,7 @@ class Subscriptions:
             self._values.feeds.add(feed)
             return None, feed
         # Apart from all that a peer can name.
-        name = f"\0{holder.id}\0{id}"
+        name = f"\0{holder.id}\0{id_}"
         queue = self._queues.make_bound(name, holder.rights, holder.usage, is_durable=True)
         self._topics.bind(pattern, queue)
         return queue, None
@@ -416,9 +412,8 @@ class Subscriptions:
         often that the subscriptions fill what is left to others."""
         usage = session.usage
         has_many = usage.used(Resource.SUBSCRIPTIONS) >= self._limits.max_subscriptions
-        if has_many and self._account.is_overdrawn(usage):
-            self._account.exceed(Resource.MEMORY, usage, session.id)
-            raise Refused("memory", "the broker has no room for more of your subscriptions")
+        if has_many:
+            self._account.need_memory(usage, "more of your subscriptions", session.id)
 
     def _need_glob(self, session: Session, request: SubscribeRequest) -> None:
         """Refuse a malformed glob, or one too many, before anything is created. Each takes memory, and may

@@ -82,11 +82,6 @@ class Source:
     __slots__ = ()
 
     @property
-    def takes_globs(self) -> bool:
-        """What is subscribed to may be a glob."""
-        return True
-
-    @property
     def subscriber_cost_bytes(self) -> int:
         """Memory that it costs for each of its subscriptions, which pay for it."""
         return 0

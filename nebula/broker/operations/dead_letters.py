@@ -193,7 +193,7 @@ class DeadLetters:
         """
         queue = self._queue
         # Linear, but operators ask rarely. The verb `queue.peek` shows dead letters that are only on disk.
-        for message in () if queue is None else queue.store.waiting():
+        for message in () if queue is None else queue.store.line.in_memory():
             if message.number == number:
                 assert queue is not None
                 return view(

@@ -242,14 +242,15 @@ def session_details(session: DurableSession, now: float) -> SessionDetails:
 
 
 def _durable_row(durable: Durable) -> DurableRow:
+    queue, feed = durable.queue, durable.feed
     return DurableRow(
         durable.id,
         durable.pattern,
         durable.ack_mode.value,
         durable.prefetch,
         durable.subscription is not None,
-        durable.waiting_count,
-        0 if durable.queue is None else durable.queue.store.stored_bytes,
+        (0 if queue is None else queue.store.depth) + (0 if feed is None else feed.pending_count),
+        0 if queue is None else queue.store.stored_bytes,
     )
 
 

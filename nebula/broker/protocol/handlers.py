@@ -143,9 +143,8 @@ class Handlers:
     def _ignore(self, frame: Frame) -> None:
         """Turn down what is not permitted, without a word of why (D.5): that is the operator's."""
         session, destination = self._session, frame.headers["destination"]
-        self._broker.account.refuse(
-            Refusal(session.principal, session.id, frame.command, destination, names.IGNORED)
-        )
+        refusal = Refusal(session.principal, session.id, frame.command, destination, names.IGNORED)
+        self._broker.account.refuse(refusal)
         if not session.profile.ignores_silently:
             self._confirm(frame, names.IGNORED)
 
@@ -280,18 +279,15 @@ class Handlers:
         if nack is not None and is_known:
             # What comes back finds its place among all that waits, and goes out again at once.
             return Then.REST
-        # Looked at first: nearly all sessions have few.
-        is_much = len(self._session.subscriptions) > LONG_FRAME_ACTIONS and self._searches_much(subscription)
-        return Then.REST if is_much else None
+        if len(self._session.subscriptions) <= LONG_FRAME_ACTIONS:
+            return None  # looked at first: nearly all sessions have few
+        # Without the subscription's id `_target` has searched through all of them.
+        names_one = subscription is not None and self.dialect.needs_subscription_id
+        return None if names_one else Then.REST
 
     def nack(self, frame: Frame, now: float) -> Then | None:
         """NACK, in any version's form."""
         return self.ack(frame, now, requests.read_nack(frame, self._session.profile, self._broker.limits))
-
-    def _searches_much(self, subscription_id: str | None) -> bool:
-        """Whether an ACK or NACK that names this subscription has `_target` search through many."""
-        names_one = subscription_id is not None and self.dialect.needs_subscription_id
-        return not names_one
 
     def _target(
         self, frame: Frame, subscription_id: str | None, message_id: str
@@ -388,6 +384,5 @@ class Handlers:
 
 def _holds_much(subscription: Subscription) -> bool:
     feed = subscription.feed
-    return len(subscription.unacked) > LONG_FRAME_ACTIONS or (
-        feed is not None and feed.pending_count > LONG_FRAME_ACTIONS
-    )
+    pending_count = 0 if feed is None else feed.pending_count
+    return max(len(subscription.unacked), pending_count) > LONG_FRAME_ACTIONS

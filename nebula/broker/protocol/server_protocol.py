@@ -163,7 +163,7 @@ class ServerProtocol:
                 if parser.failure is not None:
                     self._fail_unless_over(parser.failure)
                 if (count >= FRAMES_AT_ONCE or slices >= SLICES_AT_ONCE) and end < len(data):
-                    self._rest([])
+                    self._hold_back([], is_resting=True)
         except (RemoteProtocolError, Refused) as error:
             self._fail(error)
         if parser.held or self._frame_began_at is not None:
@@ -189,7 +189,7 @@ class ServerProtocol:
             # A snapshot that was interrupted comes before any frame behind its SUBSCRIBE.
             if self._handlers.go_on():
                 self._unread = data
-                self._rest(frames)
+                self._hold_back(frames, is_resting=True)
                 return
             if in_vain:
                 self._begin_frame()
@@ -201,7 +201,7 @@ class ServerProtocol:
             self._unread = data
             if not self.is_resting and first is not None and self._parked[0] is first:
                 # Others took the room. This frame has waited before.
-                self._broker.sends.wait_on(self.session, self.session.waited_until)
+                self._broker.sends.wait_on(self.session)
         else:
             self.receive_data(data, now)
 
@@ -306,7 +306,7 @@ class ServerProtocol:
                 if is_over is not None:
                     left = left - 1 or FRAMES_BETWEEN_LOOKS
                     if left == FRAMES_BETWEEN_LOOKS and is_over():
-                        self._rest([*rest])
+                        self._hold_back([*rest], is_resting=True)
                         return
         except Refused as error:
             raise RemoteProtocolError(error.detail, receipt=frame.receipt) from error
@@ -323,16 +323,18 @@ class ServerProtocol:
         elif then is Then.ADMIT:
             self._enter()
         elif then is Then.REST:
-            self._rest(rest)
+            self._hold_back(rest, is_resting=True)
         elif then is Then.HOLD_BACK:
-            self.is_held_back = True
-            self._park([frame, *rest])
-            self.pause()
+            self._hold_back([frame, *rest], is_resting=False)
 
-    def _rest(self, frames: list[Frame]) -> None:
-        """Serve other connections before these frames, and before what is unread."""
+    def _hold_back(self, frames: list[Frame], *, is_resting: bool) -> None:
+        """Read no further: these frames wait, and what is unread behind them.
+
+        Args:
+            is_resting: other connections are served first; otherwise there is no room.
+        """
         if not self.is_held_back and not self.is_finished:
-            self.is_held_back = self.is_resting = True
+            self.is_held_back, self.is_resting = True, is_resting
             self._park(frames)
             self.pause()
 
@@ -365,9 +367,8 @@ class ServerProtocol:
     def _change_state(self, state: State) -> None:
         self._state = state
         self.is_finished = TABLE.is_final(state)
-        self._handled = _handled(
-            state, self._handlers.dialect, acks_by_message_id=self.session.profile.acks_by_message_id
-        )
+        acks_by_message_id = self.session.profile.acks_by_message_id
+        self._handled = _handled(state, self._handlers.dialect, acks_by_message_id=acks_by_message_id)
 
     def _fail(self, error: RemoteProtocolError | Refused, *, waits: bool = True) -> None:
         """Send an ERROR and finish (A.9.4, A.11.3).

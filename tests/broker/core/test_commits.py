@@ -33,7 +33,7 @@ def test_one_send_that_is_refused_refuses_all(destination: str, headers: list[st
     bob.say(f"{COMMIT}; receipt:c")
 
     assert bob.received()[2:] == [receipt("c", disposition=verdict, failed_receipt="bad")]
-    assert list(broker.broker.destinations) == [QUEUE]
+    assert list(broker.destinations) == [QUEUE]
 
 
 def test_last_value_and_topic_of_a_refused_transaction_are_not_sent(broker: BrokerHarness) -> None:
@@ -131,7 +131,7 @@ def test_bytes_of_a_queue_are_judged_for_all_of_a_transaction_together() -> None
     alice.say(f"{COMMIT}; receipt:c")
 
     assert alice.received()[-1] == receipt("c", disposition="rejected-full", failed_receipt="b")
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_number_of_destinations_is_judged_for_all_of_a_transaction_together(name
     alice.say(f"{COMMIT}; receipt:c")
 
     assert alice.received()[-1] == receipt("c", disposition="rejected-full", failed_receipt="2")
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_consumers_are_looked_for_at_the_commit(broker: BrokerHarness) -> None:
@@ -251,7 +251,7 @@ def test_sends_of_a_commit_that_come_to_nothing_leave_no_queue_behind(headers: l
         alice.say(f"{COMMIT}; receipt:{number}")
 
     assert alice.received() == [receipt(str(number)) for number in range(5)]
-    assert list(broker.broker.destinations) == ["/queue/DLQ"]
+    assert list(broker.destinations) == ["/queue/DLQ"]
 
 
 def test_copies_of_what_has_expired_need_room_and_what_has_expired_needs_none() -> None:
@@ -396,4 +396,4 @@ def test_commit_makes_room_among_what_waits(when_full: WhenFull) -> None:
 
     assert commit(broker, "3", "4") == "accepted"
     assert bob.bodies() == ["1"]
-    assert [message.body for message in broker.broker.queues.by_name[QUEUE].store.waiting()] == [b"4"]
+    assert [message.body for message in broker.broker.queues.by_name[QUEUE].store.line.in_memory()] == [b"4"]

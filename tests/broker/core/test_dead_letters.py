@@ -63,7 +63,7 @@ def test_message_that_failed_too_often_is_dead(broker: BrokerHarness) -> None:
         "3",
     )
     assert "redelivered" not in headers
-    assert list(broker.broker.destinations) == [DEAD_LETTER_QUEUE]
+    assert list(broker.destinations) == [DEAD_LETTER_QUEUE]
 
 
 def test_deliveries_before_a_rejection_are_told(broker: BrokerHarness) -> None:
@@ -95,7 +95,7 @@ def test_nack_that_wants_a_requeue_buries_nothing(broker: BrokerHarness, value: 
     bob.nack(bob.received()[0], f"requeue:{value}")
 
     assert bob.bodies() == ["x"]
-    assert DEAD_LETTER_QUEUE not in broker.broker.destinations
+    assert DEAD_LETTER_QUEUE not in broker.destinations
 
 
 def test_both_profiles_reject(broker: BrokerHarness) -> None:
@@ -153,7 +153,7 @@ def test_answer_without_room_in_an_inbox_is_counted_and_not_buried() -> None:
     alice.subscribe(inbox, "exclusive:true", INDIVIDUAL)
     alice.publish(inbox, "fills it", "unheard")
 
-    assert list(broker.broker.destinations) == [inbox]
+    assert list(broker.destinations) == [inbox]
     assert broker.broker.account.dropped == {"rejected-full": 1}
 
 
@@ -203,7 +203,7 @@ def test_expired_request_is_counted_and_not_buried(broker: BrokerHarness) -> Non
     broker.connect().publish(QUEUE, "x", headers=["neb-timeout:2000"])
     broker.advance(5)
 
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
     assert broker.broker.account.dropped == {"expired": 1}
 
 
@@ -240,7 +240,7 @@ def test_dead_message_that_is_larger_than_its_queue_leaves_nothing_behind() -> N
     reject(broker, "x")
 
     assert broker.broker.account.dropped == {"dead-letter-full": 1}
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
     assert broker.broker.account.stored_bytes == 0
 
 
@@ -256,7 +256,7 @@ def test_inbox_never_dead_letters(broker: BrokerHarness) -> None:
     bob.nack(one, "requeue:false")
     bob.lose()
 
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
     assert broker.broker.account.dropped == {"rejected": 1, "deleted": 1}
 
 
@@ -270,7 +270,7 @@ def test_transient_subscription_to_a_topic_does_not_dead_letter() -> None:
     bob.nack(two)
     bob.nack(bob.received()[0])
 
-    assert list(broker.broker.destinations) == [TOPIC]
+    assert list(broker.destinations) == [TOPIC]
     assert broker.broker.account.dropped == {"rejected": 1, "exhausted": 1}
 
 
@@ -437,7 +437,7 @@ def test_request_that_is_over_is_counted_and_no_dead_letter(broker: BrokerHarnes
     broker.advance(2)
     bob.nack(message, "requeue:false")
 
-    assert "/queue/DLQ" not in broker.broker.destinations
+    assert "/queue/DLQ" not in broker.destinations
     assert broker.broker.account.dropped["expired"] == 1
 
 

@@ -190,7 +190,7 @@ def test_consumer_that_answers_into_a_full_queue_keeps_its_acks_flowing(broker: 
         worker.ack(request)
 
     assert worker.received() == []
-    assert "/queue/requests" in broker.broker.destinations
+    assert "/queue/requests" in broker.destinations
     assert broker.broker.account.dropped["rejected-full"] == 5
     assert len(ack_all(caller)) == 8
 
@@ -265,7 +265,7 @@ def test_nothing_counts_behind_a_parked_frame_that_ends_the_session(broker: Brok
     alice.say(f"SEND destination:{QUEUE} | full", end, "SEND destination:/queue/other | 1")
     alice.lose()
 
-    assert "/queue/other" not in broker.broker.destinations
+    assert "/queue/other" not in broker.destinations
     assert len(ack_all(bob)) == 8
 
 
@@ -363,7 +363,7 @@ def test_refused_send_leaves_no_queue_behind() -> None:
     alice.say("SEND destination:/queue/new; receipt:r | x")
 
     assert verdicts(alice.received()) == ["rejected-full"]
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_all_queues_together_are_bounded() -> None:

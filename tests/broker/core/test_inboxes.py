@@ -47,7 +47,7 @@ def test_inbox_goes_with_its_subscription_and_what_it_held(broker: BrokerHarness
     bob.say(f"SEND destination:{INBOX}; receipt:r | late")
 
     assert bob.received() == [NO_CONSUMER]
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_inbox_that_is_not_exclusive_is_ignored(broker: BrokerHarness) -> None:
@@ -55,7 +55,7 @@ def test_inbox_that_is_not_exclusive_is_ignored(broker: BrokerHarness) -> None:
     alice.subscribe(INBOX, "receipt:r")
 
     assert alice.received() == [IGNORED]
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_second_subscription_to_an_inbox_is_ignored(broker: BrokerHarness) -> None:
@@ -142,7 +142,7 @@ def test_other_reserved_queues_are_nobodys(broker: BrokerHarness) -> None:
     ignored, refused = alice.received()
     assert ignored == IGNORED
     assert refused[1]["disposition"] == "rejected-unauthorised"
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 # require-consumers
@@ -204,4 +204,4 @@ def test_require_consumers_outside_its_form_is_rejected(broker: BrokerHarness) -
     alice.say("SEND destination:/queue/a; require-consumers:yes; receipt:r | x")
 
     assert alice.received()[0][1]["disposition"] == "rejected-invalid"
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}

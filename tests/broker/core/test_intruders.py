@@ -235,7 +235,7 @@ def test_inbox_cannot_be_had_before_its_owner_comes(broker: BrokerHarness) -> No
     assert verdict(mallory, INBOX) == "rejected-no-consumer"
     mallory.subscribe(INBOX, "receipt:r")
     assert mallory.received() == [IGNORED]
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_who_may_not_send_is_not_told_how_many_listen(broker: BrokerHarness) -> None:
@@ -318,7 +318,7 @@ def test_transaction_opens_nothing(broker: BrokerHarness) -> None:
         {"receipt-id": "c", "disposition": UNAUTHORISED, "failed-receipt": "bad"},
     )
     assert alice.received() == []
-    assert "/queue/mallory.1" not in broker.broker.destinations
+    assert "/queue/mallory.1" not in broker.destinations
 
 
 def test_right_that_was_withdrawn_after_the_send_counts_at_the_commit(broker: BrokerHarness) -> None:

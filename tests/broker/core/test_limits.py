@@ -510,7 +510,7 @@ def test_refused_subscription_leaves_nothing_behind() -> None:
     bob.subscribe("/queue/b", "receipt:r")
 
     assert bob.received()[0][1]["receipt-id"] == "r"
-    assert list(broker.broker.destinations) == ["/queue/a"]
+    assert list(broker.destinations) == ["/queue/a"]
 
 
 def test_send_above_the_number_of_destinations_is_rejected_as_full() -> None:

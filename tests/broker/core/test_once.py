@@ -461,7 +461,7 @@ def test_what_is_purged_meanwhile_holds_nothing_up_behind_its_commit(disk: Memor
     )
     alice.publish(QUEUE, "behind")
     broker.broker.queues.by_name[QUEUE].store.withdraw(
-        [each for each in broker.broker.queues.by_name[QUEUE].store.waiting() if each.body == b"x"]
+        [each for each in broker.broker.queues.by_name[QUEUE].store.line.in_memory() if each.body == b"x"]
     )
     broker.settle()
     assert broker.broker.journal is not None

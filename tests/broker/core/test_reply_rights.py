@@ -585,7 +585,7 @@ def test_service_writes_nothing_where_its_caller_may_not(header: str, address: s
         bob.publish(headers[header], "confused", headers=["neb-in-reply-to:1"])
 
     assert answer(bob, "neb-response:true", to=address) == UNAUTHORISED
-    assert address not in broker.broker.destinations
+    assert address not in broker.destinations
 
 
 def test_address_is_judged_anew_when_rights_or_inboxes_have_changed() -> None:
@@ -657,7 +657,7 @@ def test_address_is_judged_once_for_all_requests_that_name_it() -> None:
     alice = caller(broker)
     for id_ in "123":
         ask(alice, id=id_)
-    (head,) = {message.head for message in broker.broker.queues.by_name[SERVICE].store.waiting()}
+    (head,) = {message.head for message in broker.broker.queues.by_name[SERVICE].store.line.in_memory()}
 
     # With that the others go by the short way, as those without an address do.
     assert head.free_in == broker.broker.access.epoch

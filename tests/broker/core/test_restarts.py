@@ -454,7 +454,7 @@ def test_auto_delete_queue_goes_with_the_broker(world: Restarting, *, clean: boo
     (first,) = bob.received()
     assert world.disk.messages == {}
     world.restart(clean=clean)
-    assert GOING not in world.broker.broker.destinations
+    assert GOING not in world.broker.destinations
     carol = world.broker.connect()
     carol.subscribe(GOING)
 

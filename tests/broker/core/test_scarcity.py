@@ -253,7 +253,7 @@ def test_much_that_is_due_at_once_comes_in_portions_and_in_order() -> None:
     assert 0 < found.store.depth < many
 
     broker.broker.advance(1.25)
-    assert [int(each.body) for each in found.store.waiting()] == list(range(many))
+    assert [int(each.body) for each in found.store.line.in_memory()] == list(range(many))
 
 
 def test_window_that_comes_back_one_by_one_costs_in_proportion() -> None:

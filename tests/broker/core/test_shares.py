@@ -590,7 +590,7 @@ def test_operator_ends_a_durable_session_and_its_connection() -> None:
 
     assert hog.is_closed
     assert not broker.broker.durable_sessions.by_id
-    assert not broker.broker.destinations
+    assert not broker.destinations
 
 
 def test_operator_drops_the_backlog_of_a_durable_session() -> None:

@@ -89,7 +89,7 @@ def test_nack_holds_until_the_commit(broker: BrokerHarness) -> None:
 def test_nack_without_requeue_holds_until_the_commit(broker: BrokerHarness) -> None:
     bob, (one,) = holder(broker, "1")
     bob.nack(one, IN, "requeue:false")
-    assert list(broker.broker.destinations) == [QUEUE]
+    assert list(broker.destinations) == [QUEUE]
 
     bob.say(COMMIT)
 
@@ -211,7 +211,7 @@ def test_nothing_of_a_transaction_happens_without_its_commit(broker: BrokerHarne
         getattr(bob, ending)()
 
     assert left(broker) == ["1", "2"]
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
     assert broker.broker.account.stored_bytes == 0
 
 
@@ -222,7 +222,7 @@ def test_connection_that_is_taken_over_aborts_its_transactions(broker: BrokerHar
     broker.connect(client_id="c")
 
     assert alice.is_closed
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
     assert broker.broker.account.stored_bytes == 0
 
 
@@ -420,7 +420,7 @@ def test_send_in_a_transaction_that_never_began_is_an_error_and_not_done(broker:
 
     ((answer, headers, *_),) = alice.received()
     assert (answer, headers["receipt-id"]) == ("ERROR", "r")
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_name_that_is_open_already_is_an_error_and_aborts(broker: BrokerHarness) -> None:
@@ -432,7 +432,7 @@ def test_name_that_is_open_already_is_an_error_and_aborts(broker: BrokerHarness)
     ((answer, headers, *_),) = alice.received()
     assert (answer, headers["receipt-id"]) == ("ERROR", "r")
     assert headers["message"] == "the transaction 't' has begun already"
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 @pytest.mark.parametrize("command", ["BEGIN", "COMMIT", "ABORT"])
@@ -523,7 +523,7 @@ def test_cumulative_ack_of_a_subscription_that_ended_takes_all_before_its_messag
 
     bob.say(COMMIT)
 
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_nack_of_a_subscription_that_ended_gives_back_at_the_commit(broker: BrokerHarness) -> None:
@@ -602,7 +602,7 @@ def test_drain_that_ends_leaves_its_transaction_what_it_has(broker: BrokerHarnes
 
     bob.say(COMMIT)
 
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_queue_that_goes_with_its_subscription_stays_for_its_transaction(broker: BrokerHarness) -> None:
@@ -613,11 +613,11 @@ def test_queue_that_goes_with_its_subscription_stays_for_its_transaction(broker:
     bob.say(BEGIN)
     bob.nack(one, IN, "requeue:false")
     bob.say("UNSUBSCRIBE id:s")
-    assert list(broker.broker.destinations) == [QUEUE]
+    assert list(broker.destinations) == [QUEUE]
 
     bob.say(COMMIT)
 
-    assert list(broker.broker.destinations) == ["/queue/DLQ"]
+    assert list(broker.destinations) == ["/queue/DLQ"]
 
 
 def test_inbox_goes_with_its_subscription_whatever_a_transaction_has(broker: BrokerHarness) -> None:
@@ -628,7 +628,7 @@ def test_inbox_goes_with_its_subscription_whatever_a_transaction_has(broker: Bro
     bob.say(BEGIN)
     bob.ack(bob.received()[0], IN)
     bob.say("UNSUBSCRIBE id:s")
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
     bob.say(f"{COMMIT}; receipt:c")
 

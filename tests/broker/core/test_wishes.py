@@ -111,7 +111,7 @@ def test_delayed_message_may_expire_before_it_is_due() -> None:
     alice.publish(QUEUE, "x", headers=["delay:5000", f"expires:{expires}"])
     broker.advance(6)
 
-    assert list(broker.broker.destinations) == [DEAD_LETTER_QUEUE]
+    assert list(broker.destinations) == [DEAD_LETTER_QUEUE]
 
 
 def test_delayed_message_that_finds_no_room_is_dead() -> None:
@@ -132,7 +132,7 @@ def test_delayed_message_that_finds_no_room_leaves_no_empty_queue() -> None:
     broker.connect().publish(QUEUE, "x" * 2_000, headers=["delay:5000"])
     broker.advance(6)
 
-    assert list(broker.broker.destinations) == [DEAD_LETTER_QUEUE]
+    assert list(broker.destinations) == [DEAD_LETTER_QUEUE]
 
 
 def test_delayed_messages_for_many_queues_make_no_more_than_there_may_be() -> None:
@@ -144,9 +144,7 @@ def test_delayed_messages_for_many_queues_make_no_more_than_there_may_be() -> No
     bob = broker.connect()
     bob.subscribe(DEAD_LETTER_QUEUE)
 
-    assert sorted(broker.broker.destinations) == sorted(
-        [*(f"/queue/{n}" for n in range(5)), DEAD_LETTER_QUEUE]
-    )
+    assert sorted(broker.destinations) == sorted([*(f"/queue/{n}" for n in range(5)), DEAD_LETTER_QUEUE])
     dead = [headers for _, headers, *_ in bob.received()]
     assert [headers["dead-letter-from"] for headers in dead] == [f"/queue/{number}" for number in range(5, 9)]
     assert {headers["dead-letter-reason"] for headers in dead} == {"full"}
@@ -514,7 +512,7 @@ def test_transaction_that_has_no_room_for_a_copy_does_nothing() -> None:
     receipts = {headers["receipt-id"]: headers for _, headers, *_ in alice.received()}
     assert receipts["c"]["disposition"] == "rejected-full"
     assert receipts["c"]["failed-receipt"] == "2"
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def leave_room(broker: BrokerHarness, size_bytes: int) -> None:
@@ -526,7 +524,7 @@ def leave_room(broker: BrokerHarness, size_bytes: int) -> None:
 
 def bodies_in(broker: BrokerHarness, queue: str) -> list[str]:
     held = broker.broker.queues.get(queue)
-    return [] if held is None else [message.body.decode() for message in held.store.waiting()]
+    return [] if held is None else [message.body.decode() for message in held.store.line.in_memory()]
 
 
 @pytest.mark.parametrize("room_bytes", range(1000, 8000, 200))

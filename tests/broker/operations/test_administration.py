@@ -455,7 +455,7 @@ def test_purge_that_nobody_ends_is_done_all_the_same(broker: BrokerHarness) -> N
 
     assert broker.broker.account.dropped["purged"] == 2_500
     assert broker.broker.account.stored_bytes == 0
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_session_that_is_ended_hears_why_and_its_messages_go_to_others(broker: BrokerHarness) -> None:

@@ -327,6 +327,6 @@ def test_dropping_every_other_letter_of_many_does_not_look_at_all_of_them_for_ea
 
     assert purged == count // 2
     assert Counted.looks < 50 * count
-    assert [message.body for message in queue.store.waiting()] == [
+    assert [message.body for message in queue.store.line.in_memory()] == [
         b"%d" % each for each in range(1, count + 1, 2)
     ]

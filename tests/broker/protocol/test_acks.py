@@ -89,7 +89,7 @@ def test_1_0_ack_finds_the_message_among_subscriptions_without_id(broker: Broker
         bob.ack(frame)
     bob.lose()
 
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_ack_id_may_have_a_subscription_with_spaces_and_colons(broker: BrokerHarness) -> None:

@@ -103,7 +103,7 @@ def test_e28_first_frame_is_a_connect_or_an_error(broker: BrokerHarness, command
         "message": f"{command} came before CONNECT",
         "content-type": "text/plain",
     }
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
@@ -230,7 +230,7 @@ def test_e34_part_of_a_frame_is_as_good_as_a_beat(broker: BrokerHarness) -> None
         peer.feed(bytes([octet]))
 
     assert not peer.is_closed
-    assert "/queue/a" in broker.broker.destinations
+    assert "/queue/a" in broker.destinations
 
 
 # The end
@@ -285,7 +285,7 @@ def test_no_message_comes_after_disconnect(broker: BrokerHarness) -> None:
     alice.say("DISCONNECT receipt:d", "SEND destination:/queue/b | late")
 
     assert alice.received() == [("RECEIPT", {"receipt-id": "d"})]
-    assert "/queue/b" not in broker.broker.destinations
+    assert "/queue/b" not in broker.destinations
 
 
 def test_error_names_the_fault_and_has_a_body_of_that_length(broker: BrokerHarness) -> None:
@@ -308,4 +308,4 @@ def test_frames_before_a_fault_count_and_those_behind_it_do_not(broker: BrokerHa
     )
 
     assert [frame[0] for frame in peer.received()] == ["RECEIPT", "ERROR"]
-    assert list(broker.broker.destinations) == ["/queue/a"]
+    assert list(broker.destinations) == ["/queue/a"]

@@ -105,7 +105,7 @@ def test_flag_in_another_case_means_the_same(broker: BrokerHarness) -> None:
     alice.say("SEND destination:/queue/b; require-consumers:True; receipt:r | x")
     (queue,) = broker.broker.queues.by_name.values()
 
-    (message,) = queue.store.waiting()
+    (message,) = queue.store.line.in_memory()
     assert message.head.is_persistent
     assert alice.received()[0][1]["disposition"] == "rejected-no-consumer"
 

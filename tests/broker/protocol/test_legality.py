@@ -87,7 +87,7 @@ def test_command_is_taken_where_the_table_says_so_and_refused_elsewhere(
         if (state, command) not in LEGAL:
             assert replies[0][1]["message"] == TABLE.refusal(state, command)
             assert command in TABLE.refusal(state, command)
-    assert len(broker.broker.destinations) == ((state, command) in EFFECTS)
+    assert len(broker.destinations) == ((state, command) in EFFECTS)
     assert peer.is_closed == (state is State.CLOSED or command == "DISCONNECT" or replies[0][0] == "ERROR")
 
 

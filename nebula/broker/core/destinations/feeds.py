@@ -19,10 +19,9 @@ from nebula.broker.core.context import CoreContext
 from nebula.broker.core.destinations.value_table import ValueTable
 from nebula.broker.core.fixed_limits import SNAPSHOT_DESTINATIONS_AT_ONCE
 from nebula.broker.core.patterns import PatternTable
-from nebula.broker.core.shares import Resource, Usage
+from nebula.broker.core.shares import Usage
 from nebula.broker.core.subscription import AUTO, SNAPSHOT_END, Feed, Receiver, Subscription
 from nebula.broker.core.value_feed import LastValueTopic
-from nebula.errors import Refused
 from nebula.globs import compile_glob, is_glob
 from nebula.headers import RESERVED_VALUE_PREFIX
 
@@ -51,7 +50,7 @@ class Feeds:
 
     def add(self, feed: Feed) -> None:
         """Let `feed` know of changes from now on. Raises ValueError for a malformed glob."""
-        feeds = self.table.get(feed.pattern)
+        feeds = self.table.things.get(feed.pattern)
         if feeds is None:
             self.table.add(feed.pattern, [feed])
         else:
@@ -60,11 +59,11 @@ class Feeds:
 
     def users_of(self, pattern: str) -> Iterator[Usage]:
         """Whose feeds of exactly this pattern there are."""
-        return (feed.owner for feed in self.table.get(pattern) or ())
+        return (feed.owner for feed in self.table.things.get(pattern) or ())
 
     def remove(self, feed: Feed) -> None:
         """Forget a feed without a subscription."""
-        feeds = self.table.get(feed.pattern)
+        feeds = self.table.things.get(feed.pattern)
         assert feeds is not None
         feeds.remove(feed)
         self.table.note_change(feed.pattern)
@@ -94,10 +93,6 @@ class Feeds:
         """Whether `feed` may receive from `topic`."""
         return not self.judges(topic.destination) or feed.rights.may_receive(topic.destination)
 
-    def begin_snapshot(self, feed: Feed, *, tells_end: bool) -> None:
-        """Have `feed` send all that is live and permitted now: `walk_on` until it is complete."""
-        feed.begin_walk(self._candidates(feed.pattern), tells_end=tells_end)
-
     def walk_on(self, feed: Feed) -> bool:
         """Look at a portion more of what is there; False: the snapshot is complete.
 
@@ -105,9 +100,7 @@ class Feeds:
             Refused: the broker has no room for the snapshot.
         """
         goes_on = self._walk_some(feed)
-        if self._account.is_overdrawn(feed.owner):
-            self._account.exceed(Resource.MEMORY, feed.owner)
-            raise Refused("memory", "the broker has no room for all that you would be told")
+        self._account.need_memory(feed.owner, "all that you would be told")
         return goes_on
 
     def complete_snapshot(self, feed: Feed) -> None:
@@ -132,12 +125,13 @@ class Feeds:
             topics = [self._values.topics[each] for each in destinations if each in self._values.topics]
         else:
             matches = compile_glob(feed.pattern)
-            candidates = self._candidates(feed.pattern)
+            candidates = self.candidates(feed.pattern)
             topics = [each for each in candidates if each.value.number > since and matches(each.destination)]
         for topic in topics:
             feed.notify(topic)
 
-    def _candidates(self, pattern: str) -> list[LastValueTopic]:
+    def candidates(self, pattern: str) -> list[LastValueTopic]:
+        """All that a pattern may match."""
         if is_glob(pattern):
             return list(self._values.topics.values())
         return [self._values.topics[pattern]] if pattern in self._values.topics else []

@@ -47,7 +47,6 @@ class LastValues(Destination):
         self.feeds = Feeds(context, self._values)
         # Destinations whose values are kept encoded, as several feeds send them. `advance` lets the bytes go.
         self._shared: set[LastValueTopic] = set()
-        self.globs = self.feeds.table.globs
 
     # --- values ---
 
@@ -135,7 +134,7 @@ class LastValues(Destination):
         Raises:
             Refused: the broker has no room for the snapshot.
         """
-        self.feeds.begin_snapshot(feed, tells_end=tells_end)
+        feed.begin_walk(self.feeds.candidates(feed.pattern), tells_end=tells_end)
         self.walk_on(feed)
 
     def walk_on(self, feed: Feed) -> bool:

@@ -87,8 +87,6 @@ class Queue(Destination):
         """It belongs to one subscription to topics."""
         return self.rights is not None
 
-    takes_globs = is_bound
-
     @property
     def subscriber_cost_bytes(self) -> int:
         """Others pay for a named queue, and for that of a durable subscription."""
@@ -186,7 +184,10 @@ class Queue(Destination):
     def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:
         """Take back what it did not settle, to the front, for the others at once (D.12)."""
         unacked, kept, consumers = subscription.unacked, ending.kept, self.consumers
-        is_left = bool(kept) and self._outlives_subscription(removes=ending.removes)
+        # The bound queue of a durable subscription stays until that is removed.
+        outlives = not (self.auto_delete or ending.removes) if self.is_bound else not self.is_inbox
+        # Whether messages that a transaction has settled are still here after an UNSUBSCRIBE.
+        is_left = bool(kept) and outlives
         if is_left:
             if not subscription.is_drained:
                 consumers.drain(subscription)
@@ -202,11 +203,6 @@ class Queue(Destination):
         if not is_left and self.on_left is not None:
             self.on_left(self, now)
         return is_left
-
-    def _outlives_subscription(self, *, removes: bool) -> bool:
-        """Whether messages that a transaction has settled are still here after an UNSUBSCRIBE."""
-        # The bound queue of a durable subscription stays until that is removed.
-        return not (self.auto_delete or removes) if self.is_bound else not self.is_inbox
 
     def drain(self, subscription: Subscription) -> bool:
         """Let it compete no more, and keep what it has: others may get what waits, as if it were gone."""

@@ -25,7 +25,7 @@ its page comes. Being late is harmless: the queue looks again before it delivers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from typing import Protocol, TypeAlias
@@ -325,12 +325,11 @@ class QueueStore:
         A queue with another policy keeps what it has promised: messages may take more room in memory than
         they did on disk, and its limits may be lower than they were.
         """
-        if not self.loses_oldest:
-            return
-        while self.line.front and (
-            self.stored_bytes + self.paging.paged_bytes > self.rules.max_bytes
-            or self.depth > self.rules.max_messages
-        ):
+        rules = self.rules
+        while self.loses_oldest and self.line.front:
+            size_bytes = self.stored_bytes + self.paging.paged_bytes
+            if size_bytes <= rules.max_bytes and self.depth <= rules.max_messages:
+                break
             self._lose_oldest(now)
 
     def _lose_oldest(self, now: float) -> None:
@@ -624,7 +623,3 @@ class QueueStore:
     def _is_scarce(self) -> bool:
         # Many queues that are read at once must not fill the broker's memory with pages.
         return self.account.stored_bytes > self.account.max_bytes // 2
-
-    def waiting(self) -> Iterator[Message]:
-        """What waits in memory, in the order of delivery. To be looked at before anything changes."""
-        return self.line.in_memory()

@@ -120,27 +120,25 @@ class Topics(Destination):
 
     Attributes:
         topics: by what was subscribed to.
-        globs: those that are subscribed to at present.
+        table: the same, with the globs that are subscribed to at present.
     """
 
     def __init__(self, account: Account, make_dead_letter: Callable[..., None]) -> None:
         self._account = account
         self._make_dead_letter = make_dead_letter
         self.is_judged = False
-        self._table: PatternTable[Topic] = PatternTable(Topic.reaches)
-        self.forget_reached = self._table.forget_reached
-        self.topics = self._table.things
-        self.globs = self._table.globs
+        self.table: PatternTable[Topic] = PatternTable(Topic.reaches)
+        self.topics = self.table.things
 
     def send(self, message: Message, now: float) -> Verdict:
         """To all subscriptions whose pattern matches; one MESSAGE for each subscription (D.33).
 
         Always ACCEPTED: the publisher does not wait for a subscriber without room.
         """
-        table = self._table
+        table = self.table
         destination = message.head.destination
         if not table.globs:
-            topic = table.get(destination)
+            topic = table.things.get(destination)
             if topic is None:
                 return ACCEPTED
             if topic.subscriber_count > 1:
@@ -182,43 +180,43 @@ class Topics(Destination):
     def bind(self, pattern: str, queue: Queue) -> None:
         """Feed `queue` with what is sent to topics of `pattern`."""
         self.topic(pattern, queue.owner).queues.append(queue)
-        self._table.note_change(pattern)
+        self.table.note_change(pattern)
 
     def release(self, queue: Queue, pattern: str) -> None:
         """Feed a bound queue no more."""
-        topic = self._table.things[pattern]
+        topic = self.table.things[pattern]
         topic.queues.remove(queue)
         self._let_go(pattern, topic, queue.owner)
 
     def attach(self, subscription: Subscription, now: float) -> None:  # noqa: ARG002
         """Feed it directly what comes from now on."""
         self.topic(subscription.pattern, subscription.session.usage).direct.append(subscription)
-        self._table.note_change(subscription.pattern)
+        self.table.note_change(subscription.pattern)
 
     # A direct subscription acknowledges nothing, so it leaves nothing and settles nothing. When rights
     # change nothing waits, and each new message is judged.
 
     def detach(self, subscription: Subscription, now: float, ending: Ending) -> bool:  # noqa: ARG002
         """Feed it no more."""
-        topic = self._table.things[subscription.pattern]
+        topic = self.table.things[subscription.pattern]
         topic.direct.remove(subscription)
         self._let_go(subscription.pattern, topic, subscription.session.usage)
         return False
 
     def topic(self, pattern: str, owner: Usage) -> Topic:
         """What is subscribed to `pattern`, new if there is nothing yet."""
-        topic = self._table.get(pattern)
+        topic = self.table.things.get(pattern)
         if topic is None:
             topic = Topic(owner)
-            self._table.add(pattern, topic)
+            self.table.add(pattern, topic)
             self._account.take(Resource.DESTINATIONS, owner)
         return topic
 
     def _let_go(self, pattern: str, topic: Topic, leaver: Usage) -> None:
         """A subscription of this principal has ended: forget a topic that is idle."""
-        self._table.note_change(pattern)
+        self.table.note_change(pattern)
         if not topic.subscriber_count:
-            self._table.remove(pattern)
+            self.table.remove(pattern)
             self._account.give_back(Resource.DESTINATIONS, topic.owner)
         elif topic.owner is leaver and leaver not in topic.users:
             # A principal that has left must not pay for those that stay.

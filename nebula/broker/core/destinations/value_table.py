@@ -59,7 +59,9 @@ class ValueTable:
         """
         destination, usage = message.head.destination, message.head.usage
         if topic is None:
-            topic = self._add(message)
+            topic = self.topics[destination] = LastValueTopic(destination, message)
+            cost_bytes = TOPIC_COST_BYTES + text_cost_bytes(destination)
+            self._account.take(Resource.DESTINATIONS, usage, cost_bytes)
         else:
             self._account.release(topic.value.size_bytes, topic.value.head.usage)
         if topic.owner is not None:
@@ -68,14 +70,6 @@ class ValueTable:
             owner.ephemerals[destination] = None
         topic.owner, topic.value, topic.is_live = owner, message, not deletes
         self._account.hold(message.size_bytes, usage)
-        return topic
-
-    def _add(self, message: Message) -> LastValueTopic:
-        destination = message.head.destination
-        topic = self.topics[destination] = LastValueTopic(destination, message)
-        self._account.take(
-            Resource.DESTINATIONS, topic.creator, TOPIC_COST_BYTES + text_cost_bytes(destination)
-        )
         return topic
 
     def restore(self, message: Message, *, deletes: bool) -> None:

@@ -186,7 +186,7 @@ def test_empty_body_deletes_the_value(broker: BrokerHarness) -> None:
     assert deletion[2:] == ()
     assert deletion[1]["kind"] == "gone"
     assert b"content-length:0\n" in alice.last_write
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_deletion_that_a_new_value_overtakes_is_not_told(broker: BrokerHarness) -> None:

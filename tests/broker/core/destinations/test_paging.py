@@ -49,7 +49,7 @@ def queue(broker: BrokerHarness, name: str = QUEUE) -> Queue:
 
 
 def in_memory(broker: BrokerHarness) -> int:
-    return len(list(queue(broker).store.waiting()))
+    return len(list(queue(broker).store.line.in_memory()))
 
 
 def drain(broker: BrokerHarness, *headers: str, name: str = QUEUE) -> list[str]:
@@ -166,7 +166,7 @@ def test_restart_takes_no_more_into_memory_than_half_of_what_the_broker_may_hold
 
 
 def in_memory_of(broker: BrokerHarness, name: str) -> int:
-    return len(list(queue(broker, name).store.waiting()))
+    return len(list(queue(broker, name).store.line.in_memory()))
 
 
 def test_what_comes_after_a_restart_waits_behind(disk: MemoryDisk) -> None:
@@ -307,7 +307,7 @@ def test_deep_queue_that_is_full_loses_the_oldest(disk: MemoryDisk, when_full: W
 
     assert queue(broker).store.depth == 40
     assert drain(broker) == bodies[20:]
-    died = DEAD_LETTER_QUEUE in broker.broker.destinations
+    died = DEAD_LETTER_QUEUE in broker.destinations
     assert died == (when_full is WhenFull.DEAD_LETTER)
 
 
@@ -388,7 +388,9 @@ def test_what_was_taken_out_does_not_come_back_with_its_page(disk: MemoryDisk) -
     assert store is not None
     batch, writes = journal.take()
     store.apply(writes)
-    deep.store.withdraw([message for message in deep.store.waiting() if message.body == late[5].encode()])
+    deep.store.withdraw(
+        [message for message in deep.store.line.in_memory() if message.body == late[5].encode()]
+    )
     broker.broker.committed(batch, broker.now)
     broker.settle()
 

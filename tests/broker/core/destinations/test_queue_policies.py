@@ -126,7 +126,7 @@ def test_request_that_waits_too_long_is_counted_and_no_dead_letter() -> None:
     broker.connect().publish(QUEUE, "ask", headers=["neb-timeout:2000"])
     broker.advance(3)
 
-    assert DEAD_LETTER_QUEUE not in broker.broker.destinations
+    assert DEAD_LETTER_QUEUE not in broker.destinations
     assert broker.broker.account.dropped == {"expired": 1}
 
 

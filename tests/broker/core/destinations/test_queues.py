@@ -295,7 +295,7 @@ def test_message_is_delivered_10_times_at_most(broker: BrokerHarness) -> None:
 
     assert counts == [str(number) for number in range(10)]
     assert bob.bodies() == ["good"]
-    assert list(broker.broker.destinations) == [QUEUE, DEAD_LETTER_QUEUE]
+    assert list(broker.destinations) == [QUEUE, DEAD_LETTER_QUEUE]
 
 
 def test_number_of_deliveries_is_a_setting_of_the_destination() -> None:
@@ -404,11 +404,11 @@ def test_auto_delete_queue_goes_with_its_last_subscription(broker: BrokerHarness
     carol.subscribe(QUEUE, INDIVIDUAL, "prefetch-count:1")
     alice.publish(QUEUE, "1", "2", "3")
     bob.say("UNSUBSCRIBE id:s")
-    assert QUEUE in broker.broker.destinations
+    assert QUEUE in broker.destinations
 
     carol.lose()
 
-    assert QUEUE not in broker.broker.destinations
+    assert QUEUE not in broker.destinations
     assert broker.broker.account.stored_bytes == 0
     assert broker.broker.account.dropped["deleted"] == 3
 
@@ -430,4 +430,4 @@ def test_empty_queue_is_forgotten_with_its_last_subscription(broker: BrokerHarne
     alice.subscribe("/topic/t", id="t")
     alice.disconnect()
 
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}

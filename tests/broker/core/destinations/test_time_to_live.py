@@ -47,7 +47,7 @@ def test_expired_message_is_dropped_and_counted_without_anybody_asking(broker: B
     broker.advance(0.25)
 
     assert broker.broker.account.dropped["expired"] == 1
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
     assert broker.broker.account.stored_bytes == 0
 
 
@@ -108,4 +108,4 @@ def test_timeout_outside_its_form_is_rejected(broker: BrokerHarness, value: str)
     alice.say(f"SEND destination:{QUEUE}; neb-timeout:{value}; receipt:r | x")
 
     assert alice.received()[0][1]["disposition"] == "rejected-invalid"
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}

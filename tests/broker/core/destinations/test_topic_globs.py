@@ -87,7 +87,7 @@ def test_malformed_glob_is_an_error_and_leaves_nothing_behind(
 
     ((command, headers, *_),) = bob.received()
     assert (command, headers["receipt-id"]) == ("ERROR", "r")
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
     assert broker.broker.durable_sessions.by_id == {}
 
 
@@ -102,7 +102,7 @@ def test_glob_that_ended_gets_nothing_and_is_forgotten(broker: BrokerHarness, en
     alice.publish(TOPIC, "x")
 
     assert bob.received() == []
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_subscription_that_comes_after_a_name_was_warm_is_told_too(broker: BrokerHarness) -> None:
@@ -217,7 +217,7 @@ def test_unsubscribe_with_durable_removes_it_and_what_it_kept(broker: BrokerHarn
     bob.say("UNSUBSCRIBE id:s; durable:true; receipt:u")
 
     assert bob.received() == [("RECEIPT", {"receipt-id": "u", "result": "removed"})]
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
     assert broker.broker.durable_sessions.by_id == {}
     assert broker.broker.account.stored_bytes == 0
     bob.subscribe(TOPIC, DURABLE)
@@ -233,7 +233,7 @@ def test_same_id_with_another_destination_replaces(broker: BrokerHarness) -> Non
     alice.publish("/topic/sport", "new")
 
     assert bob.bodies() == ["new"]
-    assert list(broker.broker.destinations) == ["/topic/sport"]
+    assert list(broker.destinations) == ["/topic/sport"]
 
 
 def test_ack_mode_and_prefetch_are_those_of_the_last_subscribe(broker: BrokerHarness) -> None:
@@ -263,7 +263,7 @@ def test_durable_on_a_queue_means_nothing(broker: BrokerHarness) -> None:
     bob.say("UNSUBSCRIBE id:s; receipt:u")
 
     assert [frame[1] for frame in bob.received()] == [{"receipt-id": "r"}, {"receipt-id": "u"}]
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
     assert broker.broker.durable_sessions.by_id == {}
 
 
@@ -299,7 +299,7 @@ def test_abandoned_session_is_forgotten_with_what_it_kept() -> None:
 
     broker.advance(0.25)
 
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
     assert broker.broker.durable_sessions.by_id == {}
     assert broker.broker.account.stored_bytes == 0
 

@@ -102,7 +102,7 @@ def test_what_an_acknowledging_subscriber_leaves_behind_is_forgotten(broker: Bro
     assert carol.bodies() == ["1", "2", "3"]
     carol.say("UNSUBSCRIBE id:s")
     assert broker.broker.account.stored_bytes == 0
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_slow_subscriber_of_a_topic_is_ended_and_the_others_go_on() -> None:
