@@ -33,16 +33,13 @@ class PagedPart:
 
     after: int
     low_mark: int
-    up_to: int = field(init=False)
+    up_to: int = 0
     count: int = 0
     size_bytes: int = 0
     behind: deque[Message] = field(default_factory=deque)
     asked: PageRequest | None = None
     ahead: PageRequest | None = None
     removed: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.up_to = self.after
 
 
 class Line:
