@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 
-from benchmarks import contention, depth, echo, load, peers, publish, values
+from benchmarks import contention, depth, echo, load, peers, plain_client, publish, values
 from benchmarks.own import APP, DROPS_OLDEST, RIGHTS, nebula_broker
 from benchmarks.peers import Broker
 from benchmarks.pipeline import PIPELINE
@@ -137,6 +137,16 @@ ROWS = (
         "requests",
         _stomp(echo.request_one),
         aim=1.5,
+        by_latency=True,
+    ),
+    Row(
+        "request-stomp-py",
+        "Request/reply by stomp.py, one at a time",
+        "The same from a client that does not set TCP_NODELAY and ACKs each reply: a broker that delays the"
+        " acknowledgement of TCP lets it wait 40 ms.",
+        "requests",
+        _stomp(plain_client.request_one),
+        aim=2.5,
         by_latency=True,
     ),
     Row(
