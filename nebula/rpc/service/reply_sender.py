@@ -16,8 +16,9 @@ from nebula.rpc.wire.avro_bodies import AvroValue
 from nebula.rpc.wire.brokers import LONGEST_HEADER, NEBULA, Brand
 from nebula.rpc.wire.envelope import content_type_of, encode, media_of
 from nebula.rpc.wire.reply_body import SEE_LOG, ReplyBody, failure, success
-from nebula.rpc.wire.reply_headers import reply_headers
+from nebula.rpc.wire.reply_headers import own_headers, shared_headers
 from nebula.rpc.wire.upstream import upstream_error
+from nebula.stomp.client.send_heads import Shared
 from nebula.trace_context import trace_facts
 
 __all__ = [
@@ -30,8 +31,8 @@ _log = get_logger(__name__)
 _MAX_LOGGED: Final = 200
 
 
-Post: TypeAlias = Callable[[str, bytes, Mapping[str, str]], None]
-"""Sends a message to a destination at once: `StompClient.post`."""
+Post: TypeAlias = Callable[[str, bytes, Shared, Mapping[str, str]], None]
+"""Sends a message to a destination at once: `ClientConnection.post_shared`."""
 
 
 class ReplySender:
@@ -73,13 +74,13 @@ class ReplySender:
             _log.warning("reply too large", verb=reply.verb, bytes=len(body))
             reply = failure(VerbError("result-too-large", f"the reply has {len(body)} bytes"))
             body = encode(content_type, reply.verb, reply.parameters, reply.description)
-        headers = reply_headers(content_type, reply_id, reply.code)
+        varying = own_headers(reply_id, reply.code)
         # A reply that its caller no longer waits for would stay in a reply queue until that is removed.
         expiry = self._brand.reply_expiry
         if expiry is not None and (remaining := request.remaining) is not None:
-            headers |= expiry(remaining)
+            varying |= expiry(remaining)
         assert self._post is not None
-        self._post(destination, body, headers)
+        self._post(destination, body, shared_headers(content_type), varying)
 
     def may_reply_to(self, destination: str, reply_id: str | None) -> bool:
         """Whether the broker takes a reply with these. It would end the connection over one it does not."""

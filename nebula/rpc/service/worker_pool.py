@@ -51,7 +51,7 @@ class Worker:
         self.scope: anyio.CancelScope
 
 
-Handle: TypeAlias = Callable[[Message, float, Worker], Awaitable[None]]
+Handle: TypeAlias = Callable[[Message, float, Worker], Awaitable[None] | None]
 Refuse: TypeAlias = Callable[[Message, float], bool]
 GiveBack: TypeAlias = Callable[[Message, float], object]
 
@@ -77,8 +77,9 @@ class WorkerPool:
     """Takes messages as they come and gives each to one of `concurrency` workers.
 
     Args:
-        handle: handles one message; the second argument is when it came, on `time.monotonic`'s clock. It may
-            raise a cancellation of the worker's scope, and nothing else.
+        handle: handles one message; the second argument is when it came, on `time.monotonic`'s clock. What it
+            returns is awaited, unless that is None. It may raise a cancellation of the worker's scope, and
+            nothing else.
         concurrency: how many messages are handled at a time, at most.
         max_waiting: how many may wait for a worker; None: any number. Needs `refuse`.
         refuse: is given those beyond that; what it returns False for waits all the same. Synchronous.
@@ -236,7 +237,9 @@ class WorkerPool:
             message, arrived = self._waiting.popleft()
             if self._waiting:
                 self._wake_one()
-            await self._handle(message, arrived, worker)
+            work = self._handle(message, arrived, worker)
+            if work is not None:
+                await work
 
     async def _rest(self) -> None:
         waiter = self._new_waiter()
