@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import chain, count
+from itertools import chain
 from math import inf
 from time import monotonic
 from typing import Final
@@ -128,7 +128,6 @@ class Inbox:
         self._of_avro: Shared = (("content-type", AVRO_TYPE), *needs, *self._of_stored)
         # Unique beyond this connection: a reply queue may be shared, and services keep ids in logs.
         self._id_prefix = f"{uuid4().hex}-"
-        self._numbers = count(1)
         self._calls: dict[str, _Call] = {}
         self._streams: dict[str, Incoming] = {}
         self._new_waiter: Callable[[], Waiter[Message]] = waiter_maker()
@@ -195,18 +194,17 @@ class Inbox:
             raise fresh(self._loss)
         if seconds == -inf and not is_stored:
             await anyio.lowlevel.checkpoint_if_cancelled()  # a scope that is over sends nothing
-        number = f"{self._id_prefix}{next(self._numbers)}"
         call = _Call()
         call.destination = destination
         call.deadline = monotonic() + seconds
         call.waiter = self._new_waiter()
-        call.receipt = ""
+        # Read on until the reply is there: messages before it may wait for this very caller to take them.
+        call.receipt = self._connection.keep_reading(call.on_receipt)
+        number = f"{self._id_prefix}{call.receipt}"
         self._calls[number] = call
         if self._shared is not None:
             self._shared.want()
         try:
-            # Read on until the reply is there: messages before it may wait for this very caller to take them.
-            call.receipt = self._connection.keep_reading(call.on_receipt)
             varying = self._varying(None if is_stored else seconds, extra)
             if self.is_nebula:
                 varying["receipt"] = call.receipt
@@ -262,7 +260,7 @@ class Inbox:
         """
         if self._loss is not None:
             raise fresh(self._loss)
-        number = f"{self._id_prefix}{next(self._numbers)}"
+        number = f"{self._id_prefix}{self._connection.next_id()}"
         headers[REPLY_TO] = self._reply_to
         headers[REPLY_ID] = number
         if self.is_nebula:

@@ -172,9 +172,7 @@ class RequestHandler:
                 # A message of a closed subscription comes again, and gets its reply then. Over another connection
                 # we have no right to.
                 elif not message.subscription.is_closed:
-                    self._replies.send(request, reply)
-                    if not acks_early:
-                        message.ack()
+                    self._replies.send(request, reply, None if acks_early else message)
             finally:
                 # After the reply and the ACK, and also after an error: a job's `notify` messages wait for it,
                 # so that no caller hears of an end before it knows the job's name.
@@ -232,8 +230,7 @@ class RequestHandler:
     def _reply_busy(self, message: Message, request: Request, why: str) -> None:
         # A service that stops is not overloaded: operators would scale it up.
         self.reader.unhandled.overloaded += why is _FULL
-        self._replies.send(request, failure(VerbError("busy", why)))
-        message.ack()
+        self._replies.send(request, failure(VerbError("busy", why)), message)
 
     def withdraw(self, message: Message) -> None:
         """Take a message of a cancel topic: end the request that it names, or see that it never starts."""

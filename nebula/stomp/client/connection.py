@@ -118,9 +118,21 @@ class ClientConnection:
         self.write(self.protocol.send(destination, body, headers))
 
     def post_shared(
-        self, destination: str, body: bytes, shared: Shared, varying: Mapping[str, str]
+        self,
+        destination: str,
+        body: bytes,
+        shared: Shared,
+        varying: Mapping[str, str],
+        acked: Message | None = None,
     ) -> None:
-        """SEND at once, for frames of which there are many; see `SendHeads.send` for the headers.
+        """SEND at once, for frames of which there are many.
+
+        Args:
+            destination: where to.
+            body: of the frame.
+            shared: headers, see `SendHeads.send`.
+            varying: headers, as well.
+            acked: a message of an open subscription, which is acknowledged behind this frame, in the same write.
 
         Raises:
             LocalProtocolError: SEND is not legal now.
@@ -129,7 +141,8 @@ class ClientConnection:
         if self._end_reason or not self._is_wanted:
             self.check_alive()
             raise LocalProtocolError("SEND outside of a session")
-        self.write(self._heads.send(destination, body, shared, varying))
+        data = self._heads.send(destination, body, shared, varying)
+        self.write(data if acked is None else data + self.protocol.ack(acked.headers))
 
     def post_with_receipt(
         self,
@@ -148,8 +161,11 @@ class ClientConnection:
 
     def keep_reading(self, on_receipt: Callable[[Receipt], None] = lambda _: None) -> str:
         """See `StompClient.keep_reading`. The id may be the `receipt` of a frame that asks for one on rejection."""
-        name = self.next_id()
-        self._expect(name, on_receipt, until_forgotten=True)
+        self._last_id += 1
+        name = str(self._last_id)
+        self._awaited[name] = on_receipt
+        if not self._is_reading:
+            self._choose_reading()
         return name
 
     def forget(self, receipt: str) -> None:
