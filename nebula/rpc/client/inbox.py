@@ -118,8 +118,8 @@ class Inbox:
         self._shared = None if reply_to is None else SharedReplies(client, reply_to, self._take)
         self._destination = reply_to or f"{INBOX_PREFIX}{uuid4()}"
         self._reply_to = reply_to or self.brand.reply_to(self._destination)
-        # What all requests of a kind have in common. Other brokers do not know receipts on rejection, and their
-        # receipts have no verdict.
+        # What all requests of a kind have in common. Other brokers do not know receipts on rejection, and
+        # their receipts have no verdict.
         needs: Shared = ((REQUIRE_CONSUMERS, "true"),) if self.is_nebula else ()
         self._of_stored: Shared = ((REPLY_TO, self._reply_to),)
         if self.is_nebula:
@@ -231,8 +231,8 @@ class Inbox:
         """The headers of a request that differ from call to call, but its id.
 
         Args:
-            seconds: to wait for the reply, of a request that expires with its call; None: it is stored. A call is
-                never `persistent`: it does not outlive the broker.
+            seconds: to wait for the reply, of a request that expires with its call; None: it is stored. A
+                call is never `persistent`: it does not outlive the broker.
             extra: more headers, which replace those of a call.
         """
         varying: dict[str, str] = {}

@@ -46,8 +46,9 @@ _STOPPING: Final = "the service is stopping: ask again"
 # bound: `WorkerPool` (per queue) and `ConcurrencyLimits` (per verb). A request that may not run yet waits
 # without a task, scope or timer of its own.
 # run: `HandlerRunner` around `VerbRunner`: middleware, rights, attempts, parameters, the handler.
-# reply: `ReplySender.send`, then the ACK. In this order, a crash in between makes the broker deliver the
-# request again. In the other order the reply would be lost, and the caller would wait for nothing.
+# reply: `ReplySender.send` writes the reply, then the ACK. In this order, a crash in between makes the
+# broker deliver the request again. In the other order the reply would be lost, and the caller would wait for
+# nothing.
 #
 # `message_receiver` uses the steps bound and run for `@app.on` functions; those have no reply.
 class RequestHandler:
@@ -169,8 +170,8 @@ class RequestHandler:
                     worker.request = None
                 if request.ending is not None:
                     self._let_go(message, request)
-                # A message of a closed subscription comes again, and gets its reply then. Over another connection
-                # we have no right to.
+                # A message of a closed subscription comes again, and gets its reply then. Over another
+                # connection we have no right to.
                 elif not message.subscription.is_closed:
                     self._replies.send(request, reply, None if acks_early else message)
             finally:

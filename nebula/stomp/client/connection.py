@@ -132,7 +132,7 @@ class ClientConnection:
             body: of the frame.
             shared: headers, see `SendHeads.send`.
             varying: headers, as well.
-            acked: a message of an open subscription, which is acknowledged behind this frame, in the same write.
+            acked: a message of an open subscription; its ACK follows this frame in the same write.
 
         Raises:
             LocalProtocolError: SEND is not legal now.
@@ -160,7 +160,11 @@ class ClientConnection:
         return receipt
 
     def keep_reading(self, on_receipt: Callable[[Receipt], None] = lambda _: None) -> str:
-        """See `StompClient.keep_reading`. The id may be the `receipt` of a frame that asks for one on rejection."""
+        """See `StompClient.keep_reading`.
+
+        Args:
+            on_receipt: is called with the RECEIPT, if the result is the `receipt` of a frame.
+        """
         self._last_id += 1
         name = str(self._last_id)
         self._awaited[name] = on_receipt

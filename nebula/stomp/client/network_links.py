@@ -8,10 +8,9 @@ block's confinement is checked there.
 # no switch between tasks. On trio there are only streams, so one task reads and one writes. Both are behind
 # `nebula.stomp.client.link`, and one suite tests them.
 #
-# The first frame of a turn of the loop is written at once: a caller with one request at a time has no other
-# one to wait for, and else the broker can begin (docs/decisions/0062). The rest of that turn is gathered
-# (`call_soon`), but flushed after 16 frames. `drain` waits only beyond the high-water mark: publishers that never
-# outrun the network never wait.
+# The first frame of a turn of the loop is written at once, so that the broker can begin; often it is the only
+# one (docs/decisions/0062). The others of that turn are gathered (`call_soon`), but flushed after 16 frames.
+# `drain` waits only beyond the high-water mark: publishers that never outrun the network never wait.
 #
 # Closing lingers for a second: bytes that were written before `close` are sent, but a peer that does not
 # read cannot keep the socket.

@@ -1,15 +1,14 @@
 """Encoded heads of SENDs that a client sends often, without I/O.
 
-Requests to one service differ in a few header values, and so do replies to one caller. The lines that they share
-are escaped and encoded once; a SEND then costs one formatting of the values that differ.
+Requests to one service differ in a few header values, and so do replies to one caller. The lines that they
+share are escaped once; after that, a SEND costs one formatting of the values that differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from nebula.errors import LocalProtocolError
 from nebula.stomp.dialects import Dialect
 
 __all__ = ["SendHeads", "Shared"]
@@ -55,12 +54,13 @@ class SendHeads:
         return b"%b%b\0" % ((template % (len(body), *values)).encode("utf-8", "replace"), body)
 
     def _new(self, destination: str, shared: Shared, names: tuple[str, ...]) -> str:
-        if any(name == "receipt" for name, _ in shared):
-            raise LocalProtocolError("a receipt is different for each frame")
-        lines = self._dialect.header_block([("destination", destination), *shared]).decode().replace("%", "%%")
-        varying = self._dialect.header_block((name, "") for name in names).decode().replace("%", "%%")
-        template = f"SEND\n{lines}content-length:%d\n{varying.replace(':' + chr(10), ':%s' + chr(10))}\n"
+        head = self._lines([("destination", destination), *shared])
+        own = "".join(self._lines([(name, "")]).removesuffix("\n") + "%s\n" for name in names)
+        template = f"SEND\n{head}content-length:%d\n{own}\n"
         if len(self._templates) == _MOST:
             self._templates.clear()
         self._templates[destination, shared, names] = template
         return template
+
+    def _lines(self, headers: Iterable[tuple[str, str]]) -> str:
+        return self._dialect.header_block(headers).decode().replace("%", "%%")
