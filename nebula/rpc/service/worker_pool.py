@@ -63,7 +63,8 @@ def give_back(message: Message, _arrived: float) -> None:
         message.nack()
 
 
-# How a worker is woken. `put` runs in the link's callback: it cannot start tasks, and must not wait. It
+# How a worker is woken. `put` runs in the link's callback: it cannot start tasks, and must not wait; nor does
+# it begin a handler itself (docs/decisions/0063). It
 # only marks that one worker is on its way (`_is_waking`) and wakes an idle one, or asks `_hire` for a new
 # one. That worker takes the first message, and wakes the next worker before it handles it. So a chain of
 # wake-ups runs through the pool, at most one of them at a time, and a burst of requests that never
