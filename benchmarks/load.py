@@ -14,9 +14,9 @@ _SUBSCRIBERS = 10
 _TIMEOUT = 20.0
 
 
-def queue_auto(broker: Broker, seconds: float) -> Measurement:
-    """Send to a queue and consume from it at the same time, `ack:auto`."""
-    with Stream(broker, _fresh("/queue/")) as stream:
+def queue_auto(broker: Broker, seconds: float, *, head: str = "") -> Measurement:
+    """Send to a queue and consume from it at the same time, `ack:auto`; `head` as `Stream` takes it."""
+    with Stream(broker, _fresh("/queue/"), head=head) as stream:
         stream.add_consumer(Link(broker))
         return stream.measure(seconds)
 
@@ -38,9 +38,9 @@ def queue_receipts(broker: Broker, seconds: float) -> Measurement:
         return stream.measure(seconds)
 
 
-def fan_out(broker: Broker, seconds: float) -> Measurement:
+def fan_out(broker: Broker, seconds: float, *, head: str = "") -> Measurement:
     """Send to a topic with ten subscribers, each on a connection of its own; counts deliveries."""
-    with Stream(broker, _fresh("/topic/")) as stream:
+    with Stream(broker, _fresh("/topic/"), head=head) as stream:
         for _ in range(_SUBSCRIBERS):
             stream.add_consumer(Link(broker))
         return stream.measure(seconds)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import count, cycle
 from typing import cast
 
+from benchmarks.heads import Frames
 from benchmarks.peers import Broker
 from benchmarks.processes import cpu_seconds
 from benchmarks.wire import Link, message
@@ -88,6 +89,7 @@ class Stream:
         receipt_every: each so-manieth SEND asks for a RECEIPT, 256 at most; 0: none does.
         headers: whole lines of each SEND.
         has_ids: each SEND has a `dedup-id` that no other one has, and asks for a RECEIPT.
+        head: lines with marks, of which no two SENDs have the same: see `benchmarks.heads`.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Stream:
         receipt_every: int = 0,
         headers: str = "",
         has_ids: bool = False,
+        head: str = "",
     ) -> None:
         receipt_every = 1 if has_ids else receipt_every
         self._destination = destination
@@ -109,11 +112,12 @@ class Stream:
         # Without receipts nothing comes back to the sender, but an ERROR might: it is read and not counted.
         self._watch(self._sender, counted=receipt_every > 0)
         self._receipt_every = receipt_every
-        self._blocks = (
-            _blocks_with_ids(destination, headers)
-            if has_ids
-            else cycle(_blocks(destination, headers, receipt_every))
-        )
+        if head:
+            self._blocks = _differing_blocks(Frames(destination, head))
+        elif has_ids:
+            self._blocks = _blocks_with_ids(destination, headers)
+        else:
+            self._blocks = cycle(_blocks(destination, headers, receipt_every))
         self._rest = memoryview(b"")
         self._sent = 0
         self._is_writing = False
@@ -211,6 +215,11 @@ class Stream:
             self._rest = memoryview(next(self._blocks))
             self._sent += _PER_BLOCK
         self._rest = self._rest[self._sender.socket.send(self._rest) :]
+
+
+def _differing_blocks(frames: Frames) -> Iterator[bytes]:
+    while True:
+        yield frames.take(_PER_BLOCK)
 
 
 def _blocks_with_ids(destination: str, headers: str) -> Iterator[bytes]:

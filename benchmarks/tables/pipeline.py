@@ -7,7 +7,7 @@ from functools import partial
 from benchmarks import jobs, reading, recorder, spark_stream
 from benchmarks.row import Aim, Contestant, Row
 
-PIPELINE = (
+ROWS = (
     Row(
         "job-overhead",
         "A job, from the request to its result",
