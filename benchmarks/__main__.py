@@ -48,7 +48,9 @@ def main(
     quick: Annotated[
         bool, typer.Option(help="Three minutes: one short round, without the others; writes nothing.")
     ] = False,
-    add: Annotated[bool, typer.Option(help="With --rows: put them into the page of results.")] = False,
+    add: Annotated[
+        bool, typer.Option(help="With --rows: put them into the page of results, which keeps the others.")
+    ] = False,
     profile: Annotated[
         str, typer.Option(metavar="ROW", help="Show the broker's ten busiest lines in this row, and stop.")
     ] = "",
@@ -92,17 +94,21 @@ def _run(
     rows: Sequence[Row], *, rounds: int, seconds: float, output: Path | None, is_whole: bool = False
 ) -> None:
     started = time.monotonic()
+    if output is not None and not is_whole:
+        report.check_machine(output.read_text())
     if file_system() in _IN_MEMORY:
         console.print("[red]the temporary folder is in memory, so nothing is on disk: set TMPDIR")
     with _brokers(rows) as brokers:
         taken = _measure(rows, brokers, rounds=rounds, seconds=seconds)
-        versions = _versions(brokers)
+        ran = {name: _version(broker) for name, broker in brokers.items()}
+        run = report.Run(time.strftime("%Y-%m-%d"), rounds, seconds, ran, _libraries())
     for row in [row for row in rows if report.lines(row, taken)]:
         console.print(report.table(row, taken), "")
     if output is not None:
-        page = report.markdown(rows, taken, versions, rounds, seconds)
-        if not is_whole:
-            page = report.with_rows(output.read_text(), rows, taken, rounds)
+        if is_whole:
+            page = report.markdown(rows, taken, run)
+        else:
+            page = report.with_rows(output.read_text(), rows, taken, run, ROWS)
         output.write_text(page)
         console.print(f"written to {output.name}")
         scale.main(["--write"])
@@ -133,7 +139,9 @@ def _brokers(rows: Sequence[Row]) -> Iterator[dict[str, Broker]]:
                     raise
                 console.print(f"[red]without {name}: {problem}", highlight=False)
             else:
-                console.print(f"{running[name].name} {running[name].version} runs", highlight=False)
+                console.print(f"{_version(running[name])} runs", highlight=False)
+        if not all(name.startswith("nebula") for name in running):
+            console.print(report.PEERS_ORIGIN, highlight=False)
         yield running
 
 
@@ -181,13 +189,12 @@ def _warm_up(rows: Sequence[Row], name: str, broker: Broker, progress: Progress)
         progress.advance(task, _WARM_UP_SECONDS / len(measures))
 
 
-def _versions(brokers: Mapping[str, Broker]) -> dict[str, str]:
-    found = {
-        broker.name: broker.version for name, broker in brokers.items() if not name.startswith("nebula ")
-    }
-    frameworks = ["nats-py", "faststream", "faststream-stomp"] if "nats" in brokers else []
-    libraries = {name: version(name) for name in ["uvloop", "pydantic", *frameworks]}
-    return {**found, "Python": platform.python_version(), **libraries}
+def _version(broker: Broker) -> str:
+    return f"{broker.name} {broker.version}"
+
+
+def _libraries() -> list[str]:
+    return [f"Python {platform.python_version()}", f"uvloop {version('uvloop')}"]
 
 
 if __name__ == "__main__":

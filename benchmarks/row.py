@@ -60,6 +60,7 @@ class Row:
         against: the contestant that the aim is about, where that is not the best of the others.
         max_rounds: how many rounds are enough, for a row that takes long; None: all.
         aims: what Nebula's figures must reach, in themselves.
+        libraries: packages of Python that take part, whose versions the page of results says.
     """
 
     name: str
@@ -72,3 +73,4 @@ class Row:
     against: str | None = None
     max_rounds: int | None = None
     aims: Sequence[Aim] = ()
+    libraries: Sequence[str] = ()

@@ -7,6 +7,8 @@ from functools import partial
 from benchmarks.row import Contestant, Row
 from benchmarks.rpc import contestants as rpc
 
+_LIBRARIES = ("pydantic", "nats-py", "faststream", "faststream-stomp")
+
 
 def _rpc(in_flight: int) -> list[Contestant]:
     many = partial(rpc.nats, in_flight=in_flight)
@@ -33,6 +35,7 @@ ROWS = (
         "calls",
         _rpc(1),
         aim=1.0,
+        libraries=_LIBRARIES,
     ),
     Row(
         "rpc-64",
@@ -42,6 +45,7 @@ ROWS = (
         "calls",
         _rpc(64),
         aim=0.8,
+        libraries=_LIBRARIES,
     ),
     Row(
         "rpc-stream",
@@ -54,5 +58,6 @@ ROWS = (
             Contestant("Nebula, pydantic both sides", "nebula", partial(rpc.nebula_stream, verb="quotes")),
             Contestant("Nebula, from a thread", "nebula", partial(rpc.nebula_stream, verb="plain_ticks")),
         ],
+        libraries=["pydantic"],
     ),
 )
