@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks import report, scale
+from benchmarks import performance, report, scale
 from benchmarks.peers import Broker
 from benchmarks.processes import Unavailable, file_system
 from benchmarks.profile import Program, top_lines
@@ -112,6 +112,7 @@ def _run(
         output.write_text(page)
         console.print(f"written to {output.name}")
         scale.main(["--write"])
+        performance.main(["--write"])
     console.print(f"{(time.monotonic() - started) / 60:.1f} minutes")
     missed = sum(
         len(taken[row.name, contestant.name]) < min(rounds, row.max_rounds or rounds)

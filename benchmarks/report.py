@@ -27,7 +27,7 @@ ran; rows may be of different days. Bodies of 200 bytes, nothing kept on disk un
 how many times that contestant the first line is, by rate, or by median latency where a request goes alone.
 *Cpu*: what the broker worked for each, on all cores together. *Load*: the part of a core that the load
 itself took. *Spread*: from the slowest round to the fastest, as a part of the median."""
-# What a reader who knows newer brokers has to be told.
+# Readers who compare need the versions.
 PEERS_ORIGIN = (
     "RabbitMQ, ActiveMQ and NATS are those of Debian 12's packages, which are not the newest that there are:"
     " compare with the versions that you run."
@@ -36,7 +36,7 @@ PEERS_ORIGIN = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the page says of the run that a row was measured in.
+    """The facts about a run that the page shows under each of its rows.
 
     Attributes:
         day: `2026-11-23`.
