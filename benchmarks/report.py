@@ -68,6 +68,7 @@ class Line:
     spread: float
     p50: float | None
     p99: float | None
+    p999: float | None
     busy: float | None
     cost: float | None
     received: float | None
@@ -94,6 +95,7 @@ def lines(row: Row, rounds: Rounds) -> list[Line]:
             (max(m.rate for m in taken) - min(m.rate for m in taken)) / _median_rate(taken),
             _median(m.p50 for m in taken),
             _median(m.p99 for m in taken),
+            _median(m.p999 for m in taken),
             _median(m.busy for m in taken),
             _median(m.cost for m in taken),
             _median(m.received for m in taken),
@@ -221,7 +223,18 @@ def _markdown_table(row: Row, rounds: Rounds) -> Iterator[str]:
 
 def _cells(row: Row, rounds: Rounds) -> list[list[str]]:
     # A heading and a line for each contestant, without empty columns.
-    heading = ["", f"{row.unit}/s", "spread", "p50 µs", "p99 µs", "more µs", "more p90 µs", "s", "MB"]
+    heading = [
+        "",
+        f"{row.unit}/s",
+        "spread",
+        "p50 µs",
+        "p99 µs",
+        "p99.9 µs",
+        "more µs",
+        "more p90 µs",
+        "s",
+        "MB",
+    ]
     heading += ["received", "slow reader", "flood/s", "RSS MB", "cpu µs", "load", "times"]
     heading += ["drained/s", "times drained"]
     grid = [heading, *(_line_cells(line) for line in lines(row, rounds))]
@@ -236,6 +249,7 @@ def _line_cells(line: Line) -> list[str]:
         f"{line.spread:.0%}",
         _microseconds(line.p50),
         _microseconds(line.p99),
+        _microseconds(line.p999),
         _microseconds(line.more),
         _microseconds(line.more_p90),
         f"{line.took:.2f}" if line.took is not None else "",
@@ -272,6 +286,8 @@ def _median(values: Iterator[float | None]) -> float | None:
 def _merit(row: Row, taken: Sequence[Measurement]) -> float:
     if row.by_latency:
         return 1 / median(m.p50 or 0.0 for m in taken)
+    if row.by_memory:
+        return 1 / median(m.resident_bytes or 0.0 for m in taken)
     return _median_rate(taken)
 
 

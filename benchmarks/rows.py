@@ -10,7 +10,7 @@ from benchmarks import peers
 from benchmarks.own import APP, DROPS_OLDEST, RIGHTS, nebula_broker
 from benchmarks.peers import Broker
 from benchmarks.row import Row
-from benchmarks.tables import connections, disk, heads, pipeline, requests, rpc, streams, values
+from benchmarks.tables import connections, disk, heads, latency, pipeline, requests, rpc, streams, values
 
 # How each broker is started, by the name that contestants use for it. The first is ours.
 BROKERS: dict[str, Callable[[], AbstractContextManager[Broker]]] = {
@@ -39,6 +39,7 @@ ROWS: tuple[Row, ...] = (
     *streams.ROWS,
     *requests.ROWS,
     *heads.ROWS,
+    *latency.ROWS,
     *connections.ROWS,
     *disk.ROWS,
     *values.ROWS,

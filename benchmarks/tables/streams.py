@@ -23,6 +23,16 @@ def _with_rights(measure: Measure) -> list[Contestant]:
     ]
 
 
+def _with_body(size_bytes: int, size: str) -> Row:
+    return Row(
+        f"queue-{size.lower().replace(' ', '')}",
+        f"Queue, auto acks, bodies of {size}",
+        "One connection sends to a queue while another consumes from it.",
+        "messages",
+        stomp(partial(load.queue_between, pairs=1, body=b"x" * size_bytes)),
+    )
+
+
 ROWS = (
     Row(
         "queue-auto",
@@ -56,6 +66,15 @@ ROWS = (
         stomp(load.fan_out),
         aim=14,
     ),
+    Row(
+        "queue-four",
+        "Queue, 4 publishers and 4 consumers",
+        "Four connections send to one queue, and four others consume from it, with `ack:auto`.",
+        "messages",
+        stomp(partial(load.queue_between, pairs=4)),
+    ),
+    _with_body(1024, "1 KB"),
+    _with_body(16 * 1024, "16 KB"),
     Row(
         "stalled",
         "Topic, fan-out 1 to 9, with a stalled reader",
