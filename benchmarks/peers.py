@@ -30,6 +30,7 @@ class Broker:
     Attributes:
         port: where it speaks STOMP, or NATS's own protocol.
         amqp_port: where it speaks AMQP 0-9-1; only RabbitMQ has one.
+        transport: `tcp`, `tls` or `websocket`.
         host: what CONNECT's `host` header has to say there.
     """
 
@@ -41,6 +42,7 @@ class Broker:
     passcode: str | None = None
     host: str = "/"
     amqp_port: int | None = None
+    transport: str = "tcp"
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from benchmarks import peers
+from benchmarks.listeners import nebula_tls, nebula_websocket
 from benchmarks.own import APP, DROPS_OLDEST, RIGHTS, nebula_broker
 from benchmarks.peers import Broker
 from benchmarks.row import Row
@@ -26,6 +27,8 @@ BROKERS: dict[str, Callable[[], AbstractContextManager[Broker]]] = {
     # Each with its own table of ids.
     "nebula ids": partial(nebula_broker, store="sqlite"),
     "nebula ids, auto": partial(nebula_broker, store="sqlite"),
+    "nebula tls": nebula_tls,
+    "nebula websocket": nebula_websocket,
     "rabbitmq": peers.rabbitmq,
     "activemq": peers.activemq,
     "activemq on disk": partial(peers.activemq, persistent=True),
