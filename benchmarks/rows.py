@@ -33,6 +33,7 @@ BROKERS: dict[str, Callable[[], AbstractContextManager[Broker]]] = {
     "activemq": peers.activemq,
     "activemq on disk": partial(peers.activemq, persistent=True),
     "nats": peers.nats,
+    "nats of pypi": peers.nats_of_pypi,
     # Without any broker.
     "spark": peers.spark,
 }

@@ -72,6 +72,10 @@ class WebSocket:
         """As a socket's."""
         self._plain.settimeout(seconds)
 
+    def setsockopt(self, level: int, name: int, value: int) -> None:
+        """As a socket's."""
+        self._plain.setsockopt(level, name, value)
+
     def close(self) -> None:
         """Drop the connection."""
         self._plain.close()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks import echo, load
+from functools import partial
+
+from benchmarks import echo, idle, load, peers
 from benchmarks.contestants import stomp
+from benchmarks.own import nebula_broker
 from benchmarks.row import Contestant, Measure, Row
 
 
@@ -36,5 +39,19 @@ ROWS = (
         "requests",
         _carried(echo.request_one),
         by_latency=True,
+    ),
+    Row(
+        "idle",
+        "1,000 idle connections",
+        "Clients that are connected and do nothing. *RSS MB*: what a broker that was just started grew by,"
+        " which is what is compared. How much of it a virtual machine would need is not known.",
+        "connects",
+        [
+            Contestant("Nebula", "nebula", partial(idle.connections, start=nebula_broker)),
+            Contestant("RabbitMQ", "rabbitmq", partial(idle.connections, start=peers.rabbitmq)),
+            Contestant("ActiveMQ", "activemq", partial(idle.connections, start=peers.activemq)),
+        ],
+        by_memory=True,
+        max_rounds=2,
     ),
 )

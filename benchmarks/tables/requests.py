@@ -37,6 +37,15 @@ ROWS = (
         aim=8,
     ),
     Row(
+        "request-two-writes",
+        "Raw request/reply, one at a time, head and body written apart",
+        "By a client that does not set TCP_NODELAY and writes the head of a frame and its body by themselves,"
+        " as simple clients do. Its system holds the body back until the broker's has acknowledged the head.",
+        "requests",
+        stomp(echo.request_in_two_writes),
+        by_latency=True,
+    ),
+    Row(
         "flood",
         "Raw request/reply, one at a time, during a flood",
         "As above, while a publisher and a consumer of another queue do what they can."
