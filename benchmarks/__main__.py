@@ -61,8 +61,9 @@ def main(
     """Measure Nebula, RabbitMQ, ActiveMQ Classic, NATS micro and FastStream.
 
     The others come from Debian's packages and are installed if they are missing (as root). Everything runs on
-    loopback, on ports and in folders of its own, and is ended again. A whole run takes some 40 minutes and
-    writes benchmarks/results.md; with --rows nothing is written but with --add. Noisy machine? More --rounds.
+    loopback, on ports and in folders of its own, and is ended again. A whole run takes more than an hour and
+    writes benchmarks/results.md, the pages on speed and their plots. With --rows nothing is written but with
+    --add, which puts these rows into the page and keeps the others. Noisy machine? More --rounds.
     """
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)

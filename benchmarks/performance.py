@@ -38,8 +38,8 @@ class Compared:
 
     @property
     def is_better_low(self) -> bool:
-        """Whether it is a time."""
-        return self.column.endswith("µs")
+        """Whether it is a time, or memory."""
+        return self.column.endswith(("µs", "MB"))
 
 
 _QUEUE = Compared("queue, messages/s", "Queue, auto acks", "messages/s")
@@ -78,6 +78,11 @@ _STREAMS = (
         "messages/s",
     ),
     _FAN_OUT,
+    Compared(
+        "queue, 4 publishers and 4 consumers, messages/s", "Queue, 4 publishers and 4 consumers", "messages/s"
+    ),
+    Compared("queue, bodies of 1 KB, messages/s", "Queue, auto acks, bodies of 1 KB", "messages/s"),
+    Compared("queue, bodies of 16 KB, messages/s", "Queue, auto acks, bodies of 16 KB", "messages/s"),
 )
 _REQUESTS = (
     _ALONE,
@@ -87,7 +92,13 @@ _REQUESTS = (
         "p99 µs",
     ),
     _MANY,
+    Compared(
+        "request and reply in two writes without TCP_NODELAY, median µs",
+        "Raw request/reply, one at a time, head and body written apart",
+        "p50 µs",
+    ),
     Compared("connects/s", "Connects", "connects/s"),
+    Compared("memory of 1,000 idle connections, MB", "1,000 idle connections", "RSS MB"),
 )
 # What stands in the README: the whole is one page further.
 _SUMMARY = (
@@ -114,12 +125,18 @@ _COSTS = (
     ("with a store that it is not kept in", "Queue, auto acks, with a store", "Nebula, with a store"),
     ("with cumulative client ACKs", "Queue, cumulative client acks", "Nebula"),
     ("with a receipt for each SEND", "Queue, a receipt per message", "Nebula"),
+    ("by TLS", "Queue, auto acks, by TLS and WebSocket", "Nebula, TLS"),
+    ("by WebSocket", "Queue, auto acks, by TLS and WebSocket", "Nebula, WebSocket"),
     ("with a head of its own: `correlation-id`", "Queue, auto acks, differing heads: correlation", "Nebula"),
     ("with a head of its own: `traceparent`", "Queue, auto acks, differing heads: traceparent", "Nebula"),
     ("with a head of its own: twelve lines", "Queue, auto acks, differing heads: jms", "Nebula"),
     ("kept on disk, a receipt for each", "Queue on disk, sends with receipts", "Nebula"),
     ("one delivery of a topic's message to ten", "Topic, fan-out 1 to 10", "Nebula"),
 )
+_LATENCIES = {
+    rate: f"Latency of a delivery at {rate:,} messages/s" for rate in (1_000, 10_000, 50_000, 100_000)
+}
+_PERCENTILES = ("p50 µs", "p99 µs", "p99.9 µs")
 _RPC = {"one at a time": "RPC end to end, one at a time", "64 in flight": "RPC end to end, 64 in flight"}
 
 
@@ -129,6 +146,7 @@ def tables(figures: Figures) -> dict[str, str]:
         "streams": _comparison(figures, _STREAMS),
         "requests": _comparison(figures, _REQUESTS),
         "heads": _comparison(figures, _HEADS),
+        "latency": _latencies(figures),
         "costs": _costs(figures),
         "deep": _deep(figures),
         "values": _values(figures),
@@ -152,6 +170,7 @@ def plots(figures: Figures) -> dict[str, str]:
             "Messages that all have the same head, and messages with heads of their own",
             _panels(figures, (_QUEUE, _HEADS[0], _HEADS[3], _HEADS[6], _MANY, _HEADS[2], _HEADS[9])),
         ),
+        "latency.svg": svg("Latency of a delivery, by rate", _latency_panels(figures)),
         "costs.svg": svg("What a message costs the broker", [_cost_panel(figures)]),
         "rpc.svg": svg("RPC end to end", _rpc_panels(figures)),
     }
@@ -171,6 +190,31 @@ def _comparison(figures: Figures, lines: Sequence[Compared]) -> Table:
             ratio = min(others) / ours if one.is_better_low else ours / max(others)
             rows.append([one.words, *cells, f"{ratio:.1f}"])
     return [["", *_PEERS, "ratio to the better one"], *rows]
+
+
+def _latencies(figures: Figures) -> Table:
+    rows = [
+        [f"{rate:,}", name, *(cells[column] for column in _PERCENTILES)]
+        for rate, title in _LATENCIES.items()
+        for name, cells in figures.tables.get(title, {}).items()
+    ]
+    return [["messages/s", "broker", *_PERCENTILES], *rows]
+
+
+def _latency_panels(figures: Figures) -> list[Panel]:
+    """Nebula's percentiles, a panel for each rate."""
+    return [
+        Panel(
+            f"Nebula at {rate:,} messages/s, µs (less is better)",
+            [
+                Bar(column.removesuffix(" µs"), _number(cells[column]), cells[column], True)
+                for column in _PERCENTILES
+            ],
+        )
+        for rate, title in _LATENCIES.items()
+        if figures.has(title)
+        for cells in [figures.tables[title]["Nebula"]]
+    ]
 
 
 def _costs(figures: Figures) -> Table:

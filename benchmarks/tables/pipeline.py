@@ -35,6 +35,15 @@ ROWS = (
         max_rounds=2,
     ),
     Row(
+        "job-begun",
+        "Jobs begun a second",
+        "Jobs that do nothing, from their requests to their results, eight at a time: what the way there can"
+        " carry, whatever Spark does.",
+        "jobs",
+        [Contestant("Nebula", "nebula", jobs.begun)],
+        max_rounds=2,
+    ),
+    Row(
         "job-cancel",
         "A job, from cancel to cancelled",
         "It fills Spark. *s*: until a small job that is asked for then is done, which waits for a slot.",

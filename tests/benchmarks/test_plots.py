@@ -90,3 +90,24 @@ def test_row_that_was_not_measured_is_left_out(figures: Figures) -> None:
 def test_page_without_a_place_for_a_table_is_told() -> None:
     with pytest.raises(ValueError, match="no place for the table costs"):
         renewed("<!-- heads -->\n<!-- end -->", {"costs": "| |"})
+
+
+def test_latencies_of_every_rate_that_was_measured_are_shown(figures: Figures) -> None:
+    cells = {"p50 µs": "101", "p99 µs": "202", "p99.9 µs": "303"}
+    titles = ["Latency of a delivery at 1,000 messages/s", "Latency of a delivery at 50,000 messages/s"]
+    other = Figures(
+        {
+            **{title: table for title, table in figures.tables.items() if "Latency of" not in title},
+            **{title: {"Nebula": cells} for title in titles},
+        }
+    )
+
+    lines = performance.tables(other)["latency"].splitlines()[2:]
+    texts, bars = _drawn(performance.plots(other)["latency.svg"])
+
+    assert lines == ["| 1,000 | Nebula | 101 | 202 | 303 |", "| 50,000 | Nebula | 101 | 202 | 303 |"]
+    assert [text for text in texts if text.startswith("Nebula at")] == [
+        "Nebula at 1,000 messages/s, µs (less is better)",
+        "Nebula at 50,000 messages/s, µs (less is better)",
+    ]
+    assert len(bars) == 6
