@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import signal
 import sys
@@ -29,6 +30,8 @@ from benchmarks.stream import Measurement
 RESULTS = Path(__file__).with_name("results.md")
 # ActiveMQ's compiler needs this much warming up before it runs at full speed.
 _WARM_UP_SECONDS = 30.0
+# Processes that other programs keep running, on average over a minute.
+_BUSY_LOAD = 0.5
 _IN_MEMORY = {"tmpfs", "ramfs"}
 
 # Off a terminal rich takes 80 columns, and the widest table would be cut.
@@ -99,10 +102,16 @@ def _run(
         report.check_machine(output.read_text())
     if file_system() in _IN_MEMORY:
         console.print("[red]the temporary folder is in memory, so nothing is on disk: set TMPDIR")
+    # Before our own programs run.
+    is_busy = os.getloadavg()[0] > _BUSY_LOAD
+    if is_busy:
+        console.print(
+            f"[red]other programs run, so these figures are provisional: load {os.getloadavg()[0]:.1f}"
+        )
     with _brokers(rows) as brokers:
         taken = _measure(rows, brokers, rounds=rounds, seconds=seconds)
         ran = {name: _version(broker) for name, broker in brokers.items()}
-        run = report.Run(time.strftime("%Y-%m-%d"), rounds, seconds, ran, _libraries())
+        run = report.Run(time.strftime("%Y-%m-%d"), rounds, seconds, ran, _libraries(), is_busy=is_busy)
     for row in [row for row in rows if report.lines(row, taken)]:
         console.print(report.table(row, taken), "")
     if output is not None:

@@ -157,7 +157,11 @@ def tables(figures: Figures) -> dict[str, str]:
 
 def summary(figures: Figures) -> str:
     """The table of the README."""
-    lines = [[one.words, *_cells(figures, one)] for one in _SUMMARY if figures.has(one.title)]
+    lines = [
+        [_named(figures, one.title, one.words), *_cells(figures, one)]
+        for one in _SUMMARY
+        if figures.has(one.title)
+    ]
     return markdown([["", *_PEERS], *lines])
 
 
@@ -176,6 +180,11 @@ def plots(figures: Figures) -> dict[str, str]:
     }
 
 
+def _named(figures: Figures, title: str, words: str) -> str:
+    """The words, with a mark where the row was measured on a busy machine."""
+    return f"{words} †" if title in figures.provisional else words
+
+
 def _cells(figures: Figures, one: Compared) -> list[str]:
     table = figures.tables[one.title]
     return [table[_FASTER.get((one.title, name), name)][one.column] for name in _PEERS]
@@ -188,13 +197,13 @@ def _comparison(figures: Figures, lines: Sequence[Compared]) -> Table:
             cells = _cells(figures, one)
             ours, *others = map(_number, cells)
             ratio = min(others) / ours if one.is_better_low else ours / max(others)
-            rows.append([one.words, *cells, f"{ratio:.1f}"])
+            rows.append([_named(figures, one.title, one.words), *cells, f"{ratio:.1f}"])
     return [["", *_PEERS, "ratio to the better one"], *rows]
 
 
 def _latencies(figures: Figures) -> Table:
     rows = [
-        [f"{rate:,}", name, *(cells[column] for column in _PERCENTILES)]
+        [_named(figures, title, f"{rate:,}"), name, *(cells[column] for column in _PERCENTILES)]
         for rate, title in _LATENCIES.items()
         for name, cells in figures.tables.get(title, {}).items()
     ]
@@ -205,7 +214,7 @@ def _latency_panels(figures: Figures) -> list[Panel]:
     """Nebula's percentiles, a panel for each rate."""
     return [
         Panel(
-            f"Nebula at {rate:,} messages/s, µs (less is better)",
+            _named(figures, title, f"Nebula at {rate:,} messages/s, µs") + " (less is better)",
             [
                 Bar(column.removesuffix(" µs"), _number(cells[column]), cells[column], True)
                 for column in _PERCENTILES
@@ -224,7 +233,7 @@ def _costs(figures: Figures) -> Table:
 def _known_costs(figures: Figures) -> Iterator[tuple[str, str]]:
     for words, title, contestant in _COSTS:
         if figures.has(title):
-            yield words, figures.tables[title][contestant]["cpu µs"]
+            yield _named(figures, title, words), figures.tables[title][contestant]["cpu µs"]
 
 
 def _deep(figures: Figures) -> Table:
@@ -266,7 +275,8 @@ def _panels(figures: Figures, lines: Sequence[Compared]) -> list[Panel]:
         if figures.has(one.title):
             shown = dict(zip(_PEERS, _cells(figures, one), strict=True))
             bars = [Bar(name, _number(cell), cell, name == "Nebula") for name, cell in shown.items()]
-            panels.append(Panel(one.words + (" (less is better)" if one.is_better_low else ""), bars))
+            words = _named(figures, one.title, one.words)
+            panels.append(Panel(words + (" (less is better)" if one.is_better_low else ""), bars))
     return panels
 
 

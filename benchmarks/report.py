@@ -11,6 +11,7 @@ from statistics import median
 
 from rich.table import Table
 
+from benchmarks.figures import BUSY
 from benchmarks.processes import file_system
 from benchmarks.row import Contestant, Row
 from benchmarks.stream import Measurement
@@ -44,6 +45,7 @@ class Run:
         seconds: how long each contestant was measured in a round.
         versions: what ran, `RabbitMQ 3.10.8`, by the name that contestants have for the broker.
         libraries: what runs in every row, `Python 3.11.7`.
+        is_busy: other programs had work for the machine, so that the figures are provisional.
     """
 
     day: str
@@ -51,6 +53,7 @@ class Run:
     seconds: float
     versions: Mapping[str, str]
     libraries: Sequence[str] = ()
+    is_busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,8 @@ def _measured(row: Row, rounds: Rounds, run: Run) -> str:
     took_part = [line.contestant.broker for line in lines(row, rounds)]
     what = dict.fromkeys(run.versions[broker] for broker in took_part if broker in run.versions)
     libraries = [f"{name} {version(name)}" for name in row.libraries]
-    return f"{run.day}, {often} of {run.seconds:g} s: {', '.join([*what, *run.libraries, *libraries])}."
+    busy = f", {BUSY}" if run.is_busy else ""
+    return f"{run.day}, {often} of {run.seconds:g} s{busy}: {', '.join([*what, *run.libraries, *libraries])}."
 
 
 def _markdown_table(row: Row, rounds: Rounds) -> Iterator[str]:

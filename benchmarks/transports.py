@@ -17,7 +17,7 @@ _RECORD_BYTES = 1 << 14
 
 
 class TlsSocket(ssl.SSLSocket):
-    """TLS whose reads return all records that have arrived: a selector would not tell of those inside."""
+    """TLS whose reads return all records that have arrived: a selector does not see those inside."""
 
     def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
         """Read what is there."""

@@ -10,7 +10,7 @@ from benchmarks.row import Aim, Row
 
 # What we aim at for 99 of a hundred, in seconds, by messages a second.
 _P99_SECONDS = {1_000: 0.0005, 10_000: 0.0007, 50_000: 0.001, 100_000: 0.002}
-# What the others can bear too.
+# A rate that the other brokers carry too.
 _COMPARED_RATE = 10_000
 
 

@@ -111,3 +111,14 @@ def test_latencies_of_every_rate_that_was_measured_are_shown(figures: Figures) -
         "Nebula at 50,000 messages/s, µs (less is better)",
     ]
     assert len(bars) == 6
+
+
+def test_provisional_figures_have_a_mark_wherever_they_are_shown(figures: Figures) -> None:
+    title = "Queue, auto acks"
+    marked, plain = (Figures(figures.tables, frozenset(titles)) for titles in ({title}, ()))
+
+    for mark, shown in ((" †", marked), ("", plain)):
+        assert f"| queue, messages/s{mark} |" in performance.summary(shown)
+        assert f"| queue, messages/s{mark} |" in performance.tables(shown)["streams"]
+        assert f"| a message through a queue{mark} |" in performance.tables(shown)["costs"]
+        assert f"queue, messages/s{mark}<" in performance.plots(shown)["streams.svg"]

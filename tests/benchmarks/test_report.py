@@ -12,6 +12,7 @@ import pytest
 from benchmarks import report
 from benchmarks.__main__ import planned
 from benchmarks.echo import summary
+from benchmarks.figures import Figures
 from benchmarks.peers import Broker
 from benchmarks.profile import self_times
 from benchmarks.row import Aim, Contestant, Row
@@ -142,6 +143,15 @@ def test_page_says_what_ran_in_a_row_and_nothing_else() -> None:
     assert f": Nebula 1, ActiveMQ 5, Python 3, pydantic {version('pydantic')}.*\n" in page
     assert "RabbitMQ 3" not in page
     assert "not the newest" in page.partition("## ")[0]
+
+
+def test_row_that_was_measured_on_a_busy_machine_says_so_and_is_provisional() -> None:
+    busy = report.markdown([ROW], _rounds(Nebula=[1.0]), replace(RUN, is_busy=True))
+    quiet = report.markdown([ROW], _rounds(Nebula=[1.0]), RUN)
+
+    assert "\n*2026-11-21, one round of 2 s, on a machine that other programs kept busy: Nebula 1" in busy
+    assert Figures.of(busy).provisional == {"Queue"}
+    assert Figures.of(quiet).provisional == frozenset()
 
 
 def test_unknown_row_is_told_with_those_that_there_are() -> None:
