@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import signal
 import sys
@@ -18,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks import report, scale
+from benchmarks import performance, report, scale
 from benchmarks.peers import Broker
 from benchmarks.processes import Unavailable, file_system
 from benchmarks.profile import Program, top_lines
@@ -29,6 +30,8 @@ from benchmarks.stream import Measurement
 RESULTS = Path(__file__).with_name("results.md")
 # ActiveMQ's compiler needs this much warming up before it runs at full speed.
 _WARM_UP_SECONDS = 30.0
+# Processes that other programs keep running, on average over a minute.
+_BUSY_LOAD = 0.5
 _IN_MEMORY = {"tmpfs", "ramfs"}
 
 # Off a terminal rich takes 80 columns, and the widest table would be cut.
@@ -48,7 +51,9 @@ def main(
     quick: Annotated[
         bool, typer.Option(help="Three minutes: one short round, without the others; writes nothing.")
     ] = False,
-    add: Annotated[bool, typer.Option(help="With --rows: put them into the page of results.")] = False,
+    add: Annotated[
+        bool, typer.Option(help="With --rows: put them into the page of results, which keeps the others.")
+    ] = False,
     profile: Annotated[
         str, typer.Option(metavar="ROW", help="Show the broker's ten busiest lines in this row, and stop.")
     ] = "",
@@ -59,8 +64,9 @@ def main(
     """Measure Nebula, RabbitMQ, ActiveMQ Classic, NATS micro and FastStream.
 
     The others come from Debian's packages and are installed if they are missing (as root). Everything runs on
-    loopback, on ports and in folders of its own, and is ended again. A whole run takes some 40 minutes and
-    writes benchmarks/results.md; with --rows nothing is written but with --add. Noisy machine? More --rounds.
+    loopback, on ports and in folders of its own, and is ended again. A whole run takes more than an hour and
+    writes benchmarks/results.md, the pages on speed and their plots. With --rows nothing is written but with
+    --add, which puts these rows into the page and keeps the others. Noisy machine? More --rounds.
     """
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
@@ -92,20 +98,31 @@ def _run(
     rows: Sequence[Row], *, rounds: int, seconds: float, output: Path | None, is_whole: bool = False
 ) -> None:
     started = time.monotonic()
+    if output is not None and not is_whole:
+        report.check_machine(output.read_text())
     if file_system() in _IN_MEMORY:
         console.print("[red]the temporary folder is in memory, so nothing is on disk: set TMPDIR")
+    # Before our own programs run.
+    is_busy = os.getloadavg()[0] > _BUSY_LOAD
+    if is_busy:
+        console.print(
+            f"[red]other programs run, so these figures are provisional: load {os.getloadavg()[0]:.1f}"
+        )
     with _brokers(rows) as brokers:
         taken = _measure(rows, brokers, rounds=rounds, seconds=seconds)
-        versions = _versions(brokers)
+        ran = {name: _version(broker) for name, broker in brokers.items()}
+        run = report.Run(time.strftime("%Y-%m-%d"), rounds, seconds, ran, _libraries(), is_busy=is_busy)
     for row in [row for row in rows if report.lines(row, taken)]:
         console.print(report.table(row, taken), "")
     if output is not None:
-        page = report.markdown(rows, taken, versions, rounds, seconds)
-        if not is_whole:
-            page = report.with_rows(output.read_text(), rows, taken, rounds)
+        if is_whole:
+            page = report.markdown(rows, taken, run)
+        else:
+            page = report.with_rows(output.read_text(), rows, taken, run, ROWS)
         output.write_text(page)
         console.print(f"written to {output.name}")
         scale.main(["--write"])
+        performance.main(["--write"])
     console.print(f"{(time.monotonic() - started) / 60:.1f} minutes")
     missed = sum(
         len(taken[row.name, contestant.name]) < min(rounds, row.max_rounds or rounds)
@@ -133,7 +150,9 @@ def _brokers(rows: Sequence[Row]) -> Iterator[dict[str, Broker]]:
                     raise
                 console.print(f"[red]without {name}: {problem}", highlight=False)
             else:
-                console.print(f"{running[name].name} {running[name].version} runs", highlight=False)
+                console.print(f"{_version(running[name])} runs", highlight=False)
+        if not all(name.startswith("nebula") for name in running):
+            console.print(report.PEERS_ORIGIN, highlight=False)
         yield running
 
 
@@ -181,13 +200,12 @@ def _warm_up(rows: Sequence[Row], name: str, broker: Broker, progress: Progress)
         progress.advance(task, _WARM_UP_SECONDS / len(measures))
 
 
-def _versions(brokers: Mapping[str, Broker]) -> dict[str, str]:
-    found = {
-        broker.name: broker.version for name, broker in brokers.items() if not name.startswith("nebula ")
-    }
-    frameworks = ["nats-py", "faststream", "faststream-stomp"] if "nats" in brokers else []
-    libraries = {name: version(name) for name in ["uvloop", "pydantic", *frameworks]}
-    return {**found, "Python": platform.python_version(), **libraries}
+def _version(broker: Broker) -> str:
+    return f"{broker.name} {broker.version}"
+
+
+def _libraries() -> list[str]:
+    return [f"Python {platform.python_version()}", f"uvloop {version('uvloop')}"]
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+# Under the table of a row that was measured while other programs ran.
+BUSY = "on a machine that other programs kept busy"
 RESULTS = Path(__file__).with_name("results.md")
 
 
@@ -18,26 +20,32 @@ class Figures:
 
     Attributes:
         tables: by the row's title, then by contestant, then by column; cells as they stand there.
+        provisional: titles of rows that were measured on a busy machine.
     """
 
     tables: dict[str, dict[str, dict[str, str]]]
+    provisional: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, text: str) -> Figures:
         """Read a page that `benchmarks.report` wrote."""
         tables: dict[str, dict[str, dict[str, str]]] = {}
         heading: list[str] = []
+        title, provisional = "", set()
         for line in text.splitlines():
             if line.startswith("## "):
-                tables[line[3:]] = table = {}
+                title = line[3:]
+                tables[title] = table = {}
                 heading = []
+            elif line.startswith("*") and BUSY in line:
+                provisional.add(title)
             elif line.startswith("| ") and not line.startswith("| ---"):
                 cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
                 if not heading:
                     heading = cells
                 else:
                     table[cells[0]] = dict(zip(heading, cells, strict=True))
-        return cls(tables)
+        return cls(tables, frozenset(provisional))
 
     def has(self, title: str) -> bool:
         """Whether a row was measured."""

@@ -33,6 +33,8 @@ _IN_TURNS = 5
 _LEAST_PAIRS = 300
 _START_SECONDS = 300.0
 _BUSY_AT_LEAST = 0.3
+# As many as the service runs at once.
+_AT_ONCE = 8
 _PAUSE_SECONDS = 0.01
 
 _Measure = Callable[[Client, float], Awaitable[Measurement]]
@@ -49,6 +51,11 @@ def overhead(broker: Broker, seconds: float) -> Measurement:
 def accepted(broker: Broker, seconds: float) -> Measurement:
     """From the request to its early `success`, while another job fills Spark."""
     return _served(broker, seconds, _accepted)
+
+
+def begun(broker: Broker, seconds: float) -> Measurement:
+    """Jobs that do nothing, from their requests to their results, eight at a time."""
+    return _served(broker, seconds, _begun)
 
 
 def loop_delay(broker: Broker, seconds: float) -> Measurement:
@@ -164,6 +171,21 @@ async def _accepted(client: Client, seconds: float) -> Measurement:
         # At full speed the service would soon have as many as it takes, and refuse.
         await anyio.sleep(_PAUSE_SECONDS)
     return summary(taken, sum(taken))
+
+
+async def _begun(client: Client, seconds: float) -> Measurement:
+    taken: list[float] = []
+    start = time.perf_counter()
+
+    async def keep_starting() -> None:
+        while (began := time.perf_counter()) < start + seconds:
+            await (await client.start(_SERVICE, "nothing")).result()
+            taken.append(time.perf_counter() - began)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(_AT_ONCE):
+            tasks.start_soon(keep_starting)
+    return summary(taken, time.perf_counter() - start)
 
 
 async def _cancelled(client: Client, seconds: float, verb: str) -> Measurement:

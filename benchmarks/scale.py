@@ -15,6 +15,7 @@ from zlib import crc32
 
 from benchmarks.costs import RECORDER, Broker, Costs, Prediction, calls, fitted, predictions
 from benchmarks.figures import RESULTS, Figures, MissingFigure
+from benchmarks.pages import Table, markdown, renewed
 from benchmarks.simulation import Clock, End, Program, Stop, arrivals, percentile
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "scale.md"
@@ -35,8 +36,6 @@ _PIPELINE = (RECORDER, "Readers: Avro in Spark", "A job, from the request to its
 _MEASURED_CORES = 2
 _READ_WITHIN_SECONDS = 60
 
-_Table = Sequence[Sequence[str]]
-
 
 def tables(figures: Figures) -> dict[str, str]:
     """Each table of the page, as Markdown, by its name in the page.
@@ -45,7 +44,7 @@ def tables(figures: Figures) -> dict[str, str]:
         MissingFigure: the results lack a row that the model needs.
     """
     costs = Costs.of(figures)
-    made: dict[str, _Table] = {
+    made: dict[str, Table] = {
         "fitted": _fitted(costs),
         "predicted": _predicted(figures, costs),
         "core": _one_core(costs),
@@ -55,24 +54,15 @@ def tables(figures: Figures) -> dict[str, str]:
     if all(figures.has(title) for title in _PIPELINE):
         made["pipeline"] = _pipeline(figures, costs)
         made["jobs"] = _jobs(figures)
-    return {name: _markdown(table) for name, table in made.items()}
+    return {name: markdown(table) for name, table in made.items()}
 
 
-def renewed(page: str, shown: dict[str, str]) -> str:
-    """The page with these tables in their places, which are marked by comments."""
-    for name, table in shown.items():
-        begin, end = f"<!-- {name} -->\n", "<!-- end -->"
-        before, _, rest = page.partition(begin)
-        page = f"{before}{begin}\n{table}\n\n{end}{rest.partition(end)[2]}"
-    return page
-
-
-def _fitted(costs: Costs) -> _Table:
+def _fitted(costs: Costs) -> Table:
     rows = [[row, what, f"{seconds * 1e6:.2f}"] for row, what, seconds in fitted(costs)]
     return [["fitted on", "cost", "µs"], *rows]
 
 
-def _predicted(figures: Figures, costs: Costs) -> _Table:
+def _predicted(figures: Figures, costs: Costs) -> Table:
     rows = []
     for one in predictions(figures):
         is_true = "yes" if abs(one.error) <= TOLERANCE else "no"
@@ -91,7 +81,7 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def _one_core(costs: Costs) -> _Table:
+def _one_core(costs: Costs) -> Table:
     broker = costs.broker
     kinds = {
         "a message through a queue, auto acks": broker.relay,
@@ -107,7 +97,7 @@ def _one_core(costs: Costs) -> _Table:
     return [["", "µs", f"per second, at {_PLANNED:.0%} of a core"], *rows]
 
 
-def _split(broker: Broker) -> _Table:
+def _split(broker: Broker) -> Table:
     weights = {f"/queue/venue-{number:03}": (number + 1) ** -0.5 for number in range(_PREFIXES)}
     heading = ["brokers", "rate of the busiest", "use of its core", "p50 ms", "p99 ms"]
     return [heading, *(_on(brokers, broker, weights) for brokers in (4, 6, 8, 12))]
@@ -145,7 +135,7 @@ def _open(broker: Broker, rate: float) -> list[float]:
     return [latency for end in reached for latency in end.latencies]
 
 
-def _calls(figures: Figures, costs: Costs) -> _Table:
+def _calls(figures: Figures, costs: Costs) -> Table:
     heading = ["broker", "alone: p50 ms", "64 in flight: calls/s", "calls/s per broker core"]
     heading += [f"services it supports, of {_CORES} cores"]
     rows = []
@@ -164,7 +154,7 @@ def _services(costs: Costs, served: float) -> int:
     return int(_CORES / (1 + calls_of_a_core / served))
 
 
-def _pipeline(figures: Figures, costs: Costs) -> _Table:
+def _pipeline(figures: Figures, costs: Costs) -> Table:
     recorder, readers, job = _PIPELINE
     envelopes = "Nebula, Avro in envelopes"
     kept = costs.broker.relay + costs.receipt / 256 + costs.ack + costs.keep
@@ -181,7 +171,7 @@ def _pipeline(figures: Figures, costs: Costs) -> _Table:
     return [[*heading, f"Spark cores to read one hour of them in {_READ_WITHIN_SECONDS} s"], *rows]
 
 
-def _jobs(figures: Figures) -> _Table:
+def _jobs(figures: Figures) -> Table:
     """Jobs of an engine, if one wants that many core seconds, which Spark divides among all cores."""
     small = figures.seconds(_PIPELINE[2])
     rows = []
@@ -194,12 +184,6 @@ def _jobs(figures: Figures) -> _Table:
     columns = ("jobs per minute", "s alone", f"s at {_PLANNED:.0%}")
     heading = [f"{column}, {cores} cores" for cores in (_MEASURED_CORES, _CORES) for column in columns]
     return [["extra core seconds per job", *heading], *rows]
-
-
-def _markdown(table: _Table) -> str:
-    heading, *rows = table
-    lines = [heading, ["---", *(["---:"] * (len(heading) - 1))], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _came_true(made: Sequence[Prediction]) -> str:

@@ -6,17 +6,19 @@ import selectors
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, cycle
+from itertools import count, cycle, repeat
 from typing import cast
 
+from benchmarks.heads import Frames
 from benchmarks.peers import Broker
 from benchmarks.processes import cpu_seconds
-from benchmarks.wire import Link, message
+from benchmarks.wire import BODY, Link, message
 
 # How far the sender may be ahead of the slowest consumer, in messages. It keeps a queue from growing without
 # end on the brokers that would let it, and is deep enough that no broker waits for us.
 _WINDOW = 8192
 _PER_BLOCK = 256
+_BLOCKS_UNDER_WAY = _WINDOW // _PER_BLOCK
 # Receipt ids repeat after this many, far more than can be under way.
 _RECEIPT_BLOCKS = 4 * _WINDOW // _PER_BLOCK
 _WARM_UP_SECONDS = 0.5
@@ -29,7 +31,8 @@ class Measurement:
 
     Attributes:
         rate: messages, deliveries, requests or connects per second.
-        p50: the median latency of one request in seconds, where the row measures it; `p99` likewise.
+        p50: the median latency in seconds of a request or of a delivery, where the row measures it; `p99` and
+            `p999` likewise.
         busy: the part of a core that the load itself needed; near 1 the load is the limit, not the broker.
         cost: CPU seconds of the broker for each of what `rate` counts.
         received: messages that a reader had for each change of a value that it watches; below 1 where the
@@ -47,6 +50,7 @@ class Measurement:
     rate: float
     p50: float | None = None
     p99: float | None = None
+    p999: float | None = None
     busy: float | None = None
     cost: float | None = None
     received: float | None = None
@@ -88,6 +92,9 @@ class Stream:
         receipt_every: each so-manieth SEND asks for a RECEIPT, 256 at most; 0: none does.
         headers: whole lines of each SEND.
         has_ids: each SEND has a `dedup-id` that no other one has, and asks for a RECEIPT.
+        head: lines with marks, of which no two SENDs have the same: see `benchmarks.heads`.
+        body: of each SEND. Of large ones fewer are under way, about as many bytes.
+        senders: connections that send; more than one only without receipts.
     """
 
     def __init__(
@@ -98,25 +105,37 @@ class Stream:
         receipt_every: int = 0,
         headers: str = "",
         has_ids: bool = False,
+        head: str = "",
+        body: bytes = BODY,
+        senders: int = 1,
     ) -> None:
         receipt_every = 1 if has_ids else receipt_every
+        assert senders == 1 or not receipt_every
         self._destination = destination
         self._pid = broker.pid
         self._selector = selectors.DefaultSelector()
-        self._sender = Link(broker)
         self._links: list[Link] = []
         self._arrived: list[int] = []
-        # Without receipts nothing comes back to the sender, but an ERROR might: it is read and not counted.
-        self._watch(self._sender, counted=receipt_every > 0)
+        # What is half written on a connection.
+        self._rests = {Link(broker): memoryview(b"") for _ in range(senders)}
+        # Without receipts nothing comes back to a sender, but an ERROR might: it is read and not counted.
+        for link in self._rests:
+            self._watch(link, counted=receipt_every > 0)
         self._receipt_every = receipt_every
-        self._blocks = (
-            _blocks_with_ids(destination, headers)
-            if has_ids
-            else cycle(_blocks(destination, headers, receipt_every))
-        )
-        self._rest = memoryview(b"")
+        # A topic has a copy for each consumer, of a queue they have one together.
+        self._is_shared = destination.startswith("/queue/")
+        self._per_block = max(1, min(_PER_BLOCK, _PER_BLOCK * len(BODY) // len(body)))
+        if head:
+            self._blocks = _differing_blocks(Frames(destination, head))
+        elif has_ids:
+            self._blocks = _blocks_with_ids(destination, headers)
+        elif receipt_every:
+            self._blocks = cycle(_blocks_with_receipts(destination, headers, receipt_every))
+        else:
+            self._blocks = repeat(message(destination, headers, body) * self._per_block)
         self._sent = 0
         self._is_writing = False
+        self._may_begin = True
 
     def __enter__(self) -> Stream:
         return self
@@ -174,43 +193,60 @@ class Stream:
         while time.perf_counter() < end:
             self._go_on()
 
+    def _missing(self) -> int:
+        """How many of the messages that were sent the slowest consumer has still to get."""
+        consumed = self._arrived[1:] if self._receipt_every else self._arrived
+        slowest = sum(consumed) if self._is_shared and consumed else min(consumed, default=self._sent)
+        return self._sent - (min(slowest, self._arrived[0]) if self._receipt_every else slowest)
+
     def _go_on(self) -> None:
-        self._write_while(self._sent - min(self._arrived) <= _WINDOW - _PER_BLOCK)
+        self._write_while(self._missing() <= (_BLOCKS_UNDER_WAY - 1) * self._per_block)
         self._turn()
 
     def _drain(self) -> None:
-        # The block that is half written has to be finished, or its last message would be cut.
-        while self._rest or min(self._arrived) < self._sent:
-            self._write_while(bool(self._rest))
+        # The blocks that are half written have to be finished, or their last messages would be cut.
+        self._may_begin = False
+        while any(self._rests.values()) or self._missing():
+            self._write_while(any(self._rests.values()))
             self._turn()
+        self._may_begin = True
 
     def _write_while(self, is_open: bool) -> None:
         if is_open != self._is_writing:
             self._is_writing = is_open
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_open else 0)
-            self._selector.modify(self._sender, events, self._selector.get_key(self._sender).data)
+            for sender in self._rests:
+                self._selector.modify(sender, events, self._selector.get_key(sender).data)
 
     def _turn(self) -> None:
         ready = self._selector.select(_SILENCE_SECONDS)
         if not ready:
-            missing = self._sent - min(self._arrived)
-            raise ConnectionError(f"silence for {_SILENCE_SECONDS:g} s with {missing} messages under way")
+            said = f"silence for {_SILENCE_SECONDS:g} s with {self._missing()} messages under way"
+            raise ConnectionError(said)
         for key, events in ready:
+            link = cast("Link", key.fileobj)
             if events & selectors.EVENT_READ:
-                link = cast("Link", key.fileobj)
-                count = link.take() * (self._receipt_every if link is self._sender else 1)
+                count = link.take() * (self._receipt_every if link in self._rests else 1)
                 if key.data is not None:
                     self._arrived[key.data] += count
-                if link is self._sender and b"disposition:rejected" in link.last:
+                if link in self._rests and b"disposition:rejected" in link.last:
                     raise ConnectionError(f"the broker sent {link.last!r}")
             if events & selectors.EVENT_WRITE:
-                self._write()
+                self._write(link)
 
-    def _write(self) -> None:
-        if not self._rest:
-            self._rest = memoryview(next(self._blocks))
-            self._sent += _PER_BLOCK
-        self._rest = self._rest[self._sender.socket.send(self._rest) :]
+    def _write(self, link: Link) -> None:
+        rest = self._rests[link]
+        if not rest:
+            if not self._may_begin:
+                return
+            rest = memoryview(next(self._blocks))
+            self._sent += self._per_block
+        self._rests[link] = rest[link.socket.send(rest) :]
+
+
+def _differing_blocks(frames: Frames) -> Iterator[bytes]:
+    while True:
+        yield frames.take(_PER_BLOCK)
 
 
 def _blocks_with_ids(destination: str, headers: str) -> Iterator[bytes]:
@@ -220,10 +256,8 @@ def _blocks_with_ids(destination: str, headers: str) -> Iterator[bytes]:
         yield b"".join(before + id_ + b"\n" + behind for id_ in ids)
 
 
-def _blocks(destination: str, headers: str, receipt_every: int) -> Sequence[bytes]:
+def _blocks_with_receipts(destination: str, headers: str, receipt_every: int) -> Sequence[bytes]:
     plain = message(destination, headers)
-    if not receipt_every:
-        return [plain * _PER_BLOCK]
     last = (f"{headers}receipt:r{n}\n" for n in range(_RECEIPT_BLOCKS * _PER_BLOCK // receipt_every))
     groups = [plain * (receipt_every - 1) + message(destination, lines) for lines in last]
     per_block = _PER_BLOCK // receipt_every

@@ -6,14 +6,12 @@ NULs: our bodies have none, so a frame is a NUL, wherever the chunks of TCP happ
 
 from __future__ import annotations
 
-import socket
-
 from benchmarks.peers import Broker
+from benchmarks.transports import connected
 
 BODY = b"x" * 200
 _CHUNK_BYTES = 1 << 18
 _TAIL_BYTES = 600
-_TIMEOUT = 20.0
 
 
 def message(destination: str, headers: str = "", body: bytes = BODY) -> bytes:
@@ -48,8 +46,7 @@ class Link:
     """
 
     def __init__(self, broker: Broker) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", broker.port), timeout=_TIMEOUT)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = connected(broker)
         self._buffer = bytearray(_CHUNK_BYTES)
         self.last = b""
         self.size_bytes = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
@@ -34,8 +34,8 @@ class Waiter(Protocol[T]):
     def fail(self, error: Exception) -> None:
         """Make `wait` raise `error`."""
 
-    async def wait(self) -> T:
-        """Wait for the result. Called once; it can be cancelled."""
+    def wait(self) -> Awaitable[T]:
+        """Wait for the result. Called once, and awaited at once; it can be cancelled."""
         ...
 
 
@@ -69,8 +69,8 @@ class _FutureWaiter(Generic[T]):
         if not self._future.done():
             self._future.set_exception(error)
 
-    async def wait(self) -> T:
-        return await self._future
+    def wait(self) -> Awaitable[T]:
+        return self._future
 
 
 # trio has no futures.

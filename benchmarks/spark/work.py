@@ -54,6 +54,12 @@ def quick(ctx: Job) -> int:
 
 
 @app.job
+def nothing(ctx: Job) -> int:  # noqa: ARG001 # a job has one
+    """What a job costs that does no work."""
+    return 0
+
+
+@app.job
 def direct(ctx: Job, times: int) -> list[float]:
     """The small code without the way here, this many times in a session that has run it before."""
     small(ctx.spark)

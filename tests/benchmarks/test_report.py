@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 
 from benchmarks import report
 from benchmarks.__main__ import planned
 from benchmarks.echo import summary
+from benchmarks.figures import Figures
 from benchmarks.peers import Broker
 from benchmarks.profile import self_times
 from benchmarks.row import Aim, Contestant, Row
@@ -25,6 +28,13 @@ OURS = Contestant("Nebula", "nebula", _nothing)
 EMPTY = Contestant("Nebula, empty", "nebula", _nothing)
 SLOW = Contestant("RabbitMQ", "rabbitmq", _nothing)
 FAST = Contestant("ActiveMQ", "activemq", _nothing)
+RUN = report.Run(
+    "2026-11-21",
+    1,
+    2.0,
+    {"nebula": "Nebula 1", "rabbitmq": "RabbitMQ 3", "activemq": "ActiveMQ 5"},
+    ["Python 3"],
+)
 ROW = Row("queue", "Queue", "Through a queue.", "messages", [OURS, SLOW, FAST], aim=2.5)
 
 
@@ -72,7 +82,7 @@ def test_row_without_others_has_no_verdict() -> None:
 def test_page_has_every_row_and_leaves_out_empty_columns() -> None:
     rounds = _rounds(Nebula=[300.0], RabbitMQ=[10.0])
 
-    page = report.markdown([ROW], rounds, {"Python": "3"}, 1, 2.0)
+    page = report.markdown([ROW], rounds, RUN)
 
     assert "## Queue" in page
     assert "| Nebula | 300 |" in page
@@ -85,7 +95,7 @@ def test_figures_of_last_values_have_columns_of_their_own() -> None:
         10.0, cost=3.05e-6, received=0.5, slow_received=0.041, took=0.25, size_bytes=32_800_000
     )
 
-    page = report.markdown([ROW], {(ROW.name, "Nebula"): [measured]}, {}, 1, 2.0)
+    page = report.markdown([ROW], {(ROW.name, "Nebula"): [measured]}, RUN)
 
     assert "|  | messages/s | spread | s | MB | received | slow reader | cpu µs |" in page
     assert "| Nebula | 10 | 0% | 0.25 | 32.8 | 50% | 4% | 3.05 |" in page
@@ -99,7 +109,7 @@ def test_aim_may_be_about_another_of_ours_and_counts_both_directions() -> None:
         ("deep", "ActiveMQ"): [Measurement(9.0)],
     }
 
-    page = report.markdown([row], rounds, {}, 1, 2.0)
+    page = report.markdown([row], rounds, RUN)
 
     assert "|  | messages/s | spread | RSS MB | times | drained/s | times drained |" in page
     assert "| Nebula, empty | 100 | 0% |  | 0.80 | 100 | 0.40 |" in page
@@ -115,14 +125,33 @@ def test_row_that_takes_long_is_asked_for_fewer_rounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "said"), [(1, "a queue. One round."), (2, "a queue. 2 rounds."), (3, "a queue.")]
+    ("most", "said"), [(1, "one round"), (2, "2 rounds"), (3, "3 rounds"), (9, "3 rounds")]
 )
 def test_page_says_of_how_many_rounds_a_median_is(most: int, said: str) -> None:
-    page = report.markdown(
-        [replace(ROW, what="Through a queue.", max_rounds=most)], _rounds(Nebula=[1.0]), {}, 3, 2.0
+    row = replace(ROW, max_rounds=most)
+
+    assert f"\n*2026-11-21, {said} of 2 s: " in report.markdown(
+        [row], _rounds(Nebula=[1.0]), replace(RUN, rounds=3)
     )
 
-    assert f"Through {said}\n" in page
+
+def test_page_says_what_ran_in_a_row_and_nothing_else() -> None:
+    row = replace(ROW, libraries=["pydantic"])
+
+    page = report.markdown([row], _rounds(Nebula=[1.0], ActiveMQ=[2.0]), RUN)
+
+    assert f": Nebula 1, ActiveMQ 5, Python 3, pydantic {version('pydantic')}.*\n" in page
+    assert "RabbitMQ 3" not in page
+    assert "not the newest" in page.partition("## ")[0]
+
+
+def test_row_that_was_measured_on_a_busy_machine_says_so_and_is_provisional() -> None:
+    busy = report.markdown([ROW], _rounds(Nebula=[1.0]), replace(RUN, is_busy=True))
+    quiet = report.markdown([ROW], _rounds(Nebula=[1.0]), RUN)
+
+    assert "\n*2026-11-21, one round of 2 s, on a machine that other programs kept busy: Nebula 1" in busy
+    assert Figures.of(busy).provisional == {"Queue"}
+    assert Figures.of(quiet).provisional == frozenset()
 
 
 def test_unknown_row_is_told_with_those_that_there_are() -> None:
@@ -164,7 +193,7 @@ def test_overhead_is_how_much_longer_it_takes_than_the_thing_itself(more: float,
     rounds = {("job", OURS.name): [Measurement(9.0, p50=0.1, more=more, more_p90=0.03)]}
 
     assert said in report.verdict(row, rounds)
-    assert "| Nebula | 9 | 0% | 100,000 |" in (page := report.markdown([row], rounds, {}, 1, 2.0))
+    assert "| Nebula | 9 | 0% | 100,000 |" in (page := report.markdown([row], rounds, RUN))
     assert f"| {more * 1e6:,.0f} | 30,000 |" in page
 
 
@@ -185,22 +214,49 @@ def test_each_contestant_that_is_aimed_for_is_judged_by_its_own_bound() -> None:
     )
 
 
+OTHER = Row("other", "Another", "Something else.", "messages", [OURS])
+FRESH = Row("fresh", "A new one", "New.", "messages", [OURS])
+
+
+def _titles(page: str) -> list[str]:
+    return [line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")]
+
+
 def test_row_that_is_measured_alone_takes_its_place_in_the_page() -> None:
-    other = Row("other", "Another", "Something else.", "messages", [OURS])
-    fresh = Row("fresh", "A new one", "New.", "messages", [OURS])
     rounds = _rounds(Nebula=[300.0], RabbitMQ=[10.0]) | {("other", "Nebula"): [Measurement(7.0)]}
-    page = report.markdown([ROW, other], rounds, {"Python": "3"}, 5, 2.0)
+    page = report.markdown([ROW, OTHER], rounds, RUN)
 
-    again = {(row.name, "Nebula"): [Measurement(8.0)] for row in (ROW, fresh)}
-    renewed = report.with_rows(page, [ROW, fresh], again, 1)
+    again = {(row.name, "Nebula"): [Measurement(8.0)] for row in (ROW, FRESH)}
+    later = replace(RUN, day="2026-12-01", rounds=1, versions={"nebula": "Nebula 2"})
+    renewed = report.with_rows(page, [ROW, FRESH], again, later, [FRESH, ROW, OTHER])
 
-    assert [line for line in renewed.splitlines() if line.startswith("## ")] == [
-        "## Queue",
-        "## Another",
-        "## A new one",
-    ]
-    assert "| Nebula | 8 |" in renewed.partition("## Another")[0]
-    assert "300" not in renewed
-    assert "Through a queue. Measured in a run of its own, one round." in renewed
-    assert renewed.partition("## Another")[2].startswith("\n\nSomething else.\n\n|  | messages/s |")
-    assert report.with_rows(renewed, [], {}, 1) == renewed
+    new, first, second = renewed.split("\n## ")[1:]
+    assert _titles(renewed) == ["A new one", "Queue", "Another"]
+    assert "| Nebula | 8 |" in new
+    assert "| Nebula | 8 |" in first
+    assert "RabbitMQ" not in first
+    assert first.endswith("\n*2026-12-01, one round of 2 s: Nebula 2, Python 3.*\n")
+    assert second == page.split("\n## ")[2]
+
+
+def test_row_that_failed_keeps_what_was_measured_before() -> None:
+    page = report.markdown([ROW], _rounds(Nebula=[300.0]), RUN)
+
+    assert report.with_rows(page, [ROW], {}, replace(RUN, day="2026-12-01"), [ROW]) == page
+
+
+def test_row_that_is_not_there_any_more_leaves_the_page() -> None:
+    rounds = _rounds(Nebula=[300.0]) | {("other", "Nebula"): [Measurement(7.0)]}
+    page = report.markdown([ROW, OTHER], rounds, RUN)
+
+    assert _titles(report.with_rows(page, [], {}, RUN, [OTHER])) == ["Another"]
+
+
+def test_figures_of_two_machines_are_not_put_into_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = report.markdown([ROW], _rounds(Nebula=[300.0]), RUN)
+    report.check_machine(page)
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 1_024)
+
+    with pytest.raises(ValueError, match="not of this machine"):
+        report.check_machine(page)

@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks.costs import Broker, Costs, calls, fitted, predictions, round_trips
 from benchmarks.figures import RESULTS, Figures, MissingFigure
-from benchmarks.scale import PAGE, TOLERANCE, renewed, tables
+from benchmarks.pages import renewed
+from benchmarks.scale import PAGE, TOLERANCE, tables
 from benchmarks.simulation import Clock, End, Program, Stop, percentile, ring
 
 

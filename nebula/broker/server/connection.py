@@ -31,6 +31,7 @@ from nebula.broker.server.listener import Listener
 from nebula.broker.server.login import Login
 from nebula.broker.server.peer import IN_PROCESS, Peer
 from nebula.broker.server.runtime import Runtime
+from nebula.broker.server.tcp_acks import TcpAcks, send_ack
 from nebula.errors import Refused
 
 # The loop may have been busy for longer than a peer's margin, with the peer's heart-beats unread in the
@@ -73,6 +74,7 @@ class Connection(asyncio.Protocol):
         self._is_in_line = False
         self._refusals = 0
         self._is_suspect = False
+        self._acks = TcpAcks()
         self.peer: Peer
         self.traffic = Traffic()
 
@@ -223,7 +225,9 @@ class Connection(asyncio.Protocol):
         runtime = self._runtime
         now = runtime.time()
         protocol = self._protocol
-        self.traffic.read_bytes += len(data)
+        traffic = self.traffic
+        traffic.read_bytes += len(data)
+        written_bytes = traffic.written_bytes
         runtime.in_flight.touch(self)
         protocol.is_turn_over = runtime.fairness.begin(self, now)
         try:
@@ -243,6 +247,9 @@ class Connection(asyncio.Protocol):
         # By bytes, not frames: uvloop may go on reading after a read of its full buffer.
         self._pause_if_needed(is_long=is_long)
         runtime.pump.work(now)
+        # Last, because the reply of a frame carries the acknowledgement, see docs/decisions/0065.
+        if self._acks.are_due(now, written_bytes, traffic.written_bytes) and not self._is_closing:
+            send_ack(self._transport)
 
     def _pause_if_needed(self, *, is_long: bool) -> None:
         """After an input: stop reading if the protocol, the store or fairness to others asks for that."""

@@ -169,6 +169,7 @@ class OpenListeners:
         # A failed handshake of a stranger is not worth a log event.
         try:
             with contextlib.suppress(OSError):
+                # The loop's own TLS: another engine gains less than a tenth, see docs/decisions/0066.
                 transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                     lambda: guest,
                     peer,

@@ -85,11 +85,14 @@ FROM ({_ROWS.replace("{tables}", "messages")} UNION ALL
     {_ROWS.replace("{tables}", "shared_messages CROSS JOIN bodies USING (number)")} ORDER BY number LIMIT ?4)
 """
 
-# What a page is like: how large its bodies are, and the extremes of all else.
+# What a page is like: how large its bodies are together, and the extremes of all else.
 _OUTLINE: Final = """
-SELECT GROUP_CONCAT(size), MIN(destination), MAX(destination), MIN(headers), MAX(headers),
+SELECT SUM(size), MIN(destination), MAX(destination), MIN(headers), MAX(headers),
     COUNT(expires_at), MIN(attempts), MAX(attempts), MIN(is_request), MAX(is_request)
 """
+
+# How large each body is, where not all of them fit.
+_SIZES: Final = "SELECT GROUP_CONCAT(size)"
 
 # Each statement says it all of its rows: some may go after the one before it.
 _BODIES: Final = "GROUP_CONCAT(number), GROUP_CONCAT(LENGTH(body)), CAST(GROUP_CONCAT(body, '') AS BLOB)"
@@ -273,23 +276,28 @@ def _size_of(db: sqlite3.Connection, line: str, number: int) -> int:
 
 
 def read_page(db: sqlite3.Connection, request: PageRequest) -> list[StoredMessage]:
-    """The page that is asked for, in two statements however long it is.
+    """The page that is asked for, in two statements however long it is; three where it is cut off by its size.
 
     Raises:
         sqlite3.Error, ValueError, TypeError: the file is broken.
     """
     # The first statement finds how many rows fit, the second reads them. Reading rows until the size is
     # exceeded would take a step of SQLite for each.
-    sizes, destination, last_destination, headers, last_headers, *others = _one(db, _OUTLINE, request)
-    if sizes is None:
+    size_bytes, destination, last_destination, headers, last_headers, *others = _one(db, _OUTLINE, request)
+    if size_bytes is None:
         return []
-    totals = accumulate(map(int, sizes.split(",")))
-    # The first one is in the page, however large it is.
-    count = max(1, sum(total <= request.max_bytes for total in totals))
-    page = replace(request, max_messages=count)
+    page = request if size_bytes <= request.max_bytes else _that_fits(db, request)
     if destination == last_destination and headers == last_headers and others == _PLAIN:
         return _alike(db, page, destination, headers)
     return _various(db, page)
+
+
+def _that_fits(db: sqlite3.Connection, request: PageRequest) -> PageRequest:
+    """The page, with as many messages as their size allows."""
+    (sizes,) = _one(db, _SIZES, request)
+    totals = accumulate(map(int, (sizes or "0").split(",")))
+    # The first one is in the page, however large it is.
+    return replace(request, max_messages=max(1, sum(total <= request.max_bytes for total in totals)))
 
 
 # No time, no attempts, no request.
@@ -305,7 +313,7 @@ def _one(db: sqlite3.Connection, columns: str, page: PageRequest) -> Any:
 @cache
 def _of_page(columns: str, *, shares: bool) -> str:
     # Selecting the size here leaves the body unread.
-    body = "LENGTH(body) AS size" if columns is _OUTLINE else "body"
+    body = "LENGTH(body) AS size" if columns in (_OUTLINE, _SIZES) else "body"
     return columns + (_SHARING_PAGE if shares else _PAGE).replace("{body}", body)
 
 
@@ -316,8 +324,10 @@ def _alike(db: sqlite3.Connection, page: PageRequest, destination: str, headers:
     numbers, sizes, bodies = _one(db, _ALIKE, page)
     if numbers is None:
         return []
+    # The constructor of a named tuple is a function of Python, which takes as long as all else here.
+    new = tuple.__new__
     return [
-        StoredMessage(number, name, headed, body, None, 0, False)
+        new(StoredMessage, (number, name, headed, body, None, 0, False))
         for number, body in zip(map(int, numbers.split(",")), _cut(bodies, sizes), strict=True)
     ]
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import chain, count
+from itertools import chain
 from math import inf
 from time import monotonic
 from typing import Final
@@ -36,7 +36,7 @@ from uuid import uuid4
 import anyio
 import anyio.lowlevel
 
-from nebula.errors import CallTimeout, NebulaError, NoResponder, Rejected, fresh
+from nebula.errors import CallTimeout, LocalProtocolError, NebulaError, NoResponder, Rejected, fresh
 from nebula.headers import (
     ACCEPTED,
     IN_REPLY_TO,
@@ -59,6 +59,7 @@ from nebula.rpc.wire.cancel import cancel_topic
 from nebula.rpc.wire.deadlines import whole_milliseconds
 from nebula.rpc.wire.envelope import AVRO_TYPE, JSON_TYPE, dump_json
 from nebula.stomp.client import AckMode, Message, Receipt, StompClient
+from nebula.stomp.client.send_heads import Shared
 from nebula.waiter import Waiter, new_waiter, waiter_maker
 
 __all__ = ["Inbox", "publish_cancel"]
@@ -117,9 +118,16 @@ class Inbox:
         self._shared = None if reply_to is None else SharedReplies(client, reply_to, self._take)
         self._destination = reply_to or f"{INBOX_PREFIX}{uuid4()}"
         self._reply_to = reply_to or self.brand.reply_to(self._destination)
+        # What all requests of a kind have in common. Other brokers do not know receipts on rejection, and
+        # their receipts have no verdict.
+        needs: Shared = ((REQUIRE_CONSUMERS, "true"),) if self.is_nebula else ()
+        self._of_stored: Shared = ((REPLY_TO, self._reply_to),)
+        if self.is_nebula:
+            self._of_stored = ((RECEIPT_ON_REJECTION, "true"), *self._of_stored)
+        self._of_json: Shared = (("content-type", JSON_TYPE), *needs, *self._of_stored)
+        self._of_avro: Shared = (("content-type", AVRO_TYPE), *needs, *self._of_stored)
         # Unique beyond this connection: a reply queue may be shared, and services keep ids in logs.
         self._id_prefix = f"{uuid4().hex}-"
-        self._numbers = count(1)
         self._calls: dict[str, _Call] = {}
         self._streams: dict[str, Incoming] = {}
         self._new_waiter: Callable[[], Waiter[Message]] = waiter_maker()
@@ -186,24 +194,23 @@ class Inbox:
             raise fresh(self._loss)
         if seconds == -inf and not is_stored:
             await anyio.lowlevel.checkpoint_if_cancelled()  # a scope that is over sends nothing
-        headers = self._headers(None if is_stored else body, seconds, extra)
-        number = f"{self._id_prefix}{next(self._numbers)}"
-        headers[REPLY_ID] = number  # last: the broker reads apart what differs from request to request
         call = _Call()
         call.destination = destination
         call.deadline = monotonic() + seconds
         call.waiter = self._new_waiter()
-        call.receipt = ""
+        # Read on until the reply is there: messages before it may wait for this very caller to take them.
+        call.receipt = self._connection.keep_reading(call.on_receipt)
+        number = f"{self._id_prefix}{call.receipt}"
         self._calls[number] = call
         if self._shared is not None:
             self._shared.want()
         try:
-            # Read on until the reply is there: messages before it may wait for this very caller to take them.
+            varying = self._varying(None if is_stored else seconds, extra)
             if self.is_nebula:
-                call.receipt = self._connection.post_with_receipt(destination, body, headers, call.on_receipt)
-            else:
-                self._connection.post(destination, body, headers)
-                call.receipt = self._connection.keep_reading()
+                varying["receipt"] = call.receipt
+            varying[REPLY_ID] = number  # last: the broker reads apart what differs from request to request
+            shared = self._of_avro if type(body) is AvroBody else self._of_json
+            self._connection.post_shared(destination, body, self._of_stored if is_stored else shared, varying)
             if call.deadline < self._next_sweep:
                 self._sweep_earlier(call.deadline)
             return await call.waiter.wait()
@@ -211,7 +218,7 @@ class Inbox:
             raise
         except BaseException:  # cancelled, by asyncio or trio
             # A stored request is wanted even if no caller waits for its early reply.
-            if PERSISTENT not in headers:
+            if extra is None or PERSISTENT not in extra:
                 self._cancel(call, number)
             raise
         finally:
@@ -220,36 +227,30 @@ class Inbox:
             if self._shared is not None:
                 self._rest()
 
-    def _headers(self, body: bytes | None, seconds: float, extra: Mapping[str, str] | None) -> dict[str, str]:
-        """The headers of a request, but its id.
+    def _varying(self, seconds: float | None, extra: Mapping[str, str] | None) -> dict[str, str]:
+        """The headers of a request that differ from call to call, but its id.
 
         Args:
-            body: of a request that expires with its call; None: it is stored, and `extra` has the headers
-                for that. A call is never `persistent`: it does not outlive the broker.
-            seconds: to wait for the reply.
+            seconds: to wait for the reply, of a request that expires with its call; None: it is stored. A
+                call is never `persistent`: it does not outlive the broker.
             extra: more headers, which replace those of a call.
         """
-        headers: dict[str, str] = {}
-        if body is not None:
+        varying: dict[str, str] = {}
+        if seconds is not None:
             # `whole_milliseconds`, and one function call less for usual times.
             milliseconds: Milliseconds = (
                 int(seconds * 1000)  # type: ignore[assignment]
                 if 1 <= seconds <= 86400
                 else whole_milliseconds(seconds)
             )
-            headers[TIMEOUT] = str(milliseconds)
+            varying[TIMEOUT] = str(milliseconds)
             if self._more_expiry is not None:
-                headers.update(self._more_expiry(milliseconds))
-            headers["content-type"] = AVRO_TYPE if type(body) is AvroBody else JSON_TYPE
-            if self.is_nebula:
-                headers[REQUIRE_CONSUMERS] = "true"
+                varying.update(self._more_expiry(milliseconds))
         if extra is not None:
-            headers.update(extra)
-        if self.is_nebula:
-            # Other brokers do not know it, and their receipts have no verdict.
-            headers[RECEIPT_ON_REJECTION] = "true"
-        headers[REPLY_TO] = self._reply_to
-        return headers
+            if "receipt" in extra:
+                raise LocalProtocolError("the client asks for receipts itself")
+            varying.update(extra)
+        return varying
 
     def begin_stream(self, stream: Incoming, body: bytes, headers: dict[str, str]) -> None:
         """Send a request whose reply comes in parts; `stream` takes them, and every error.
@@ -259,7 +260,7 @@ class Inbox:
         """
         if self._loss is not None:
             raise fresh(self._loss)
-        number = f"{self._id_prefix}{next(self._numbers)}"
+        number = f"{self._id_prefix}{self._connection.next_id()}"
         headers[REPLY_TO] = self._reply_to
         headers[REPLY_ID] = number
         if self.is_nebula:

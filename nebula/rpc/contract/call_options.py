@@ -69,21 +69,23 @@ class Options(CallOptions, StartOptions, total=False):
 OPTIONS: Final = frozenset({"timeout", *CallOptions.__annotations__, *StartOptions.__annotations__})
 _OF_STARTS: Final = frozenset(StartOptions.__annotations__)
 
-_SECONDS: Final = ("seconds, a number", Real)
+# `int` and `float` first: a look at the abstract class takes longer.
+_NUMBER: Final = (int, float, Real)
+_SECONDS: Final = ("seconds, a number", _NUMBER)
 _TEXT: Final = ("a text", str)
 _KINDS: Final[Mapping[str, tuple[str, type | tuple[type, ...]]]] = {
     "timeout": _SECONDS,
     "retry": ("a Retry(…)", Retry),
     "idempotency_key": _TEXT,
     "wait_for_responder": _SECONDS,
-    "cache": ("seconds, a number, or False", Real),
+    "cache": ("seconds, a number, or False", _NUMBER),
     "expires_in": _SECONDS,
     "dedupe": _TEXT,
     "job_timeout": _SECONDS,
     "notify": ("a destination, a text", str),
-    "priority": ("a number of 0 to 9", Real),
+    "priority": ("a number of 0 to 9", _NUMBER),
     "progress_every": _SECONDS,
-    "not_before": ("a datetime, or seconds since the epoch", (datetime, Real)),
+    "not_before": ("a datetime, or seconds since the epoch", (datetime, *_NUMBER)),
 }
 
 
@@ -120,11 +122,17 @@ def require_kinds(where: str, given: Mapping[str, object]) -> None:
     Raises:
         TypeError: names the option and what it takes.
     """
+    if (name := _odd_one(given)) is not None:
+        # Not the value: an idempotency key may be secret.
+        raise TypeError(f"{where} takes {_KINDS[name][0]}, as {name}, not {type(given[name]).__name__}")
+
+
+def _odd_one(given: Mapping[str, object]) -> str | None:
+    """The first option of the wrong type, if any."""
     for name, value in given.items():
-        words, kinds = _KINDS.get(name, ("", object))
-        if value is not None and not isinstance(value, kinds):
-            # Not the value: an idempotency key may be secret.
-            raise TypeError(f"{where} takes {words}, as {name}, not {type(value).__name__}")
+        if value is not None and name in _KINDS and not isinstance(value, _KINDS[name][1]):
+            return name
+    return None
 
 
 def require_named(
@@ -142,7 +150,7 @@ def require_named(
     Raises:
         TypeError: says what is wrong, and how to write it.
     """
-    if not given and 1 <= len(args) <= 2:
+    if 1 <= len(args) <= 2 and known.issuperset(given) and _odd_one(given) is None:
         return
     where = f"client.{method}({service!r}, …)"
     if not args:

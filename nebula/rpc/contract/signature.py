@@ -117,6 +117,7 @@ class Signature:
             one.name in injected and one.kind is not inspect.Parameter.KEYWORD_ONLY for one in declared
         )
         self.names = tuple(one.name for one in taken)
+        self._known = frozenset(self.names)
         self.unannotated = frozenset(one.name for one in taken if one.name not in hints)
         self.required = frozenset(one.name for one in taken if _is_required(one))
         self.deprecated: str | None = getattr(function, "__deprecated__", None)
@@ -298,23 +299,34 @@ class Signature:
             TypeError: they do not fit the signature, in Python's own words for it.
         """
         given = dict(zip(self.names, args, strict=False))
-        if len(args) > len(self.names):
-            raise TypeError(f"{self._where} takes {len(self.names)} arguments, {len(args)} were given")
-        if twice := given.keys() & kwargs.keys():
-            raise TypeError(f"{self._where} got {_listed(twice)} by position and by keyword")
         given.update(kwargs)
-        if unknown := given.keys() - set(self.names):
-            how = as_option(unknown, method, self._where.rpartition(".")[2])
-            hint = did_you_mean(min(unknown), self.names) if len(unknown) == 1 and not how else ""
-            raise TypeError(f"{self._where} has no parameter {_listed(unknown)}{how}{hint}")
-        if missing := self.required - given.keys():
-            raise TypeError(f"{self._where} needs {_listed(missing)}")
+        # One that is given twice, or too many by position, makes the dict smaller than the arguments.
+        if (
+            len(given) < len(args) + len(kwargs)
+            or not self._known.issuperset(given)
+            or not self.required.issubset(given)
+        ):
+            raise self._misfit(args, kwargs, method)
         if self.deprecated is not None or self._deprecated:
             self._warn(given)
         # The one model or list goes as the object or array itself, as `bind` takes it.
         if given and (self._takes_object or self._takes_array):
             return given[self.names[0]]
         return given or None
+
+    def _misfit(self, args: Sequence[Any], kwargs: Mapping[str, Any], method: str) -> TypeError:
+        """Why these arguments do not fit."""
+        by_position = dict(zip(self.names, args, strict=False))
+        if len(args) > len(self.names):
+            return TypeError(f"{self._where} takes {len(self.names)} arguments, {len(args)} were given")
+        if twice := by_position.keys() & kwargs.keys():
+            return TypeError(f"{self._where} got {_listed(twice)} by position and by keyword")
+        given = by_position.keys() | kwargs.keys()
+        if unknown := given - self._known:
+            how = as_option(unknown, method, self._where.rpartition(".")[2])
+            hint = did_you_mean(min(unknown), self.names) if len(unknown) == 1 and not how else ""
+            return TypeError(f"{self._where} has no parameter {_listed(unknown)}{how}{hint}")
+        return TypeError(f"{self._where} needs {_listed(self.required - given)}")
 
     def parameters_schema(self) -> dict[str, Any]:
         """JSON Schema of what `bind` takes; the object form where there are several."""

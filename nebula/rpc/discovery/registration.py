@@ -15,7 +15,7 @@ from nebula.logs import get_logger
 from nebula.rpc.discovery.instances import Instance
 from nebula.rpc.wire.brokers import LONGEST_HEADER, Brand
 from nebula.rpc.wire.envelope import JSON_TYPE, Envelope, ascii_json, encode, parse
-from nebula.rpc.wire.reply_headers import reply_headers
+from nebula.rpc.wire.reply_headers import own_headers, shared_headers
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.client.messages import Message
 
@@ -122,7 +122,7 @@ class Registration:
         if _wanted(asked) not in (None, told.service) or not self._may_reply(destination, reply_id):
             return
         body = encode(JSON_TYPE, f"{WHO}response", ascii_json(self._now(told).to_json()))
-        reply = reply_headers(JSON_TYPE, reply_id)
+        reply = dict(shared_headers(JSON_TYPE)) | own_headers(reply_id)
         with suppress(NebulaError):
             self._client.post(destination, body, reply)
 

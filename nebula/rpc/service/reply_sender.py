@@ -16,8 +16,10 @@ from nebula.rpc.wire.avro_bodies import AvroValue
 from nebula.rpc.wire.brokers import LONGEST_HEADER, NEBULA, Brand
 from nebula.rpc.wire.envelope import content_type_of, encode, media_of
 from nebula.rpc.wire.reply_body import SEE_LOG, ReplyBody, failure, success
-from nebula.rpc.wire.reply_headers import reply_headers
+from nebula.rpc.wire.reply_headers import own_headers, shared_headers
 from nebula.rpc.wire.upstream import upstream_error
+from nebula.stomp.client.messages import Message
+from nebula.stomp.client.send_heads import Shared
 from nebula.trace_context import trace_facts
 
 __all__ = [
@@ -30,8 +32,8 @@ _log = get_logger(__name__)
 _MAX_LOGGED: Final = 200
 
 
-Post: TypeAlias = Callable[[str, bytes, Mapping[str, str]], None]
-"""Sends a message to a destination at once: `StompClient.post`."""
+Post: TypeAlias = Callable[[str, bytes, Shared, Mapping[str, str], Message | None], None]
+"""Sends a message to a destination at once, and acknowledges another: `ClientConnection.post_shared`."""
 
 
 class ReplySender:
@@ -51,20 +53,32 @@ class ReplySender:
         self._post = post
         self._brand = brand
 
-    def send(self, request: Request, reply: ReplyBody | None) -> None:
-        """Send the reply of a request that wants one. None: it was sent as a stream.
+    def send(self, request: Request, reply: ReplyBody | None, acked: Message | None = None) -> None:
+        """Send the reply of a request that wants one, and acknowledge its message.
+
+        In this order: a crash between the two brings the request again.
+
+        Args:
+            request: that was handled.
+            reply: to it. None: it was sent as a stream.
+            acked: the message of the request, whose subscription is open; None: it is acknowledged already.
 
         Raises:
             ConnectionLost: the connection has ended.
         """
+        if not self._sent(request, reply, acked) and acked is not None:
+            acked.ack()
+
+    def _sent(self, request: Request, reply: ReplyBody | None, acked: Message | None) -> bool:
+        """Whether there is a reply to send; then it was sent, and the message acknowledged with it."""
         if reply is None or request.headers.get(names.NO_REPLY) == "true":
-            return
+            return False
         destination, reply_id = request.reply_to, request.headers.get(names.REPLY_ID)
         if not self.may_reply_to(destination, reply_id):
             _log.warning(
                 "reply dropped, its destination cannot be sent to", destination=destination[:_MAX_LOGGED]
             )
-            return
+            return False
         content_type = media_of(content_type_of(request.headers)).reply_type
         body = encode(content_type, reply.verb, reply.parameters, reply.description)
         # Here rather than in the handler: only the encoded body has a size. A frame beyond the broker's
@@ -73,13 +87,14 @@ class ReplySender:
             _log.warning("reply too large", verb=reply.verb, bytes=len(body))
             reply = failure(VerbError("result-too-large", f"the reply has {len(body)} bytes"))
             body = encode(content_type, reply.verb, reply.parameters, reply.description)
-        headers = reply_headers(content_type, reply_id, reply.code)
+        varying = own_headers(reply_id, reply.code)
         # A reply that its caller no longer waits for would stay in a reply queue until that is removed.
         expiry = self._brand.reply_expiry
         if expiry is not None and (remaining := request.remaining) is not None:
-            headers |= expiry(remaining)
+            varying |= expiry(remaining)
         assert self._post is not None
-        self._post(destination, body, headers)
+        self._post(destination, body, shared_headers(content_type), varying, acked)
+        return True
 
     def may_reply_to(self, destination: str, reply_id: str | None) -> bool:
         """Whether the broker takes a reply with these. It would end the connection over one it does not."""

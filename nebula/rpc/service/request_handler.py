@@ -7,7 +7,7 @@ again (at least once). With `acks_early` the ACK goes first (at most once).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
 import anyio
@@ -19,7 +19,7 @@ from nebula.rpc.contract.results import BadResult
 from nebula.rpc.contract.verbs import Endpoint
 from nebula.rpc.errors import VerbError
 from nebula.rpc.service.cancellation import Cancellation
-from nebula.rpc.service.concurrency_limits import ConcurrencyLimits
+from nebula.rpc.service.concurrency_limits import ConcurrencyLimit, ConcurrencyLimits
 from nebula.rpc.service.declaration import ServiceDeclaration
 from nebula.rpc.service.handler_runner import HandlerRunner, VerbRunner
 from nebula.rpc.service.reply_sender import Post, ReplySender, error_reply, facts_of, unknown_verb
@@ -46,8 +46,9 @@ _STOPPING: Final = "the service is stopping: ask again"
 # bound: `WorkerPool` (per queue) and `ConcurrencyLimits` (per verb). A request that may not run yet waits
 # without a task, scope or timer of its own.
 # run: `HandlerRunner` around `VerbRunner`: middleware, rights, attempts, parameters, the handler.
-# reply: `ReplySender.send`, then the ACK. In this order, a crash in between makes the broker deliver the
-# request again. In the other order the reply would be lost, and the caller would wait for nothing.
+# reply: `ReplySender.send` writes the reply, then the ACK. In this order, a crash in between makes the
+# broker deliver the request again. In the other order the reply would be lost, and the caller would wait for
+# nothing. docs/decisions/0064 says why the ACK is a frame of its own.
 #
 # `message_receiver` uses the steps bound and run for `@app.on` functions; those have no reply.
 class RequestHandler:
@@ -91,88 +92,98 @@ class RequestHandler:
         self._verb_runner.connect(counts_failures=trusts_sender)
         self._replies.connect(post, brand)
 
-    async def handle(self, message: Message, arrived: float, worker: Worker) -> None:
+    # Not async itself: a coroutine less for each request.
+    def handle(self, message: Message, arrived: float, worker: Worker) -> Awaitable[None] | None:
         """Handle one message of a request queue: take, bound, run, reply and ACK.
 
-        Raises nothing that a message could cause, but the cancellation of the worker's scope.
+        Neither this nor the work that it returns raises anything that a message could cause, but the
+        cancellation of the worker's scope.
 
         Args:
             message: as it came.
             arrived: when it came, on `time.monotonic`'s clock.
             worker: handles it; its scope is cancelled when the caller waits no longer.
+
+        Returns:
+            the work that is left to be done, or None.
         """
         try:
             request = self.reader.take(message, arrived)
             # Most services limit no verb: for them this costs one look at a bool for each request.
             if self._has_limits:
-                await self._handle_limited(message, request, arrived, worker)
-            elif request is not None:
-                await self._run_and_reply(message, request, worker)
+                return self._handle_limited(message, request, arrived, worker)
+            return None if request is None else self._run_and_reply(message, request, worker)
         except ConnectionLost:
             # What was not acked comes again; the service's own task says what happened.
-            return
+            return None
 
-    async def _handle_limited(
+    def _handle_limited(
         self, message: Message, request: Request | None, arrived: float, worker: Worker
-    ) -> None:
+    ) -> Awaitable[None] | None:
         if request is None:
             self.limits.forget(message)
-            return
+            return None
         limit = self.limits.of(request.verb)
         if limit is None:
-            await self._run_and_reply(message, request, worker)
-        elif limit.enter(message):
-            try:
-                await self._run_and_reply(message, request, worker)
-            finally:
-                limit.leave()
-        elif self.limits.is_full(limit) and wants_reply(message.headers):
+            return self._run_and_reply(message, request, worker)
+        if limit.enter(message):
+            return self._run_within(limit, message, request, worker)
+        if self.limits.is_full(limit) and wants_reply(message.headers):
             self._reply_busy(message, request, _FULL)
         else:
             limit.set_aside(worker.pool, message, arrived)
+        return None
+
+    async def _run_within(
+        self, limit: ConcurrencyLimit, message: Message, request: Request, worker: Worker
+    ) -> None:
+        try:
+            await self._run_and_reply(message, request, worker)
+        finally:
+            limit.leave()
 
     async def _run_and_reply(self, message: Message, request: Request, worker: Worker) -> None:
         acks_early = self._rules.acks_early
-        if acks_early:
-            message.ack()
-        worker.request = request
-        deadline = request.deadline
-        # With equal timeouts the first request of a burst has the earliest deadline: the others skip
-        # this.
-        if deadline is not None and deadline < self.cancellation.next_sweep:
-            self.cancellation.sweep_earlier(deadline)
         try:
             try:
-                verb = self._verbs.get(request.verb)
-                if verb is None:
-                    self.reader.unhandled.refused += 1
-                    # Middleware does not see it: middleware stands around verbs that exist.
-                    reply: ReplyBody | None = unknown_verb(request.envelope.verb, self._verbs)
-                else:
-                    reply = await self._runner.run(verb, request, worker, self.tallies[verb.name])
-            except anyio.get_cancelled_exc_class():
+                if acks_early:
+                    message.ack()
+                worker.request = request
+                deadline = request.deadline
+                # With equal timeouts the first request of a burst has the earliest deadline: the others skip
+                # this.
+                if deadline is not None and deadline < self.cancellation.next_sweep:
+                    self.cancellation.sweep_earlier(deadline)
+                try:
+                    verb = self._verbs.get(request.verb)
+                    if verb is None:
+                        self.reader.unhandled.refused += 1
+                        # Middleware does not see it: middleware stands around verbs that exist.
+                        reply: ReplyBody | None = unknown_verb(request.envelope.verb, self._verbs)
+                    else:
+                        reply = await self._runner.run(verb, request, worker, self.tallies[verb.name])
+                except anyio.get_cancelled_exc_class():
+                    if request.ending is not None:
+                        self._let_go(message, request)
+                    raise
+                finally:
+                    worker.request = None
                 if request.ending is not None:
                     self._let_go(message, request)
-                raise
+                # A message of a closed subscription comes again, and gets its reply then. Over another
+                # connection we have no right to.
+                elif not message.subscription.is_closed:
+                    self._replies.send(request, reply, None if acks_early else message)
             finally:
-                worker.request = None
-            if request.ending is not None:
-                self._let_go(message, request)
-                return
-            if message.subscription.is_closed:
-                # It comes again, and gets its reply then. Over another connection we have no right to.
-                return
-            self._replies.send(request, reply)
-            if not acks_early:
-                message.ack()
-        finally:
-            # After the reply and the ACK, and also after an error: a job's `notify` messages wait for it,
-            # so that no caller hears of an end before it knows the job's name.
-            if request.after_reply is not None:
-                request.after_reply()
-            if worker.provided is not None:
-                provided, worker.provided = worker.provided, None
-                await provided.close()
+                # After the reply and the ACK, and also after an error: a job's `notify` messages wait for it,
+                # so that no caller hears of an end before it knows the job's name.
+                if request.after_reply is not None:
+                    request.after_reply()
+                if worker.provided is not None:
+                    provided, worker.provided = worker.provided, None
+                    await provided.close()
+        except ConnectionLost:
+            return  # as in `handle`
 
     def _error_reply(self, verb: Endpoint, request: Request, error: BaseException) -> ReplyBody:
         if isinstance(error, BadResult):
@@ -220,8 +231,7 @@ class RequestHandler:
     def _reply_busy(self, message: Message, request: Request, why: str) -> None:
         # A service that stops is not overloaded: operators would scale it up.
         self.reader.unhandled.overloaded += why is _FULL
-        self._replies.send(request, failure(VerbError("busy", why)))
-        message.ack()
+        self._replies.send(request, failure(VerbError("busy", why)), message)
 
     def withdraw(self, message: Message) -> None:
         """Take a message of a cancel topic: end the request that it names, or see that it never starts."""

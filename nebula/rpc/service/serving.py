@@ -248,7 +248,7 @@ class Serving:
         self._is_lost = False
         is_first, self._client = self._client is None, client
         # Before the first SUBSCRIBE: a request may come before the next line runs.
-        self._handler.connect(client.connection.post, brand, trusts_sender=client.is_nebula)
+        self._handler.connect(client.connection.post_shared, brand, trusts_sender=client.is_nebula)
         self._handler.streams.connect(
             client.post_with_receipt, brand.reply_to(self.instance_queue), trusts_sender=client.is_nebula
         )

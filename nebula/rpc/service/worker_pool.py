@@ -51,7 +51,7 @@ class Worker:
         self.scope: anyio.CancelScope
 
 
-Handle: TypeAlias = Callable[[Message, float, Worker], Awaitable[None]]
+Handle: TypeAlias = Callable[[Message, float, Worker], Awaitable[None] | None]
 Refuse: TypeAlias = Callable[[Message, float], bool]
 GiveBack: TypeAlias = Callable[[Message, float], object]
 
@@ -63,7 +63,8 @@ def give_back(message: Message, _arrived: float) -> None:
         message.nack()
 
 
-# How a worker is woken. `put` runs in the link's callback: it cannot start tasks, and must not wait. It
+# How a worker is woken. `put` runs in the link's callback: it cannot start tasks, and must not wait; nor does
+# it begin a handler itself (docs/decisions/0063). It
 # only marks that one worker is on its way (`_is_waking`) and wakes an idle one, or asks `_hire` for a new
 # one. That worker takes the first message, and wakes the next worker before it handles it. So a chain of
 # wake-ups runs through the pool, at most one of them at a time, and a burst of requests that never
@@ -77,8 +78,9 @@ class WorkerPool:
     """Takes messages as they come and gives each to one of `concurrency` workers.
 
     Args:
-        handle: handles one message; the second argument is when it came, on `time.monotonic`'s clock. It may
-            raise a cancellation of the worker's scope, and nothing else.
+        handle: handles one message; the second argument is when it came, on `time.monotonic`'s clock. What it
+            returns is awaited, unless that is None. It may raise a cancellation of the worker's scope, and
+            nothing else.
         concurrency: how many messages are handled at a time, at most.
         max_waiting: how many may wait for a worker; None: any number. Needs `refuse`.
         refuse: is given those beyond that; what it returns False for waits all the same. Synchronous.
@@ -236,7 +238,9 @@ class WorkerPool:
             message, arrived = self._waiting.popleft()
             if self._waiting:
                 self._wake_one()
-            await self._handle(message, arrived, worker)
+            work = self._handle(message, arrived, worker)
+            if work is not None:
+                await work
 
     async def _rest(self) -> None:
         waiter = self._new_waiter()

@@ -79,7 +79,7 @@ class Adapter:
             ValueError: it has no JSON form, or is of another type.
         """
         # No warnings: pydantic's would show the value on stderr.
-        warnings: Literal["error", "none"] = "error" if is_exact else "none"
+        warnings: bool | Literal["error"] = "error" if is_exact else False
         return ascii_json(self._adapter.serializer.to_json(value, by_alias=True, warnings=warnings))
 
     def plain(self, value: Any) -> Any:

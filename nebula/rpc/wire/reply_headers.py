@@ -26,24 +26,29 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from nebula import headers as names
 
-__all__ = ["part_headers", "reply_headers"]
+__all__ = ["own_headers", "part_headers", "shared_headers"]
 
 
-def reply_headers(content_type: str, reply_id: str | None, code: str | None = None) -> dict[str, str]:
-    """Headers of a whole reply.
+@lru_cache(maxsize=256)
+def shared_headers(content_type: str) -> tuple[tuple[str, str], ...]:
+    """Headers that all whole replies of a content type share: the same tuple each time."""
+    return ("content-type", content_type), (names.RESPONSE, "true")
+
+
+def own_headers(reply_id: str | None, code: str | None = None) -> dict[str, str]:
+    """The other headers of a whole reply. The id is the last of them.
 
     Args:
-        content_type: of the body.
         reply_id: of the request, None if it has none.
         code: of an `error`.
     """
-    headers = {"content-type": content_type, names.RESPONSE: "true"}
+    headers = {} if code is None else {names.ERROR_CODE: code}
     if reply_id is not None:
         headers[names.IN_REPLY_TO] = reply_id
-    if code is not None:
-        headers[names.ERROR_CODE] = code
     return headers
 
 

@@ -39,6 +39,7 @@ from nebula.stomp.client.messages import (
     SnapshotFilter,
     SubscribeOptions,
 )
+from nebula.stomp.client.send_heads import SendHeads, Shared
 from nebula.stomp.client_protocol import ClientProtocol
 from nebula.stomp.frames import Frame
 from nebula.stomp.heartbeat import BEAT
@@ -86,6 +87,7 @@ class ClientConnection:
         self._on_lost = on_lost
         self._connected: Waiter[None] = new_waiter()
         self._is_wanted = False  # connected, and not leaving
+        self._heads = SendHeads(protocol.dialect)
         self._last_id = 0
         self._subscriptions: dict[str, PushSubscription] = {}
         self._receipts: dict[str, Callable[[Receipt], None]] = {}
@@ -115,6 +117,33 @@ class ClientConnection:
         self.check_alive()
         self.write(self.protocol.send(destination, body, headers))
 
+    def post_shared(
+        self,
+        destination: str,
+        body: bytes,
+        shared: Shared,
+        varying: Mapping[str, str],
+        acked: Message | None = None,
+    ) -> None:
+        """SEND at once, for frames of which there are many.
+
+        Args:
+            destination: where to.
+            body: of the frame.
+            shared: headers, see `SendHeads.send`.
+            varying: headers, as well.
+            acked: a message of an open subscription; its ACK follows this frame in the same write.
+
+        Raises:
+            LocalProtocolError: SEND is not legal now.
+            ConnectionLost: the connection has ended.
+        """
+        if self._end_reason or not self._is_wanted:
+            self.check_alive()
+            raise LocalProtocolError("SEND outside of a session")
+        data = self._heads.send(destination, body, shared, varying)
+        self.write(data if acked is None else data + self.protocol.ack(acked.headers))
+
     def post_with_receipt(
         self,
         destination: str,
@@ -130,10 +159,17 @@ class ClientConnection:
         self.write(data)
         return receipt
 
-    def keep_reading(self) -> str:
-        """See `StompClient.keep_reading`."""
-        name = self.next_id()
-        self._expect(name, lambda _: None, until_forgotten=True)
+    def keep_reading(self, on_receipt: Callable[[Receipt], None] = lambda _: None) -> str:
+        """See `StompClient.keep_reading`.
+
+        Args:
+            on_receipt: is called with the RECEIPT, if the result is the `receipt` of a frame.
+        """
+        self._last_id += 1
+        name = str(self._last_id)
+        self._awaited[name] = on_receipt
+        if not self._is_reading:
+            self._choose_reading()
         return name
 
     def forget(self, receipt: str) -> None:
@@ -392,6 +428,7 @@ class ClientConnection:
                 self._settle(frame)
             elif command == "CONNECTED":
                 self._is_wanted = True
+                self._heads = SendHeads(self.protocol.dialect)
                 self._connected.set(None)
             else:
                 self._fail(frame)

@@ -275,7 +275,8 @@ class PushSubscription:
             raise LocalProtocolError(f"the subscription to {self.destination} is not durable")
 
     def _ack(self, message: Message, on_receipt: Callable[[Receipt], None] | None) -> None:
-        self._check_mode()
+        if self.ack_mode is AckMode.AUTO:
+            self._check_mode()
         if self.is_closed:
             return
         self._connection.ack(message, on_receipt=on_receipt)

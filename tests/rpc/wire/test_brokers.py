@@ -44,7 +44,7 @@ def test_answers_do_not_stay_for_ever_where_inboxes_outlive_their_readers() -> N
     replies = ReplySender(1000)
     before = time.time()
     for brand in (ACTIVEMQ, RABBITMQ, NEBULA):
-        replies.connect(lambda _to, _body, headers: posted.append(headers), brand)
+        replies.connect(lambda _to, _body, _shared, varying, _acked: posted.append(varying), brand)
         for deadline in (time.monotonic() + 5, None):
             headers = {"neb-reply-to": "/queue/a", "neb-reply-id": "1"}
             request = Request(Envelope(verb="v"), headers, destination="/queue/shop", deadline=deadline)

@@ -11,6 +11,7 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream, TaskGroup
 
 from nebula.stomp.client.link import Link
+from nebula.stomp.client.network_links import AnyioLink, AsyncioLink
 from tests.stomp.client.links import Connect, Recorder
 from tests.stomp.peer import DEADLINE
 
@@ -46,6 +47,18 @@ async def pair(connect: Connect) -> AsyncIterator[tuple[Link, SocketStream, Task
 
 async def read_all(stream: SocketStream) -> bytes:
     return b"".join([chunk async for chunk in stream])
+
+
+async def test_small_writes_are_not_delayed(connect: Connect) -> None:
+    async with pair(connect) as (link, _, _):
+        if isinstance(link, AnyioLink):
+            raw = link._stream.extra(SocketAttribute.raw_socket)
+        else:
+            assert isinstance(link, AsyncioLink)
+            assert link._transport is not None
+            raw = link._transport.get_extra_info("socket")
+
+        assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_what_comes_before_the_start_is_delivered_after_it(connect: Connect) -> None:

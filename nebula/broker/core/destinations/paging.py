@@ -166,13 +166,12 @@ class Paging:
             between.append(paged.behind.popleft())
         held = {message.number for message in between} | paged.removed
         paged.removed = {number for number in paged.removed if number > last}
-        arrived = [each for each in page if each[0].number not in held]
+        arrived = [each for each in page if each[0].number not in held] if held else [*page]
         fresh = [message for message, _ in arrived]
         size_bytes = paged_bytes(len(fresh), _body_bytes(fresh))
-        paged.after = last
+        paged.after, paged.low_mark = last, len(fresh)
         paged.count -= len(fresh)
         paged.size_bytes -= size_bytes
-        paged.low_mark = len(fresh)
         line.front.extend(sorted((*between, *fresh), key=attrgetter("number")) if between else fresh)
         if last >= paged.up_to:
             size_bytes += paged.size_bytes  # nothing, unless rows have gone from under us
@@ -187,12 +186,11 @@ class Paging:
         """Keep `payer` charged for a message that has left memory."""
         self._paged_by[payer] += message.disk_bytes
 
-    def recharge(self, payer: Usage, message: Message) -> None:
-        """Charge a message that has come from disk, unless `payer` is charged for it already."""
-        if self._paged_by[payer] >= message.disk_bytes:
-            self._paged_by[payer] -= message.disk_bytes
-        else:
-            payer.disk_bytes += message.disk_bytes
+    def recharge(self, payer: Usage, disk_bytes: int) -> None:
+        """Charge messages that have come from disk, as far as `payer` is not charged for them already."""
+        charged = min(self._paged_by[payer], disk_bytes)
+        self._paged_by[payer] -= charged
+        payer.disk_bytes += disk_bytes - charged
 
     def settle(self) -> None:
         """Find out whether the queue is still deep. If not, no row on disk alone is paid for any more."""

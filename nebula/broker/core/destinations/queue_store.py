@@ -188,14 +188,20 @@ class QueueStore:
 
     def _arrive(self, messages: Iterable[tuple[Message, int]]) -> None:
         """Hold what has come from the disk."""
+        # By payer, as a page seldom has many: charging each message would take a third of a page's time.
+        taken: dict[Usage, tuple[int, int]] = {}
         for message, attempts in messages:
-            payer = self.payer or message.head.usage
-            self.paging.recharge(payer, message)
-            self.stored_bytes += message.size_bytes
-            self.account.hold(message.size_bytes, payer)
-            self._note_expiry(message)
+            payer, size_bytes = self.payer or message.head.usage, message.size_bytes
+            memory_bytes, disk_bytes = taken.get(payer, (0, 0))
+            taken[payer] = memory_bytes + size_bytes, disk_bytes + message.disk_bytes
+            if message.expires_at is not None:
+                self._note_expiry(message)
             if attempts:
                 self.attempts[message.number] = attempts
+        for payer, (memory_bytes, disk_bytes) in taken.items():
+            self.paging.recharge(payer, disk_bytes)
+            self.stored_bytes += memory_bytes
+            self.account.hold(memory_bytes, payer)
         if self.stored_bytes >= self.paging.small_window_bytes and self.journal is not None:
             self.work.large[self] = None
         self.line.refresh()
@@ -464,9 +470,8 @@ class QueueStore:
 
     def purge_some(self, reason: str, most: int) -> bool:
         """Drop and count at most `most` of what was taken out. Returns whether some are left."""
-        gone = self.purged[:most]
+        self.drop(self.purged[:most], reason)
         del self.purged[:most]
-        self.drop(gone, reason)
         return bool(self.purged)
 
     # --- time ---

@@ -7,7 +7,7 @@ from functools import partial
 from benchmarks import jobs, reading, recorder, spark_stream
 from benchmarks.row import Aim, Contestant, Row
 
-PIPELINE = (
+ROWS = (
     Row(
         "job-overhead",
         "A job, from the request to its result",
@@ -32,6 +32,15 @@ PIPELINE = (
         "While another job fills Spark, a hundred a second at most: each is on disk before it is answered.",
         "jobs",
         [Contestant("Nebula", "nebula", jobs.accepted)],
+        max_rounds=2,
+    ),
+    Row(
+        "job-begun",
+        "Jobs begun a second",
+        "Jobs that do nothing, from their requests to their results, eight at a time: what the way there can"
+        " carry, whatever Spark does.",
+        "jobs",
+        [Contestant("Nebula", "nebula", jobs.begun)],
         max_rounds=2,
     ),
     Row(

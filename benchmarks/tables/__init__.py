@@ -1,0 +1,1 @@
+"""What is measured, a module for each theme; `benchmarks.rows` joins them."""
