@@ -8,9 +8,9 @@ block's confinement is checked there.
 # no switch between tasks. On trio there are only streams, so one task reads and one writes. Both are behind
 # `nebula.stomp.client.link`, and one suite tests them.
 #
-# The first frame of a turn of the loop is written at once, so that the broker can begin; often it is the only
-# one (docs/decisions/0062). The others of that turn are gathered (`call_soon`), but flushed after 16 frames.
-# `drain` waits only beyond the high-water mark: publishers that never outrun the network never wait.
+# Writing gathers frames of one turn of the loop (`call_soon`), but flushes after 16 of them, so that the
+# broker can begin while we still write (docs/decisions/0062). `drain` waits only beyond the high-water mark:
+# publishers that never outrun the network never wait.
 #
 # Closing lingers for a second: bytes that were written before `close` are sent, but a peer that does not
 # read cannot keep the socket.
@@ -148,8 +148,6 @@ class AsyncioLink(asyncio.Protocol):
         # What arrives between the connection and `start`.
         self._early = bytearray()
         self._outgoing: list[bytes] = []
-        # A frame was written in this turn of the loop.
-        self._is_gathering = False
         self._room = _WriteRoom()
         self._undrained_bytes = 0
         self._abort_timer: asyncio.TimerHandle | None = None
@@ -167,32 +165,22 @@ class AsyncioLink(asyncio.Protocol):
             receiver.connection_lost(self._loss)
 
     def write(self, data: bytes) -> None:
-        self._undrained_bytes += len(data)
-        if not self._is_gathering:
-            self._is_gathering = True
-            self._loop.call_soon(self._end_turn)
-            self._write_now(data)
-            return
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
         self._outgoing.append(data)
+        self._undrained_bytes += len(data)
         if len(self._outgoing) == _FRAMES_AT_ONCE:
             self._flush()
 
-    def _end_turn(self) -> None:
-        self._is_gathering = False
-        self._flush()
-
     def _flush(self) -> None:
         if self._outgoing:
+            assert self._transport is not None
             data = b"".join(self._outgoing)
             self._outgoing.clear()
-            self._write_now(data)
-
-    def _write_now(self, data: bytes) -> None:
-        assert self._transport is not None
-        # The peer may have closed meanwhile. asyncio logs each write to a transport that is closing, and
-        # uvloop's raises once it is closed.
-        if not self._transport.is_closing():
-            self._transport.write(data)
+            # The peer may have closed meanwhile. asyncio logs each write to a transport that is closing, and
+            # uvloop's raises once it is closed.
+            if not self._transport.is_closing():
+                self._transport.write(data)
 
     async def drain(self) -> None:
         if self._undrained_bytes > _HIGH_WATER_BYTES:

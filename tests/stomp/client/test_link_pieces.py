@@ -39,25 +39,15 @@ def linked() -> tuple[AsyncioLink, CountingTransport]:
     return link, transport
 
 
-async def test_first_frame_of_a_turn_goes_out_at_once_and_the_others_in_one_piece_at_its_end() -> None:
+async def test_what_is_written_in_one_turn_goes_out_in_one_piece_at_its_end() -> None:
     link, transport = linked()
 
-    for turn in range(2):
-        for octet in (b"a", b"b", b"c"):
-            link.write(octet)
+    for octet in (b"a", b"b", b"c"):
+        link.write(octet)
 
-        assert transport.pieces == [b"a", b"bc"] * turn + [b"a"]
-        await asyncio.sleep(0)
-        assert transport.pieces == [b"a", b"bc"] * (turn + 1)
-
-
-async def test_single_frame_is_written_once() -> None:
-    link, transport = linked()
-
-    link.write(b"a")
+    assert transport.pieces == []
     await asyncio.sleep(0)
-
-    assert transport.pieces == [b"a"]
+    assert transport.pieces == [b"abc"]
 
 
 async def test_much_that_is_written_in_one_turn_goes_out_in_several_pieces_in_order() -> None:
