@@ -1,6 +1,6 @@
 """Medians, ratios, and the pages that show them.
 
-Rows are measured and replaced one by one (decision 0068), so what ran is said under each of them.
+Rows are measured and replaced one by one (docs/decisions/0068), so what ran is said under each of them.
 """
 
 from __future__ import annotations

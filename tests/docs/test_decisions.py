@@ -17,6 +17,7 @@ PAGES = {page.name[:4] for page in DECISIONS}
 # Decisions that no place in `nebula/` follows from, with the reason.
 ELSEWHERE = {
     "0035": "about `benchmarks/simulation.py`, which predicts figures and runs nothing of Nebula",
+    "0068": "about `benchmarks/report.py`, the page of results",
 }
 
 LINK = re.compile(r"docs/decisions/(\w+)")
