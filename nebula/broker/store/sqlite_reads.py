@@ -276,7 +276,7 @@ def _size_of(db: sqlite3.Connection, line: str, number: int) -> int:
 
 
 def read_page(db: sqlite3.Connection, request: PageRequest) -> list[StoredMessage]:
-    """The page that is asked for, in two statements however long it is; three where it is cut off by its size.
+    """The page that is asked for, in two statements however long it is; three if its size cuts it off.
 
     Raises:
         sqlite3.Error, ValueError, TypeError: the file is broken.
