@@ -324,7 +324,7 @@ def _alike(db: sqlite3.Connection, page: PageRequest, destination: str, headers:
     numbers, sizes, bodies = _one(db, _ALIKE, page)
     if numbers is None:
         return []
-    # The constructor of a named tuple is a function of Python, which takes as long as all else here.
+    # The constructor of a named tuple is a function of Python, and takes longer: docs/decisions/0067.
     new = tuple.__new__
     return [
         new(StoredMessage, (number, name, headed, body, None, 0, False))

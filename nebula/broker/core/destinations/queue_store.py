@@ -188,7 +188,7 @@ class QueueStore:
 
     def _arrive(self, messages: Iterable[tuple[Message, int]]) -> None:
         """Hold what has come from the disk."""
-        # By payer, as a page seldom has many: charging each message would take a third of a page's time.
+        # By payer, as a page seldom has many: to charge each message takes longer, see docs/decisions/0067.
         taken: dict[Usage, tuple[int, int]] = {}
         for message, attempts in messages:
             payer, size_bytes = self.payer or message.head.usage, message.size_bytes

@@ -578,3 +578,17 @@ def test_urgent_message_does_not_wait_for_the_page_of_a_lower_level(disk: Memory
     while broker.asked:
         broker.hand_in()
     assert found + bob.bodies() == bodies
+
+
+def test_sender_pays_no_longer_for_the_row_of_a_message_that_is_in_memory_again() -> None:
+    broker = start(MemoryDisk())
+    fill(broker)
+    paid = queue(broker).store.paging._paged_by
+    before_bytes = paid.total()
+    assert before_bytes > 0
+
+    peer = broker.connect()
+    peer.subscribe(QUEUE, INDIVIDUAL, "prefetch-count:20")
+
+    assert len(peer.bodies()) == 20
+    assert paid.total() < before_bytes
