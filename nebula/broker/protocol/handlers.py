@@ -29,7 +29,8 @@ from nebula.broker.protocol.send_headers import read_send
 from nebula.errors import RemoteProtocolError
 from nebula.globs import is_glob
 from nebula.stomp.dialects import V1_2, Dialect
-from nebula.stomp.frames import Frame, Headers
+from nebula.stomp.frames import Frame
+from nebula.stomp.header_block import Headers
 from nebula.stomp.heartbeat import HeartBeat, heart_beat_of
 
 

@@ -87,7 +87,10 @@ class Queue(Destination):
         """It belongs to one subscription to topics."""
         return self.rights is not None
 
-    takes_globs = is_bound
+    @property
+    def takes_globs(self) -> bool:
+        """What it is bound to may be a glob."""
+        return self.is_bound
 
     @property
     def subscriber_cost_bytes(self) -> int:

@@ -184,13 +184,7 @@ class Queues:
             keeps_all=is_durable,
             payer=owner,
         )
-        return Queue(
-            store,
-            owner,
-            auto_delete=not is_durable,
-            rights=rights,
-            on_left=on_left,
-        )
+        return Queue(store, owner, auto_delete=not is_durable, rights=rights, on_left=on_left)
 
     def is_fresh_inbox(self, name: str, now: float) -> bool:
         """Whether it may be subscribed to as an inbox: it does not exist, and did not within the hour."""
