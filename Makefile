@@ -7,6 +7,7 @@ PYTHON := $(VENV)/bin/python
 RUNS := $(VENV)/.installed-run
 TORTURES := $(VENV)/.installed-torture
 TESTS := $(VENV)/.installed-test
+COMPILED := build/compiled
 UV := $(shell command -v uv)
 KILLS := 1000
 # Who share the tests. Two cores bear three: most tests wait. Two of them may have Spark at a time.
@@ -24,7 +25,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-venue demo-pipeline demo-cluster test test-slow check test-foreign torture bench bench-quick clean
+.PHONY: help demo demo-venue demo-pipeline demo-cluster test test-slow check test-foreign test-compiled torture bench bench-quick wheel compiled clean
 
 help: ## show this text
 	@echo "Nebula: microservice verbs and Spark jobs over STOMP. Begin with: make demo"
@@ -59,6 +60,11 @@ check: $(TESTS) ## check format, lint, types, the layers of imports and the pros
 test-foreign: $(TESTS) ## run ours against RabbitMQ and ActiveMQ, and clients in six languages against ours (Debian: installs them)
 	@$(PYTHON) -m pytest -n $(WORKERS) -m foreign tests/foreign tests/recovery
 
+test-compiled: $(COMPILED)/.built ## run the tests of the wire and of the broker on the compiled build (Debian: installs a compiler)
+	@cd $(COMPILED) && PYTHONPATH=$$PWD NEBULA_COMPILED=require $(CURDIR)/$(PYTHON) -m pytest -n $(WORKERS) \
+	  -m "not slow and not foreign and not interpreted" \
+	  tests/stomp tests/broker tests/conformance tests/properties tests/recovery tests/fuzz tests/compiled
+
 torture: $(TORTURES) ## kill the broker a thousand times, then feed it garbage (tens of minutes)
 	@$(PYTHON) -m tests.recovery --kills $(KILLS)
 	@$(PYTHON) -m pytest -m foreign tests/recovery
@@ -71,9 +77,20 @@ bench: $(TESTS) ## measure beside RabbitMQ, ActiveMQ and NATS (Debian: installs 
 bench-quick: $(TESTS) ## measure Nebula alone, in some minutes
 	@$(PYTHON) -m benchmarks --quick
 
+wheel: $(COMPILED)/.built ## build into dist/: the sdist, a pure wheel, and one that is compiled for this platform
+	@rm -rf dist
+	@$(PYTHON) -m build --no-isolation --outdir dist . > build/wheel.log 2>&1 || { tail -n 40 build/wheel.log >&2; exit 1; }
+	@cp build/wheels/*.whl dist/
+	@ls -l dist
+
+compiled: $(COMPILED)/.built ## compile this checkout in place; edits of compiled modules count after the next `make compiled`
+	@cd $(COMPILED) && find nebula *.so -name '*.so' -exec cp --parents {} $(CURDIR) \;
+	@$(PYTHON) -m nebula --version
+
 clean: ## remove the environment and everything that was made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf spark-warehouse metastore_db derby.log nebula-state pipeline-results tests/foreign/judges/js/node_modules
+	rm -f *__mypyc.*.so && find nebula -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(PYTHON):
@@ -87,12 +104,15 @@ endif
 	@$(INSTALL) --editable '.[all,spark,polars,connect,java,services]'
 	@touch $@
 
+$(COMPILED)/.built: $(TESTS) .ci/compile $(shell find nebula pyspark_nebula -name '*.py')
+	@.ci/compile $(PYTHON)
+
 $(TORTURES): $(TESTS)
 	@echo "Setting up $(VENV): a fuzzer ..."
 	@$(INSTALL) --group torture
 	@touch $@
 
 $(TESTS): $(RUNS)
-	@echo "Setting up $(VENV): what tests, checks and measures ..."
-	@$(INSTALL) --group test --group check --group bench
+	@echo "Setting up $(VENV): what tests, checks, measures and builds ..."
+	@$(INSTALL) --group test --group check --group bench --group build
 	@touch $@

@@ -5,9 +5,18 @@ The public names, loaded when they are first used, so that a client does not imp
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from nebula.version import __version__ as __version__
+
+# Before any module that may be compiled is imported. Imported only where it has something to do.
+if os.environ.get("NEBULA_COMPILED"):
+    from nebula.compiled import choose
+
+    choose()
+    del choose
+del os
 
 # A public name is here for type checkers, in `__all__`, and in `_HOMES` for the import, unless it is a module
 # or in `nebula.errors`.

@@ -19,6 +19,7 @@ from typing import Annotated, Final, TypeVar, get_type_hints
 
 __all__ = [
     "BrokerEnvironment",
+    "BuildEnvironment",
     "ClientEnvironment",
     "CommandEnvironment",
     "EngineEnvironment",
@@ -77,6 +78,20 @@ def _variables(model: type[Environment]) -> Mapping[str, Variable]:
     # Declared in `Annotated`, from which the reference page of variables is written.
     hints = get_type_hints(model, include_extras=True)
     return {field.name: hints[field.name].__metadata__[0] for field in fields(model)}
+
+
+@dataclass(frozen=True, slots=True)
+class BuildEnvironment(Environment):
+    """What all programs read when they import `nebula`."""
+
+    compiled: Annotated[
+        str,
+        Variable(
+            "NEBULA_COMPILED",
+            "`no`: the Python modules run, also where compiled ones are installed. `require`: the import"
+            " fails unless they are compiled.",
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)

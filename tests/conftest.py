@@ -13,9 +13,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it has no types
 
+from nebula.compiled import is_compiled
+
 _ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
 # Each test in this folder is marked `foreign`: a test of tests/project compares.
 _FOREIGN = Path(__file__).parent / "foreign"
+_COMPILED = Path(__file__).parent / "compiled"
 _FOREIGN_BROKERS = ("rabbitmq", "activemq")
 # Workers that have Spark at a time.
 _MOST_SPARKS = 2
@@ -61,7 +64,12 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even collect the tests with foreign brokers where the marks exclude them: one in eight."""
+    """Do not even collect the tests with foreign brokers where the marks exclude them: one in eight.
+
+    Nor those that compare the builds where there is one.
+    """
+    if collection_path == _COMPILED:
+        return None if is_compiled() else True
     return True if collection_path == _FOREIGN and "not foreign" in config.option.markexpr else None
 
 

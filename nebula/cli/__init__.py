@@ -49,6 +49,7 @@ from nebula.cli.terminal import (
     write_redirectable,
 )
 from nebula.cli.top import top
+from nebula.compiled import build_name
 from nebula.errors import MissingExtra, NebulaError
 from nebula.optional import explain
 from nebula.version import __version__
@@ -98,7 +99,7 @@ for command in _SHORT:
 
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
-        write_redirectable(f"nebula {__version__}\n")
+        write_redirectable(f"nebula {__version__} ({build_name()})\n")
         # Otherwise typer would go on and require a command.
         raise typer.Exit
 

@@ -47,8 +47,8 @@ from nebula.stomp.frames import (
     UNESCAPED_COMMANDS,
     Frame,
     FrameLimits,
-    Headers,
 )
+from nebula.stomp.header_block import Headers
 from nebula.stomp.header_lines import LENGTH, HeaderNames
 
 __all__ = ["FrameLimits", "FrameParser", "serialize"]

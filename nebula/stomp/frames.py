@@ -1,10 +1,9 @@
-"""STOMP frames, the header blocks that many of them share, and limits of their size."""
+"""STOMP frames, and limits of their size."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from nebula.stomp import header_lines
 
@@ -20,20 +19,6 @@ COMMANDS_WITH_BODY = frozenset({"SEND", "MESSAGE", "ERROR"})
 # A.2; STOMP 1.2, "Value Encoding": these are not escaped, so that 1.0 peers can read them. STOMP is another
 # name of CONNECT and is read like it.
 UNESCAPED_COMMANDS = frozenset({"CONNECT", "STOMP", "CONNECTED"})
-
-
-class Headers(dict[str, str]):
-    """The headers of one parsed frame, without `receipt`; the first of repeated ones counts.
-
-    Frames with the same header block share one object: treat it as read-only.
-
-    Attributes:
-        memo: a place for the layer that reads the headers, so that what it derives from a block is computed
-            once for all frames that share it. None until that layer sets it.
-    """
-
-    # No slot and no `__init__`: made once for each frame, by the C constructor of dict alone.
-    memo: Any = None
 
 
 @dataclass(slots=True, eq=False, repr=False)

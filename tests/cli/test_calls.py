@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from nebula import __version__
 from nebula.cli import app
+from nebula.compiled import build_name
 from nebula.sync import Client
 from tests.cli.conftest import state
 from tests.cli.programs import NEBULA, Program, environment, nebula, running
@@ -249,7 +250,7 @@ def test_each_command_has_json_and_an_example(name: str) -> None:
 
 
 def test_version_is_the_packages() -> None:
-    assert nebula("--version").stdout == f"nebula {__version__}\n"
+    assert nebula("--version").stdout == f"nebula {__version__} ({build_name()})\n"
 
 
 def test_misspelt_names_have_suggestions(ask: Ask) -> None:

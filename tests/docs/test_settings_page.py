@@ -30,6 +30,7 @@ from nebula.broker.settings import (
 )
 from nebula.environment import (
     BrokerEnvironment,
+    BuildEnvironment,
     ClientEnvironment,
     CommandEnvironment,
     EngineEnvironment,
@@ -181,6 +182,7 @@ Where Spark runs: [a cluster](../how-to/cluster.md), a Connect server, this mach
 """
 
 ENVIRONMENTS: dict[str, type[Environment]] = {
+    "All programs": BuildEnvironment,
     "All programs that connect to a broker": ClientEnvironment,
     "Services": ServiceEnvironment,
     "The command line": CommandEnvironment,
@@ -327,7 +329,7 @@ def test_models_name_each_variable_of_nebula() -> None:
 
 
 # They change the environment, or hand it on to another program.
-HAND_ON = {"environment.py", "settings.py", "cli/contexts.py", "cli/service.py"}
+HAND_ON = {"__init__.py", "environment.py", "settings.py", "cli/contexts.py", "cli/service.py"}
 
 
 def test_only_the_models_read_the_environment() -> None:

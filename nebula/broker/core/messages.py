@@ -197,7 +197,7 @@ class Head:
     transaction: str | None = None
     reply_to: str | None = None
     addresses: tuple[tuple[str, bool], ...] = ()
-    origin: object = None
+    origin: Any = None
     is_response: bool = False
     is_stream: bool = False
     deletes_explicitly: bool = True

@@ -128,7 +128,8 @@ class ReplyRights:
     def _take(self, key: _Key) -> ReplyRight:
         held = self._rights[key]
         right = held.pop(0) if isinstance(held, list) else held
-        if right is held or not held:
+        # No `is`: compiled code does not keep the identity of tuples.
+        if not isinstance(held, list) or not held:
             del self._rights[key]
         cost_bytes = right[3]
         self._count -= 1

@@ -8,7 +8,7 @@ pages of what it does not hold in memory. It never calls a store itself: the she
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from nebula.broker.core.tables import Headers
 
@@ -56,7 +56,7 @@ class PageRequest:
     up_to: int
     max_messages: int
     max_bytes: int
-    purpose: object = None
+    purpose: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,7 +262,7 @@ class Receiver:
     rights: Rights = field(init=False)
     usage: Usage = field(init=False)
     reply_rights: ReplyRights = field(init=False)
-    origin: object = field(default_factory=object)
+    origin: Any = field(default_factory=object)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     parted: dict[Subscription, None] = field(default_factory=dict)
     inbox_count: int = 0

@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 from nebula.broker.operations.events import COUNTED, ENDINGS
 from nebula.broker.operations.views import BrokerStatus, KindTotals, PoolStatus, StoreStatus
 from nebula.broker.store.commits import BOUNDS, Commits
+from nebula.compiled import build_name
 from nebula.shown import shown_field
 
 # The format that `generate_latest` writes.
@@ -112,7 +113,8 @@ _OF_POOLS: Final = {
 
 
 def _of_all(status: BrokerStatus) -> Iterator[Metric]:
-    yield InfoMetricFamily("nebula_build", _about(BrokerStatus, "version"), {"version": status.version})
+    labels = {"version": status.version, "build": build_name()}
+    yield InfoMetricFamily("nebula_build", _about(BrokerStatus, "version"), labels)
     # A number, because texts cannot be graphed; `broker.status` has the reason.
     yield GaugeMetricFamily("nebula_ready", "1: as /readyz says.", float(status.not_ready is None))
     for name, field in _GAUGES.items():

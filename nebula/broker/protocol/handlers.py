@@ -30,7 +30,8 @@ from nebula.errors import RemoteProtocolError
 from nebula.globs import is_glob
 from nebula.stomp import header_lines
 from nebula.stomp.dialects import V1_2, Dialect
-from nebula.stomp.frames import Frame, Headers
+from nebula.stomp.frames import Frame
+from nebula.stomp.header_block import Headers
 from nebula.stomp.heartbeat import HeartBeat, heart_beat_of
 
 

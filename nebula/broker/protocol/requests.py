@@ -98,7 +98,7 @@ def read_settled(frame: Frame, dialect: Dialect) -> tuple[str | None, str, str |
 def read_nack(frame: Frame, profile: Profile, limits: Limits) -> Nack:
     """What becomes of what is NACKed."""
     fields = frame.headers
-    if not _NACKS & fields.keys():
+    if _NACKS.isdisjoint(fields):
         return PLAIN_NACK
     # The only flag that is true by default.
     requeue = not fields.get(names.REQUEUE) or read_flag(frame, names.REQUEUE, profile)

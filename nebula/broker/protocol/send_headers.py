@@ -102,7 +102,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         name: FORMS[name](fields[name], profile) for name in FORMS.keys() & fields.keys()
     }
     most = broker.limits.max_identifier_characters
-    if None in given.values() or any(len(fields[name]) > most for name in IDENTIFIERS & fields.keys()):
+    if None in given.values() or any(len(fields[name]) > most for name in fields.keys() & IDENTIFIERS):
         return Verdict.INVALID
     is_queue = kind.holds_messages
     # What is in the dead-letter queue waits until it is taken (G.dead-letter).
@@ -165,7 +165,7 @@ def _wishes(
     Args:
         given: parsed values of the headers in `FORMS`.
     """
-    if not _WISHES & fields.keys():
+    if _WISHES.isdisjoint(fields):
         return None
     expires_at = given.get(names.EXPIRES) if not kind.holds_value else None
     is_queue = kind.holds_messages

@@ -34,7 +34,8 @@ from nebula.broker.protocol.states import ADMITTED, ENDED, TABLE, State, is_open
 from nebula.errors import Refused, RemoteProtocolError
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import Dialect
-from nebula.stomp.frames import CLIENT_COMMANDS, Frame, Headers
+from nebula.stomp.frames import CLIENT_COMMANDS, Frame
+from nebula.stomp.header_block import Headers
 from nebula.stomp.heartbeat import BEAT, Heartbeat, heart_beat_of, negotiate_intervals
 from nebula.stomp.state_table import Rule
 

@@ -88,6 +88,7 @@ def come_and_go(peer: Peer, count: int, name: str = "hog") -> None:
         peer.say("UNSUBSCRIBE id:s")
 
 
+@pytest.mark.interpreted
 def test_names_of_inboxes_that_are_gone_push_out_those_of_whoever_has_most(
     broker: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -332,6 +332,7 @@ def test_right_ends_with_the_inbox_also_where_another_gets_its_name(world: Broke
     assert answer(bob) == UNAUTHORISED
 
 
+@pytest.mark.interpreted
 def test_consumer_that_never_answers_keeps_the_rights_of_its_latest_requests(
     world: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

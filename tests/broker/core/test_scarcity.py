@@ -256,6 +256,7 @@ def test_much_that_is_due_at_once_comes_in_portions_and_in_order() -> None:
     assert [int(each.body) for each in found.store.line.in_memory()] == list(range(many))
 
 
+@pytest.mark.interpreted
 def test_window_that_comes_back_one_by_one_costs_in_proportion() -> None:
     line, many = Line(QUEUE), 1_000
     head = Head(QUEUE_KIND, QUEUE, "anonymous", ())

@@ -320,7 +320,7 @@ def test_metrics_are_in_the_format_that_prometheus_reads(broker: Observed) -> No
         assert family.documentation.endswith("."), family.name
         assert re.fullmatch(r"nebula(_[a-z0-9]+)+", family.name)
         assert {label for sample in family.samples for label in sample.labels} <= {
-            *("kind", "reason", "event", "version", "resource", "le"),
+            *("kind", "reason", "event", "version", "build", "resource", "le"),
         }
 
 

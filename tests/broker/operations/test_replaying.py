@@ -311,6 +311,7 @@ def test_one_dead_letter_is_shown_with_why_it_died(broker: BrokerHarness) -> Non
         letters_of(broker).show(row.number + 1, broker.now, 2)
 
 
+@pytest.mark.interpreted
 def test_dropping_every_other_letter_of_many_does_not_look_at_all_of_them_for_each_few(
     broker: BrokerHarness,
 ) -> None:

@@ -228,6 +228,7 @@ def test_only_so_many_passcodes_are_remembered(monkeypatch: pytest.MonkeyPatch) 
     assert list(authenticator._good) == [b"7", b"8", b"9"]
 
 
+@pytest.mark.interpreted
 def test_postponed_messages_are_put_back_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nebula.broker.core.destinations.queues.PUT_BACK_AT_ONCE", 10)
     broker = BrokerHarness()
@@ -330,6 +331,7 @@ def test_more_new_globs_are_matched_anew(
     assert (len(tried) < count) is is_anew
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("characters", "is_known"), [(MAX_KNOWN_HEAD_CHARACTERS, True), (MAX_KNOWN_HEAD_CHARACTERS + 1, False)]
 )

@@ -11,6 +11,8 @@ from nebula.broker.core.messages import ACCEPTED, DestinationKind, Message, Verd
 from nebula.broker.core.subscription import Ending, Subscription
 from tests.broker.harness import BrokerHarness
 
+pytestmark = pytest.mark.interpreted
+
 LATEST = DestinationKind("latest")
 
 

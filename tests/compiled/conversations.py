@@ -1,0 +1,70 @@
+"""What the parser and the broker make of given bytes, as values that two processes can compare.
+
+Run as a program, it answers pickled inputs from a pipe with the build that its environment chooses.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import TypeAlias
+
+from nebula.broker.core.profiles import MAXAM, STANDARD
+from nebula.compiled import build_name
+from nebula.errors import ProtocolError
+from nebula.stomp.codec import FrameParser
+from nebula.stomp.dialects import DIALECTS
+from nebula.stomp.frames import CLIENT_COMMANDS
+from tests.broker.harness import BrokerHarness
+
+Parsing: TypeAlias = tuple[str, list[bytes]]
+"""The version, and the chunks in which bytes come."""
+
+Conversation: TypeAlias = tuple[bool, list[tuple[int, bytes]]]
+"""Whether the profile is maxam, and who says what, in order."""
+
+_PEERS = 3
+
+
+def parsed(version: str, chunks: list[bytes]) -> list[str]:
+    """The frames of each chunk, and the text of the fault that ends them."""
+    parser = FrameParser(CLIENT_COMMANDS)
+    parser.begin(DIALECTS[version])
+    found = []
+    for chunk in chunks:
+        try:
+            found.append(repr(parser.feed(chunk)))
+        except ProtocolError as error:
+            found.append(f"{type(error).__name__}: {error}")
+            break
+    return found
+
+
+def heard(is_maxam: bool, said: list[tuple[int, bytes]]) -> list[bytes]:
+    """All bytes that each peer was written."""
+    broker = BrokerHarness()
+    profile = MAXAM if is_maxam else STANDARD
+    peers = [broker.accept(f"peer{n}", principal=f"peer{n}", profile=profile) for n in range(_PEERS)]
+    for number, data in said:
+        peers[number % _PEERS].feed(data)
+        broker.advance(0.25)
+    broker.advance(30.0)
+    return [peer.octets for peer in peers]
+
+
+def main() -> None:
+    """Answer until the pipe is closed. The first answer is the name of the build."""
+    out = sys.stdout.buffer
+    pickle.dump(build_name(), out)
+    out.flush()
+    while True:
+        try:
+            what, *arguments = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        pickle.dump(parsed(*arguments) if what == "parsed" else heard(*arguments), out)
+        out.flush()
+
+
+if __name__ == "__main__":
+    main()

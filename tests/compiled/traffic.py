@@ -1,0 +1,165 @@
+"""Messages of each kind through the sans-I/O broker: what memory they leave behind, and what time they take.
+
+`python -m tests.compiled.traffic` prints CPU time per message of the build that its environment chooses, and
+`python -m tests.compiled.traffic 10000000` how much the process grows over that many messages of each kind.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from statistics import median
+from typing import Final
+
+from nebula.compiled import build_name
+from tests.broker.harness import BrokerHarness, Peer
+
+BATCH: Final = 32
+_BODY: Final = b"x" * 200
+
+
+class Listener(Peer):
+    """A peer that keeps the last bytes that it was written, and reads none."""
+
+    def flush(self, now: float) -> None:
+        """Take what there is to be written."""
+        self.last_write = b"".join(self.protocol.take_output(now))
+
+
+class World:
+    """A broker without the checks of its harness, which take more time than the broker."""
+
+    def __init__(self) -> None:
+        self._harness = BrokerHarness()
+
+    def peer(self, *frames: str) -> Listener:
+        """Somebody who has connected, and has said this."""
+        name = f"peer{len(self._harness.peers)}"
+        # Principals of their own: a reply spends a right only where its sender has no other.
+        peer = Listener(self._harness, name, name)
+        self._harness.peers.append(peer)
+        self.say(peer, b"CONNECT\naccept-version:1.2\nhost:h\n\n\0")
+        for frame in frames:
+            self.say(peer, frame.encode() + b"\n\n\0")
+        return peer
+
+    def say(self, peer: Peer, data: bytes) -> None:
+        """These bytes come from a peer, and what follows from them is done."""
+        peer.protocol.receive_data(data, self._harness.now)
+        self._harness.pump.work(self._harness.now)
+
+
+def _frames(head: str) -> bytes:
+    return b"".join(
+        head.replace("#", str(number)).encode() + b"\n\n" + _BODY + b"\0" for number in range(BATCH)
+    )
+
+
+def _sending(*subscriptions: str, head: str) -> Iterator[None]:
+    world = World()
+    for subscription in subscriptions:
+        world.peer(subscription)
+    sender = world.peer()
+    data = _frames(head)
+    while True:
+        world.say(sender, data)
+        yield
+
+
+def queue() -> Iterator[None]:
+    """A queue with automatic acks."""
+    return _sending("SUBSCRIBE\nid:s\ndestination:/queue/a", head="SEND\ndestination:/queue/a")
+
+
+def receipts() -> Iterator[None]:
+    """A queue whose sender asks for a receipt of each message."""
+    return _sending("SUBSCRIBE\nid:s\ndestination:/queue/a", head="SEND\ndestination:/queue/a\nreceipt:r-#")
+
+
+def fan_out() -> Iterator[None]:
+    """A topic with ten subscribers."""
+    subscriptions = ["SUBSCRIBE\nid:s\ndestination:/topic/a"] * 10
+    return _sending(*subscriptions, head="SEND\ndestination:/topic/a")
+
+
+def last_values() -> Iterator[None]:
+    """Last values that change all the time."""
+    return _sending("SUBSCRIBE\nid:s\ndestination:X/**", head="SEND\ndestination:X/v#")
+
+
+def transactions() -> Iterator[None]:
+    """A transaction for each batch, and its receipt."""
+    world = World()
+    world.peer("SUBSCRIBE\nid:s\ndestination:/queue/a")
+    sender = world.peer()
+    data = (
+        b"BEGIN\ntransaction:t\n\n\0"
+        + _frames("SEND\ndestination:/queue/a\ntransaction:t")
+        + b"COMMIT\ntransaction:t\nreceipt:c\n\n\0"
+    )
+    while True:
+        world.say(sender, data)
+        yield
+
+
+def calls() -> Iterator[None]:
+    """Requests with an id, and the replies to them."""
+    world = World()
+    service = world.peer("SUBSCRIBE\nid:s\ndestination:/queue/svc")
+    caller = world.peer("SUBSCRIBE\nid:i\ndestination:/queue/neb-inbox.me\nexclusive:true")
+    asked = _frames("SEND\ndestination:/queue/svc\nneb-reply-to:/queue/neb-inbox.me\nneb-reply-id:#")
+    replied = _frames("SEND\ndestination:/queue/neb-inbox.me\nneb-in-reply-to:#")
+    while True:
+        world.say(caller, asked)
+        world.say(service, replied)
+        yield
+
+
+KINDS: Final[tuple[Callable[[], Iterator[None]], ...]] = (
+    queue,
+    receipts,
+    fan_out,
+    last_values,
+    transactions,
+    calls,
+)
+
+
+def run(batches: Iterator[None], count: int) -> None:
+    """Let this many batches pass."""
+    for _ in islice(batches, count):
+        pass
+
+
+def _microseconds(batches: Iterator[None]) -> float:
+    run(batches, 200)
+    times = []
+    for _ in range(7):
+        start = time.process_time()
+        run(batches, 200)
+        times.append(time.process_time() - start)
+    return median(times) / (200 * BATCH) * 1e6
+
+
+def _grown_kilobytes(batches: Iterator[None], messages: int) -> int:
+    run(batches, 2_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    run(batches, messages // BATCH)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+
+def main() -> None:
+    """See the module."""
+    for kind in KINDS:
+        batches = kind()
+        if len(sys.argv) > 1:
+            print(f"{build_name()} {kind.__name__}: {_grown_kilobytes(batches, int(sys.argv[1]))} KB")
+        else:
+            print(f"{build_name()} {kind.__name__}: {_microseconds(batches):.3f} µs")
+
+
+if __name__ == "__main__":
+    main()
