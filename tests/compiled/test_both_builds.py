@@ -60,7 +60,7 @@ COMMANDS = st.sampled_from(["SEND", "SEND", "SEND", "SUBSCRIBE", *sorted(CLIENT_
 STANDARD_NAMES = ["destination", "id", "ack", "receipt", "transaction", "content-length", "content-type", "x"]
 NAMES = st.one_of(
     st.sampled_from(STANDARD_NAMES),
-    st.sampled_from(sorted(text for name, text in vars(headers).items() if name.isupper())),
+    st.sampled_from(sorted(str(text) for name, text in vars(headers).items() if name[0].isupper())),
 )
 DESTINATIONS = ["/queue/a", "/queue/b", "/topic/t", "/topic/*", "X/v", "X/*", "/queue/neb.dead-letter"]
 WORDS = ["auto", "client", "client-individual", "true", "false", "text/plain", "m1", "s", "a\\cb", "a\\x"]
