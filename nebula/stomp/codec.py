@@ -334,6 +334,9 @@ class FrameParser:
         if count > self._limits.max_headers:
             self._check_count(count - (receipt is None))
             is_known = False
+        # Lines that are dropped have the same faults. Hardly any head has one of these, and needs the look.
+        if not head.isascii() or head.find(b"\0") >= 0 or head.find(b"\\") >= 0:
+            self._read_headers(_decoded(head).split("\n")[1:])
         parts = self._split(head)
         unread = b"".join(parts[::3])[len(_SEND) - 1 :]
         if self._dialect.trims_values or not header_lines.has_usual_form(unread):

@@ -35,7 +35,8 @@ class HeaderNames:
     """The headers that are read, and those that are neither read nor passed on.
 
     Args:
-        read: names of the former; none of them needs an escape. `content-length` is always read.
+        read: names of the former; none of them needs an escape. `content-length` is always read, and has an
+            empty value among the headers: it differs from frame to frame.
         dropped: names of the latter.
     """
 

@@ -10,8 +10,8 @@ import sys
 from typing import TypeAlias
 
 from nebula.broker.core.profiles import MAXAM, STANDARD
+from nebula.broker.protocol.send_headers import NAMES
 from nebula.compiled import build_name
-from nebula.errors import ProtocolError
 from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
 from nebula.stomp.frames import CLIENT_COMMANDS
@@ -27,16 +27,13 @@ _PEERS = 3
 
 
 def parsed(version: str, chunks: list[bytes]) -> list[str]:
-    """The frames of each chunk, and the text of the fault that ends them."""
-    parser = FrameParser(CLIENT_COMMANDS)
-    parser.begin(DIALECTS[version])
+    """The frames of each chunk and the text of the fault: with all headers read, and as the broker reads."""
     found = []
-    for chunk in chunks:
-        try:
-            found.append(repr(parser.feed(chunk)))
-        except ProtocolError as error:
-            found.append(f"{type(error).__name__}: {error}")
-            break
+    for names in (None, NAMES):
+        parser = FrameParser(CLIENT_COMMANDS, None, names)
+        parser.begin(DIALECTS[version])
+        found += [repr(parser.feed(chunk)) for chunk in chunks]
+        found.append(str(parser.failure))
     return found
 
 

@@ -127,6 +127,24 @@ def test_fault_in_an_unread_header_is_found(line: str, fault: str) -> None:
         read("b:1", line, "destination:/queue/a")
 
 
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (b"sender:a\0b", "a NUL before the end of the headers"),
+        (b"sender:\\t", "undefined escape"),
+        (b"sender:\xff", "not UTF-8"),
+    ],
+)
+@pytest.mark.parametrize("is_split", [False, True])
+def test_fault_in_a_header_that_is_dropped_is_found(line: bytes, fault: str, *, is_split: bool) -> None:
+    made = parser()
+    data = b"SEND\ndestination:/queue/a\n" + line + b"\n\n\0"
+    for chunk in [data[at : at + 1] for at in range(len(data))] if is_split else [data]:
+        made.feed(chunk)
+
+    assert fault in str(made.failure)
+
+
 def test_unread_header_that_is_not_utf_8_is_a_fault() -> None:
     made = parser()
     made.feed(b"SEND\ndestination:/queue/a\na:\xff\n\n\0")

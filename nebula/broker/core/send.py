@@ -258,7 +258,7 @@ class Sends:
         if head.wishes is not None and self._is_too_late(head.destination, head.wishes.due(now) - now):
             return Verdict.INVALID, None
         if head.kind.holds_value:
-            return self._judge_value(session, head, body), right
+            return self._judge_value(session, head, body, unread), right
         if head.kind.holds_messages:
             return self._judge_for_queue(session, head, body, queue, now, is_held=is_held), right
         return ACCEPTED, right
@@ -337,14 +337,14 @@ class Sends:
         has_room = len(line) < limits.max_own_requests and leaves_room
         return Verdict.ACCEPTED if has_share and has_room else Verdict.FULL
 
-    def _judge_value(self, session: Session, head: Head, body: bytes) -> Verdict:
+    def _judge_value(self, session: Session, head: Head, body: bytes, unread: bytes) -> Verdict:
         if not body and session.profile.needs_explicit_length and not head.deletes_explicitly:
             return Verdict.INVALID  # D.28
         is_disk_full = self._account.is_disk_low or session.usage.is_disk_full
         if body and is_disk_full and head.ephemeral_owner is None:
             return Verdict.FULL  # values are always kept on disk
         topic = self._routing.values.topics.get(head.destination)
-        more = MESSAGE_COST_BYTES + head.cost_bytes + len(body)
+        more = MESSAGE_COST_BYTES + head.cost_bytes + len(body) + len(unread)
         if topic is None:
             # Also a deletion of nothing is kept, while a slow feed has to send it.
             has_place = self._account.has_room(Resource.DESTINATIONS, session.usage)
