@@ -242,6 +242,14 @@ def test_value_that_there_is_no_room_for_leaves_the_former_one() -> None:
     assert alice.bodies() == ["v"]
 
 
+def test_headers_that_are_passed_on_count_for_the_room_of_a_value() -> None:
+    broker = BrokerHarness(Limits(max_memory_bytes=10_000, max_queue_bytes=10_000, max_body_bytes=10_000))
+    alice = broker.connect()
+    alice.say(f"SEND destination:X/a; receipt:r; note:{'w' * 9_500} | v")
+
+    assert alice.received()[0][1]["disposition"] == "rejected-full"
+
+
 @pytest.mark.parametrize(
     ("lengths", "verdict"), [("content-length:0", "accepted"), ("a:b", "rejected-invalid")]
 )
