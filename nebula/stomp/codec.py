@@ -62,9 +62,9 @@ __all__ = ["FrameLimits", "FrameParser", "serialize"]
 #
 # In most applications something in each head differs: a correlation-id, a timestamp, a length. So the lines
 # of a SEND are split (`nebula.stomp.header_lines`). Those that the layer above reads are looked up; all
-# others stay bytes (`Frame.unread`). What differs each time of the lines that are read is cut out before: the
-# `receipt`, and the value of `content-length`. Some senders do repeat whole heads; of these, the split is
-# remembered too.
+# others stay bytes (`Frame.unread`). Of the lines that are read, the `receipt` and the value of
+# `content-length` differ each time, and are kept out of the look-up. Some senders do repeat whole heads; of
+# these, the split is remembered too.
 #
 # The tables are small and nothing is evicted piece by piece: a full one is cleared, and filled again by the
 # next frames. They hold only SENDs (an ACK names a message of its own) and only short heads; these numbers

@@ -208,7 +208,7 @@ class Inbox:
             varying = self._varying(None if is_stored else seconds, extra)
             if self.is_nebula:
                 varying["receipt"] = call.receipt
-            varying[REPLY_ID] = number  # last: the broker reads apart what differs from request to request
+            varying[REPLY_ID] = number
             shared = self._of_avro if type(body) is AvroBody else self._of_json
             self._connection.post_shared(destination, body, self._of_stored if is_stored else shared, varying)
             if call.deadline < self._next_sweep:

@@ -21,8 +21,8 @@
 # `neb-stream-seq` and `neb-stream-end` are written in `streams.sending`, `expires` in `service.reply_sender`;
 # all others here.
 #
-# Order: headers that are the same for all replies of a kind come first. Nebula's broker looks up a block of
-# headers that it has seen before, and reads only the id behind it.
+# Order: headers that are the same for all replies of a kind come first, because they are encoded once
+# (`nebula.stomp.client.send_heads`).
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shared_headers(content_type: str) -> tuple[tuple[str, str], ...]:
 
 
 def own_headers(reply_id: str | None, code: str | None = None) -> dict[str, str]:
-    """The other headers of a whole reply. The id is the last of them.
+    """The other headers of a whole reply.
 
     Args:
         reply_id: of the request, None if it has none.

@@ -41,8 +41,7 @@ class SendHeads:
             destination: where to.
             body: of the frame.
             shared: the first headers. The same tuples again and again: the encoded lines are kept.
-            varying: the other headers, in an order that is the same each time. The last one may name the
-                exchange (`neb-reply-id`): the broker's parser expects it there.
+            varying: the other headers, in an order that is the same each time.
         """
         names = tuple(varying)
         template = self._templates.get((destination, shared, names)) or self._new(destination, shared, names)
