@@ -210,6 +210,8 @@ class SqliteStore:
                 f"{self._file}: a newer Nebula wrote it (version {version}, this one knows {VERSION}); "
                 "run that one, or name another folder"
             )
+        if version < 0:
+            raise store_error(self._file, "used", f"its version is {version}")
         db.execute("PRAGMA journal_mode = WAL")
         # WAL alone only keeps the file consistent: a power cut might undo batches that have their RECEIPTs.
         # FULL in WAL mode syncs the log at each commit. NORMAL would sync only at a checkpoint.

@@ -120,6 +120,15 @@ def test_store_of_a_newer_nebula_is_refused_and_left_as_it_is(tmp_path: Path) ->
     assert (tmp_path / STORE_FILE).read_bytes() == before
 
 
+def test_store_with_a_version_that_none_has_is_damaged(tmp_path: Path) -> None:
+    _fill(tmp_path, messages=1)
+    _alter(tmp_path, "PRAGMA user_version = -2147483644")
+
+    refusal = _refusal(SqliteStore(tmp_path))
+    assert refusal is not None
+    assert "nebula.db: is damaged, its version is -2147483644; restore the folder" in refusal
+
+
 # As the first version made them.
 VERSION_1 = """
 CREATE TABLE broker (incarnation TEXT NOT NULL, runs INTEGER NOT NULL, is_clean INTEGER NOT NULL);
