@@ -71,10 +71,12 @@ torture: $(TORTURES) ## kill the broker a thousand times, then feed it garbage (
 	@NEBULA_TEST_DEPTH=80 $(PYTHON) -m pytest tests/properties tests/faults/test_shell_crowds.py
 	@$(PYTHON) -m tests.fuzz --seconds 60
 
-bench: $(TESTS) ## measure beside RabbitMQ, ActiveMQ and NATS (Debian: installs them)
-	@$(PYTHON) -m benchmarks
+bench: $(TESTS) ## measure both builds beside RabbitMQ, ActiveMQ and NATS (Debian: installs them and a compiler)
+	@if $(MAKE) --no-print-directory $(COMPILED)/.built; \
+	then cd $(COMPILED) && PYTHONPATH=$$PWD NEBULA_COMPILED=require $(CURDIR)/$(PYTHON) -m benchmarks $(OPTIONS); \
+	else $(PYTHON) -m benchmarks $(OPTIONS); fi
 
-bench-quick: $(TESTS) ## measure Nebula alone, in some minutes
+bench-quick: $(TESTS) ## measure Nebula alone, interpreted, in some minutes
 	@$(PYTHON) -m benchmarks --quick
 
 wheel: $(COMPILED)/.built ## build into dist/: the sdist, a pure wheel, and one that is compiled for this platform

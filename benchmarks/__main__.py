@@ -26,6 +26,7 @@ from benchmarks.profile import Program, top_lines
 from benchmarks.row import Contestant, Row
 from benchmarks.rows import BROKERS, ROWS, chosen
 from benchmarks.stream import Measurement
+from nebula.compiled import is_compiled
 
 RESULTS = Path(__file__).with_name("results.md")
 # ActiveMQ's compiler needs this much warming up before it runs at full speed.
@@ -61,24 +62,28 @@ def main(
         Program, typer.Option(help="With --profile, whose lines; service and caller are in the rpc rows.")
     ] = Program.BROKER,
 ) -> None:
-    """Measure Nebula, RabbitMQ, ActiveMQ Classic, NATS micro and FastStream.
+    """Measure Nebula, compiled and interpreted, RabbitMQ, ActiveMQ Classic, NATS micro and FastStream.
 
     The others come from Debian's packages and are installed if they are missing (as root). Everything runs on
     loopback, on ports and in folders of its own, and is ended again. A whole run takes more than an hour and
     writes benchmarks/results.md, the pages on speed and their plots. With --rows nothing is written but with
     --add, which puts these rows into the page and keeps the others. Noisy machine? More --rounds.
+
+    `make bench OPTIONS=...` runs this where the compiled build is, and compiles it before. In a checkout that
+    is not compiled the interpreted build is measured, and nothing is written.
     """
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
     )  # leave through the context managers, as on Ctrl-C
     try:
         picked = chosen(name.strip() for name in rows.split(",") if name.strip())
+        picked = of_this_build(picked, is_compiled=is_compiled())
         if profile:
             _show_profile(chosen([profile])[0], of)
         elif quick:
             _run(_ours_only(picked), rounds=1, seconds=min(seconds, 1.0), output=None)
         else:
-            output = RESULTS if add or not rows else None
+            output = RESULTS if is_compiled() and (add or not rows) else None
             _run(picked, rounds=rounds, seconds=seconds, output=output, is_whole=not rows)
     except (ValueError, Unavailable) as problem:
         console.print(f"[red]{problem}", highlight=False)
@@ -88,6 +93,19 @@ def main(
 def _show_profile(row: Row, program: Program) -> None:
     for place, part in top_lines(row, program):
         console.print(f"{part:6.1%}  {place}", highlight=False)
+
+
+def of_this_build(rows: Sequence[Row], *, is_compiled: bool) -> list[Row]:
+    """The rows as they are; or, where the interpreted build runs, without it as a contestant of its own."""
+    if is_compiled:
+        return list(rows)
+    console.print("[yellow]the interpreted build is measured; make bench measures both")
+    return [
+        replace(
+            row, contestants=[c for c in row.contestants if not c.broker.startswith("nebula interpreted")]
+        )
+        for row in rows
+    ]
 
 
 def _ours_only(rows: Sequence[Row]) -> list[Row]:

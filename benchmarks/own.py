@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import nebula
 from benchmarks.peers import Broker
 from benchmarks.processes import Unavailable, running, wait_until
+from nebula.compiled import build_name
 
 PROGRAM = str(Path(sys.executable).with_name("nebula"))
 APP = "benchmarks.rpc.with_nebula:app"
@@ -32,6 +33,9 @@ pattern = "/topic/bench-*"
 slow_subscriber = "drop-oldest"
 """
 
+# The environment of programs that leave the compiled modules alone.
+INTERPRETED = {"NEBULA_COMPILED": "no"}
+
 _ADDRESS = re.compile(r"127\.0\.0\.1:(\d+)")
 
 
@@ -44,6 +48,7 @@ def nebula_broker(
     rights: str | None = None,
     config: str | None = None,
     environment: Mapping[str, str] | None = None,
+    interpreted: bool = False,
 ) -> Iterator[Broker]:
     """`nebula broker` on a free port.
 
@@ -54,6 +59,7 @@ def nebula_broker(
         rights: the text of a file of rights.
         config: the text of its settings file; None: it has none.
         environment: more settings, as `NEBULA_SERVER_...`.
+        interpreted: without its compiled modules, where this run has them.
     """
     if not Path(PROGRAM).exists():
         raise Unavailable(
@@ -62,12 +68,14 @@ def nebula_broker(
     with TemporaryDirectory(prefix="nebula-") as folder:
         command = [*_command(Path(folder), store, data, rights, config), *(["--app", app] if app else [])]
         log = Path(folder, "broker.log")
-        with running(command, log=log, environment=environment) as process:
+        variables = {**(environment or {}), **(INTERPRETED if interpreted else {})}
+        with running(command, log=log, environment=variables) as process:
             wait_until(lambda: _ADDRESS.search(log.read_text()) is not None, process, log=log)
             found = _ADDRESS.search(log.read_text())
             assert found is not None
             name = "Nebula, verbs in broker" if app else "Nebula"
-            yield Broker(name, nebula.__version__, process.pid, int(found[1]))
+            build = "interpreted" if interpreted else build_name()
+            yield Broker(name, f"{nebula.__version__} ({build})", process.pid, int(found[1]))
 
 
 def _command(

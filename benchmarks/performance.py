@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.contestants import INTERPRETED
 from benchmarks.figures import RESULTS, Figures
 from benchmarks.pages import Table, markdown, renewed
 from benchmarks.plots import Bar, Panel, svg
@@ -197,8 +198,11 @@ def _comparison(figures: Figures, lines: Sequence[Compared]) -> Table:
             cells = _cells(figures, one)
             ours, *others = map(_number, cells)
             ratio = min(others) / ours if one.is_better_low else ours / max(others)
-            rows.append([_named(figures, one.title, one.words), *cells, f"{ratio:.1f}"])
-    return [["", *_PEERS, "ratio to the better one"], *rows]
+            interpreted = figures.tables[one.title].get(INTERPRETED, {}).get(one.column, "")
+            words = _named(figures, one.title, one.words)
+            rows.append([words, cells[0], interpreted, *cells[1:], f"{ratio:.1f}"])
+    heading = ["", "Nebula", "interpreted", *_PEERS[1:], "ratio to the better one"]
+    return [heading, *rows]
 
 
 def _latencies(figures: Figures) -> Table:

@@ -16,9 +16,11 @@ from benchmarks.tables import connections, disk, heads, latency, pipeline, reque
 # How each broker is started, by the name that contestants use for it. The first is ours.
 BROKERS: dict[str, Callable[[], AbstractContextManager[Broker]]] = {
     "nebula": nebula_broker,
+    "nebula interpreted": partial(nebula_broker, interpreted=True),
     "nebula --app": partial(nebula_broker, app=APP),
     "nebula --rights": partial(nebula_broker, rights=RIGHTS),
     "nebula --store sqlite": partial(nebula_broker, store="sqlite"),
+    "nebula interpreted --store sqlite": partial(nebula_broker, store="sqlite", interpreted=True),
     # By default it has room for a hundred thousand, and some rows want one more.
     "nebula large": partial(nebula_broker, environment={"NEBULA_SERVER_LIMITS__MAX_DESTINATIONS": "200000"}),
     "nebula drop-oldest": partial(nebula_broker, config=DROPS_OLDEST),

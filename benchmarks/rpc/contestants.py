@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.echo import request_many
-from benchmarks.own import APP, PROGRAM
+from benchmarks.own import APP, INTERPRETED, PROGRAM
 from benchmarks.peers import Broker
 from benchmarks.processes import running, tail, wait_until
 from benchmarks.stream import Measurement
@@ -27,6 +28,9 @@ def call_service(
 ) -> Measurement:
     """Run the service (None: the broker hosts it) and the caller, until the caller has measured.
 
+    Args:
+        environment: added to ours, for both.
+
     Raises:
         ConnectionError: the caller failed; the text has its last words.
     """
@@ -35,7 +39,14 @@ def call_service(
         with running(service, log=log, environment=environment) if service else nullcontext():
             try:
                 limit = seconds + _PATIENCE_SECONDS
-                done = subprocess.run(caller, capture_output=True, text=True, timeout=limit, check=True)
+                done = subprocess.run(
+                    caller,
+                    capture_output=True,
+                    text=True,
+                    timeout=limit,
+                    check=True,
+                    env={**os.environ, **(environment or {})},
+                )
             except subprocess.SubprocessError as error:
                 said = getattr(error, "stderr", None) or ""
                 served = tail(log) if service else ""
@@ -61,11 +72,22 @@ def faststream_stomp(broker: Broker, seconds: float, *, in_flight: int) -> Measu
     return call_service(program, [*program, str(in_flight), str(seconds)], seconds)
 
 
-def nebula(broker: Broker, seconds: float, *, in_flight: int, hosted: bool = False) -> Measurement:
-    """Nebula's Client and Responder; `hosted`: the broker has the service in its own process."""
+def nebula(
+    broker: Broker, seconds: float, *, in_flight: int, hosted: bool = False, interpreted: bool = False
+) -> Measurement:
+    """Nebula's Client and Responder.
+
+    Args:
+        hosted: the broker has the service in its own process.
+        interpreted: both without their compiled modules, where this run has them.
+    """
     service = None if hosted else [PROGRAM, "run", APP]
     caller = _nebula_caller(broker, "quote", in_flight, seconds)
-    return call_service(service, caller, seconds, {"NEBULA_BROKER": f"stomp://127.0.0.1:{broker.port}"})
+    environment = {
+        "NEBULA_BROKER": f"stomp://127.0.0.1:{broker.port}",
+        **(INTERPRETED if interpreted else {}),
+    }
+    return call_service(service, caller, seconds, environment)
 
 
 def nebula_stream(broker: Broker, seconds: float, *, verb: str) -> Measurement:

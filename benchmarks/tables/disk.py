@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks import depth, load
+from benchmarks.contestants import INTERPRETED
 from benchmarks.row import Contestant, Row
 from benchmarks.stream import Measurement
 
@@ -13,6 +14,7 @@ from benchmarks.stream import Measurement
 def _on_disk(measure: Callable[..., Measurement]) -> list[Contestant]:
     return [
         Contestant("Nebula", "nebula --store sqlite", measure),
+        Contestant(INTERPRETED, "nebula interpreted --store sqlite", measure),
         Contestant("RabbitMQ", "rabbitmq", measure),
         Contestant("ActiveMQ", "activemq on disk", measure),
         # With a receipt for each it syncs for each: one for every 256 lets it write as the others do.

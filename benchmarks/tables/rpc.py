@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from benchmarks.contestants import INTERPRETED
 from benchmarks.row import Contestant, Row
 from benchmarks.rpc import contestants as rpc
 
@@ -14,6 +15,9 @@ def _rpc(in_flight: int) -> list[Contestant]:
     many = partial(rpc.nats, in_flight=in_flight)
     return [
         Contestant("Nebula", "nebula", partial(rpc.nebula, in_flight=in_flight)),
+        Contestant(
+            INTERPRETED, "nebula interpreted", partial(rpc.nebula, in_flight=in_flight, interpreted=True)
+        ),
         Contestant(
             "Nebula, verbs in broker",
             "nebula --app",

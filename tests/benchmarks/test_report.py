@@ -10,7 +10,8 @@ from importlib.metadata import version
 import pytest
 
 from benchmarks import report
-from benchmarks.__main__ import planned
+from benchmarks.__main__ import of_this_build, planned
+from benchmarks.contestants import INTERPRETED, stomp
 from benchmarks.echo import summary
 from benchmarks.figures import Figures
 from benchmarks.peers import Broker
@@ -173,6 +174,20 @@ def test_every_aim_against_one_of_ours_names_a_contestant() -> None:
 
 def test_every_aim_is_about_one_of_ours() -> None:
     assert all(row.contestants[0].is_ours for row in ROWS)
+
+
+def _names(row: Row) -> set[str]:
+    return {contestant.name for contestant in row.contestants}
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_interpreted_build_is_a_contestant_where_the_other_one_runs(is_compiled: bool) -> None:
+    row = replace(ROW, contestants=stomp(_nothing))
+
+    (measured,) = of_this_build([row], is_compiled=is_compiled)
+
+    assert _names(row) - _names(measured) == (set() if is_compiled else {INTERPRETED})
+    assert measured.contestants[0].name == "Nebula"
 
 
 def test_busiest_line_comes_first() -> None:
