@@ -33,6 +33,9 @@ pattern = "/topic/bench-*"
 slow_subscriber = "drop-oldest"
 """
 
+# By default a broker has room for a hundred thousand destinations and ten thousand globs, and one principal
+# gets a part of them. Some rows need that many.
+LARGE = {"NEBULA_SERVER_LIMITS__MAX_DESTINATIONS": "200000", "NEBULA_SERVER_LIMITS__MAX_GLOBS": "40000"}
 # The environment of programs that leave the compiled modules alone.
 INTERPRETED = {"NEBULA_COMPILED": "no"}
 

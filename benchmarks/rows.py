@@ -8,7 +8,7 @@ from functools import partial
 
 from benchmarks import peers
 from benchmarks.listeners import nebula_tls, nebula_websocket
-from benchmarks.own import APP, DROPS_OLDEST, RIGHTS, nebula_broker
+from benchmarks.own import APP, DROPS_OLDEST, LARGE, RIGHTS, nebula_broker
 from benchmarks.peers import Broker
 from benchmarks.row import Row
 from benchmarks.tables import connections, disk, heads, latency, pipeline, requests, rpc, streams, values
@@ -21,8 +21,7 @@ BROKERS: dict[str, Callable[[], AbstractContextManager[Broker]]] = {
     "nebula --rights": partial(nebula_broker, rights=RIGHTS),
     "nebula --store sqlite": partial(nebula_broker, store="sqlite"),
     "nebula interpreted --store sqlite": partial(nebula_broker, store="sqlite", interpreted=True),
-    # By default it has room for a hundred thousand, and some rows want one more.
-    "nebula large": partial(nebula_broker, environment={"NEBULA_SERVER_LIMITS__MAX_DESTINATIONS": "200000"}),
+    "nebula large": partial(nebula_broker, environment=LARGE),
     "nebula drop-oldest": partial(nebula_broker, config=DROPS_OLDEST),
     # Measured by its memory, so that no other row has left traces in it.
     "nebula deep": partial(nebula_broker, store="sqlite"),
