@@ -99,7 +99,9 @@ def of_this_build(rows: Sequence[Row], *, is_compiled: bool) -> list[Row]:
     """The rows as they are; or, where the interpreted build runs, without it as a contestant of its own."""
     if is_compiled:
         return list(rows)
-    console.print("[yellow]the interpreted build is measured; make bench measures both")
+    console.print(
+        "[yellow]the interpreted build is measured, and nothing is written; make bench measures both"
+    )
     return [
         replace(
             row, contestants=[c for c in row.contestants if not c.broker.startswith("nebula interpreted")]

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parent.parent
-PLACES: Final = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "nebula", "services", "benchmarks")
+PLACES: Final = (
+    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "GOVERNANCE.md"),
+    *("docs", "nebula", "services", "benchmarks"),
+)
 
 BANNED: Final = {
     r"\bwho (?:has|reads|asks|sends|wants|does|needs|knows|comes|calls|writes)\b": "name the subject",
