@@ -117,10 +117,8 @@ class FrameParser:
         self._dialect = OPENING
         self._max_body_bytes = self._limits.max_opening_frame_bytes
         self._is_halted = False
-        # Up to this size a head may be remembered, and breaks no limit of sizes: they need no check.
-        self._short_head_bytes = min(
-            _MAX_KNOWN_HEAD_BYTES, self._limits.max_head_bytes, self._limits.max_header_line_bytes
-        )
+        # Up to this size a head breaks no limit of sizes: they need no check.
+        self._safe_head_bytes = min(self._limits.max_head_bytes, self._limits.max_header_line_bytes)
         # Whole heads, and the lines of heads that are read.
         self._heads: dict[bytes, _Head] = {}
         self._headers: dict[tuple[bytes | None, ...], Headers] = {}
@@ -316,30 +314,32 @@ class FrameParser:
         """Take the first `receipt` line out of a head; returns what is left, and its value."""
         before, _, rest = head.partition(_RECEIPT)
         value, line_end, after = rest.partition(b"\n")
-        if len(head) > self._short_head_bytes:
+        if len(head) > self._safe_head_bytes:
             self._check_head_size(len(head))
             self._check_line_size(len(_RECEIPT) - 1 + len(value))
         return before + line_end + after, self._unescaped(_decoded(value))
 
     def _read_new_head(self, head: bytes, receipt: str | None) -> _Head:
         """Read a head that is not known as a whole: of a SEND only the headers that are named."""
-        is_known = len(head) <= self._short_head_bytes
-        if not is_known:
+        if len(head) > self._safe_head_bytes:
             self._check_head_size(len(head))
             self._check_line_size(max(map(len, head.split(b"\n"))))
         if self._split is None or not head.startswith(_SEND):
             return self._read_head(head, receipt)
+        lines = header_lines.usual_lines(head)
+        count = (lines if lines >= 0 else head.count(b"\n")) + 1
         # The receipt, which was cut out, counts too, and may come the next time.
-        count = head.count(b"\n") + 1
-        if count > self._limits.max_headers:
+        may_be_known = count <= self._limits.max_headers
+        if not may_be_known:
             self._check_count(count - (receipt is None))
-            is_known = False
         # Lines that are dropped have the same faults. Hardly any head has one of these, and needs the look.
-        if not head.isascii() or head.find(b"\0") >= 0 or head.find(b"\\") >= 0:
+        if lines < 0 and (not head.isascii() or head.find(b"\0") >= 0 or head.find(b"\\") >= 0):
             self._read_headers(_decoded(head).split("\n")[1:])
         parts = self._split(head)
         unread = b"".join(parts[::3])[len(_SEND) - 1 :]
-        if self._dialect.trims_values or not header_lines.has_usual_form(unread):
+        # As they came: written anew, the unread lines may be longer.
+        is_short = len(head) - len(unread) <= _MAX_KNOWN_HEAD_BYTES
+        if self._dialect.trims_values or (lines < 0 and header_lines.usual_lines(unread) < 0):
             unread = header_lines.write(self._read_headers(_decoded(unread).split("\n")[1:]).items())
         read = tuple(parts[1::3])
         length = _UNTIL_NUL
@@ -348,12 +348,12 @@ class FrameParser:
         headers = self._headers.get(read)
         if headers is None:
             headers = self._read_headers([_decoded(line) for line in read if line is not None])
-            if is_known and len(read) <= _MAX_KNOWN_LINES:
+            if may_be_known and is_short and len(read) <= _MAX_KNOWN_LINES:
                 if len(self._headers) == _MAX_KNOWN_HEADS:
                     self.forget_heads()
                 self._headers[read] = headers
         known = "SEND", headers, length, unread
-        if is_known:
+        if may_be_known and len(head) <= _MAX_KNOWN_HEAD_BYTES:
             if len(self._heads) == _MAX_KNOWN_HEADS:
                 self._heads.clear()
             self._heads[head] = known

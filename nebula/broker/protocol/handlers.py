@@ -12,6 +12,7 @@ that policy turns down gets a RECEIPT that says so.
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
 
 from nebula import headers as names
 from nebula.broker.core.account import Refusal
@@ -33,6 +34,8 @@ from nebula.stomp.dialects import V1_2, Dialect
 from nebula.stomp.frames import Frame
 from nebula.stomp.header_block import Headers
 from nebula.stomp.heartbeat import HeartBeat, heart_beat_of
+
+_REPLY_ID: Final = b"\n%b:" % names.REPLY_ID.encode()
 
 
 class Then(Enum):
@@ -164,7 +167,11 @@ class Handlers:
             plan = fields.memo = read_send(frame, self._broker, self._session)
         unread, most = frame.unread, self._max_identifier
         # It is not among those that `read_send` sees.
-        if len(unread) > most and len(header_lines.find(unread, names.REPLY_ID) or "") > most:
+        if (
+            len(unread) > most
+            and unread.find(_REPLY_ID) >= 0
+            and len(header_lines.find(unread, names.REPLY_ID) or "") > most
+        ):
             plan = Verdict.INVALID
         if type(plan) is Head:
             if plan.transaction is not None:
