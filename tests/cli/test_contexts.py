@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +15,7 @@ import pytest
 from nebula.cli.contexts import Context, complete_names, find_broker, read_contexts
 from nebula.environment import CommandEnvironment
 from nebula.errors import SettingsError
-from tests.cli.programs import nebula, nebula_process
+from tests.cli.programs import environment, nebula
 
 
 @pytest.fixture
@@ -157,8 +160,9 @@ def test_command_calls_the_broker_that_a_context_names(url: str, tmp_path: Path)
 
 
 def test_shells_are_told_how_to_complete() -> None:
-    # It looks for the shell among its parents, and a forked program has others.
-    shown = nebula_process("--show-completion", "bash")
+    # It looks for the shell among its parents. With `exit` after it, bash starts it rather than becoming it.
+    command = [shutil.which("bash") or "bash", "-c", f"{sys.executable} -m nebula --show-completion; exit $?"]
+    shown = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
 
     assert shown.returncode == 0
     assert "complete" in shown.stdout
