@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -160,8 +159,9 @@ def test_command_calls_the_broker_that_a_context_names(url: str, tmp_path: Path)
 
 
 def test_shells_are_told_how_to_complete() -> None:
-    # It looks for the shell among its parents. With `exit` after it, bash starts it rather than becoming it.
-    command = [shutil.which("bash") or "bash", "-c", f"{sys.executable} -m nebula --show-completion; exit $?"]
+    # The option looks for a shell among its parents. As `exit` follows, bash stays and is one.
+    script = '"$0" -m nebula --show-completion; exit $?'
+    command = ["bash", "-c", script, sys.executable]
     shown = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
 
     assert shown.returncode == 0

@@ -38,7 +38,6 @@ class World:
     def peer(self, *frames: str) -> Listener:
         """Somebody who has connected, and has said this."""
         name = f"peer{len(self._harness.peers)}"
-        # Principals of their own: a reply spends a right only where its sender has no other.
         peer = Listener(self._harness, name, name)
         self._harness.peers.append(peer)
         self.say(peer, b"CONNECT\naccept-version:1.2\nhost:h\n\n\0")
@@ -58,42 +57,41 @@ def _frames(head: str) -> bytes:
     )
 
 
-def _sending(*subscriptions: str, head: str) -> Iterator[None]:
+def _sending(*subscriptions: str, head: str) -> Iterator[bytes]:
     world = World()
-    for subscription in subscriptions:
-        world.peer(subscription)
+    receiver, *_ = [world.peer(subscription) for subscription in subscriptions]
     sender = world.peer()
     data = _frames(head)
     while True:
         world.say(sender, data)
-        yield
+        yield receiver.last_write
 
 
-def queue() -> Iterator[None]:
+def queue() -> Iterator[bytes]:
     """A queue with automatic acks."""
     return _sending("SUBSCRIBE\nid:s\ndestination:/queue/a", head="SEND\ndestination:/queue/a")
 
 
-def receipts() -> Iterator[None]:
+def receipts() -> Iterator[bytes]:
     """A queue whose sender asks for a receipt of each message."""
     return _sending("SUBSCRIBE\nid:s\ndestination:/queue/a", head="SEND\ndestination:/queue/a\nreceipt:r-#")
 
 
-def fan_out() -> Iterator[None]:
+def fan_out() -> Iterator[bytes]:
     """A topic with ten subscribers."""
     subscriptions = ["SUBSCRIBE\nid:s\ndestination:/topic/a"] * 10
     return _sending(*subscriptions, head="SEND\ndestination:/topic/a")
 
 
-def last_values() -> Iterator[None]:
+def last_values() -> Iterator[bytes]:
     """Last values that change all the time."""
     return _sending("SUBSCRIBE\nid:s\ndestination:X/**", head="SEND\ndestination:X/v#")
 
 
-def transactions() -> Iterator[None]:
+def transactions() -> Iterator[bytes]:
     """A transaction for each batch, and its receipt."""
     world = World()
-    world.peer("SUBSCRIBE\nid:s\ndestination:/queue/a")
+    receiver = world.peer("SUBSCRIBE\nid:s\ndestination:/queue/a")
     sender = world.peer()
     data = (
         b"BEGIN\ntransaction:t\n\n\0"
@@ -102,23 +100,24 @@ def transactions() -> Iterator[None]:
     )
     while True:
         world.say(sender, data)
-        yield
+        yield receiver.last_write
 
 
-def calls() -> Iterator[None]:
+def calls() -> Iterator[bytes]:
     """Requests with an id, and the replies to them."""
     world = World()
     service = world.peer("SUBSCRIBE\nid:s\ndestination:/queue/svc")
-    caller = world.peer("SUBSCRIBE\nid:i\ndestination:/queue/neb-inbox.me\nexclusive:true")
-    asked = _frames("SEND\ndestination:/queue/svc\nneb-reply-to:/queue/neb-inbox.me\nneb-reply-id:#")
-    replied = _frames("SEND\ndestination:/queue/neb-inbox.me\nneb-in-reply-to:#")
+    caller = world.peer("SUBSCRIBE\nid:i\ndestination:/queue/nebula.inbox.me\nexclusive:true")
+    asked = _frames("SEND\ndestination:/queue/svc\nneb-reply-to:/queue/nebula.inbox.me\nneb-reply-id:#")
+    replied = _frames("SEND\ndestination:/queue/nebula.inbox.me\nneb-in-reply-to:#")
     while True:
         world.say(caller, asked)
         world.say(service, replied)
-        yield
+        yield caller.last_write
 
 
-KINDS: Final[tuple[Callable[[], Iterator[None]], ...]] = (
+# Each yields after every batch what a receiver was last written.
+KINDS: Final[tuple[Callable[[], Iterator[bytes]], ...]] = (
     queue,
     receipts,
     fan_out,
@@ -128,13 +127,13 @@ KINDS: Final[tuple[Callable[[], Iterator[None]], ...]] = (
 )
 
 
-def run(batches: Iterator[None], count: int) -> None:
+def run(batches: Iterator[bytes], count: int) -> None:
     """Let this many batches pass."""
     for _ in islice(batches, count):
         pass
 
 
-def _microseconds(batches: Iterator[None]) -> float:
+def _microseconds(batches: Iterator[bytes]) -> float:
     run(batches, 200)
     times = []
     for _ in range(7):
@@ -144,7 +143,7 @@ def _microseconds(batches: Iterator[None]) -> float:
     return median(times) / (200 * BATCH) * 1e6
 
 
-def _grown_kilobytes(batches: Iterator[None], messages: int) -> int:
+def _grown_kilobytes(batches: Iterator[bytes], messages: int) -> int:
     run(batches, 2_000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     run(batches, messages // BATCH)
