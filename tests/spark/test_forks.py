@@ -84,5 +84,39 @@ def test_what_the_host_has_is_left_once_and_not_again_by_forks_of_forks(tmp_path
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+# As pools do it, which may end a worker before it has begun.
+ENDED_AT_ONCE = """
+import os, signal, sys, threading, time
+from nebula.spark.host.forks import leave_to_forks
+
+leave_to_forks()
+signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"taken for the host's end"))
+
+def fork():
+    for _ in range(200):
+        child = os.fork()
+        if child == 0:
+            time.sleep(20)
+            os._exit(0)
+        os.kill(child, signal.SIGTERM)
+        if os.waitpid(child, 0)[1] != signal.SIGTERM:
+            os.write(1, b"lost")
+            break
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+thread = threading.Thread(target=fork)
+thread.start()
+thread.join()
+"""
+
+
+def test_signal_that_comes_at_once_ends_a_fork_and_nothing_else(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", ENDED_AT_ONCE]
+    done = subprocess.run(program, cwd=tmp_path, env=_environment(), capture_output=True, check=False)
+
+    # The host has got the one signal that was for it.
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"taken for the host's end", b"")
+
+
 def _environment() -> dict[str, str]:
     return {"PYTHONPATH": ":".join(sys.path)}

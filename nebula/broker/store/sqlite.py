@@ -217,6 +217,9 @@ class SqliteStore:
         # FULL in WAL mode syncs the log at each commit. NORMAL would sync only at a checkpoint.
         db.execute("PRAGMA synchronous = FULL")
         db.execute(f"PRAGMA journal_size_limit = {_KEPT_LOG_BYTES}")
+        # Debian's SQLite writes zeros over all that is deleted, so that each message would be written twice,
+        # and a purge would need as much of the disk as it frees.
+        db.execute("PRAGMA secure_delete = FAST")
         if version:
             self._check(db)
         if version < VERSION:

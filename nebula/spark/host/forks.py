@@ -5,31 +5,46 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from typing import Final, NoReturn
 
 __all__ = ["ended_where_forked", "leave_to_forks"]
 
 
-def leave_to_forks(*forget: Callable[[], None]) -> None:
-    """Have each process that is forked from this one do as its signals say, after it has done this."""
-    has_left = False
+_ENDING: Final = frozenset((signal.SIGTERM, signal.SIGHUP))
 
-    def after() -> None:
+
+def leave_to_forks(*forget: Callable[[], None]) -> None:
+    """Have each process that is forked from this one call `forget`, and end at SIGTERM and SIGHUP.
+
+    Even at a signal that comes at once, as a pool sends it to workers that it no longer needs.
+    """
+    has_left = False
+    masks = threading.local()
+
+    # In a new process, Python drops signals that came before it was ready, and handles the next ones as this
+    # process does: the end of the new process would be ignored, or would end the engine.
+    def before() -> None:
+        masks.former = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+
+    def after_in_parent() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.former)
+
+    def after_in_child() -> None:
         nonlocal has_left
         # What such a process forks itself comes here as well, and has of the host only what was left it.
-        if has_left:
-            return
-        has_left = True
-        for one in forget:
-            one()
-        # Else the end of such a process, as a pool ends its workers, would end the engine.
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
+        if not has_left:
+            has_left = True
+            for one in forget:
+                one()
+            for number in _ENDING:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.former)
 
-    os.register_at_fork(after_in_child=after)
+    os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=after_in_child)
 
 
 @contextmanager

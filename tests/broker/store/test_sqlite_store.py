@@ -79,6 +79,18 @@ def test_files_and_folders_are_for_one_user_alone_with_any_umask(tmp_path: Path,
     store.close()
 
 
+def test_purge_writes_much_less_than_it_frees(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    store.load()
+    store.apply([put_message("/queue/a", message(number, b"x" * 100_000)) for number in range(1, 51)])
+    with closing(sqlite3.connect(tmp_path / STORE_FILE)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    store.apply(drop_messages("/queue/a", 0, 50))
+
+    assert (tmp_path / f"{STORE_FILE}-wal").stat().st_size < 200_000
+    store.close()
+
+
 def test_files_that_others_could_read_are_theirs_no_more_after_a_start(tmp_path: Path) -> None:
     _crash(tmp_path / "data", tmp_path / "crashed", [put_message("/queue/a", message(1))])
     files = list((tmp_path / "crashed").iterdir())
