@@ -65,11 +65,11 @@ test-compiled: $(COMPILED)/.built ## run the tests of the wire and of the broker
 	  -m "not slow and not foreign and not interpreted" \
 	  tests/stomp tests/broker tests/conformance tests/properties tests/recovery tests/fuzz tests/compiled
 
-torture: $(TORTURES) ## kill the broker a thousand times, then feed it garbage (tens of minutes)
+torture: $(TORTURES) $(COMPILED)/.built ## kill the broker a thousand times, then feed it garbage (tens of minutes)
 	@$(PYTHON) -m tests.recovery --kills $(KILLS)
 	@$(PYTHON) -m pytest -m foreign tests/recovery
 	@NEBULA_TEST_DEPTH=80 $(PYTHON) -m pytest tests/properties tests/faults/test_shell_crowds.py
-	@$(PYTHON) -m tests.fuzz --seconds 60
+	@$(PYTHON) -m tests.fuzz --compiled --seconds 60
 
 bench: $(TESTS) ## measure both builds beside RabbitMQ, ActiveMQ and NATS (Debian: installs them and a compiler)
 	@if $(MAKE) --no-print-directory $(COMPILED)/.built; \

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pickle
 import sys
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from nebula.broker.core.profiles import MAXAM, STANDARD
 from nebula.broker.protocol.send_headers import NAMES
@@ -16,6 +17,7 @@ from nebula.stomp.codec import FrameParser
 from nebula.stomp.dialects import DIALECTS
 from nebula.stomp.frames import CLIENT_COMMANDS
 from tests.broker.harness import BrokerHarness
+from tests.fuzz.targets import TARGETS
 
 Parsing: TypeAlias = tuple[str, list[bytes]]
 """The version, and the chunks in which bytes come."""
@@ -49,17 +51,26 @@ def heard(is_maxam: bool, said: list[tuple[int, bytes]]) -> list[bytes]:
     return [peer.octets for peer in peers]
 
 
+def outcome(target: str, data: bytes) -> object:
+    """What a target of the fuzzer returns, or the text of what it raises."""
+    try:
+        return TARGETS[target](data)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
 def main() -> None:
     """Answer until the pipe is closed. The first answer is the name of the build."""
     out = sys.stdout.buffer
     pickle.dump(build_name(), out)
     out.flush()
+    questions: dict[str, Callable[..., Any]] = {"parsed": parsed, "heard": heard, "outcome": outcome}
     while True:
         try:
             what, *arguments = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        pickle.dump(parsed(*arguments) if what == "parsed" else heard(*arguments), out)
+        pickle.dump(questions[what](*arguments), out)
         out.flush()
 
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,41 +11,16 @@ from hypothesis import strategies as st
 from nebula import headers
 from nebula.compiled import build_name
 from nebula.stomp.frames import CLIENT_COMMANDS
-from tests.compiled.conversations import Conversation, Parsing, heard, parsed
+from tests.compiled.conversations import Conversation, Parsing, heard, outcome, parsed
+from tests.compiled.twin import Twin
 from tests.depth import DEPTH
-
-
-class Twin:
-    """A process that runs the interpreted modules."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.compiled.conversations"],
-            env={**os.environ, "NEBULA_COMPILED": "no"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        self.build = self._answer()
-
-    def ask(self, *question: Any) -> Any:
-        """What it makes of the arguments of a function of `conversations`, named first."""
-        assert self._process.stdin is not None
-        pickle.dump(question, self._process.stdin)
-        self._process.stdin.flush()
-        return self._answer()
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.communicate()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        return pickle.load(self._process.stdout)
+from tests.fuzz import folders
+from tests.fuzz.targets import COMPILED
 
 
 @pytest.fixture(scope="module")
 def twin() -> Iterator[Twin]:
-    process = Twin()
+    process = Twin("interpreted")
     yield process
     process.close()
 
@@ -119,3 +89,10 @@ def test_parsers_find_the_same_frames_and_faults(twin: Twin, parsing: Parsing) -
 @given(conversation=conversations())
 def test_brokers_write_the_same_bytes(twin: Twin, conversation: Conversation) -> None:
     assert heard(*conversation) == twin.ask("heard", *conversation)
+
+
+@pytest.mark.parametrize("target", COMPILED)
+def test_known_inputs_of_the_fuzzer_come_to_the_same(twin: Twin, target: str) -> None:
+    for file in folders.inputs(target):
+        data = file.read_bytes()
+        assert outcome(target, data) == twin.ask("outcome", target, data), file.name

@@ -9,13 +9,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tests.compiled.twin import COMPILED_BUILD
 from tests.fuzz import folders, seeds
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import COMPILED, TARGETS
 from tests.fuzz.words import dictionary
 
 # An input that takes longer or holds more is a finding: all that a peer may cause is bounded.
@@ -34,6 +36,13 @@ def main(
     keep: Annotated[
         Path | None, typer.Option(help="A folder to begin with, and to keep in what reaches new code.")
     ] = None,
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compiled",
+            help="Compare with the compiled build: " + ", ".join(COMPILED) + " (make build/compiled/.built).",
+        ),
+    ] = False,
     renew: Annotated[
         bool, typer.Option(help="Write the corpus anew: transcripts, corpus and --keep, made few.")
     ] = False,
@@ -49,6 +58,8 @@ def main(
     chosen = targets or list(TARGETS)
     if unknown := set(chosen) - TARGETS.keys():
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: not among {', '.join(TARGETS)}")
+    if compiled and not (COMPILED_BUILD / ".built").exists():
+        raise typer.BadParameter("there is no compiled build, run: make build/compiled/.built")
     with tempfile.TemporaryDirectory(prefix="nebula-fuzz-") as folder:
         scratch = Path(folder)
         (scratch / "words").write_text(dictionary())
@@ -59,11 +70,11 @@ def main(
             _renew(chosen, scratch, keep)
             return
         part = seconds / sum(_SHARES.get(name, 1) for name in chosen)
-        passed = [_fuzz(name, part * _SHARES.get(name, 1), scratch, keep) for name in chosen]
+        passed = [_fuzz(name, part * _SHARES.get(name, 1), scratch, keep, compiled) for name in chosen]
     raise typer.Exit(not all(passed))
 
 
-def _fuzz(name: str, seconds: float, scratch: Path, keep: Path | None) -> bool:
+def _fuzz(name: str, seconds: float, scratch: Path, keep: Path | None, is_compared: bool) -> bool:
     """Fuzz one target; False: something was found."""
     grown = (keep or scratch) / name
     grown.mkdir(parents=True, exist_ok=True)
@@ -71,7 +82,8 @@ def _fuzz(name: str, seconds: float, scratch: Path, keep: Path | None) -> bool:
     log = scratch / f"{name}.log"
     with log.open("wb") as output:
         options = [f"-max_total_time={max(1, round(seconds))}", f"-dict={scratch / 'words'}"]
-        code = _run(name, [*options, str(grown), str(folders.corpus(name))], output.fileno())
+        first = ["compiled"] if is_compared else []
+        code = _run(name, [*options, str(grown), str(folders.corpus(name))], output.fileno(), first)
     text = log.read_text(errors="replace")
     found = set(folders.findings(name).iterdir()) - before
     runs = re.search(r"number_of_executed_units: *(\d+)", text)
@@ -83,9 +95,9 @@ def _fuzz(name: str, seconds: float, scratch: Path, keep: Path | None) -> bool:
     return not (code or found)
 
 
-def _run(name: str, options: list[str], output: int) -> int:
+def _run(name: str, options: list[str], output: int, first: Sequence[str] = ()) -> int:
     command = [
-        *(sys.executable, "-m", "tests.fuzz.instrumented", name),
+        *(sys.executable, "-m", "tests.fuzz.instrumented", name, *first),
         *(f"-timeout={_MOST_SECONDS}", f"-rss_limit_mb={_MOST_MEGABYTES}", f"-max_len={_MOST_OCTETS}"),
         *(f"-artifact_prefix={folders.findings(name)}/", "-print_final_stats=1", *options),
     ]

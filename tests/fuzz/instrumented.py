@@ -1,4 +1,7 @@
-"""The fuzzer itself, in a process of its own: `python -m tests.fuzz.instrumented TARGET [options]`."""
+"""The fuzzer itself, in its own process: `python -m tests.fuzz.instrumented TARGET [compiled] [options]`.
+
+With `compiled` the compiled build is given each input too, in another process, and must make the same of it.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ import logging
 import sys
 from typing import Any
 
+from tests.compiled.twin import Twin
+
 # Not there on all machines, and without types.
 atheris: Any = importlib.import_module("atheris")
 
 with atheris.instrument_imports(include=["nebula", "h11", "websockets"], enable_loader_override=False):
-    from tests.fuzz.targets import TARGETS
+    from tests.fuzz.targets import COMPILED, TARGETS, Target
 
 
 def main() -> None:
@@ -20,8 +25,25 @@ def main() -> None:
     logging.getLogger("nebula").setLevel(logging.CRITICAL)
     # libFuzzer calls itself by the first of its arguments where it merges, a line for a shell.
     itself = f"{sys.executable} -m tests.fuzz.instrumented {name}"
-    atheris.Setup([itself, *options], TARGETS[name])
+    target = TARGETS[name]
+    if options[:1] == ["compiled"]:
+        del options[0]
+        if name in COMPILED:
+            target = _beside(Twin("compiled"), name)
+    atheris.Setup([itself, *options], target)
     atheris.Fuzz()
+
+
+def _beside(twin: Twin, name: str) -> Target:
+    """A target that also asks the other build."""
+
+    def compare(data: bytes) -> None:
+        found = TARGETS[name](data)
+        # A crash there is an EOFError here, and a finding.
+        other = twin.ask("outcome", name, data)
+        assert other == found, f"the compiled build makes something else of it: {other!r}, not {found!r}"
+
+    return compare
 
 
 if __name__ == "__main__":

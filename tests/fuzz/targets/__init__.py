@@ -2,6 +2,7 @@
 
 What a target raises, how long it takes (the runner's time limit) and what it holds (its memory limit)
 are what a finding is. None knows of the fuzzer, so that an ordinary test replays what was found.
+A target of what is compiled returns what came of its input, which is the same in both builds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final, TypeAlias
 
 from tests.fuzz.targets import avro, conversation, globs, requests, streams, websockets
 
-Target: TypeAlias = Callable[[bytes], None]
+Target: TypeAlias = Callable[[bytes], object]
 
 TARGETS: Final[Mapping[str, Target]] = {
     "parser": streams.parse,
@@ -25,3 +26,6 @@ TARGETS: Final[Mapping[str, Target]] = {
     "http": websockets.ask,
     "websocket": websockets.talk,
 }
+
+COMPILED: Final = ("parser", "client", "server")
+"""Targets that return what both builds make of an input, as values to compare; the others return None."""

@@ -68,15 +68,17 @@ _POLICIES: Final = [
 ]
 
 
-def talk(data: bytes) -> None:
+def talk(data: bytes) -> object:
     """See the module."""
     if not data:
-        return
+        return None
     turns = [turn for turn in data[1:].split(_SEPARATOR) if len(turn) > 1][:_MOST_TURNS]
-    said = _Talk(data[0], turns, size=0).heard()
+    whole = _Talk(data[0], turns, size=0)
     if sum(map(len, turns)) < 1_500:
         # Each octet alone would cost ten times as much; the codec's own target cuts so.
-        assert _Talk(data[0], turns, size=11).heard() == said, "what is heard hangs on how octets come"
+        pieces = _Talk(data[0], turns, size=11)
+        assert pieces.heard() == whole.heard(), "what is heard hangs on how octets come"
+    return whole.octets()
 
 
 class _Talk:
@@ -94,6 +96,7 @@ class _Talk:
         self._limits = _TIGHT if setup & 4 else None
         self._size = size
         self._heard: dict[str, list[Received]] = {}
+        self._all_peers: list[Peer] = []
         self._count = 0
         self._begin()
         for turn in turns:
@@ -108,6 +111,10 @@ class _Talk:
             for name, frames in self._heard.items()
         }
 
+    def octets(self) -> list[bytes]:
+        """All that each peer was written, in the order in which they came."""
+        return [peer.octets for peer in self._all_peers]
+
     def _begin(self) -> None:
         self._broker = BrokerHarness(
             self._limits,
@@ -116,6 +123,7 @@ class _Talk:
         )
         self._peers: dict[str, Peer] = {}
         self._witness = self._broker.connect(name=f"witness{self._count}", principal="witness")
+        self._all_peers.append(self._witness)
 
     def _peer(self, name: str) -> Peer:
         peer = self._peers.get(name)
@@ -123,6 +131,7 @@ class _Talk:
             self._count += 1
             who = f"{name}{self._count}"
             peer = self._peers[name] = self._broker.accept(who, principal=name, profile=self._profile)
+            self._all_peers.append(peer)
             self._heard[who] = []
         return peer
 

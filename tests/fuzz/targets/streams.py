@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from nebula.stomp.client_protocol import ClientProtocol
 from nebula.stomp.client_states import State
@@ -23,13 +24,21 @@ _VERSIONS = (("1.0",), ("1.1",), ("1.2",), ("1.0", "1.1", "1.2"))
 # Unlike a server's parser a client's ends with the first ERROR, and what follows counts for nothing.
 _ENDS = "ERROR"
 
-_Found = tuple[list[Frame], bool]
+
+class _Found(NamedTuple):
+    frames: list[Frame]
+    fault: str | None
+
+    def is_like(self, other: _Found) -> bool:
+        """The same frames. Which of two faults of one frame is told may hang on the split, never whether
+        there is one."""
+        return self.frames == other.frames and (self.fault is None) == (other.fault is None)
 
 
-def parse(data: bytes) -> None:
+def parse(data: bytes) -> object:
     """The first octet chooses dialect, side and limits, the second how the rest is cut."""
     if len(data) < 2:
-        return
+        return None
     choice, seed, octets = data[0], data[1], data[2:]
     dialect = _DIALECTS[choice % 4]
     commands = SERVER_COMMANDS if choice & 4 else CLIENT_COMMANDS
@@ -39,8 +48,8 @@ def parse(data: bytes) -> None:
         limits = replace(limits, max_opening_frame_bytes=100_000)
     whole, *others = (_parse(cut(octets, size), dialect, commands, limits) for size in sizes(octets, seed))
     for other in others:
-        # Which of two faults of one frame is told may hang on the split, never whether there is one.
-        assert other == whole, "the frames hang on how their octets come"
+        assert other.is_like(whole), "the frames hang on how their octets come"
+    return repr(whole)
 
 
 def _parse(pieces: list[bytes], dialect: Dialect, commands: frozenset[str], limits: FrameLimits) -> _Found:
@@ -53,7 +62,11 @@ def _parse(pieces: list[bytes], dialect: Dialect, commands: frozenset[str], limi
         assert parser.failure is None or not parser.held, "octets are held that nobody will read"
     for frame in frames:
         _check_frame(frame, commands, limits)
-    return frames, parser.failure is None
+    return _Found(frames, _text(parser.failure))
+
+
+def _text(fault: Exception | None) -> str | None:
+    return None if fault is None else str(fault)
 
 
 def _check_frame(frame: Frame, commands: frozenset[str], limits: FrameLimits) -> None:
@@ -68,14 +81,15 @@ def _check_frame(frame: Frame, commands: frozenset[str], limits: FrameLimits) ->
         assert "\0" not in text
 
 
-def hear(data: bytes) -> None:
+def hear(data: bytes) -> object:
     """What a client hears that has said CONNECT. The first octet chooses what it offered."""
     if len(data) < 2:
-        return
+        return None
     versions, seed, octets = _VERSIONS[data[0] % 4], data[1], data[2:]
     whole, *others = (_hear(cut(octets, size), versions) for size in sizes(octets, seed))
     for other in others:
-        assert other == whole, "what a client hears hangs on how its octets come"
+        assert other.is_like(whole), "what a client hears hangs on how its octets come"
+    return repr(whole)
 
 
 def _hear(pieces: list[bytes], versions: tuple[str, ...]) -> _Found:
@@ -94,4 +108,4 @@ def _hear(pieces: list[bytes], versions: tuple[str, ...]) -> _Found:
     connected = [frame for frame in heard if frame.command == "CONNECTED"]
     assert len(connected) <= 1
     assert heard[:1] == connected or heard[0].command == _ENDS or not heard
-    return heard, protocol.failure is None
+    return _Found(heard, _text(protocol.failure))
