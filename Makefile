@@ -65,7 +65,7 @@ test-compiled: $(COMPILED)/.built ## run the tests of the wire and of the broker
 	  -m "not slow and not foreign and not interpreted" \
 	  tests/stomp tests/broker tests/conformance tests/properties tests/recovery tests/fuzz tests/compiled
 
-torture: $(TORTURES) $(COMPILED)/.built ## kill the broker a thousand times, then feed it garbage (tens of minutes)
+torture: $(TORTURES) $(COMPILED)/.built ## kill the broker a thousand times, then feed it garbage (tens of minutes; Debian: installs a compiler)
 	@$(PYTHON) -m tests.recovery --kills $(KILLS)
 	@$(PYTHON) -m pytest -m foreign tests/recovery
 	@NEBULA_TEST_DEPTH=80 $(PYTHON) -m pytest tests/properties tests/faults/test_shell_crowds.py

@@ -42,7 +42,7 @@ class Twin:
         """What it makes of the arguments of a function of `conversations`, named first.
 
         Raises:
-            EOFError: it has crashed.
+            EOFError, BrokenPipeError: it has crashed.
         """
         assert self._process.stdin is not None
         pickle.dump(question, self._process.stdin)

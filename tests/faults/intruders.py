@@ -25,8 +25,8 @@ from tests.faults.served import Served, Wire
 
 # Where intruders come from; the others come from 127.0.0.1.
 ELSEWHERE: Final = "127.0.0.2"
-# Six times SQLite's log, which grows to 4 MB and is in nobody's share: on a disk of twice its size,
-# whether space is low depends on the log.
+# Six times the size of SQLite's log, which grows to 4 MB and is in nobody's share. On a disk of 8 MB, its
+# growth alone could make space low.
 DISK_BYTES: Final = 24_000_000
 
 PRINCIPALS: Final = ("worker", "intruder", "stranger", "operator", "auditor")

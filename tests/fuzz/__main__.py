@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -70,11 +69,13 @@ def main(
             _renew(chosen, scratch, keep)
             return
         part = seconds / sum(_SHARES.get(name, 1) for name in chosen)
-        passed = [_fuzz(name, part * _SHARES.get(name, 1), scratch, keep, compiled) for name in chosen]
+        passed = [
+            _fuzz(name, part * _SHARES.get(name, 1), scratch, keep, is_compared=compiled) for name in chosen
+        ]
     raise typer.Exit(not all(passed))
 
 
-def _fuzz(name: str, seconds: float, scratch: Path, keep: Path | None, is_compared: bool) -> bool:
+def _fuzz(name: str, seconds: float, scratch: Path, keep: Path | None, *, is_compared: bool) -> bool:
     """Fuzz one target; False: something was found."""
     grown = (keep or scratch) / name
     grown.mkdir(parents=True, exist_ok=True)
@@ -82,8 +83,8 @@ def _fuzz(name: str, seconds: float, scratch: Path, keep: Path | None, is_compar
     log = scratch / f"{name}.log"
     with log.open("wb") as output:
         options = [f"-max_total_time={max(1, round(seconds))}", f"-dict={scratch / 'words'}"]
-        first = ["compiled"] if is_compared else []
-        code = _run(name, [*options, str(grown), str(folders.corpus(name))], output.fileno(), first)
+        options += [str(grown), str(folders.corpus(name))]
+        code = _run(name, options, output.fileno(), is_compared=is_compared)
     text = log.read_text(errors="replace")
     found = set(folders.findings(name).iterdir()) - before
     runs = re.search(r"number_of_executed_units: *(\d+)", text)
@@ -95,9 +96,9 @@ def _fuzz(name: str, seconds: float, scratch: Path, keep: Path | None, is_compar
     return not (code or found)
 
 
-def _run(name: str, options: list[str], output: int, first: Sequence[str] = ()) -> int:
+def _run(name: str, options: list[str], output: int, *, is_compared: bool = False) -> int:
     command = [
-        *(sys.executable, "-m", "tests.fuzz.instrumented", name, *first),
+        *(sys.executable, "-m", "tests.fuzz.instrumented", name, *["compiled"] * is_compared),
         *(f"-timeout={_MOST_SECONDS}", f"-rss_limit_mb={_MOST_MEGABYTES}", f"-max_len={_MOST_OCTETS}"),
         *(f"-artifact_prefix={folders.findings(name)}/", "-print_final_stats=1", *options),
     ]

@@ -1,6 +1,6 @@
 """The fuzzer itself, in its own process: `python -m tests.fuzz.instrumented TARGET [compiled] [options]`.
 
-With `compiled` the compiled build is given each input too, in another process, and must make the same of it.
+With `compiled`, the compiled build gets each input too, in another process, and its outcome must be the same.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def _beside(twin: Twin, name: str) -> Target:
 
     def compare(data: bytes) -> None:
         found = TARGETS[name](data)
-        # A crash there is an EOFError here, and a finding.
+        # If the other process crashes, this raises, which is a finding.
         other = twin.ask("outcome", name, data)
-        assert other == found, f"the compiled build makes something else of it: {other!r}, not {found!r}"
+        assert other == found, f"the builds differ: compiled {other!r}, interpreted {found!r}"
 
     return compare
 

@@ -84,7 +84,7 @@ def test_what_the_host_has_is_left_once_and_not_again_by_forks_of_forks(tmp_path
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-# As pools do it, which may end a worker before it has begun.
+# A pool may end a worker before it has begun.
 ENDED_AT_ONCE = """
 import os, signal, sys, threading, time
 from nebula.spark.host.forks import leave_to_forks

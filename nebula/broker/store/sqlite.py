@@ -217,8 +217,8 @@ class SqliteStore:
         # FULL in WAL mode syncs the log at each commit. NORMAL would sync only at a checkpoint.
         db.execute("PRAGMA synchronous = FULL")
         db.execute(f"PRAGMA journal_size_limit = {_KEPT_LOG_BYTES}")
-        # Debian's SQLite writes zeros over all that is deleted, so that each message would be written twice,
-        # and a purge would need as much of the disk as it frees.
+        # By default, Debian's SQLite overwrites everything that is deleted with zeros. A purge would then
+        # write as much to the log as it frees, and might fill the disk.
         db.execute("PRAGMA secure_delete = FAST")
         if version:
             self._check(db)

@@ -18,15 +18,15 @@ _ENDING: Final = frozenset((signal.SIGTERM, signal.SIGHUP))
 
 
 def leave_to_forks(*forget: Callable[[], None]) -> None:
-    """Have each process that is forked from this one call `forget`, and end at SIGTERM and SIGHUP.
+    """Make each process that is forked from this one call `forget`, and end at SIGTERM and SIGHUP.
 
-    Even at a signal that comes at once, as a pool sends it to workers that it no longer needs.
+    This includes a signal right after the fork, such as a pool sends to workers that it does not need.
     """
     has_left = False
     masks = threading.local()
 
-    # In a new process, Python drops signals that came before it was ready, and handles the next ones as this
-    # process does: the end of the new process would be ignored, or would end the engine.
+    # Without this, Python in the new process drops a signal that arrives before it is set up, and handles
+    # later ones with the handlers of this process, which end the engine.
     def before() -> None:
         masks.former = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
 

@@ -2,7 +2,7 @@
 
 What a target raises, how long it takes (the runner's time limit) and what it holds (its memory limit)
 are what a finding is. None knows of the fuzzer, so that an ordinary test replays what was found.
-A target of what is compiled returns what came of its input, which is the same in both builds.
+A target in `COMPILED` returns its outcome, which is the same in both builds.
 """
 
 from __future__ import annotations
@@ -28,4 +28,4 @@ TARGETS: Final[Mapping[str, Target]] = {
 }
 
 COMPILED: Final = ("parser", "client", "server")
-"""Targets that return what both builds make of an input, as values to compare; the others return None."""
+"""Targets whose code is compiled. They return an outcome that can be compared; the others return None."""

@@ -112,7 +112,7 @@ class _Talk:
         }
 
     def octets(self) -> list[bytes]:
-        """All that each peer was written, in the order in which they came."""
+        """All bytes that were written to each peer, in the order in which the peers came."""
         return [peer.octets for peer in self._all_peers]
 
     def _begin(self) -> None:

@@ -30,8 +30,8 @@ class _Found(NamedTuple):
     fault: str | None
 
     def is_like(self, other: _Found) -> bool:
-        """The same frames. Which of two faults of one frame is told may hang on the split, never whether
-        there is one."""
+        """The same frames, and a fault in both or in neither: which of two faults of a frame is reported may
+        depend on the split."""
         return self.frames == other.frames and (self.fault is None) == (other.fault is None)
 
 
