@@ -156,6 +156,19 @@ def test_lists_go_on_where_a_page_ended(ask: Asked) -> None:
     assert rest["after"] is None
 
 
+def test_lists_by_rank_go_on_behind_what_is_skipped(ask: Asked) -> None:
+    for number in range(3):
+        for _ in range(number + 1):
+            ask.client.publish(f"/queue/ranked/{number}", number)
+
+    queues = ask("queues.list", pattern="/queue/ranked/*", order="depth", limit=1, skip=1)
+    values = ask("topics.list", kind="last-value", order="changed", limit=1)
+
+    assert [row["depth"] for row in queues["rows"]] == [2]
+    assert queues["matched"] == 3
+    assert len(values["rows"]) == 1
+
+
 @pytest.mark.parametrize(
     ("verb", "parameters", "code"),
     [

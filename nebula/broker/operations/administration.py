@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from heapq import nsmallest
 from itertools import chain, islice
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from math import inf
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
@@ -23,6 +25,7 @@ from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.value_feed import LastValueTopic
 from nebula.broker.operations.rows import (
     Arrivals,
+    at_hand,
     connection_details,
     connection_row,
     delayed_row,
@@ -70,6 +73,8 @@ _AT_ONCE: Final = 1_000
 # A larger reply would end the connection of the broker's own responder, and with it the broker.
 MOST_ROWS: Final = 1_000
 _MOST_NAME_CHARACTERS: Final = 256 * 1024
+# All that are skipped are kept and sorted during the walk: some milliseconds for each thousand names.
+MOST_SKIPPED: Final = 10_000
 
 _EVERYTHING: Final = "**"
 
@@ -88,6 +93,7 @@ class Selection:
         after: where the order is by name: begin behind this one.
         limit: rows of the page.
         has_internal: include Nebula's own destinations, such as inboxes.
+        skip: where the order is by rank: leave out so many of the first.
     """
 
     pattern: str = _EVERYTHING
@@ -95,6 +101,7 @@ class Selection:
     after: str = ""
     limit: int = 100
     has_internal: bool = True
+    skip: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +142,19 @@ QUEUE_RANKS: Final[Mapping[str, Callable[[Queue], float]]] = {
     "depth": lambda queue: queue.store.depth,
     "bytes": lambda queue: queue.store.stored_bytes,
     "taken": lambda queue: queue.taken_count,
+    "unacked": lambda queue: queue.store.unacked_count,
+    "consumers": lambda queue: len(queue.consumers.subscriptions),
+    # The lowest number is the oldest message.
+    "oldest": lambda queue: -first.number if (first := next(at_hand(queue), None)) else -inf,
+}
+
+# What topics and last values can be ordered by, in addition to their names.
+TOPIC_RANKS: Final[Mapping[str, Callable[[TopicRow], float]]] = {
+    "subscribers": lambda row: row.subscribers or 0,
+    "waiting": lambda row: row.waiting,
+    "bytes": lambda row: row.stored_bytes,
+    # The latest change first, and topics, which hold no value, last.
+    "changed": lambda row: -inf if row.changed_seconds is None else -row.changed_seconds,
 }
 
 # What connections can be ordered by, besides their sessions' names.
@@ -214,22 +234,22 @@ class Administration:
     ) -> Steps[Listing[TopicRow]]:
         """Topics that are subscribed to, and last-value destinations; or those of one kind.
 
+        They can be ordered by one of `TOPIC_RANKS`.
+
         Raises:
             Refused: a malformed glob.
         """
         # One mapping for both: a name is either a topic or a last value (D.10).
-        topics: dict[str, Any] = {}
+        rows: dict[str, Callable[[], TopicRow]] = {}
         if kind is None or kind.fans_out:
-            topics.update(self._broker.topics.topics)
+            for name, topic in self._broker.topics.topics.items():
+                rows[name] = partial(topic_row, name, topic)
         if kind is None or kind.holds_value:
-            topics.update(self._broker.values.topics)
-
-        def row(name: str, topic: Any) -> TopicRow:
-            if self._broker.context.kind_of(name).fans_out:
-                return topic_row(name, topic)
-            return value_row(name, topic, self.arrivals, now)
-
-        return choose(topics, selection, None, row)
+            for name, value in self._broker.values.topics.items():
+                rows[name] = partial(value_row, name, value, self.arrivals, now)
+        order = None if selection.rank is None else TOPIC_RANKS[selection.rank]
+        rank = None if order is None else lambda row: order(row())
+        return choose(rows, selection, rank, lambda _, row: row())
 
     def sessions(self, selection: Selection, now: float) -> Steps[Listing[SessionRow]]:
         """Sessions with durable subscriptions, connected or not.
@@ -468,6 +488,7 @@ def _choose(
 ) -> Steps[Listing[R]]:
     # The verb checks the limit too; this is for callers within the process.
     limit, matched, hidden = min(selection.limit, MOST_ROWS), 0, 0
+    skip = 0 if rank is None else min(selection.skip, MOST_SKIPPED)
     best: list[tuple[float, str]] = []
     # A copy, because destinations come and go between steps.
     names = iter(list(things))
@@ -484,12 +505,12 @@ def _choose(
             candidates = [(-rank(things[name]), name) for name in found]
         # One more than is shown, which tells whether there is a next page. Only the best so far are kept, so
         # a long walk needs no sorted list of everything.
-        best = nsmallest(limit + 1, chain(best, candidates))
+        best = nsmallest(skip + limit + 1, chain(best, candidates))
         yield
-    chosen = list(_within([name for _, name in best[:limit]]))
+    chosen = list(_within([name for _, name in best[skip : skip + limit]]))
     # Rows cost more than the choice, so they are made for the chosen ones only.
     rows = [row(name, things[name]) for name in chosen if name in things]
-    # By rank there is no next page, because ranks change between two requests.
+    # By rank there is no name to go on behind, because ranks change between two requests: `skip` counts.
     is_last = rank is not None or len(chosen) == len(best)
     return Listing(rows, matched, None if is_last else chosen[-1], hidden)
 

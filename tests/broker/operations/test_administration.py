@@ -105,6 +105,57 @@ def test_queues_can_be_listed_by_depth(broker: BrokerHarness) -> None:
     assert (listing.matched, listing.after) == (3, None)
 
 
+def test_queues_by_rank_go_on_behind_those_that_are_skipped(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    for number in range(5):
+        alice.publish(f"/queue/{number}", *["m"] * (number + 1))
+
+    pages = [
+        result(administration.queues(Selection(rank="depth", limit=2, skip=skip), broker.now))
+        for skip in (0, 2, 4, 6)
+    ]
+
+    assert [[row.depth for row in page.rows] for page in pages] == [[5, 4], [3, 2], [1], []]
+    assert {page.matched for page in pages} == {5}
+
+
+def test_queues_can_be_listed_by_their_oldest_message_and_by_what_consumers_hold(
+    broker: BrokerHarness,
+) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    alice.publish("/queue/old", "m")
+    alice.publish("/queue/new", "m")
+    alice.subscribe("/queue/read", "ack:client", id="1")
+    alice.publish("/queue/read", "m", "m")
+
+    def names(rank: str) -> list[str]:
+        return [row.queue for row in result(administration.queues(Selection(rank=rank), broker.now)).rows]
+
+    assert names("oldest") == ["/queue/old", "/queue/new", "/queue/read"]
+    assert names("unacked")[0] == names("consumers")[0] == "/queue/read"
+
+
+def test_topics_and_values_can_be_listed_by_rank(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    alice.publish("X/first", "a long value")
+    administration.advance(broker.now)
+    broker.advance(5)
+    alice.publish("X/second", "v")
+    alice.subscribe("/topic/news", id="1")
+
+    def names(rank: str) -> list[str]:
+        return [
+            row.topic for row in result(administration.topics(Selection(rank=rank), None, broker.now)).rows
+        ]
+
+    assert names("subscribers")[0] == "/topic/news"
+    assert names("bytes") == ["X/first", "X/second", "/topic/news"]
+    assert names("changed") == ["X/second", "X/first", "/topic/news"]
+
+
 def test_walk_over_many_destinations_pauses_and_minds_what_happens_meanwhile(broker: BrokerHarness) -> None:
     administration = looking_at(broker)
     alice = broker.connect()
