@@ -87,6 +87,12 @@ export class Nebula extends EventTarget {
     headers?: Record<string, string>,
   ): Promise<StompSubscription>;
 
+  /**
+   * Send a message, and wait until the broker has taken it. Rejects where it was not taken: the error's code is the
+   * broker's verdict, "rejected-full" for example.
+   */
+  publish(destination: string, body: string | Uint8Array, headers?: Record<string, string>): Promise<void>;
+
   addEventListener(
     type: "connected" | "lost",
     listener: EventListenerOrEventListenerObject | null,

@@ -221,6 +221,28 @@ export class Nebula extends EventTarget {
     return subscription;
   }
 
+  /**
+   * Send a message, and wait until the broker has taken it.
+   *
+   * @param {string} destination
+   * @param {string | Uint8Array} body
+   * @param {Record<string, string>} [headers]
+   * @returns {Promise<void>}
+   * @throws {NebulaError} where it was not taken; its code is the broker's verdict
+   */
+  publish(destination, body, headers = {}) {
+    if (!this.connected) return Promise.reject(new NebulaError("lost", "not connected", { retryable: true }));
+    const receipt = newId();
+    const done = new Promise((resolve, reject) => this.#calls.set(receipt, { resolve, reject }));
+    this.#stomp.watchForReceipt(receipt, ({ headers: { disposition = "accepted" } }) => {
+      if (disposition === "accepted") this.#settle(receipt)?.resolve();
+      else this.#fail(receipt, disposition, `the broker did not take the message for ${destination}`);
+    });
+    const content = typeof body === "string" ? { body } : { binaryBody: body };
+    this.#stomp.publish({ destination, headers: { ...headers, receipt }, ...content });
+    return done;
+  }
+
   #send(service, id, request, timeout, extra = {}) {
     this.#stomp.watchForReceipt(id, ({ headers: { disposition = "accepted" } }) => {
       // Without a consumer the broker keeps nothing, and says so at once.

@@ -1,0 +1,1 @@
+export default function ConnectionsPage() { return <h1>Connections</h1>; }

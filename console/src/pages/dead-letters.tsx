@@ -1,0 +1,1 @@
+export default function DeadLettersPage() { return <h1>Dead letters</h1>; }

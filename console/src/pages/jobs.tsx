@@ -1,0 +1,1 @@
+export default function JobsPage() { return <h1>Jobs</h1>; }

@@ -1,0 +1,1 @@
+export default function MapPage() { return <h1>Map</h1>; }

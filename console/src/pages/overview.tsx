@@ -1,0 +1,1 @@
+export default function OverviewPage() { return <h1>Overview</h1>; }

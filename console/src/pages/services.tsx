@@ -1,0 +1,1 @@
+export default function ServicesPage() { return <h1>Services</h1>; }

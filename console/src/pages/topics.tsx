@@ -1,0 +1,1 @@
+export default function TopicsPage() { return <h1>Topics</h1>; }

@@ -1,0 +1,1 @@
+export default function LastValuesPage() { return <h1>Last values</h1>; }

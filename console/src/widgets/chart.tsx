@@ -1,0 +1,110 @@
+// Lines over time, by uPlot.
+
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { colour, isDark } from "../theme";
+import { short } from "./format";
+
+export interface Series {
+  label: string;
+  /** A colour of the style sheet: "--chart-1". */
+  colour: string;
+  values: readonly (number | null)[];
+}
+
+export interface ChartProps {
+  title: string;
+  /** Seconds since 1970. */
+  times: readonly number[];
+  series: readonly Series[];
+  /** How values are written; `short` by default. */
+  format?: (value: number) => string;
+  height?: number;
+  /** Dots alone, not lines. */
+  points?: boolean;
+}
+
+const HEIGHT = 150;
+
+export function Chart({ title, times, series, format = short, height = HEIGHT, points = false }: ChartProps) {
+  const place = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const dark = isDark();
+  const shape = series.map((each) => `${each.label}:${each.colour}`).join();
+  const data = [times, ...series.map(({ values }) => values)] as unknown as uPlot.AlignedData;
+  const latest = useRef({ data, format });
+  latest.current = { data, format };
+
+  useEffect(() => {
+    const parent = place.current;
+    if (parent === null) return;
+    const write = (value: number | null | undefined) =>
+      value === null || value === undefined ? "–" : latest.current.format(value);
+    const lines = { stroke: colour("--muted"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false } };
+    const font = `11px ${getComputedStyle(document.body).fontFamily}`;
+    const made = new uPlot(
+      {
+        width: parent.clientWidth || 300,
+        height,
+        padding: [8, 8, 0, 0],
+        cursor: { y: false, drag: { x: false, y: false } },
+        legend: { live: true },
+        scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+        axes: [
+          { ...lines, font, size: 28, space: 70, values: clocks },
+          { ...lines, font, size: 52, values: (_plot, ticks) => ticks.map(write) },
+        ],
+        series: [
+          { label: "time", value: (_plot, seconds) => (seconds === null ? "–" : clock(seconds)) },
+          ...series.map((each) => {
+            const stroke = colour(each.colour);
+            return {
+              label: each.label,
+              stroke,
+              width: points ? 0 : 1.75,
+              points: points ? { show: true, size: 6, fill: stroke } : { show: false },
+              value: (_plot: uPlot, value: number | null) => write(value),
+            };
+          }),
+        ],
+      },
+      latest.current.data,
+      parent,
+    );
+    plot.current = made;
+    const sized = new ResizeObserver(() => {
+      if (parent.clientWidth > 0) made.setSize({ width: parent.clientWidth, height });
+    });
+    sized.observe(parent);
+    return () => {
+      sized.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+  }, [shape, dark, height, points]);
+
+  useEffect(() => plot.current?.setData(latest.current.data), [times, series]);
+
+  const last = series.map(({ label, values }) => `${label} ${latestOf(values, format)}`).join(", ");
+  return (
+    <figure class="chart" role="img" aria-label={`${title}: ${last}`}>
+      <figcaption aria-hidden="true">{title}</figcaption>
+      <div ref={place} class="chart-plot" style={{ minHeight: `${height}px` }} aria-hidden="true" />
+    </figure>
+  );
+}
+
+function latestOf(values: readonly (number | null)[], format: (value: number) => string): string {
+  const value = values.at(-1);
+  return value === null || value === undefined ? "unknown" : format(value);
+}
+
+function clock(seconds: number): string {
+  return new Date(seconds * 1000).toLocaleTimeString("en-GB");
+}
+
+function clocks(_plot: uPlot, ticks: number[]): string[] {
+  const isFine = ticks.length > 1 && ticks[1]! - ticks[0]! < 60;
+  return ticks.map((tick) => (isFine ? clock(tick) : clock(tick).slice(0, 5)));
+}
