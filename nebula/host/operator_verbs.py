@@ -216,12 +216,13 @@ def _add_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
         internal: bool = True,
         order: Literal["name", "subscribers", "waiting", "bytes", "changed"] = "name",
         skip: Skip = 0,
+        reverse: bool = False,
     ) -> Listing[TopicRow]:
         """Topics that are subscribed to, and last values, by name or by `order` (see queues.list)."""
         may_call(request, "topics.list")
         only = {None: None, "topic": TOPIC_KIND, "last-value": LAST_VALUE_KIND}[kind]
         rank = order if order in TOPIC_RANKS else None
-        selection = Selection(pattern, rank, after, limit, internal, skip)
+        selection = Selection(pattern, rank, after, limit, internal, skip, reverse)
         return desk.walk(lambda: desk.administration.topics(selection, only, desk.now))
 
     @responder.verb(name="topic.show")
@@ -341,11 +342,12 @@ def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> Non
         limit: Limit = 100,
         internal: bool = True,
         skip: Skip = 0,
+        reverse: bool = False,
     ) -> Listing[QueueRow]:
-        """Queues by name (`after`: that of the page before), or the greatest by `order`, behind `skip`."""
+        """Queues by name (`after`: that of the page before), or the greatest by `order`."""
         may_call(request, "queues.list")
         rank = order if order in QUEUE_RANKS else None
-        selection = Selection(pattern, rank, after, limit, internal, skip)
+        selection = Selection(pattern, rank, after, limit, internal, skip, reverse)
         return desk.walk(lambda: desk.administration.queues(selection, desk.now))
 
     @responder.verb(name="queue.show")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 from itertools import chain, islice
 from math import inf
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -93,7 +93,8 @@ class Selection:
         after: where the order is by name: begin behind this one.
         limit: rows of the page.
         has_internal: include Nebula's own destinations, such as inboxes.
-        skip: where the order is by rank: leave out so many of the first.
+        skip: leave out so many of the first.
+        is_reversed: the last name, or the least, comes first.
     """
 
     pattern: str = _EVERYTHING
@@ -102,6 +103,7 @@ class Selection:
     limit: int = 100
     has_internal: bool = True
     skip: int = 0
+    is_reversed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,7 +490,9 @@ def _choose(
 ) -> Steps[Listing[R]]:
     # The verb checks the limit too; this is for callers within the process.
     limit, matched, hidden = min(selection.limit, MOST_ROWS), 0, 0
-    skip = 0 if rank is None else min(selection.skip, MOST_SKIPPED)
+    skip, is_reversed, after = min(selection.skip, MOST_SKIPPED), selection.is_reversed, selection.after
+    first = nlargest if rank is None and is_reversed else nsmallest
+    sign = 1 if is_reversed else -1
     best: list[tuple[float, str]] = []
     # A copy, because destinations come and go between steps.
     names = iter(list(things))
@@ -500,18 +504,19 @@ def _choose(
             hidden += before - len(found)
         matched += len(found)
         if rank is None:
-            candidates = [(0.0, name) for name in found if name > selection.after]
+            is_behind = after.__gt__ if is_reversed and after else after.__lt__
+            candidates = [(0.0, name) for name in found if is_behind(name)]
         else:
-            candidates = [(-rank(things[name]), name) for name in found]
+            candidates = [(sign * rank(things[name]), name) for name in found]
         # One more than is shown, which tells whether there is a next page. Only the best so far are kept, so
         # a long walk needs no sorted list of everything.
-        best = nsmallest(skip + limit + 1, chain(best, candidates))
+        best = first(skip + limit + 1, chain(best, candidates))
         yield
     chosen = list(_within([name for _, name in best[skip : skip + limit]]))
     # Rows cost more than the choice, so they are made for the chosen ones only.
     rows = [row(name, things[name]) for name in chosen if name in things]
     # By rank there is no name to go on behind, because ranks change between two requests: `skip` counts.
-    is_last = rank is not None or len(chosen) == len(best)
+    is_last = rank is not None or skip + len(chosen) >= len(best)
     return Listing(rows, matched, None if is_last else chosen[-1], hidden)
 
 

@@ -120,6 +120,37 @@ def test_queues_by_rank_go_on_behind_those_that_are_skipped(broker: BrokerHarnes
     assert {page.matched for page in pages} == {5}
 
 
+def test_reversed_lists_begin_at_the_other_end(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    for number in range(5):
+        alice.publish(f"/queue/{number}", *["m"] * (number + 1))
+
+    def page(rank: str | None, after: str = "", skip: int = 0) -> tuple[list[str], str | None]:
+        selection = Selection("**", rank, after, 2, skip=skip, is_reversed=True)
+        listing = result(administration.queues(selection, broker.now))
+        return [row.queue for row in listing.rows], listing.after
+
+    assert page("depth") == (["/queue/0", "/queue/1"], None)
+    assert page("depth", skip=4) == (["/queue/4"], None)
+    assert page(None) == (["/queue/4", "/queue/3"], "/queue/3")
+    assert page(None, "/queue/3") == (["/queue/2", "/queue/1"], "/queue/1")
+    assert page(None, skip=4) == (["/queue/0"], None)
+
+
+def test_names_can_be_skipped(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    for number in range(5):
+        alice.publish(f"/queue/{number}", "m")
+
+    middle = result(administration.queues(Selection(limit=2, skip=2), broker.now))
+    last = result(administration.queues(Selection(limit=2, skip=4), broker.now))
+
+    assert ([row.queue for row in middle.rows], middle.after) == (["/queue/2", "/queue/3"], "/queue/3")
+    assert ([row.queue for row in last.rows], last.after) == (["/queue/4"], None)
+
+
 def test_queues_can_be_listed_by_their_oldest_message_and_by_what_consumers_hold(
     broker: BrokerHarness,
 ) -> None:
