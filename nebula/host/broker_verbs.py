@@ -12,6 +12,8 @@ from pydantic import BaseModel, Field
 
 from nebula.avro import Registry, Schema
 from nebula.broker.assembly import Assembly
+from nebula.broker.operations.history import History
+from nebula.broker.operations.views import HistorySample
 from nebula.broker.settings import DEFAULT_FILE, SettingsSource
 from nebula.broker.store.sqlite import SqliteStore
 from nebula.errors import AvroError, SettingsError, StoreError
@@ -30,6 +32,17 @@ NAME = "nebula"
 _RELOAD_SECONDS = 10.0
 
 _log = get_logger("nebula.host")
+
+
+class OwnRights(BaseModel):
+    """Who a caller is to the broker, and which of the broker's verbs it may call.
+
+    `value_prefixes` are those of last-value destinations, by which a client tells them from topics.
+    """
+
+    principal: str
+    verbs: list[str]
+    value_prefixes: list[str]
 
 
 class SchemaEntry(BaseModel):
@@ -105,6 +118,9 @@ def broker_responder(assembly: Assembly) -> Responder:
             _log.warning("reload failed", reason=str(error))
             raise VerbError("bad-file", "a file cannot be used; the broker's log says which") from error
 
+    _add_own_rights(responder, assembly)
+    if assembly.history is not None:
+        _add_history(responder, assembly.history, may_call)
     if assembly.source is not None:
         _add_check(responder, assembly, assembly.source, may_call)
     add_operator_verbs(responder, assembly.server, may_call)
@@ -116,6 +132,29 @@ def broker_responder(assembly: Assembly) -> Responder:
     else:
         _refuse_schemas(responder)
     return responder
+
+
+def _add_own_rights(responder: Responder, assembly: Assembly) -> None:
+    @responder.verb(name="rights.mine")
+    def mine(request: Request) -> OwnRights:
+        """The principal of the caller, the verbs here that it may call, and the prefixes of last values."""
+        statistics = responder.statistics()
+        # None: the message has no `sender`, see `_permission_check`; and no verb is called before the start.
+        if request.principal is None or statistics is None:
+            raise VerbError("not-allowed", "an unknown principal has no rights")
+        rights = assembly.access.rights_of(request.principal)
+        # The built-in verbs, which every service has, have no dot.
+        verbs = sorted(name for name in statistics.tallies if "." in name and rights.may_call(name))
+        prefixes = list(assembly.value_prefixes)
+        return OwnRights(principal=request.principal, verbs=verbs, value_prefixes=prefixes)
+
+
+def _add_history(responder: Responder, history: History, may_call: Callable[[Request, str], None]) -> None:
+    @responder.verb(name="broker.history")
+    def since(request: Request, after: Annotated[float, Field(ge=0)] = 0.0) -> list[HistorySample]:
+        """Figures of the last hour, one sample each ten seconds, after the time `after` (since 1970)."""
+        may_call(request, "broker.history")
+        return history.since(after)
 
 
 def _add_check(

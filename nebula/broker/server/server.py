@@ -44,6 +44,7 @@ from nebula.broker.store.disk import DiskWatch
 from nebula.broker.store.restoring import restore
 from nebula.broker.store.store import Snapshot, Store
 from nebula.broker.store.writer import Writer
+from nebula.console.assets import PATH
 from nebula.errors import SettingsError
 from nebula.headers import DEAD_LETTER_QUEUE
 from nebula.logs import get_logger
@@ -76,7 +77,9 @@ class Server:
 
     Attributes:
         urls: where it listens, from `start` on.
+        console_urls: where it serves the console, from `start` on.
         pages: what its HTTP listeners reply, by path. Filled before `start`.
+        console: what those with a console reply in addition. Likewise.
         posts: handlers of POST requests by the beginning of the path, on listeners that take calls. Likewise.
         reads: handlers of GET requests that need the sender's identity. Likewise.
         renewals: what reads files again at a reload, in addition to the listeners' own.
@@ -100,8 +103,10 @@ class Server:
         lifetimes: Lifetimes | None = None,
     ) -> None:
         self.urls: list[str] = []
+        self.console_urls: list[str] = []
         self.limits = limits or Limits()
         self.pages: dict[str, Page] = {}
+        self.console: dict[str, Page] = {}
         self.posts: dict[str, Post] = {}
         self.reads: dict[str, Post] = {}
         self.renewals: list[Callable[[], None]] = []
@@ -125,6 +130,7 @@ class Server:
             self._admission,
             self.limits,
             self.pages,
+            self.console,
             self.posts,
             self.reads,
             self.lifetimes,
@@ -167,7 +173,10 @@ class Server:
         )
         try:
             for listener in self._listeners:
-                self.urls += await self._open_listeners.open(listener)
+                urls = await self._open_listeners.open(listener)
+                self.urls += urls
+                if listener.console:
+                    self.console_urls += [f"{url.replace('ws', 'http', 1)}{PATH}" for url in urls]
         except OSError:
             self._open_listeners.end()
             if self._writer is not None:
