@@ -148,8 +148,15 @@ export class Session {
     };
   }
 
-  /** Send a message, and wait for the broker's verdict; rejects with a `NebulaError` where it is not taken. */
-  send(destination: string, headers: Record<string, string>, body: string | Uint8Array): Promise<void> {
+  /**
+   * Send a message, and wait for the broker's verdict: the headers of its RECEIPT. Rejects with a `NebulaError` where
+   * it is not taken.
+   */
+  async send(
+    destination: string,
+    headers: Record<string, string>,
+    body: string | Uint8Array,
+  ): Promise<Record<string, string>> {
     return this.#client().publish(destination, body, headers);
   }
 
