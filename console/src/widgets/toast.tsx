@@ -20,10 +20,10 @@ export function toast(text: string, kind: Toast["kind"] = "done"): void {
 }
 
 /** Do something, and say that it was done or why it failed. Resolves to whether it was done. */
-export async function attempt(act: () => Promise<unknown>, done: string): Promise<boolean> {
+export async function attempt(act: () => Promise<unknown>, done: string | (() => string)): Promise<boolean> {
   try {
     await act();
-    toast(done);
+    toast(typeof done === "string" ? done : done());
     return true;
   } catch (error) {
     const { code, message } = asNebulaError(error);
