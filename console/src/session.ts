@@ -52,6 +52,8 @@ export class Session {
   readonly epoch: ReadonlySignal<number> = this.#epoch;
   /** Who we are to the broker; null: unknown. */
   readonly principal = computed(() => this.#rights.value?.principal ?? null);
+  /** What the names of last values begin with. */
+  readonly valuePrefixes = computed(() => this.#rights.value?.valuePrefixes ?? ["X/"]);
 
   /** Sign in. Rejects with a `NebulaError` where the broker refuses, or is not there. */
   async signIn(credentials: Credentials): Promise<void> {
@@ -194,12 +196,20 @@ export class Session {
 interface Rights {
   principal: string;
   verbs: Set<string>;
+  valuePrefixes: string[];
+}
+
+/** The reply of `rights.mine`. */
+interface OwnRights {
+  principal: string;
+  verbs: string[];
+  value_prefixes: string[];
 }
 
 async function readRights(nebula: Nebula): Promise<Rights | null> {
   try {
-    const mine = await nebula.call<{ principal: string; verbs: string[] }>(BROKER, "rights.mine", {});
-    return { principal: mine.principal, verbs: new Set(mine.verbs) };
+    const mine = await nebula.call<OwnRights>(BROKER, "rights.mine", {});
+    return { principal: mine.principal, verbs: new Set(mine.verbs), valuePrefixes: mine.value_prefixes };
   } catch {
     return null;
   }
