@@ -120,6 +120,7 @@ class Assembly:
                 # Without it `Lifetimes` is deterministic, for tests.
                 chance=random.random,
             ),
+            counts_flows=self.has_console,
         )
         token = None if settings.metrics_token is None else Token(settings.metrics_token)
         if token is not None:

@@ -13,12 +13,12 @@ from pydantic import BaseModel, Field
 from nebula.avro import Registry, Schema
 from nebula.broker.assembly import Assembly
 from nebula.broker.operations.history import History
-from nebula.broker.operations.views import HistorySample
+from nebula.broker.operations.views import FlowRow, HistorySample
 from nebula.broker.settings import DEFAULT_FILE, SettingsSource
 from nebula.broker.store.sqlite import SqliteStore
 from nebula.errors import AvroError, SettingsError, StoreError
 from nebula.headers import BROKER_QUEUE
-from nebula.host.operator_verbs import add_operator_verbs
+from nebula.host.operator_verbs import Desk, Limit, add_operator_verbs
 from nebula.logs import get_logger
 from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
@@ -120,7 +120,7 @@ def broker_responder(assembly: Assembly) -> Responder:
 
     _add_own_rights(responder, assembly)
     if assembly.history is not None:
-        _add_history(responder, assembly.history, may_call)
+        _add_history(responder, assembly, assembly.history, may_call)
     if assembly.source is not None:
         _add_check(responder, assembly, assembly.source, may_call)
     add_operator_verbs(responder, assembly.server, may_call)
@@ -149,12 +149,22 @@ def _add_own_rights(responder: Responder, assembly: Assembly) -> None:
         return OwnRights(principal=request.principal, verbs=verbs, value_prefixes=prefixes)
 
 
-def _add_history(responder: Responder, history: History, may_call: Callable[[Request, str], None]) -> None:
+def _add_history(
+    responder: Responder, assembly: Assembly, history: History, may_call: Callable[[Request, str], None]
+) -> None:
+    desk = Desk(assembly.server)
+
     @responder.verb(name="broker.history")
     def since(request: Request, after: Annotated[float, Field(ge=0)] = 0.0) -> list[HistorySample]:
         """Figures of the last hour, one sample each ten seconds, after the time `after` (since 1970)."""
         may_call(request, "broker.history")
         return history.since(after)
+
+    @responder.verb(name="flows.list")
+    def flows(request: Request, limit: Limit = 200) -> list[FlowRow]:
+        """Who sends how much to which destinations, and who is subscribed there: those with most messages."""
+        may_call(request, "flows.list")
+        return desk.walk(lambda: desk.administration.flows(limit))
 
 
 def _add_check(

@@ -44,6 +44,7 @@ from nebula.broker.operations.views import (
     ConnectionDetails,
     ConnectionRow,
     DelayedRow,
+    FlowRow,
     KindTotals,
     PrincipalRow,
     QueueDetails,
@@ -54,7 +55,7 @@ from nebula.broker.operations.views import (
     TopicRow,
 )
 from nebula.errors import Refused
-from nebula.globs import compile_glob
+from nebula.globs import compile_glob, is_glob
 from nebula.headers import RESERVED_PREFIXES
 
 T = TypeVar("T")
@@ -75,6 +76,8 @@ MOST_ROWS: Final = 1_000
 _MOST_NAME_CHARACTERS: Final = 256 * 1024
 # All that are skipped are kept and sorted during the walk: some milliseconds for each thousand names.
 MOST_SKIPPED: Final = 10_000
+
+_MOST_RECEIVERS: Final = 20
 
 _EVERYTHING: Final = "**"
 
@@ -387,6 +390,44 @@ class Administration:
         topics = yield from _add_up(self._broker.topics.topics, _topic_counts)
         values = yield from _add_up(self._broker.values.topics, _value_counts)
         return {QUEUE_KIND: queues, TOPIC_KIND: topics, LAST_VALUE_KIND: values}
+
+    def flows(self, limit: int) -> Steps[list[FlowRow]]:
+        """The senders and destinations with most messages, and who is subscribed there.
+
+        Empty unless they are counted.
+        """
+        flows = self._broker.context.flows
+        counted = {} if flows is None else flows.counts
+        largest = nlargest(limit, counted.items(), key=lambda each: each[1])
+        receivers = yield from self._receivers({destination for (_, destination), _ in largest})
+        return [
+            FlowRow(sender, destination, count, sorted(receivers[destination])[:_MOST_RECEIVERS])
+            for (sender, destination), count in largest
+        ]
+
+    def _receivers(self, destinations: set[str]) -> Steps[dict[str, set[str]]]:
+        """The principals that are subscribed to each of these destinations, by name or glob."""
+        found: dict[str, set[str]] = {each: set() for each in destinations}
+        globs: dict[str, set[str]] = {}
+        for place, session in enumerate(list(self._broker.sessions.values()), 1):
+            for subscription in session.subscriptions.values():
+                pattern = subscription.pattern
+                if pattern in found:
+                    found[pattern].add(session.principal)
+                elif is_glob(pattern):
+                    globs.setdefault(pattern, set()).add(session.principal)
+            if place % _AT_ONCE == 0:
+                yield
+        for pattern, principals in globs.items():
+            matches = compile_glob(pattern)
+            for destination in filter(matches, destinations):
+                found[destination] |= {
+                    each
+                    for each in principals
+                    if self._broker.access.rights_of(each).may_receive(destination)
+                }
+            yield
+        return found
 
     # --- changing ---
 

@@ -339,6 +339,20 @@ class PoolStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class FlowRow:
+    """The messages of one sender to one destination."""
+
+    sender: Annotated[str, Shown("sender", about="A principal.")]
+    destination: Annotated[str, Shown("destination")]
+    messages: Annotated[
+        int, Shown("messages", Unit.COUNT, "Accepted since the pair was first seen, or was seen again.")
+    ]
+    receivers: Annotated[
+        list[str], Shown("receivers", about="Principals that are subscribed at present, the first twenty.")
+    ]
+
+
+@dataclass(frozen=True, slots=True)
 class HistorySample:
     """Figures of a broker at one time. Totals count from its start."""
 

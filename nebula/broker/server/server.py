@@ -24,6 +24,7 @@ from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.fixed_limits import STOP_SECONDS
+from nebula.broker.core.flows import Flows
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import kinds_by_prefix
@@ -74,6 +75,7 @@ class Server:
         on_failure: called once, with the reason, when the broker cannot go on. End the program then.
         free_disk_bytes: returns the free space on the store's disk; None: it is not watched.
         lifetimes: how long connections may live; None: as long as their proof of identity is valid.
+        counts_flows: count messages by sender and destination, for the console.
 
     Attributes:
         urls: where it listens, from `start` on.
@@ -101,6 +103,7 @@ class Server:
         on_failure: Callable[[Exception], None] | None = None,
         free_disk_bytes: Callable[[], int] | None = None,
         lifetimes: Lifetimes | None = None,
+        counts_flows: bool = False,
     ) -> None:
         self.urls: list[str] = []
         self.console_urls: list[str] = []
@@ -116,6 +119,7 @@ class Server:
         self._shares = tuple(shares)
         self._access = access
         self._key_of = key_of
+        self._flows = Flows() if counts_flows else None
         self._prefixes = tuple(last_value_prefixes)
         self._dead_letter = dead_letter
         self._writer = None if store is None else Writer(store, self._on_committed, self._on_store_failed)
@@ -204,6 +208,7 @@ class Server:
             # Chance comes in here and nowhere below.
             # It begins every message-id (D.20), so runs without a store need different ones too.
             incarnation=secrets.token_hex(4) if kept is None else kept.incarnation,
+            flows=self._flows,
         )
         broker = Broker(context)
         if kept is not None:
