@@ -84,6 +84,7 @@ it("headers that the broker writes are not sent", () => {
 
 it("verdicts are told in words", () => {
   expect(verdictText({ consumers: "0" }, "/queue/a")).toContain("no consumer is there yet");
-  expect(verdictText({ durable: "false" }, "/queue/a")).toContain("not on disk");
+  expect(verdictText({ durable: "false" }, "/queue/a", true)).toContain("not on disk");
+  expect(verdictText({ durable: "false" }, "/queue/a")).not.toContain("not on disk");
   expect(verdictText({ duplicate: "true" }, "/queue/a")).toContain("dedup-id");
 });

@@ -1,6 +1,6 @@
 // A form that sends a message: destination, headers, body, and the broker's verdict.
 
-import { useId, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { session, type NebulaError } from "../session";
 import { asNebulaError } from "../widgets/poll";
 import { ErrorNote } from "../widgets/states";
@@ -75,7 +75,6 @@ export interface ComposeProps {
 }
 
 export function Compose({ draft, action = "Publish", isFixed = false, children, onSent }: ComposeProps) {
-  const id = useId();
   const [destination, setDestination] = useState(draft.destination);
   const [kind, setKind] = useState(draft.kind);
   const [body, setBody] = useState(draft.body);
@@ -102,7 +101,7 @@ export function Compose({ draft, action = "Publish", isFixed = false, children, 
       };
       const verdict = await session.send(destination, headers, encodeDraft(kind, body));
       const more = await onSent?.(verdict, destination);
-      setOutcome({ text: [verdictText(verdict, destination), more].filter(Boolean).join(" ") });
+      setOutcome({ text: [verdictText(verdict, destination, isPersistent), more].filter(Boolean).join(" ") });
     } catch (error) {
       setOutcome({ error: asNebulaError(error) });
     } finally {
@@ -186,16 +185,15 @@ export function Compose({ draft, action = "Publish", isFixed = false, children, 
           Persistent
         </label>
       </div>
-      <label class="field" for={`${id}-body`}>
+      <label class="field">
         Body
+        <textarea
+          rows={8}
+          spellcheck={false}
+          value={body}
+          onInput={(event) => setBody(event.currentTarget.value)}
+        />
       </label>
-      <textarea
-        id={`${id}-body`}
-        rows={8}
-        spellcheck={false}
-        value={body}
-        onInput={(event) => setBody(event.currentTarget.value)}
-      />
       {children}
       <div class="compose-foot">
         <div class="compose-outcome" role="status">
@@ -220,13 +218,13 @@ export function headersOf(pairs: readonly Pair[]): Record<string, string> {
 }
 
 /** The broker's verdict in words. */
-export function verdictText(verdict: Verdict, destination: string): string {
+export function verdictText(verdict: Verdict, destination: string, isPersistent = false): string {
   if (verdict["duplicate"] === "true") return "Accepted before: a message with this dedup-id is known already.";
   const parts = [`${destination} has accepted the message`];
   const consumers = verdict["consumers"];
   if (consumers !== undefined) {
     parts.push(consumers === "0" ? "no consumer is there yet" : `${consumers} ${consumers === "1" ? "consumer" : "consumers"}`);
   }
-  if (verdict["durable"] === "false") parts.push("it is not on disk");
+  if (isPersistent && verdict["durable"] === "false") parts.push("it is not on disk");
   return `${parts.join("; ")}.`;
 }

@@ -360,7 +360,7 @@ function Tile({ title, small, children }: { title: string; small?: string | unde
   );
 }
 
-const PEEKED = 20;
+const PEEKED = 10;
 const PREVIEW_BYTES = 400;
 const WHOLE_BYTES = 1_000_000;
 

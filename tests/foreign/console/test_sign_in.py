@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.foreign, pytest.mark.timeout(600)]
 
 def entries(page: Page) -> list[str]:
     """The navigation."""
-    return page.get_by_role("navigation", name="Pages").get_by_role("link").all_inner_texts()
+    return page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link").all_inner_texts()
 
 
 def test_operator_sees_all_pages_and_the_overview_first(operator: Page) -> None:
