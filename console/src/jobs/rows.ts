@@ -116,9 +116,9 @@ export function cellOf(value: unknown): string | number | null {
 }
 
 /** Round numbers from 0 or below to the largest value: for an axis. */
-export function ticksOf(low: number, high: number, wanted = 4): number[] {
-  const span = high - low || 1;
-  const rough = span / wanted;
+export function ticksOf(low: number, most: number, wanted = 4): number[] {
+  const high = most > low ? most : low + 1;
+  const rough = (high - low) / wanted;
   const unit = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((factor) => factor * unit).find((one) => one >= rough) ?? unit;
   const ticks: number[] = [];

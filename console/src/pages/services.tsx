@@ -3,6 +3,7 @@ import { ServiceDetail } from "../services/detail";
 import { ServiceList } from "../services/list";
 import { VerbPage } from "../services/verb-page";
 import "../services/services.css";
+import "../jobs/jobs.css";
 
 /** `#/services`, `#/services/prices`, `#/services/prices/quote`. */
 export default function ServicesPage() {
