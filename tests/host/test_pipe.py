@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from asyncio import BaseTransport
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from nebula.broker.server.tcp_acks import send_ack
 from nebula.host.pipe import HIGH_WATER_BYTES
 from tests.host.loops import HandPipe
 
@@ -130,6 +133,14 @@ def test_nothing_is_delivered_before_start_and_nothing_is_lost() -> None:
     pipe.settle()
 
     assert pipe.app.received == b"early"
+
+
+def test_end_of_the_broker_has_no_socket_whose_acknowledgement_could_be_sent() -> None:
+    pipe = HandPipe()
+
+    send_ack(cast("BaseTransport", pipe.broker_end))
+
+    assert pipe.broker_end.get_extra_info("socket") is None
 
 
 def test_start_on_a_pipe_that_the_app_has_closed_tells_of_the_end() -> None:

@@ -176,7 +176,7 @@ export function Compose({ draft, action = "Publish", isFixed = false, children, 
             onInput={(event) => setContentType(event.currentTarget.value)}
           />
         </label>
-        <label class="check">
+        <label class="tick">
           <input
             type="checkbox"
             checked={isPersistent}

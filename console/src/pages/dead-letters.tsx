@@ -355,11 +355,11 @@ function Replay({ which, onClose, onDone }: { which: Which; onClose: () => void;
           </p>
           <fieldset class="choices">
             <legend class="hidden">Where to</legend>
-            <label class="check">
+            <label class="tick">
               <input type="radio" name={name} checked={!isElsewhere} onChange={() => setElsewhere(false)} />
               Back to the queue that it was sent to
             </label>
-            <label class="check">
+            <label class="tick">
               <input type="radio" name={name} checked={isElsewhere} onChange={() => setElsewhere(true)} />
               To another queue
             </label>
@@ -450,52 +450,54 @@ function LetterFacts({ view }: { view: MessageView }) {
   const at = Number(headers["dead-letter-at"]) / 1000;
   const source = headers["dead-letter-from"] ?? "";
   return (
-    <dl class="facts card">
-      <dt>Why</dt>
-      <dd>
-        <Reason reason={reason} /> {reasonText(reason)}
-      </dd>
-      {headers["dead-letter-code"] !== undefined && (
-        <>
-          <dt>Error</dt>
-          <dd>
-            <code>{headers["dead-letter-code"]}</code>
-          </dd>
-        </>
-      )}
-      {headers["dead-letter-text"] !== undefined && (
-        <>
-          <dt>Explanation</dt>
-          <dd>{headers["dead-letter-text"]}</dd>
-        </>
-      )}
-      {headers["dead-letter-handler"] !== undefined && (
-        <>
-          <dt>Handler</dt>
-          <dd>
-            <code>{headers["dead-letter-handler"]}</code>
-          </dd>
-        </>
-      )}
-      <dt>From</dt>
-      <dd>
-        {source.startsWith("/queue/") ? (
-          <a class="destination-link" href={href("queues", [source])}>
-            {source}
-          </a>
-        ) : (
-          <code>{source}</code>
+    <div class="card">
+      <dl class="facts">
+        <dt>Why</dt>
+        <dd>
+          <Reason reason={reason} /> {reasonText(reason)}
+        </dd>
+        {headers["dead-letter-code"] !== undefined && (
+          <>
+            <dt>Error</dt>
+            <dd>
+              <code>{headers["dead-letter-code"]}</code>
+            </dd>
+          </>
         )}
-      </dd>
-      <dt>When</dt>
-      <dd>{Number.isFinite(at) ? `${time(at)}, ${duration(Date.now() / 1000 - at)} ago` : "–"}</dd>
-      <dt>Deliveries</dt>
-      <dd>{headers["dead-letter-deliveries"] ?? "0"}</dd>
-      <dt>Sender</dt>
-      <dd>{view.sender}</dd>
-      <dt>Stored</dt>
-      <dd>{view.is_persistent ? "persistent, on disk" : "in memory"}</dd>
+        {headers["dead-letter-text"] !== undefined && (
+          <>
+            <dt>Explanation</dt>
+            <dd>{headers["dead-letter-text"]}</dd>
+          </>
+        )}
+        {headers["dead-letter-handler"] !== undefined && (
+          <>
+            <dt>Handler</dt>
+            <dd>
+              <code>{headers["dead-letter-handler"]}</code>
+            </dd>
+          </>
+        )}
+        <dt>From</dt>
+        <dd>
+          {source.startsWith("/queue/") ? (
+            <a class="destination-link" href={href("queues", [source])}>
+              {source}
+            </a>
+          ) : (
+            <code>{source}</code>
+          )}
+        </dd>
+        <dt>When</dt>
+        <dd>{Number.isFinite(at) ? `${time(at)}, ${duration(Date.now() / 1000 - at)} ago` : "–"}</dd>
+        <dt>Deliveries</dt>
+        <dd>{headers["dead-letter-deliveries"] ?? "0"}</dd>
+        <dt>Sender</dt>
+        <dd>{view.sender}</dd>
+        <dt>Stored</dt>
+        <dd>{view.is_persistent ? "persistent, on disk" : "in memory"}</dd>
     </dl>
+    </div>
   );
 }
 
@@ -527,18 +529,12 @@ function EditedCopy({ view, onClose, onDropped }: { view: MessageView; onClose: 
     <Dialog wide title={`Edit a copy of dead letter ${view.number}`} onClose={close}>
       <p>
         This sends a new message, whose sender is you
-        {session.principal.value !== null && (
-          <>
-            {" "}
-            (<code>{session.principal.value}</code>)
-          </>
-        )}
-        {" "}and not {view.sender}. The dead letter itself does not change; it is dropped only after the broker has accepted the
-        copy.
+        {session.principal.value !== view.sender && <>, and not {view.sender}</>}. The dead letter itself does not change;
+        it is dropped only after the broker has accepted the copy.
       </p>
       <Compose draft={draft} action="Send the copy" onSent={drop}>
         {session.may("dlq.purge") ? (
-          <label class="check">
+          <label class="tick">
             <input
               type="checkbox"
               checked={isDropped}

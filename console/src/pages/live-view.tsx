@@ -94,8 +94,8 @@ export function LiveView({ glob }: { glob: string }) {
   const first = Math.max(0, Math.floor(scroll / ROW) - 4);
   const rows = log.slice(first, SHOWN + 8);
   return (
-    <section class="section live" aria-label={`Live view of ${glob}`}>
-      <div class="section-head">
+    <section class="part live" aria-label={`Live view of ${glob}`}>
+      <div class="part-head">
         <h2>Live</h2>
         <span class="muted live-counts" data-received={log.received}>
           {log.isPaused

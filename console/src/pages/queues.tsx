@@ -165,7 +165,7 @@ function Queues() {
           onFilter: (next) => (view.value = { ...view.value, filter: next, page: 0 }),
         }}
         tools={
-          <label class="check">
+          <label class="tick">
             <input
               type="checkbox"
               checked={internal}
@@ -334,8 +334,8 @@ function QueueParts({
         />
       </div>
       {session.may("queue.peek") && <Peek name={name} />}
-      <section class="section">
-        <div class="section-head">
+      <section class="part">
+        <div class="part-head">
           <h2>Consumers</h2>
           <span>
             {details.is_exclusive && <span class="pill">exclusive</span>}{" "}
@@ -413,8 +413,8 @@ function Peek({ name }: { name: string }) {
   ];
   const unsortable = columns.map((column) => ({ ...column, sortable: false }));
   return (
-    <section class="section">
-      <div class="section-head">
+    <section class="part">
+      <div class="part-head">
         <h2>Waiting messages</h2>
         <div class="actions">
           <button type="button" disabled={pages.length === 1} onClick={() => setPages(pages.slice(0, -1))}>

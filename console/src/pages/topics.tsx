@@ -190,7 +190,7 @@ function TopicTable() {
           onFilter: (next) => (view.value = { ...view.value, filter: next, page: 0 }),
         }}
         tools={
-          <label class="check">
+          <label class="tick">
             <input
               type="checkbox"
               checked={internal}
@@ -257,7 +257,7 @@ function Subscribers({ name }: { name: string }) {
     [name],
   );
   return (
-    <section class="section">
+    <section class="part">
       <h2>Subscribers</h2>
       <Loaded polled={polled}>
         {(details) => (

@@ -111,7 +111,7 @@ function Values({ globs, filter, selected }: { globs: readonly string[]; filter:
     <>
       {error !== null && <ErrorNote error={error} />}
       <div class={selected === null ? "values" : "values with-value"}>
-        <section class="section" aria-label="Tree of values">
+        <section class="part" aria-label="Tree of values">
           <p class="muted live-counts" role="status">
             {tree.isComplete
               ? `${count(tree.size)} ${tree.size === 1 ? "value" : "values"}`
@@ -304,7 +304,7 @@ function Details({ destination, value, changes }: { destination: string; value: 
   };
 
   return (
-    <section class="section opened value-details" aria-label={`Value of ${destination}`}>
+    <section class="part opened value-details" aria-label={`Value of ${destination}`}>
       <div class="opened-head">
         <h2 class="destination">{destination}</h2>
         <button type="button" class="icon" aria-label="Close the value" onClick={close}>
