@@ -33,7 +33,7 @@ export function check(field: Field, value: unknown, path: Path = []): Fault[] {
       if (typeof value !== "number") return fault(field.integer ? "must be a whole number" : "must be a number");
       if (field.integer && !Number.isInteger(value)) return fault("must be a whole number");
       if (field.integer && !Number.isSafeInteger(value)) {
-        return fault("is too large for a browser to send exactly: use `nebula call`");
+        return fault("is too large for a browser to send exactly; use `nebula call`");
       }
       return limited(field.limits, value).flatMap(fault);
     case "decimal": {
@@ -47,11 +47,11 @@ export function check(field: Field, value: unknown, path: Path = []): Fault[] {
       if (!Array.isArray(value)) return fault("must be a list");
       const faults = counted(value.length, field.minimum, field.maximum, "item").flatMap(fault);
       if (field.unique && new Set(value.map((one) => JSON.stringify(one))).size < value.length) {
-        faults.push({ path, message: "each item may be there only once" });
+        faults.push({ path, message: "items must be unique" });
       }
       value.forEach((item, number) => {
         const inner = field.first[number] ?? field.rest;
-        if (inner === null) faults.push({ path: [...path, number], message: "is one item too many" });
+        if (inner === null) faults.push({ path: [...path, number], message: "unexpected item" });
         else faults.push(...check(inner(), item, [...path, number]));
       });
       return faults;
@@ -115,7 +115,7 @@ function objectFaults(field: Extract<Field, { kind: "object" }>, value: Record<s
     const here = [...path, name];
     const { pattern, values } = field.names;
     if (field.extra === null) {
-      if (field.closed) faults.push({ path: here, message: "there is no such field" });
+      if (field.closed) faults.push({ path: here, message: "unknown field" });
       continue;
     }
     if (values !== null && !values.includes(name)) {
@@ -131,8 +131,8 @@ function objectFaults(field: Extract<Field, { kind: "object" }>, value: Record<s
 }
 
 function limited({ minimum, maximum, above, below, multiple }: Limits, value: number): string[] {
-  if (minimum !== null && value < minimum) return [`must be ${minimum} or more`];
-  if (maximum !== null && value > maximum) return [`must be ${maximum} or less`];
+  if (minimum !== null && value < minimum) return [`must be at least ${minimum}`];
+  if (maximum !== null && value > maximum) return [`must be at most ${maximum}`];
   if (above !== null && value <= above) return [`must be more than ${above}`];
   if (below !== null && value >= below) return [`must be less than ${below}`];
   if (multiple !== null && Math.abs(value / multiple - Math.round(value / multiple)) > 1e-9) {
@@ -154,8 +154,8 @@ function textFaults(field: Extract<Field, { kind: "text" }>, value: string): str
 
 function counted(count: number, minimum: number | null, maximum: number | null, word: string): string[] {
   const many = (number: number): string => `${number} ${number === 1 ? word : word === "entry" ? "entries" : `${word}s`}`;
-  if (minimum !== null && count < minimum) return [`needs ${many(minimum)} or more`];
-  if (maximum !== null && count > maximum) return [`may have ${many(maximum)} at most`];
+  if (minimum !== null && count < minimum) return [`needs at least ${many(minimum)}`];
+  if (maximum !== null && count > maximum) return [`may have at most ${many(maximum)}`];
   return [];
 }
 

@@ -132,7 +132,7 @@ describe("outcomeOf", () => {
 
     expect(outcomeOf(field, { is: "object", named: {}, more: entries })).toEqual({
       value: { a: 2 },
-      faults: [{ path: ["a"], message: "this name is there already" }],
+      faults: [{ path: ["a"], message: "duplicate name" }],
     });
   });
 

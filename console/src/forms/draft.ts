@@ -174,7 +174,7 @@ function valueOf(field: Field, draft: Draft, isRequired: boolean, path: Path, fa
       for (const { name, draft: one } of draft.more) {
         if (field.extra === null) continue;
         const value = valueOf(field.extra(), one, true, [...path, name], faults);
-        if (taken.has(name)) faults.push({ path: [...path, name], message: "this name is there already" });
+        if (taken.has(name)) faults.push({ path: [...path, name], message: "duplicate name" });
         taken.add(name);
         // `__proto__` as a name must not change what the object is.
         if (value !== undefined) Object.defineProperty(made, name, { value, enumerable: true, configurable: true, writable: true });
@@ -220,7 +220,7 @@ function typedValue(field: Field, text: string, isRequired: boolean, fault: (mes
       // What surrounds a date or an id is none of it; of text it may be meant.
       return field.format === null ? text : trimmed;
     default:
-      if (trimmed === "") return isRequired ? fault("is required: JSON") : undefined;
+      if (trimmed === "") return isRequired ? fault("is required, as JSON") : undefined;
       try {
         return JSON.parse(trimmed) as unknown;
       } catch (error) {

@@ -68,7 +68,7 @@ describe("SchemaForm", () => {
     const control = screen.getByLabelText("qty");
     const described = (control.getAttribute("aria-describedby") ?? "").split(" ").map((id) => document.getElementById(id)?.textContent);
     expect(control.getAttribute("aria-invalid")).toBe("true");
-    expect(described).toContain("must be 1 or more");
+    expect(described).toContain("must be at least 1");
   });
 
   it("shows what the service has found wrong at the same place", () => {
@@ -84,11 +84,11 @@ describe("SchemaForm", () => {
     render(<Trial schema={schema} />);
     expect(value).toEqual({});
 
-    fireEvent.click(screen.getByLabelText("Give at"));
+    fireEvent.click(screen.getByLabelText("Set at"));
     type("x", "1.5");
     expect(value).toEqual({ at: { x: 1.5 } });
 
-    fireEvent.click(screen.getByLabelText("Leave out at"));
+    fireEvent.click(screen.getByLabelText("Clear at"));
     expect(value).toEqual({});
   });
 
@@ -171,7 +171,7 @@ describe("SchemaForm", () => {
   it("says so where there is nothing to give", () => {
     render(<Trial schema={{ type: "object", properties: {}, additionalProperties: false }} />);
 
-    expect(screen.getByText("It takes no parameters.")).toBeTruthy();
+    expect(screen.getByText("This verb takes no parameters.")).toBeTruthy();
     expect(value).toEqual({});
   });
 

@@ -23,7 +23,7 @@ export function SchemaForm({ field, draft, onChange, faults, notes = {} }: FormP
   const id = useId();
   const scope: Scope = { id, faults: byKey(faults) };
   if (field.kind !== "object") return <Part scope={scope} name="value" isRequired path={[]} field={field} draft={draft} onChange={onChange} note="" />;
-  if (field.properties.length === 0 && field.extra === null) return <p class="form-empty">It takes no parameters.</p>;
+  if (field.properties.length === 0 && field.extra === null) return <p class="form-empty">This verb takes no parameters.</p>;
   return (
     <div class="form">
       <ObjectParts scope={scope} path={[]} field={field} draft={draft} onChange={onChange} notes={notes} />
@@ -195,12 +195,12 @@ function Part(props: NamedPartProps): JSX.Element {
         {badge}
         {!isRequired &&
           (isOpen ? (
-            <button type="button" class="form-small" onClick={() => onChange({ is: "absent" })} aria-label={`Leave out ${spokenName ?? name}`}>
-              Leave out
+            <button type="button" class="form-small" onClick={() => onChange({ is: "absent" })} aria-label={`Clear ${spokenName ?? name}`}>
+              Clear
             </button>
           ) : (
-            <button type="button" class="form-small" onClick={() => onChange(begunDraft(field))} aria-label={`Give ${spokenName ?? name}`}>
-              Give a value
+            <button type="button" class="form-small" onClick={() => onChange(begunDraft(field))} aria-label={`Set ${spokenName ?? name}`}>
+              Set
             </button>
           ))}
       </legend>
@@ -208,7 +208,7 @@ function Part(props: NamedPartProps): JSX.Element {
       {isOpen ? (
         <Compound scope={scope} path={path} field={field} draft={draft} onChange={onChange} id={id} name={spokenName ?? name} />
       ) : (
-        draft.is === "absent" && <p class="form-hint">{field.default === undefined ? "left out" : `default: ${shortOf(field.default)}`}</p>
+        draft.is === "absent" && <p class="form-hint">{field.default === undefined ? "not set" : `default: ${shortOf(field.default)}`}</p>
       )}
       {footer}
     </fieldset>
@@ -338,7 +338,7 @@ function Control({ id, label, describedBy, isWrong, field, draft, onChange, isRe
   if (field.kind === "constant") return <code id={id}>{JSON.stringify(field.value)}</code>;
   if (field.kind === "choice") {
     const index = draft.is === "chosen" ? draft.index : -1;
-    const none = isRequired ? "choose…" : field.default === undefined ? "left out" : `default: ${shortOf(field.default)}`;
+    const none = isRequired ? "choose…" : field.default === undefined ? "not set" : `default: ${shortOf(field.default)}`;
     return (
       <select
         {...common}

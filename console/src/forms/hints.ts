@@ -35,7 +35,7 @@ export function hintOf(field: Field): string {
         ({ duration: "such as PT1H30M", binary: "base64, or a file" } as Record<string, string>)[field.format ?? ""] ?? "",
       ].filter(Boolean).join(", ");
     case "list":
-      return [rangeIn(field.minimum, field.maximum, "items"), field.unique ? "each once" : ""].filter(Boolean).join(", ");
+      return [rangeIn(field.minimum, field.maximum, "items"), field.unique ? "unique" : ""].filter(Boolean).join(", ");
     case "object":
       return rangeIn(field.minimum, field.maximum, "entries");
     default:
@@ -51,7 +51,7 @@ function limitsIn({ minimum, maximum, above, below, multiple }: Limits): string 
 
 function rangeIn(minimum: number | null, maximum: number | null, word: string): string {
   if (minimum !== null && maximum !== null) return minimum === maximum ? `${minimum} ${word}` : `${minimum} to ${maximum} ${word}`;
-  if (minimum !== null && minimum > 0) return minimum === 1 && word === "characters" ? "not empty" : `at least ${minimum} ${word}`;
+  if (minimum !== null && minimum > 0) return minimum === 1 ? "not empty" : `at least ${minimum} ${word}`;
   return maximum === null ? "" : `at most ${maximum} ${word}`;
 }
 

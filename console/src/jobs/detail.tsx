@@ -67,6 +67,12 @@ export function JobDetail({ service, ulid }: { service: string; ulid: string }) 
     setOver(polled.data !== null && hasEnded(polled.data.row.state));
   }, [ended, polled.data]);
 
+  // A new step is recorded: read when it began.
+  const step = status?.step?.[0] ?? 0;
+  useEffect(() => {
+    if (step > 0) polled.refresh();
+  }, [step]);
+
   const crumbs = (
     <>
       <a href={href("jobs")}>Jobs</a> / <a href={href("jobs", [], { service })}>{service}</a>
@@ -94,7 +100,7 @@ export function JobDetail({ service, ulid }: { service: string; ulid: string }) 
         </div>
       )}
       {details === null && (
-        <p class="note warn">It belongs to {row.owner ?? "another principal"}: parameters, steps, log and result are for its owner.</p>
+        <p class="note warn">This job belongs to {row.owner ?? "another principal"}. Only its owner can see parameters, steps, log and result.</p>
       )}
       <Overview row={row} />
       {details !== null && (
@@ -120,7 +126,7 @@ export function JobDetail({ service, ulid }: { service: string; ulid: string }) 
 }
 
 function NotThere({ error, onRetry }: { error: NebulaError; onRetry: () => void }) {
-  if (error.code === "no-responder") return <p class="note warn">The service does not run now. This page shows the job as soon as it is back. <button type="button" onClick={onRetry}>Try again</button></p>;
+  if (error.code === "no-responder") return <p class="note warn">The service is not running. This page shows the job when the service is back. <button type="button" onClick={onRetry}>Try again</button></p>;
   return <ErrorNote error={error} onRetry={onRetry} />;
 }
 
@@ -132,14 +138,14 @@ function Overview({ row }: { row: JobRow }) {
     <section class="card job-overview" aria-label="Progress">
       <div class="job-progress">
         <progress class={lookOf(row.state)} max={1} {...(known === null && isOpen && row.state !== "queued" ? {} : { value: known ?? 0 })} aria-label="Progress" />
-        <strong>{known === null ? (row.state === "queued" ? "waits" : "") : percent(Math.floor(known * 100) / 100)}</strong>
+        <strong>{known === null ? (row.state === "queued" ? "waiting" : "") : percent(Math.floor(known * 100) / 100)}</strong>
       </div>
       <p class="job-note" aria-live="polite">
-        {row.state === "queued" ? [row.position !== null && `Number ${row.position} of those that wait.`, row.note].filter(Boolean).join(" ") || "It waits for its turn." : row.note || wordOf(row.state)}
+        {row.state === "queued" ? [row.position !== null && `Position ${row.position} in the queue.`, row.note].filter(Boolean).join(" ") || "Waiting for its turn." : row.note || wordOf(row.state)}
       </p>
       <p class="muted">
         accepted {time(row.accepted_at)}
-        {row.started_at !== null && `, begun ${time(row.started_at)}`}
+        {row.started_at !== null && `, started ${time(row.started_at)}`}
         {row.ended_at !== null && `, ended ${time(row.ended_at)}`}
         {row.started_at !== null && `, ran ${duration(ranFor(row, now))}`}
         {row.attempt > 1 && `, attempt ${row.attempt}`}
@@ -150,21 +156,21 @@ function Overview({ row }: { row: JobRow }) {
 
 function Actions({ row, details, onChange }: { row: JobRow; details: JobDetails | null; onChange: () => void }) {
   const isMine = mayManage(row.owner, session.principal.value) && details !== null;
-  const reason = isMine ? undefined : "Its owner alone may do that";
+  const reason = isMine ? undefined : "Only its owner can do that";
   const service = row.job.slice(0, row.job.indexOf("/"));
   const cancel = async (): Promise<void> => {
     const isSure = await confirm({
       title: "Cancel this job?",
-      body: <p><strong>{row.verb}</strong> ends at its next report; what it has done so far is dropped.</p>,
+      body: <p><strong>{row.verb}</strong> stops at its next progress report. Its work so far is discarded.</p>,
       action: "Cancel the job",
       danger: true,
     });
-    if (isSure && (await attempt(() => askJob(row.job, "job.cancel"), "The job is asked to end"))) onChange();
+    if (isSure && (await attempt(() => askJob(row.job, "job.cancel"), "Cancellation requested"))) onChange();
   };
   const rerun = async (): Promise<void> => {
     try {
       const accepted = await askJob<{ job: string }>(row.job, "job.rerun");
-      toast("A new job has the same parameters");
+      toast("Started a new job with the same parameters");
       const [of = service, ulid = ""] = accepted.job.split("/");
       go("jobs", [of, ulid]);
     } catch (error) {
@@ -176,12 +182,12 @@ function Actions({ row, details, onChange }: { row: JobRow; details: JobDetails 
     <>
       {!hasEnded(row.state) && (
         <button type="button" class="danger" disabled={!isMine || row.state === "cancelling"} title={reason} onClick={() => void cancel()}>
-          {row.state === "cancelling" ? "Ends …" : "Cancel"}
+          {row.state === "cancelling" ? "Cancelling …" : "Cancel"}
         </button>
       )}
       <button type="button" disabled={!isMine} title={reason} onClick={() => void rerun()}>Run again</button>
       {details !== null && (
-        <a class="button" href={href("services", [service, row.verb], { with: JSON.stringify(details.parameters) })}>Change and run…</a>
+        <a class="button" href={href("services", [service, row.verb], { with: JSON.stringify(details.parameters) })}>Edit and run…</a>
       )}
     </>
   );
@@ -227,7 +233,7 @@ function Facts({ row, details }: { row: JobRow; details: JobDetails }) {
         ))}
         {row.rerun_of && (
           <>
-            <dt>Again of</dt>
+            <dt>Rerun of</dt>
             <dd><a href={href("jobs", row.rerun_of.split("/"))}>…{row.rerun_of.slice(-6)}</a></dd>
           </>
         )}
@@ -244,8 +250,8 @@ function SparkPages({ via }: { via: string }) {
   return (
     <section class="card" aria-label="Spark">
       <h2>Spark</h2>
-      {open.map(([name, { ui }]) => <p key={name}><a class="button" href={ui ?? ""} target="_blank" rel="noreferrer">Pages of engine {name} ↗</a></p>)}
-      <p class="form-hint">They listen on the service's machine only, unless a cluster shows them.</p>
+      {open.map(([name, { ui }]) => <p key={name}><a class="button" href={ui ?? ""} target="_blank" rel="noreferrer">Spark UI of engine {name} ↗</a></p>)}
+      <p class="form-hint">Usually reachable only from the machine of the service.</p>
     </section>
   );
 }

@@ -47,7 +47,7 @@ export function JobList() {
 
   return (
     <>
-      <PageHead title="Jobs" about="What waits, runs and has ended, in all services that you may call.">
+      <PageHead title="Jobs" about="Waiting, running and ended jobs of all services that you may call.">
         {services.length > 0 && <button type="button" class="primary" onClick={() => setStarting(true)}>Start a job…</button>}
       </PageHead>
       {isStarting && <StartJob instances={instances} onClose={() => setStarting(false)} />}
@@ -66,12 +66,12 @@ export function JobList() {
       </div>
       {[...listing.errors].map(([of, error]) => (
         <div key={of} class="note warn" role="alert">
-          <span>The jobs of {of} are not here: <strong>{error.code}</strong> {error.message}</span>
+          <span>Cannot list the jobs of {of}: <strong>{error.code}</strong> {error.message}</span>
         </div>
       ))}
       {asked.length === 0 && isComplete ? (
-        <Empty title={service ? `No instance of ${service} with jobs is there` : "No service with jobs is there"}>
-          Jobs are declared with <code>@app.job</code>; they appear as soon as such a service runs.
+        <Empty title={service ? `No instance of ${service} with jobs is running` : "No service with jobs is running"}>
+          Declare a job with <code>@app.job</code>; jobs appear here while their service runs.
         </Empty>
       ) : listing.rows === null ? (
         <p class="loading" role="status">Loading …</p>
@@ -82,7 +82,7 @@ export function JobList() {
           {listing.hasMore && (
             <p class="job-more">
               <button type="button" disabled={listing.isLoading} onClick={listing.loadMore}>{listing.isLoading ? "Loading …" : "Load older jobs"}</button>
-              <span class="muted">{count(listing.rows.length)} are shown</span>
+              <span class="muted">{count(listing.rows.length)} shown</span>
             </p>
           )}
         </>
@@ -110,7 +110,7 @@ function Jobs({ rows, now, onChange, isNarrowed }: { rows: readonly JobRow[]; no
       key: "progress",
       title: "Progress",
       value: ({ progress }) => progress,
-      render: (row) => (row.state === "queued" ? <span class="muted">{row.position === null ? "–" : `number ${row.position}`}</span> : <Progress state={row.state} progress={row.progress} label={`Progress of ${row.job}`} />),
+      render: (row) => (row.state === "queued" ? <span class="muted">{row.position === null ? "–" : `position ${row.position}`}</span> : <Progress state={row.state} progress={row.progress} label={`Progress of ${row.job}`} />),
     },
     { key: "note", title: "Note", value: ({ note, error }) => (error ? `${error.code}: ${error.message}` : note) || null, secondary: true },
     { key: "owner", title: "Owner", value: ({ owner }) => owner, secondary: true },
@@ -130,9 +130,9 @@ function Jobs({ rows, now, onChange, isNarrowed }: { rows: readonly JobRow[]; no
             type="button"
             class="small"
             disabled={!isMine || row.state === "cancelling"}
-            title={isMine ? undefined : "Its owner alone may cancel it"}
+            title={isMine ? undefined : "Only its owner can cancel it"}
             aria-label={`Cancel ${row.job}`}
-            onClick={() => void attempt(() => askJob(row.job, "job.cancel"), "The job is asked to end").then((is) => is && onChange())}
+            onClick={() => void attempt(() => askJob(row.job, "job.cancel"), "Cancellation requested").then((is) => is && onChange())}
           >
             Cancel
           </button>
@@ -146,7 +146,7 @@ function Jobs({ rows, now, onChange, isNarrowed }: { rows: readonly JobRow[]; no
       rows={rows}
       columns={columns}
       rowKey={({ job }) => job}
-      empty={isNarrowed ? "No job is like that." : "No job yet. Start one, here or with `nebula call`."}
+      empty={isNarrowed ? "No job matches." : "No jobs yet."}
     />
   );
 }

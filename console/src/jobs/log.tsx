@@ -82,17 +82,17 @@ export function JobLog({ job, isOver }: { job: string; isOver: boolean }) {
       <div class="try-head">
         <h2>Log</h2>
         <span class="actions">
-          {!isComplete && !isOver && error === null && <span class="status ok">follows</span>}
+          {!isComplete && !isOver && error === null && <span class="status ok">live</span>}
           <label class="check">
-            <input type="checkbox" checked={isFollowing} onChange={() => setFollowing(!isFollowing)} /> show the end
+            <input type="checkbox" checked={isFollowing} onChange={() => setFollowing(!isFollowing)} /> scroll to the end
           </label>
           <CopyButton text={text} />
         </span>
       </div>
       {error !== null && <ErrorNote error={error} />}
-      {lost > 0 && <p class="muted">{lost} earlier lines are gone: a job keeps its last 1,000.</p>}
+      {lost > 0 && <p class="muted">{lost} earlier lines are gone: a job keeps its last 1,000 lines.</p>}
       {lines.length === 0 ? (
-        <p class="muted">{isComplete ? "It wrote nothing." : "Nothing yet."}</p>
+        <p class="muted">{isComplete ? "The job logged nothing." : "Nothing logged yet."}</p>
       ) : (
         <div
           ref={place}

@@ -38,7 +38,7 @@ export function JobResultView({ job, result }: { job: string; result: JobResult 
       {hasRows ? (
         <Pages job={job} />
       ) : result.value === undefined || result.value === null ? (
-        <p class="muted">It returned nothing (null).</p>
+        <p class="muted">The job returned nothing (null).</p>
       ) : (
         <Json value={result.value} label="Result" />
       )}
@@ -79,7 +79,7 @@ function Pages({ job }: { job: string }) {
             {shown === "json" && <Json value={data} label="Rows of the result" />}
             {!isWhole && (
               <nav class="pager result-pager" aria-label="Pages of the result">
-                <span class="muted">rows {count(start + 1)}–{count(start + data.length)} of {count(total)}, read from the service</span>
+                <span class="muted">rows {count(start + 1)}–{count(start + data.length)} of {count(total)}</span>
                 <label>
                   <span class="hidden">Rows on a page</span>
                   <select
@@ -90,7 +90,7 @@ function Pages({ job }: { job: string }) {
                       setStarts([0]);
                     }}
                   >
-                    {SIZES.map((one) => <option key={one} value={String(one)}>{one} at a time</option>)}
+                    {SIZES.map((one) => <option key={one} value={String(one)}>{one} rows</option>)}
                   </select>
                 </label>
                 <button
@@ -101,7 +101,7 @@ function Pages({ job }: { job: string }) {
                     setStarts(starts.slice(0, -1));
                   }}
                 >
-                  Rows before
+                  Previous rows
                 </button>
                 <button
                   type="button"
@@ -111,7 +111,7 @@ function Pages({ job }: { job: string }) {
                     setStarts([...starts, start + data.length]);
                   }}
                 >
-                  Further rows
+                  Next rows
                 </button>
               </nav>
             )}
@@ -149,7 +149,7 @@ function Save({ job, total }: { job: string; total: number }) {
     }
   };
   return (
-    <button type="button" class="small" disabled={read !== null || isTooLong} title={isTooLong ? "So many rows are for `nebula job result`" : undefined} onClick={() => void save()}>
+    <button type="button" class="small" disabled={read !== null || isTooLong} title={isTooLong ? "Too many rows for a browser; use `nebula job result`" : undefined} onClick={() => void save()}>
       {read === null ? "Save as JSON lines" : `${count(read)} of ${count(total)} …`}
     </button>
   );

@@ -45,11 +45,11 @@ export function StartJob({ instances, onClose }: { instances: ReadonlyMap<string
             {jobs.map(({ service, verb, about, isAllowed }) => (
               <li key={`${service} ${verb}`}>
                 <a href={href("services", [service, verb])} onClick={onClose}>{service} <strong>{verb}</strong></a>
-                {!isAllowed && <span class="pill bad">not for you</span>}
+                {!isAllowed && <span class="pill bad">not allowed</span>}
                 {about && <p class="muted">{about}</p>}
               </li>
             ))}
-            {jobs.length === 0 && <li>No service that is there has jobs.</li>}
+            {jobs.length === 0 && <li>No running service has jobs.</li>}
           </ul>
         )}
       </Loaded>

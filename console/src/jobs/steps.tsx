@@ -1,5 +1,6 @@
 // The steps of a job's last run, as bars over time, with Spark's tasks at the present one.
 
+import { useRef } from "preact/hooks";
 import { count, duration } from "../widgets/format";
 import { useNow } from "./list";
 import { hasEnded, type JobDetails, type Step, type Tasks } from "./model";
@@ -7,7 +8,10 @@ import { hasEnded, type JobDetails, type Step, type Tasks } from "./model";
 export function StepsView({ details, state, tasks, current }: { details: JobDetails; state: string; tasks: Tasks | null; current: [number, number, string] | null }) {
   const now = useNow(500);
   const isOpen = !hasEnded(state);
-  const steps = known(details.steps, current, now);
+  // A step that has just begun is not recorded yet: its time counts from when it was first seen here.
+  const seen = useRef({ number: 0, at: 0 });
+  if (current !== null && current[0] !== seen.current.number) seen.current = { number: current[0], at: now };
+  const steps = known(details.steps, current, seen.current.at);
   if (steps.length === 0 && tasks === null) return null;
   const from = steps[0]?.started_at ?? details.started_at ?? now;
   const to = Math.max(from + 0.001, steps.at(-1)?.ended_at ?? (isOpen ? now : (details.ended_at ?? now)));
@@ -33,27 +37,27 @@ export function StepsView({ details, state, tasks, current }: { details: JobDeta
             </li>
           );
         })}
-        {isOpen && done < total && <li class="muted">{total - done === 1 ? "one more step" : `${total - done} more steps`} to come</li>}
+        {isOpen && done < total && <li class="muted">{total - done === 1 ? "1 more step" : `${total - done} more steps`}</li>}
       </ol>
-      {!isOpen && tasks !== null && <p class="muted">{count(tasks.done)} of Spark's tasks in the last step</p>}
+      {!isOpen && tasks !== null && <p class="muted">{count(tasks.done)} Spark tasks in the last step</p>}
     </section>
   );
 }
 
 /** The recorded steps, and the present one if it began since they were read. */
-function known(steps: readonly Step[], current: [number, number, string] | null, now: number): Step[] {
+function known(steps: readonly Step[], current: [number, number, string] | null, begun: number): Step[] {
   const last = steps.at(-1);
   if (current === null || (last !== undefined && last.number >= current[0])) return [...steps];
   const [number, total, name] = current;
-  const before = steps.map((step) => (step.ended_at === null ? { ...step, ended_at: now } : step));
-  return [...before, { number, total, name, started_at: now, ended_at: null }];
+  const before = steps.map((step) => (step.ended_at === null ? { ...step, ended_at: begun } : step));
+  return [...before, { number, total, name, started_at: begun, ended_at: null }];
 }
 
 function TaskCounts({ tasks }: { tasks: Tasks }) {
   return (
     <span class="step-tasks">
-      <progress class="accent" value={tasks.known > 0 ? tasks.done / tasks.known : 0} max={1} aria-label="Spark's tasks" />
-      <span>{count(tasks.done)} of {count(tasks.known)} tasks of Spark's stages, {count(tasks.active)} running</span>
+      <progress class="accent" value={tasks.known > 0 ? tasks.done / tasks.known : 0} max={1} aria-label="Spark tasks" />
+      <span>{count(tasks.done)} of {count(tasks.known)} Spark tasks done, {count(tasks.active)} running</span>
     </span>
   );
 }

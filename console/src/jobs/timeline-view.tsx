@@ -12,7 +12,7 @@ const GAP = 8;
 const AXIS = 22;
 
 const SPANS: readonly (readonly [string, string])[] = [
-  ["0", "as needed"],
+  ["0", "fit"],
   ["900", "15 minutes"],
   ["3600", "an hour"],
   ["21600", "6 hours"],
@@ -48,15 +48,15 @@ export function TimelineView({ rows, now }: { rows: readonly JobRow[]; now: numb
       <div class="timeline-head">
         <h2>Timeline</h2>
         <label>
-          <span class="muted">of the last</span>{" "}
+          <span class="muted">last</span>{" "}
           <select value={span} onChange={(event) => setSpan(event.currentTarget.value)}>
-            {SPANS.map(([value, title]) => <option key={value} value={value}>{value === "0" ? `${duration(seconds)}, ${title}` : title}</option>)}
+            {SPANS.map(([value, title]) => <option key={value} value={value}>{value === "0" ? `${duration(seconds)} (${title})` : title}</option>)}
           </select>
         </label>
       </div>
       <div ref={place}>
         {lanes.length === 0 ? (
-          <p class="muted">No job ran then.</p>
+          <p class="muted">No jobs in this period.</p>
         ) : (
           <svg width={width} height={height + AXIS} role="img" aria-label={`${rows.length} jobs over the last ${duration(seconds)}`}>
             {marks.map((mark) => {
@@ -72,7 +72,7 @@ export function TimelineView({ rows, now }: { rows: readonly JobRow[]; now: numb
               const top = tops[number] ?? 0;
               return (
                 <g key={lane.name}>
-                  <text x={2} y={top + 13} class="timeline-name">{lane.name}{lane.hidden > 0 && ` (and ${lane.hidden} more at the same time)`}</text>
+                  <text x={2} y={top + 13} class="timeline-name">{lane.name}{lane.hidden > 0 && ` (${lane.hidden} more not drawn)`}</text>
                   {lane.bars.map(({ row, line, waits, runs }) => {
                     const y = top + HEAD + line * LINE;
                     const ran = ranFor(row, now);
@@ -91,8 +91,8 @@ export function TimelineView({ rows, now }: { rows: readonly JobRow[]; now: numb
         )}
       </div>
       <p class="timeline-keys">
-        <Key look="timeline-wait" word="waits" />
-        <Key look="timeline-run accent" word="runs" />
+        <Key look="timeline-wait" word="waiting" />
+        <Key look="timeline-run accent" word="running" />
         <Key look="timeline-run ok" word="done" />
         <Key look="timeline-run bad" word="failed, lost, timed out" />
         <Key look="timeline-run warn" word="cancelled" />

@@ -14,7 +14,7 @@ import { attempt } from "../widgets/toast";
 import { useContract } from "./contract";
 import { healthOf } from "./list";
 import { useStatistics, type Watched } from "./looks";
-import { differ, isBuiltIn, versionsOf, type Contract, type Engine, type Instance, type Verb } from "./model";
+import { differ, isBuiltIn, versionsOf, type Contract, type Engine, type Instance, type Statistics, type Verb } from "./model";
 import { usePresence } from "./presence";
 import { byVerb, quantile, totalOf, type Tally } from "./statistics";
 
@@ -30,7 +30,7 @@ export function ServiceDetail({ service }: { service: string }) {
       <>
         <PageHead title={service} about={back} />
         {isComplete ? (
-          <Empty title={`No instance of ${service} is there`}>This page shows it as soon as one comes. It may have ended, or you may not call it.</Empty>
+          <Empty title={`No instance of ${service} is running`}>It may have ended, or you may not call it. This page updates when an instance starts.</Empty>
         ) : (
           <p class="loading" role="status">Loading …</p>
         )}
@@ -45,10 +45,10 @@ export function ServiceDetail({ service }: { service: string }) {
         title={<>{service} <span class={`status ${health.kind}`} title={health.why}>{health.word}</span></>}
         about={<>{back}{version && ` · version ${version}`}</>}
       >
-        {own.some(({ verbs }) => verbs.includes("job.list")) && <a class="button" href={href("jobs", [], { service })}>Its jobs</a>}
+        {own.some(({ verbs }) => verbs.includes("job.list")) && <a class="button" href={href("jobs", [], { service })}>Jobs</a>}
       </PageHead>
       {differ(own) && (
-        <p class="note warn">Instances have different contracts: a call may reach any of them. During an update this is expected.</p>
+        <p class="note warn">Instances have different contracts, and a call may reach any of them. This is expected during an update.</p>
       )}
       <Figures instances={own} watched={watched} />
       <Verbs service={service} contract={contract} watched={watched} />
@@ -70,8 +70,8 @@ function Figures({ instances, watched }: { instances: readonly Instance[]; watch
         <Tile name="Instances" value={count(instances.length)} />
         <Tile name="Rate" value={rate(watched?.rates?.requests)} small={total ? `${count(total.requests)} since the start` : ""} />
         <Tile name="Errors" value={total && total.requests > 0 ? percent(total.errors / total.requests) : "–"} small={total ? `${count(total.errors)} since the start` : ""} />
-        <Tile name="p50" value={duration(total && quantile(total, 0.5))} small="half took no longer" />
-        <Tile name="p99" value={duration(total && quantile(total, 0.99))} small="99 of 100 took no longer" />
+        <Tile name="p50" value={duration(total && quantile(total, 0.5))} small="median latency" />
+        <Tile name="p99" value={duration(total && quantile(total, 0.99))} small="99th percentile" />
         <Tile name="Busy" value={count(busy)} small={`${count(waiting)} waiting`} />
       </dl>
       <div class="grid">
@@ -125,7 +125,7 @@ function Verbs({ service, contract, watched }: { service: string; contract: Retu
         </>
       ),
     },
-    { key: "about", title: "What it does", value: ({ verb }) => readDocstring(verb.description).summary, sortable: false, secondary: true },
+    { key: "about", title: "Description", value: ({ verb }) => readDocstring(verb.description).summary, sortable: false, secondary: true },
     { key: "requests", title: "Requests", value: ({ tally }) => tally?.requests ?? 0, numeric: true },
     { key: "errors", title: "Errors", value: ({ tally }) => tally?.errors ?? 0, numeric: true },
     { key: "mean", title: "Mean", value: ({ tally }) => mean(tally), render: ({ tally }) => duration(mean(tally)), numeric: true, secondary: true },
@@ -146,10 +146,10 @@ function Verbs({ service, contract, watched }: { service: string; contract: Retu
                 columns={columns}
                 rowKey={({ verb }) => verb.verb}
                 filter="Filter verbs"
-                empty="It has no verbs of its own."
+                empty="This service has no verbs of its own."
                 tools={
                   <label class="check">
-                    <input type="checkbox" checked={isAll} onChange={() => showAll(!isAll)} /> also those of every service
+                    <input type="checkbox" checked={isAll} onChange={() => showAll(!isAll)} /> include built-in verbs
                   </label>
                 }
               />
@@ -167,9 +167,9 @@ export function Badges({ verb }: { verb: Verb }) {
     <>
       {verb.job && <span class="pill accent">job</span>}
       {verb.stream && <span class="pill accent">stream</span>}
-      {verb.idempotent && <span class="pill" title="Asking twice has the effect of asking once">idempotent</span>}
+      {verb.idempotent && <span class="pill" title="Calling it twice has the same effect as calling it once">idempotent</span>}
       {verb.deprecated && <span class="pill warn">deprecated</span>}
-      {verb.allowed === false && <span class="pill bad" title="The service lets other principals call it only">not for you</span>}
+      {verb.allowed === false && <span class="pill bad" title="The service does not let you call this verb">not allowed</span>}
     </>
   );
 }
@@ -178,7 +178,7 @@ function mean(tally: Tally | undefined): number | null {
   return tally && tally.requests > 0 ? tally.seconds / tally.requests : null;
 }
 
-type Listener = NonNullable<NonNullable<Watched["last"]>["replies"] extends Map<string, infer S> ? S extends { listens?: (infer L)[] } ? L : never : never>;
+type Listener = NonNullable<Statistics["listens"]>[number];
 
 function Listens({ contract, watched }: { contract: Contract; watched: Watched | undefined }) {
   const listens = contract.listens ?? [];
@@ -195,14 +195,14 @@ function Listens({ contract, watched }: { contract: Contract; watched: Watched |
   });
   return (
     <>
-      <h3>Listens to</h3>
+      <h3>Subscriptions</h3>
       <Table
-        label="Destinations that it listens to"
+        label="Subscriptions"
         rows={listens}
         rowKey={({ destination, handler }) => `${destination} ${handler}`}
         columns={[
           { key: "destination", title: "Destination", value: ({ destination }) => destination, render: ({ destination }) => <code>{destination}</code> },
-          { key: "handler", title: "By", value: ({ handler }) => handler, secondary: true },
+          { key: "handler", title: "Handler", value: ({ handler }) => handler, secondary: true },
           number("Messages", "messages"),
           number("Errors", "errors"),
           { ...number("Unreadable", "unreadable", "Messages whose body does not fit"), secondary: true },
@@ -223,7 +223,7 @@ function Instances({ instances, watched }: { instances: readonly Instance[]; wat
       key: "state",
       title: "State",
       value: (one) => stateOf(one, watched),
-      render: (one) => <span class={`status ${stateOf(one, watched) === "silent" ? "bad" : "ok"}`}>{stateOf(one, watched)}</span>,
+      render: (one) => <span class={`status ${stateOf(one, watched) === "not responding" ? "bad" : "ok"}`}>{stateOf(one, watched)}</span>,
     },
     { key: "version", title: "Version", value: ({ version }) => version || null },
     {
@@ -254,8 +254,8 @@ function Instances({ instances, watched }: { instances: readonly Instance[]; wat
 }
 
 function stateOf(one: Instance, watched: Watched | undefined): string {
-  if (!watched?.last) return "here";
-  return watched.silent.includes(one.name) ? "silent" : "replies";
+  if (!watched?.last) return "running";
+  return watched.silent.includes(one.name) ? "not responding" : "ok";
 }
 
 function totalsOf(one: Instance, watched: Watched | undefined): Tally | null {
@@ -314,17 +314,17 @@ function EngineCard({ engine, onDone, isAlone }: { engine: EngineRow; onDone: ()
   const restart = async (): Promise<void> => {
     const isSure = await confirm({
       title: `Restart the engine ${engine.name}?`,
-      body: "Its open jobs are lost, or run again where they are declared so. Isolated jobs run on.",
+      body: "Its open jobs are lost, or run again if they are declared that way. Isolated jobs continue.",
       action: "Restart",
       danger: true,
     });
-    if (isSure && (await attempt(() => session.call(engine.queue, "engine.restart", { engine: engine.name }), `${engine.name} is restarted`))) onDone();
+    if (isSure && (await attempt(() => session.call(engine.queue, "engine.restart", { engine: engine.name }), `Engine ${engine.name} is restarting`))) onDone();
   };
   const jobs = Object.entries(engine.jobs).filter(([, number]) => number > 0);
   return (
     <div class="card engine">
       <div class="engine-head">
-        <h3>{isSpark ? `Spark engine ${engine.name}` : "The service itself"}</h3>
+        <h3>{isSpark ? `Spark engine ${engine.name}` : "In the service's process"}</h3>
         <span class={`status ${kind}`}>{engine.state}</span>
       </div>
       {engine.broken && <p class="note failed">{engine.broken}</p>}

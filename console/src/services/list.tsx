@@ -30,12 +30,12 @@ export interface Health {
 /** How a service does, in a word. */
 export function healthOf(instances: readonly Instance[], watched: Watched | undefined): Health {
   const silent = watched?.silent.length ?? 0;
-  if (watched?.last && silent === instances.length) return { word: "silent", kind: "bad", why: "no instance has replied in time" };
-  if (silent > 0 && watched?.last) return { word: `${silent} silent`, kind: "warn", why: `not in time: ${watched.silent.join(", ")}` };
+  if (watched?.last && silent === instances.length) return { word: "not responding", kind: "bad", why: "no instance replied in time" };
+  if (silent > 0 && watched?.last) return { word: `${silent} not responding`, kind: "warn", why: `no reply in time from ${watched.silent.join(", ")}` };
   if (differ(instances)) return { word: "contracts differ", kind: "warn", why: "a call may reach an instance with other verbs or parameters" };
   const overloaded = watched?.last ? [...watched.last.replies.values()].reduce((sum, one) => sum + (one.overloaded ?? 0), 0) : 0;
   const waiting = instances.reduce((sum, one) => sum + one.waiting, 0);
-  if (waiting > 0 && overloaded > 0) return { word: "overloaded", kind: "warn", why: `${count(overloaded)} requests were refused as busy` };
+  if (waiting > 0 && overloaded > 0) return { word: "overloaded", kind: "warn", why: `${count(overloaded)} requests were refused with the code busy` };
   return { word: "ok", kind: "ok", why: "all instances reply" };
 }
 
@@ -53,8 +53,8 @@ const COLUMNS: Column<Row>[] = [
   { key: "errors", title: "Errors", value: ({ errors }) => errors, render: ({ errors }) => percent(errors), numeric: true, about: "Share of all requests since the start that ended with an error" },
   { key: "p50", title: "p50", value: ({ p50 }) => p50, render: ({ p50 }) => duration(p50), numeric: true, secondary: true, about: "Half of all requests since the start took no longer" },
   { key: "p99", title: "p99", value: ({ p99 }) => p99, render: ({ p99 }) => duration(p99), numeric: true, about: "99 of 100 requests since the start took no longer" },
-  { key: "busy", title: "Busy", value: ({ instances }) => sum(instances, "busy"), numeric: true, secondary: true, about: "Requests that are being handled" },
-  { key: "waiting", title: "Waiting", value: ({ instances }) => sum(instances, "waiting"), numeric: true, secondary: true, about: "Requests that have come and are not begun" },
+  { key: "busy", title: "Busy", value: ({ instances }) => sum(instances, "busy"), numeric: true, secondary: true, about: "Requests being handled" },
+  { key: "waiting", title: "Waiting", value: ({ instances }) => sum(instances, "waiting"), numeric: true, secondary: true, about: "Requests received but not yet started" },
 ];
 
 function sum(instances: readonly Instance[], what: "busy" | "waiting"): number {
@@ -81,13 +81,13 @@ export function ServiceList() {
   });
   return (
     <>
-      <PageHead title="Services" about="The services that you may call, with their instances as they come and go." />
+      <PageHead title="Services" about="Services that you may call, with their running instances." />
       {error !== null && <ErrorNote error={error} />}
       {rows.length > 0 ? (
         <Table label="Services" rows={rows} columns={COLUMNS} rowKey={({ name }) => name} initialSort={{ key: "name", descending: false }} filter="Filter services" />
       ) : isComplete ? (
-        <Empty title="No service is there that you may call">
-          Start one with <code>nebula run module:app</code>. It appears here by itself.
+        <Empty title="No services are running that you may call">
+          Start one with <code>nebula run module:app</code>; it appears here automatically.
         </Empty>
       ) : (
         <p class="loading" role="status">Loading …</p>

@@ -20,7 +20,7 @@ export function Reply({ service, verb, attempt }: { service: string; verb: Verb;
       ) : attempt.state !== "done" ? null : attempt.kind === "job" ? (
         <Started service={service} value={attempt.value} />
       ) : attempt.value === null || attempt.value === undefined ? (
-        <p class="muted">It has nothing to report (null).</p>
+        <p class="muted">No result (null).</p>
       ) : (
         <ValueView value={attempt.value} label="Result" />
       )}
@@ -46,7 +46,7 @@ function Outcome({ attempt }: { attempt: Attempt }) {
     case "stopped":
       return (
         <>
-          <span class="status">{attempt.kind === "stream" ? "stopped" : "withdrawn"}</span> <span class="muted">after {took}</span>
+          <span class="status">{attempt.kind === "stream" ? "stopped" : "cancelled"}</span> <span class="muted">after {took}</span>
         </>
       );
     case "failed":
@@ -74,7 +74,7 @@ function Failure({ verb, attempt }: { verb: Verb; attempt: Attempt }) {
   const declared = verb.errors?.find(({ code }) => code === error.code);
   return (
     <div class="reply-error" role="alert">
-      <p><code class="reply-code">{error.code}</code> {error.retryable && <span class="pill">may succeed later</span>}</p>
+      <p><code class="reply-code">{error.code}</code> {error.retryable && <span class="pill">a retry may succeed</span>}</p>
       <p>{error.message}</p>
       {declared && <p class="form-hint">{declared.description}</p>}
       {error.code === "bad-parameters" && Array.isArray(error.details) ? (
@@ -116,7 +116,7 @@ function Started({ service, value }: { service: string; value: unknown }) {
   const position = isObject(value) && typeof value.position === "number" ? value.position : null;
   return (
     <>
-      <p>The service has taken it as <code>{job}</code>{position !== null && `, number ${position} of those that wait`}.</p>
+      <p>Accepted as <code>{job}</code>{position !== null && `, position ${position} in the queue`}.</p>
       <p><a class="button" href={href("jobs", [service, ulid])}>Follow the job</a></p>
     </>
   );

@@ -35,7 +35,7 @@ export function VerbPage({ service, verb: name }: { service: string; verb: strin
     return (
       <>
         {head()}
-        {isComplete ? <Empty title={`No instance of ${service} is there`}>The form appears as soon as one comes.</Empty> : <p class="loading" role="status">Loading …</p>}
+        {isComplete ? <Empty title={`No instance of ${service} is running`}>The form appears when one starts.</Empty> : <p class="loading" role="status">Loading …</p>}
       </>
     );
   }
@@ -47,7 +47,7 @@ export function VerbPage({ service, verb: name }: { service: string; verb: strin
           <>
             {head(verb)}
             {verb === undefined ? (
-              <Empty title={`${service} has no verb ${name}`}><a href={href("services", [service])}>Its verbs</a></Empty>
+              <Empty title={`${service} has no verb ${name}`}><a href={href("services", [service])}>Show its verbs</a></Empty>
             ) : (
               <TryVerb key={JSON.stringify(verb.parameters)} service={service} instances={own} verb={verb} />
             )}
@@ -72,12 +72,13 @@ function TryVerb({ service, instances, verb }: { service: string; instances: rea
   const [attempt, setAttempt] = useState<Attempt | null>(null);
   const running = useRef<AbortController | null>(null);
   const place = useRef<HTMLFormElement>(null);
+  const answer = useRef<HTMLDivElement>(null);
   useEffect(() => () => running.current?.abort(), []);
 
   const isOpen = attempt?.state === "open";
   const isRefused = verb.allowed === false;
   const timeout = Number(options.timeout);
-  const timeoutFault = options.timeout !== "" && !(timeout > 0 && timeout <= 86_400) ? "seconds, more than 0" : "";
+  const timeoutFault = options.timeout !== "" && !(timeout > 0 && timeout <= 86_400) ? "must be more than 0, at most 86400" : "";
 
   const submit = (): void => {
     if (isOpen || isRefused) return;
@@ -89,6 +90,8 @@ function TryVerb({ service, instances, verb }: { service: string; instances: rea
     }
     const aborter = new AbortController();
     running.current = aborter;
+    // On a narrow screen the reply is below the form.
+    answer.current?.scrollIntoView({ block: "nearest" });
     const chosen = instances.find(({ name }) => name === options.instance);
     void tryCall(
       {
@@ -114,7 +117,7 @@ function TryVerb({ service, instances, verb }: { service: string; instances: rea
           {documentation.summary && <p>{documentation.summary}</p>}
           {documentation.rest && <p class="try-rest">{documentation.rest}</p>}
         </div>
-        {isRefused && <p class="note warn">The service lets other principals call this verb only; you would be refused.</p>}
+        {isRefused && <p class="note warn">The service does not let you call this verb.</p>}
         <form
           ref={place}
           class="card"
@@ -145,18 +148,18 @@ function TryVerb({ service, instances, verb }: { service: string; instances: rea
             <button type="submit" class="primary" disabled={isOpen || isRefused} title="Ctrl+Enter">{ACTIONS[kind]}</button>
             {isOpen && (
               <button type="button" onClick={() => running.current?.abort()}>
-                {kind === "stream" ? "Stop" : "Withdraw"}
+                {kind === "stream" ? "Stop" : "Cancel the call"}
               </button>
             )}
-            <button type="button" class="link" onClick={form.reset}>Begin anew</button>
+            <button type="button" class="link" onClick={form.reset}>Reset</button>
           </div>
         </form>
         <WrittenCall service={service} verb={verb} kind={kind} parameters={form.value} />
       </section>
       <section class="try-reply" aria-label="Reply">
-        <div class="card" aria-live="polite">
+        <div class="card try-answer" ref={answer} aria-live="polite">
           <h2>Reply</h2>
-          {attempt === null ? <p class="muted">Nothing was asked yet.</p> : <Reply service={service} verb={verb} attempt={attempt} />}
+          {attempt === null ? <p class="muted">No call yet.</p> : <Reply service={service} verb={verb} attempt={attempt} />}
         </div>
         <ContractCard verb={verb} />
       </section>
@@ -197,7 +200,7 @@ function OptionFields({ kind, instances, options, onChange, timeoutFault }: { ki
           <label class="field">
             Priority
             <select value={options.priority} onChange={(event) => onChange({ ...options, priority: event.currentTarget.value })}>
-              <option value="">as usual (4)</option>
+              <option value="">default (4)</option>
               {Array.from({ length: 10 }, (_, number) => <option key={number} value={String(9 - number)}>{9 - number}{number === 0 ? ", first" : number === 9 ? ", last" : ""}</option>)}
             </select>
           </label>
@@ -320,7 +323,7 @@ function JsonForm({ form }: { form: CallForm }): JSX.Element {
           <p key={`${path.join(".")} ${message}`} class="form-fault">{[path.join("."), message].filter(Boolean).join(": ")}</p>
         ))}
       </div>
-      <p class="form-hint">What is sent as it stands, also where the checks above complain: the service has the last word.</p>
+      <p class="form-hint">Sent as is, even if the checks above fail: the service decides.</p>
     </div>
   );
 }
@@ -333,17 +336,17 @@ function WrittenCall({ service, verb, kind, parameters }: { service: string; ver
   return (
     <div class="card">
       <div class="try-head">
-        <h2>The same call</h2>
+        <h2>As code</h2>
         <Views name="Write the call for" views={[["python", "Python"], ["curl", "curl"], ["command", "nebula call"]]} chosen={chosen} onChoose={choose} />
       </div>
       <div class="code">
-        <pre tabIndex={0} aria-label="The same call">{text}</pre>
+        <pre tabIndex={0} aria-label="The call as code">{text}</pre>
         <div class="code-tools">
           <CopyButton text={link} label="Copy a link" />
           <CopyButton text={text} />
         </div>
       </div>
-      {chosen === "curl" && <p class="form-hint">Needs a listener with calls over HTTP: <code>nebula broker --http-calls</code>.</p>}
+      {chosen === "curl" && <p class="form-hint">The listener must serve calls over HTTP: <code>nebula broker --http-calls</code>.</p>}
     </div>
   );
 }
@@ -359,7 +362,7 @@ function ContractCard({ verb }: { verb: Verb }) {
             {verb.errors.map(({ code, description, retryable }) => (
               <>
                 <dt><code>{code}</code></dt>
-                <dd>{description}{retryable && <span class="muted"> (it may succeed later)</span>}</dd>
+                <dd>{description}{retryable && <span class="muted"> (a retry may succeed)</span>}</dd>
               </>
             ))}
           </dl>
@@ -373,7 +376,7 @@ function ContractCard({ verb }: { verb: Verb }) {
         <summary>{verb.stream ? "Schema of an item" : "Schema of the result"}</summary>
         <Json value={(verb.stream ? verb.item : verb.result) ?? {}} label="Schema of the result" />
       </details>
-      <p class="form-hint">Asked at <code>{verb.queue}</code>{verb.idempotent && ". Asking twice has the effect of asking once"}.</p>
+      <p class="form-hint">Queue: <code>{verb.queue}</code></p>
     </div>
   );
 }
