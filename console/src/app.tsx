@@ -96,7 +96,7 @@ function Shell() {
         )}
         <ThemeSwitch />
         <button type="button" onClick={() => void session.signOut()}>
-          Sign out
+          {session.kind === "none" ? "Sign in" : "Sign out"}
         </button>
       </header>
       <nav id="navigation" class={isMenuOpen.value ? "side open" : "side"} aria-label="Pages">

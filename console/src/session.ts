@@ -19,8 +19,6 @@ export type ConnectionState = "signed-out" | "connecting" | "open" | "lost";
 /** The queue of the broker's own verbs. */
 export const BROKER = "/queue/nebula.broker";
 
-const REMEMBERED = "nebula.anonymous";
-
 interface Standing {
   destination: string;
   headers: Record<string, string>;
@@ -41,6 +39,7 @@ export class Session {
   readonly #state = signal<ConnectionState>("signed-out");
   readonly #rights = signal<Rights | null>(null);
   readonly #epoch = signal(0);
+  readonly #kind = signal<Credentials["kind"]>("none");
   readonly #standing = new Set<Standing>();
   #nebula: Nebula | null = null;
 
@@ -78,18 +77,17 @@ export class Session {
       }
       throw error;
     }
-    // A passcode is kept in memory only; that none was needed may be remembered.
-    if (credentials.kind === "none") sessionStorage.setItem(REMEMBERED, "true");
+    // A passcode is kept in memory only, and gone when the page is loaded again.
+    this.#kind.value = credentials.kind;
   }
 
-  /** Whether this tab was signed in without a passcode before it was loaded again. */
-  get wasAnonymous(): boolean {
-    return sessionStorage.getItem(REMEMBERED) !== null;
+  /** How we signed in. */
+  get kind(): Credentials["kind"] {
+    return this.#kind.value;
   }
 
   /** Sign out, and forget everything. */
   async signOut(): Promise<void> {
-    sessionStorage.removeItem(REMEMBERED);
     const nebula = this.#nebula;
     this.#nebula = null;
     this.#state.value = "signed-out";

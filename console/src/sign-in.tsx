@@ -14,10 +14,14 @@ const KINDS: readonly { kind: Kind; title: string }[] = [
   { kind: "none", title: "No passcode" },
 ];
 
+// Of this page: who has signed out wants to see the form.
+let isFirst = true;
+
 export function SignIn() {
   const kind = useSignal<Kind>("passcode");
   const failure = useSignal<string | null>(null);
   const isBusy = useSignal(false);
+  const isTrying = useSignal(isFirst);
 
   const signIn = async (credentials: Credentials) => {
     isBusy.value = true;
@@ -32,7 +36,14 @@ export function SignIn() {
   };
 
   useEffect(() => {
-    if (session.wasAnonymous) void signIn({ kind: "none" });
+    if (!isFirst) return;
+    isFirst = false;
+    // Many brokers want nothing on their own machine, or know a client by its certificate: then no form is shown.
+    isTrying.value = true;
+    void session
+      .signIn({ kind: "none" })
+      .catch(() => {})
+      .finally(() => (isTrying.value = false));
   }, []);
 
   const submit = (event: SubmitEvent) => {
@@ -45,6 +56,15 @@ export function SignIn() {
     else void signIn({ kind: "none" });
   };
 
+  if (isTrying.value) {
+    return (
+      <main class="sign-in">
+        <p class="loading" role="status">
+          Connecting to {location.host} …
+        </p>
+      </main>
+    );
+  }
   return (
     <main class="sign-in">
       <form class="card" onSubmit={submit}>

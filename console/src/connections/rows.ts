@@ -94,8 +94,3 @@ export class Speeds {
     return this.#before.get(session)?.speed ?? { read: null, written: null };
   }
 }
-
-/** An id that a program made, shortened for a table. */
-export function shortId(id: string): string {
-  return id.length > 22 ? `${id.slice(0, 10)}…${id.slice(-6)}` : id;
-}

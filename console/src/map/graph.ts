@@ -67,20 +67,46 @@ export class FlowReader {
   }
 }
 
-// Queues of one instance of a service, and topics of one job, are shown as those of their service.
-const INSTANCE = /^(\/queue\/[\w-]+)\.[\w-]{8,}$/;
-const JOB = /^(X\/jobs\.[\w-]+)\..+$/;
+// So many destinations that differ in one part of their name only are drawn as one.
+const ALIKE = 4;
 
-/** The name under which a destination is drawn. */
-export function groupOf(destination: string): string {
-  const instance = INSTANCE.exec(destination)?.[1];
-  if (instance !== undefined) return `${instance}.*`;
-  const job = JOB.exec(destination)?.[1];
-  return job === undefined ? destination : `${job}.*`;
+/**
+ * The names under which destinations are drawn: "X/EGM.*.Meter" for many that are alike, and the own name for each
+ * other. Parts are what stands between dots; the first of them is never replaced.
+ */
+export function grouped(destinations: readonly string[]): Map<string, string> {
+  const names = new Map(destinations.map((each) => [each, each]));
+  // Names may be alike in several parts, one after the other.
+  for (let round = 0; round < 4; round += 1) {
+    const alike = new Map<string, Set<string>>();
+    for (const name of new Set(names.values())) {
+      for (const glob of globsOf(name)) {
+        const found = alike.get(glob) ?? new Set();
+        alike.set(glob, found.add(name));
+      }
+    }
+    let best: string | null = null;
+    const folded = new Map<string, string>();
+    for (const [glob, found] of [...alike].sort(([, one], [, other]) => other.size - one.size)) {
+      if (found.size < ALIKE) break;
+      best = glob;
+      for (const name of found) if (!folded.has(name)) folded.set(name, glob);
+    }
+    if (best === null) break;
+    for (const [destination, name] of names) names.set(destination, folded.get(name) ?? name);
+  }
+  return names;
+}
+
+function globsOf(name: string): string[] {
+  const parts = name.split(".");
+  return parts.flatMap((part, place) =>
+    place === 0 || part === "*" ? [] : [parts.map((each, at) => (at === place ? "*" : each)).join(".")],
+  );
 }
 
 const ROW = 46;
-const TOP = 16;
+const TOP = 34;
 export const NODE_HEIGHT = 34;
 
 /**
@@ -94,8 +120,9 @@ export function picture(flows: readonly Rated[], width: number, most = 30): Pict
   const receivers = new Map<string, number>();
   const into = new Map<string, Edge>();
   const out = new Map<string, Edge>();
+  const names = grouped([...new Set(flows.map(({ destination }) => destination))]);
   for (const flow of flows) {
-    const destination = groupOf(flow.destination);
+    const destination = names.get(flow.destination) ?? flow.destination;
     const rate = flow.rate ?? 0;
     add(sums.sender, flow.sender, rate);
     add(sums.destination, destination, rate);
@@ -128,7 +155,7 @@ export function picture(flows: readonly Rated[], width: number, most = 30): Pict
   });
   const keys = new Set(nodes.map(({ key }) => key));
   const edges = [...into.values(), ...out.values()].filter(({ from, to }) => keys.has(from) && keys.has(to));
-  return { nodes, edges, width, height: TOP * 2 + height * ROW - (ROW - NODE_HEIGHT), left };
+  return { nodes, edges, width, height: TOP + 12 + height * ROW - (ROW - NODE_HEIGHT), left };
 }
 
 /** How wide a node is in a picture. */

@@ -1,6 +1,6 @@
 // What is wrong with a broker, and what to do about it.
 
-import { bytes, count, duration, percent } from "../widgets/format";
+import { bytes, count, duration, percent, plural } from "../widgets/format";
 import { href } from "../router";
 import type { BrokerStatus, QueueRow } from "./status";
 
@@ -89,7 +89,7 @@ function pools(status: BrokerStatus, before: BrokerStatus | null): Alarm[] {
       alarms.push({
         key: `refusals-${name}`,
         level: "warn",
-        title: `${count(refused)} requests refused: their principal has used up its share of ${what}`,
+        title: `${plural(refused, "request")} refused: the principal has used up its share of ${what}`,
         cure: "See which principal it is (nebula principals), and end what it does not need.",
       });
     }
@@ -98,7 +98,7 @@ function pools(status: BrokerStatus, before: BrokerStatus | null): Alarm[] {
     alarms.push({
       key: "held-back",
       level: "warn",
-      title: `${count(status.held_back)} connections are not read until there is room`,
+      title: `Held back until there is room: ${plural(status.held_back, "connection")}`,
       cure: "Publishers are faster than consumers: start more consumers of the deepest queues.",
       link: { to: href("queues"), text: "Queues" },
     });
@@ -126,7 +126,7 @@ function backlog(status: BrokerStatus, queues: readonly QueueRow[]): Alarm[] {
     alarms.push({
       key: "dead-letters",
       level: "warn",
-      title: `${count(status.dead_letters)} dead ${status.dead_letters === 1 ? "letter" : "letters"}`,
+      title: plural(status.dead_letters, "dead letter"),
       cure: "See why they died; mend the cause, then replay or purge them.",
       link: { to: href("dead-letters"), text: "Dead letters" },
     });
@@ -144,29 +144,34 @@ function store(status: BrokerStatus, before: BrokerStatus | null): Alarm[] {
     {
       key: "slow-store",
       level: "warn",
-      title: `The store is slow: a batch takes ${duration(each)}, and ${count(status.store.waiting)} connections wait`,
+      title: `The store is slow: a batch takes ${duration(each)}, and ${plural(status.store.waiting, "connection")} wait`,
       cure: "Look for what else uses its disk, or move the store to a faster one.",
     },
   ];
 }
 
-const REASONS: Record<string, string> = {
-  expired: "expired",
-  full: "for want of room",
-  invalid: "not of the form that their destination asks for",
-  unauthorised: "sent without the right to",
-  "rejected-unauthorised": "sent without the right to",
+// Reasons of `nebula_messages_dropped_total` that somebody should know of. The others are as it was wanted.
+const LOSSES: Record<string, string> = {
+  "rejected-invalid": "refused: not in the form that their destination asks for",
+  "rejected-unauthorised": "refused: their senders lack the right",
+  "rejected-full": "refused for want of room",
+  full: "dropped to make room for later ones",
+  "dead-letter-full": "lost: there was no room for them among the dead letters",
 };
 
 function losses(status: BrokerStatus, before: BrokerStatus | null): Alarm[] {
   if (before === null) return [];
-  return Object.entries(status.dropped)
-    .map(([reason, total]) => ({ reason, lost: total - (before.dropped[reason] ?? 0) }))
-    .filter(({ reason, lost }) => lost > 0 && reason !== "purged" && !reason.startsWith("rejected-no-consumer"))
-    .map(({ reason, lost }) => ({
+  return Object.entries(LOSSES)
+    .map(([reason, what]) => ({
+      reason,
+      what,
+      lost: (status.dropped[reason] ?? 0) - (before.dropped[reason] ?? 0),
+    }))
+    .filter(({ lost }) => lost > 0)
+    .map(({ reason, what, lost }) => ({
       key: `dropped-${reason}`,
       level: "warn" as const,
-      title: `${count(lost)} messages not delivered: ${REASONS[reason] ?? reason}`,
-      cure: "The broker's log names their senders and destinations.",
+      title: `${plural(lost, "message")} ${what}`,
+      cure: "The broker's log names senders and destinations.",
     }));
 }

@@ -1,9 +1,10 @@
 import { useMemo, useRef } from "preact/hooks";
-import { Speeds, shortId, type ConnectionRow, type DurableRow, type SessionRow, type SubscriptionRow } from "../connections/rows";
+import { Speeds, type ConnectionRow, type DurableRow, type SessionRow, type SubscriptionRow } from "../connections/rows";
 import { go, href, route } from "../router";
 import { session } from "../session";
 import { confirm, Dialog } from "../widgets/dialog";
-import { bytes, count, duration } from "../widgets/format";
+import { bytes, count, duration, shortId } from "../widgets/format";
+import { Principal } from "../widgets/principal";
 import { usePolled } from "../widgets/poll";
 import { Loaded, NotAllowed, PageHead } from "../widgets/states";
 import { Table, type Column } from "../widgets/table";
@@ -62,18 +63,29 @@ function Connections({ chosen }: { chosen: string | undefined }) {
   }, 2);
   const columns = useMemo<Column<ConnectionRow>[]>(
     () => [
-      { key: "principal", title: "Principal", value: (row) => row.principal },
+      {
+        key: "principal",
+        title: "Principal",
+        value: (row) => row.principal,
+        render: (row) => <Principal name={row.principal} />,
+      },
       {
         key: "session",
         title: "Session",
         value: (row) => row.session,
         render: (row) => (
-          <a href={href("connections", [row.session])} title={row.session}>
+          <a class="nowrap" href={href("connections", [row.session])} title={row.session}>
             {shortId(row.session)}
           </a>
         ),
       },
-      { key: "peer", title: "From", value: (row) => row.link.peer, secondary: true },
+      {
+        key: "peer",
+        title: "From",
+        value: (row) => row.link.peer,
+        render: (row) => <span class="nowrap">{row.link.peer}</span>,
+        secondary: true,
+      },
       {
         key: "scheme",
         title: "By",
@@ -257,7 +269,13 @@ const SESSION_COLUMNS: Column<SessionRow>[] = [
     value: (row) => row.session,
     render: (row) => <a href={href("connections", [row.session], DURABLE)}>{row.session}</a>,
   },
-  { key: "principal", title: "Principal", value: (row) => row.principal, secondary: true },
+  {
+    key: "principal",
+    title: "Principal",
+    value: (row) => row.principal,
+    render: (row) => <Principal name={row.principal} />,
+    secondary: true,
+  },
   {
     key: "away",
     title: "State",

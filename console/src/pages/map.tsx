@@ -15,7 +15,8 @@ import {
 } from "../map/graph";
 import { href } from "../router";
 import { session } from "../session";
-import { count, rate } from "../widgets/format";
+import { count, rate, shortId } from "../widgets/format";
+import { Principal } from "../widgets/principal";
 import { usePolled } from "../widgets/poll";
 import { Empty, Loaded, PageHead } from "../widgets/states";
 import { Table, type Column } from "../widgets/table";
@@ -66,7 +67,7 @@ function Flows() {
 }
 
 const COLUMNS: Column<Rated>[] = [
-  { key: "sender", title: "Sender", value: (row) => row.sender },
+  { key: "sender", title: "Sender", value: (row) => row.sender, render: (row) => <Principal name={row.sender} /> },
   {
     key: "destination",
     title: "Destination",
@@ -78,12 +79,13 @@ const COLUMNS: Column<Rated>[] = [
         row.destination
       ),
   },
-  { key: "receivers", title: "Receivers", value: (row) => row.receivers.join(", ") || null, secondary: true },
+  { key: "receivers", title: "Receivers", value: (row) => row.receivers.map(shortId).join(", ") || null, secondary: true },
   { key: "rate", title: "Rate", value: (row) => row.rate, render: (row) => rate(row.rate), numeric: true },
   { key: "messages", title: "Messages", value: (row) => row.messages, render: (row) => count(row.messages), numeric: true, secondary: true },
 ];
 
 const NARROW = 720;
+const HEADS = ["Senders", "Destinations", "Receivers"];
 
 function Graph({ flows }: { flows: readonly Rated[] }) {
   const place = useRef<HTMLDivElement>(null);
@@ -102,12 +104,12 @@ function Graph({ flows }: { flows: readonly Rated[] }) {
   return (
     <figure class="card map" aria-label="Graph of senders, destinations and receivers">
       <div class="map-scroll" ref={place} tabIndex={0} role="region" aria-label="Graph">
-        <div class="map-heads" style={{ width: `${width}px` }} aria-hidden="true">
-          <span>Senders</span>
-          <span>Destinations</span>
-          <span>Receivers</span>
-        </div>
         <svg width={width} height={drawn.height} viewBox={`0 0 ${width} ${drawn.height}`}>
+          {HEADS.map((head, column) => (
+            <text key={head} class="map-head" x={(column * (width - nodeWidth(width))) / 2} y="14">
+              {head}
+            </text>
+          ))}
           <g>
             {drawn.edges.map((edge) => (
               <Line key={`${edge.from} ${edge.to}`} edge={edge} drawn={drawn} isFaint={!near(edge.from, edge.to)} />
@@ -150,8 +152,9 @@ function Line({ edge, drawn, isFaint }: { edge: Edge; drawn: Picture; isFaint: b
 
 function Box(props: { node: Node; width: number; isChosen: boolean; isFaint: boolean; onChoose: () => void }) {
   const { node, width, isChosen, isFaint, onChoose } = props;
-  const characters = Math.max(8, Math.floor((width - 70) / 6.6));
-  const short = node.name.length > characters ? `…${node.name.slice(1 - characters)}` : node.name;
+  const characters = Math.max(8, Math.floor((width - 76) / 7.2));
+  const name = shortId(node.name);
+  const short = name.length > characters ? `…${name.slice(1 - characters)}` : name;
   return (
     <g
       class={`map-node ${node.column} ${isChosen ? "chosen" : ""} ${isFaint ? "faint" : ""}`}

@@ -93,6 +93,7 @@ export default function OverviewPage() {
         <Chart
           title="Network"
           times={times}
+          binary
           format={(value) => `${bytes(value)}/s`}
           series={[
             { label: "read", colour: "--chart-1", values: read },
@@ -108,12 +109,14 @@ export default function OverviewPage() {
           title="Memory"
           times={times}
           format={bytes}
+          binary
           series={[{ label: "messages", colour: "--chart-5", values: shown.map((each) => each.memory_bytes) }]}
         />
         <Chart
           title="Disk"
           times={times}
           format={bytes}
+          binary
           series={[{ label: "messages", colour: "--chart-3", values: shown.map((each) => each.disk_bytes) }]}
         />
       </div>

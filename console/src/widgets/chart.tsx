@@ -1,6 +1,6 @@
 // Lines over time, by uPlot.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { colour, isDark } from "../theme";
@@ -23,11 +23,19 @@ export interface ChartProps {
   height?: number;
   /** Dots alone, not lines. */
   points?: boolean;
+  /** The steps of the axis are powers of two, as bytes want it. */
+  binary?: boolean;
 }
+
+// Steps of an axis of bytes.
+const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
 const HEIGHT = 150;
 
-export function Chart({ title, times, series, format = short, height = HEIGHT, points = false }: ChartProps) {
+export function Chart(props: ChartProps) {
+  const { title, times, series, format = short, height = HEIGHT, points = false, binary = false } = props;
+  // Which point the pointer is at; null: none, and the newest is told.
+  const [pointed, setPointed] = useState<number | null>(null);
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const dark = isDark();
@@ -47,16 +55,23 @@ export function Chart({ title, times, series, format = short, height = HEIGHT, p
       {
         width: parent.clientWidth || 300,
         height,
-        padding: [8, 8, 0, 0],
+        padding: [8, 18, 0, 0],
         cursor: { y: false, drag: { x: false, y: false } },
-        legend: { live: true },
+        legend: { show: false },
+        hooks: { setCursor: [({ cursor }) => setPointed(cursor.idx ?? null)] },
         scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
         axes: [
           { ...lines, font, size: 28, space: 70, values: clocks },
-          { ...lines, font, size: 52, values: (_plot, ticks) => ticks.map(write) },
+          {
+            ...lines,
+            font,
+            size: 60,
+            ...(binary ? { incrs: POWERS } : {}),
+            values: (_plot, ticks) => ticks.map(write),
+          },
         ],
         series: [
-          { label: "time", value: (_plot, seconds) => (seconds === null ? "–" : clock(seconds)) },
+          {},
           ...series.map((each) => {
             const stroke = colour(each.colour);
             return {
@@ -64,7 +79,6 @@ export function Chart({ title, times, series, format = short, height = HEIGHT, p
               stroke,
               width: points ? 0 : 1.75,
               points: points ? { show: true, size: 6, fill: stroke } : { show: false },
-              value: (_plot: uPlot, value: number | null) => write(value),
             };
           }),
         ],
@@ -82,22 +96,33 @@ export function Chart({ title, times, series, format = short, height = HEIGHT, p
       made.destroy();
       plot.current = null;
     };
-  }, [shape, dark, height, points]);
+  }, [shape, dark, height, points, binary]);
 
   useEffect(() => plot.current?.setData(latest.current.data), [times, series]);
 
-  const last = series.map(({ label, values }) => `${label} ${latestOf(values, format)}`).join(", ");
+  const last = series.map(({ label, values }) => `${label} ${written(values.at(-1), format)}`).join(", ");
+  const at = pointed === null ? undefined : times[pointed];
   return (
     <figure class="chart" role="img" aria-label={`${title}: ${last}`}>
-      <figcaption aria-hidden="true">{title}</figcaption>
+      <figcaption aria-hidden="true">
+        <span>{title}</span>
+        {at !== undefined && <span class="muted">{clock(at)}</span>}
+      </figcaption>
+      <div class="legend" aria-hidden="true">
+        {series.map(({ label, colour: name, values }) => (
+          <span key={label}>
+            <i style={{ background: `var(${name})` }} />
+            {label} <b>{written(pointed === null ? values.at(-1) : values[pointed], format)}</b>
+          </span>
+        ))}
+      </div>
       <div ref={place} class="chart-plot" style={{ minHeight: `${height}px` }} aria-hidden="true" />
     </figure>
   );
 }
 
-function latestOf(values: readonly (number | null)[], format: (value: number) => string): string {
-  const value = values.at(-1);
-  return value === null || value === undefined ? "unknown" : format(value);
+function written(value: number | null | undefined, format: (value: number) => string): string {
+  return value === null || value === undefined ? "–" : format(value);
 }
 
 function clock(seconds: number): string {

@@ -56,6 +56,16 @@ function two(first: number, unit: string, second: number, smaller: string): stri
   return second === 0 ? `${first} ${unit}` : `${first} ${unit} ${second} ${smaller}`;
 }
 
+/** An id that a program made, or a fingerprint, shortened for a table; what people have named stays as it is. */
+export function shortId(id: string): string {
+  return /^[0-9a-f-]{20,}$/i.test(id) || id.length > 48 ? `${id.slice(0, 8)}…${id.slice(-6)}` : id;
+}
+
+/** "1 message", "2 messages" */
+export function plural(number: number, one: string, many = `${one}s`): string {
+  return `${count(number)} ${number === 1 ? one : many}`;
+}
+
 /** 12% */
 export function percent(fraction: number | null | undefined): string {
   return fraction === null || fraction === undefined ? "–" : `${Math.round(fraction * 100)}%`;
