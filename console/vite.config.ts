@@ -29,5 +29,6 @@ export default defineConfig({
   },
   // `npm run dev`: the page comes from Vite, the broker from `nebula broker --http 61680`.
   server: { proxy: { "/stomp": { target: "ws://127.0.0.1:61680", ws: true } } },
-  test: { environment: "jsdom", include: ["src/**/*.test.{ts,tsx}"] },
+  // Generous, because others use the machine too.
+  test: { environment: "jsdom", include: ["src/**/*.test.{ts,tsx}"], testTimeout: 60_000 },
 });
