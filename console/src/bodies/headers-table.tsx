@@ -1,5 +1,7 @@
 // Headers of a message as a table.
 
+import { time } from "../widgets/format";
+
 export function HeadersTable({ headers, caption = "Headers" }: { headers: Record<string, string>; caption?: string }) {
   const entries = Object.entries(headers);
   if (entries.length === 0) return <p class="muted">No headers.</p>;
@@ -34,5 +36,5 @@ const TIMES = new Set(["expires", "deliver-at", "dead-letter-at", "dead-letter-e
 
 function Meaning({ name, value }: { name: string; value: string }) {
   if (!TIMES.has(name) || !/^\d{10,15}$/.test(value)) return null;
-  return <span class="header-meaning"> {new Date(Number(value)).toLocaleString()}</span>;
+  return <span class="header-meaning"> {time(Number(value) / 1000)}</span>;
 }
