@@ -74,9 +74,9 @@ export function JobDetail({ service, ulid }: { service: string; ulid: string }) 
   }, [step]);
 
   const crumbs = (
-    <>
+    <span class="crumbs">
       <a href={href("jobs")}>Jobs</a> / <a href={href("jobs", [], { service })}>{service}</a>
-    </>
+    </span>
   );
   if (row === null) {
     return (

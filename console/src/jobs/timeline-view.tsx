@@ -1,7 +1,7 @@
 // What ran when, as a picture. The table has the same jobs, with their links for the keyboard.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { href } from "../router";
+import { go } from "../router";
 import { duration } from "../widgets/format";
 import { lookOf, ranFor, serviceOf, ulidOf, wordOf, type JobRow } from "./model";
 import { marksOf, spanOf, timelineOf } from "./timeline";
@@ -77,11 +77,11 @@ export function TimelineView({ rows, now }: { rows: readonly JobRow[]; now: numb
                     const y = top + HEAD + line * LINE;
                     const ran = ranFor(row, now);
                     return (
-                      <a key={row.job} href={href("jobs", [serviceOf(row.job), ulidOf(row.job)])} tabIndex={-1} aria-hidden="true">
+                      <g key={row.job} class="timeline-bar" onClick={() => go("jobs", [serviceOf(row.job), ulidOf(row.job)])}>
                         <title>{`${row.verb}: ${wordOf(row.state)}${ran === null ? "" : `, ran ${duration(ran)}`}`}</title>
                         {waits && <rect class="timeline-wait" x={xOf(waits[0])} y={y + 3} width={Math.max(1, xOf(waits[1]) - xOf(waits[0]))} height={LINE - 8} />}
                         {runs && <rect class={`timeline-run ${lookOf(row.state)}`} x={xOf(runs[0])} y={y} width={Math.max(3, xOf(runs[1]) - xOf(runs[0]))} height={LINE - 2} rx="2" />}
-                      </a>
+                      </g>
                     );
                   })}
                 </g>

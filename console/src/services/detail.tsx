@@ -24,7 +24,7 @@ export function ServiceDetail({ service }: { service: string }) {
   const statistics = useStatistics(useMemo(() => new Map([[service, own]]), [service, own]), 2);
   const watched = statistics.get(service);
   const contract = useContract(service, own);
-  const back = <a href={href("services")}>Services</a>;
+  const back = <span class="crumbs"><a href={href("services")}>Services</a></span>;
   if (own.length === 0) {
     return (
       <>

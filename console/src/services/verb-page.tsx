@@ -25,9 +25,9 @@ export function VerbPage({ service, verb: name }: { service: string; verb: strin
   const own = useMemo(() => [...instances.values()].filter((one) => one.service === service).sort((one, other) => one.name.localeCompare(other.name)), [instances, service]);
   const contract = useContract(service, own);
   const crumbs = (
-    <>
+    <span class="crumbs">
       <a href={href("services")}>Services</a> / <a href={href("services", [service])}>{service}</a>
-    </>
+    </span>
   );
   const head = (verb?: Verb) => <PageHead title={<><span class="mono">{name}</span> {verb && <Badges verb={verb} />}</>} about={crumbs} />;
   // A form stays while instances come and go: only without a contract there is none.

@@ -157,7 +157,8 @@ def test_faults_of_the_service_are_shown_at_their_fields(site: Site, operator: P
 
     reply.get_by_role("alert").get_by_text("bad-parameters").wait_for()
     reply.get_by_text("items.0.amount", exact=True).wait_for()
-    operator.get_by_text("items.0.amount: Input should be less than or equal to 99").wait_for()
+    form = operator.get_by_role("region", name="Try it")
+    form.get_by_text("items.0.amount: Input should be less than or equal to 99").wait_for()
 
 
 def test_nested_model_is_filled_in(site: Site, operator: Page) -> None:
