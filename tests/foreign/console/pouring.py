@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 
@@ -16,7 +17,9 @@ def pour(address: str, messages: Iterable[tuple[str, bytes]], *, per_second: flo
         address: of the broker, with a login.
         messages: destination and body of each.
     """
-    anyio.run(_pour, address, list(messages), per_second)
+    # On another thread: Playwright runs a loop on this one.
+    with ThreadPoolExecutor(1) as other:
+        other.submit(anyio.run, _pour, address, list(messages), per_second).result()
 
 
 async def _pour(address: str, messages: list[tuple[str, bytes]], per_second: float | None) -> None:

@@ -1,4 +1,4 @@
-"""Queues and topics in the console: peek, publish, purge, ten thousand rows, and a live view that keeps up."""
+"""Queues and topics in the console: peek, publish, purge, ten thousand rows, a live view."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_ten_thousand_queues_sort_filter_and_page(operator: Page, site: Site) ->
     operator.goto(site.at("queues"))
     operator.get_by_label("Filter Queues").fill("many.")
     pager = operator.get_by_role("navigation", name="Pages of Queues")
-    pager.get_by_text("1–50 of 10,001").wait_for()
+    pager.get_by_text("of 10,001").wait_for()
     operator.get_by_role("button", name="Depth").click()
     first = operator.locator("tbody tr").first
     first.filter(has_text=names[7_777]).wait_for()
@@ -147,7 +147,7 @@ def test_ten_thousand_queues_sort_filter_and_page(operator: Page, site: Site) ->
     pager.get_by_role("button", name="Last page").click()
     operator.get_by_role("link", name=names[-1], exact=True).wait_for()
     operator.get_by_label("Filter Queues").fill("/queue/many.0[0-3]*7")
-    pager.get_by_text("1–50 of 400").wait_for()
+    pager.get_by_text("of 400").wait_for()
 
     assert operator.locator("tbody tr").count() == 50
 
@@ -168,13 +168,13 @@ def test_live_view_keeps_up_with_two_thousand_messages_a_second(operator: Page, 
 
     ticks = [(f"/topic/market.{number % 9}", b'{"seq": %d}' % number) for number in range(8_000)]
     pour(site.address(), ticks, per_second=2_000)
-    operator.wait_for_function("document.querySelector('.live-counts').dataset.received === '8001'")
+    operator.locator('.live-counts[data-received="8001"]').wait_for()
     frames = operator.evaluate("window.drawn")
 
-    # The page would draw four messages in a frame at ten times this, and none if it froze.
+    # At 60 frames a second there are 33 messages to a frame; a page that freezes draws none.
     assert frames > len(ticks) / 200
     assert "the last 500 kept" in counts.inner_text()
-    operator.get_by_role("button", name=re.compile("/topic/market.*seq.*7999")).wait_for()
+    operator.get_by_role("button", name=re.compile("market.*seq.*7999")).wait_for()
 
 
 def test_live_view_is_paused_and_goes_on_with_what_comes_then(operator: Page, site: Site) -> None:
@@ -221,12 +221,12 @@ def test_reader_watches_topics_and_is_told_why_there_is_no_list(reader: Page, si
 @pytest.mark.parametrize("width", [1280, 390])
 def test_pages_are_accessible(open_page: OpenPage, site: Site, scheme: str, width: int) -> None:
     with site.client() as client:
-        client.publish("/queue/seen", {"list": [1, None, True, "text"]})
+        client.publish("/queue/a.seen", {"list": [1, None, True, "text"]})
     options: dict[str, Any] = {"color_scheme": scheme, "viewport": {"width": width, "height": 844}}
     page = open_page(OPERATOR, "queues", **options)
-    page.get_by_role("link", name="/queue/seen").wait_for()
+    page.get_by_role("link", name="/queue/a.seen").wait_for()
     found = {"list": axe_findings(page)}
-    at(page, site, "queues", "/queue/seen")
+    at(page, site, "queues", "/queue/a.seen")
     page.get_by_role("button", name=re.compile("^Message")).first.click()
     page.get_by_text('"text"').first.wait_for()
     found["queue"] = axe_findings(page)
