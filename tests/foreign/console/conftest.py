@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from benchmarks.processes import free_port
@@ -205,6 +207,12 @@ def operator(open_page: OpenPage) -> Page:
 def reader(open_page: OpenPage) -> Page:
     """The console, signed in as a user without operator's rights."""
     return open_page(READER)
+
+
+def apart(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine to its end, on a thread of its own: Playwright has a loop on this one."""
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(anyio.run, work).result()
 
 
 def sign_in(page: Page, login: str, passcode: str) -> None:
