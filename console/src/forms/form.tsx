@@ -157,7 +157,9 @@ function Part(props: NamedPartProps): JSX.Element {
   const id = idIn(scope, path);
   const isCompound = field.kind === "object" || field.kind === "list" || field.kind === "union";
   const told = note || field.description;
-  const hint = [told, hintOf(field)].filter(Boolean).join(" · ");
+  // The browser's own date field has no room for a default.
+  const byDefault = !isRequired && field.kind === "text" && field.format === "date" && field.default ? `default: ${shortOf(field.default)}` : "";
+  const hint = [told, hintOf(field), byDefault].filter(Boolean).join(" · ");
   const describedBy = [hint && `${id}-hint`, scope.faults.has(key) && `${id}-fault`].filter(Boolean).join(" ") || undefined;
   const badge = (
     <>
@@ -208,7 +210,7 @@ function Part(props: NamedPartProps): JSX.Element {
       {isOpen ? (
         <Compound scope={scope} path={path} field={field} draft={draft} onChange={onChange} id={id} name={spokenName ?? name} />
       ) : (
-        draft.is === "absent" && <p class="form-hint">{field.default === undefined ? "not set" : `default: ${shortOf(field.default)}`}</p>
+        draft.is === "absent" && <p class="form-hint">{field.default === undefined || field.default === null ? "not set" : `default: ${shortOf(field.default)}`}</p>
       )}
       {footer}
     </fieldset>

@@ -113,7 +113,7 @@ function Jobs({ rows, now, onChange, isNarrowed }: { rows: readonly JobRow[]; no
       render: (row) => (row.state === "queued" ? <span class="muted">{row.position === null ? "–" : `position ${row.position}`}</span> : <Progress state={row.state} progress={row.progress} label={`Progress of ${row.job}`} />),
     },
     { key: "note", title: "Note", value: ({ note, error }) => (error ? `${error.code}: ${error.message}` : note) || null, secondary: true },
-    { key: "owner", title: "Owner", value: ({ owner }) => owner, secondary: true },
+    { key: "owner", title: "Owner", value: ({ owner }) => owner, render: ({ owner }) => <span class="job-owner" title={owner ?? ""}>{owner ?? "–"}</span>, secondary: true },
     { key: "accepted", title: "Accepted", value: ({ accepted_at }) => accepted_at, render: ({ accepted_at }) => time(accepted_at), numeric: true, secondary: true },
     { key: "ran", title: "Ran", value: (row) => ranFor(row, now), render: (row) => duration(ranFor(row, now)), numeric: true },
     {

@@ -331,7 +331,7 @@ function EngineCard({ engine, onDone, isAlone }: { engine: EngineRow; onDone: ()
       <dl class="facts">
         {!isAlone && <><dt>instance</dt><dd><code>{engine.instance}</code></dd></>}
         <dt>jobs</dt><dd>{jobs.map(([what, number]) => `${count(number)} ${what}`).join(", ") || "none"}</dd>
-        {engine.spark && <><dt>Spark</dt><dd>{engine.spark}, Java {engine.java ?? "?"}, {engine.master}</dd></>}
+        {engine.spark && <><dt>Spark</dt><dd>{engine.spark} on {engine.java ?? "Java"}, {engine.master}</dd></>}
         {typeof engine.rss_bytes === "number" && <><dt>memory</dt><dd>{bytes(engine.rss_bytes)}</dd></>}
         {typeof engine.up_seconds === "number" && <><dt>up</dt><dd>{duration(engine.up_seconds)}, started {count(engine.starts)} {engine.starts === 1 ? "time" : "times"}</dd></>}
         {engine.last_end && <><dt>last end</dt><dd>{engine.last_end}</dd></>}

@@ -21,6 +21,18 @@ pytestmark = [pytest.mark.foreign, pytest.mark.timeout(600)]
 
 _HERE = Path(__file__).parent
 
+_ECHO = '''
+from nebula import Responder
+
+app = Responder("echo")
+
+
+@app.verb
+def say(text: str) -> str:
+    """Say it again."""
+    return text
+'''
+
 
 @pytest.fixture(scope="module")
 def workshop(site: Site) -> Iterator[None]:
@@ -74,6 +86,22 @@ def test_instance_that_ends_disappears(site: Site, operator: Page) -> None:
         link.wait_for()
 
     link.wait_for(state="detached")
+
+
+def test_form_outlives_a_restart_of_its_service(site: Site, operator: Page) -> None:
+    (site.folder / "echo.py").write_text(_ECHO)
+    environment = {**os.environ, "NEBULA_BROKER": site.address(), "NEBULA_STATE": str(site.folder / "echo")}
+    with running("run", "echo:app", env=environment, cwd=site.folder):
+        reply = _verb(operator, site, "echo", "say")
+        operator.get_by_label("text").fill("still here")
+    operator.get_by_text("no-responder").wait_for()
+
+    with running("run", "echo:app", env=environment, cwd=site.folder):
+        operator.get_by_text("no-responder").wait_for(state="detached")
+        operator.get_by_role("button", name="Call", exact=True).click()
+        reply.get_by_text("success").wait_for()
+
+        assert _json_of(reply) == "still here"
 
 
 def test_verb_is_called_by_its_form(site: Site, operator: Page) -> None:
