@@ -25,7 +25,7 @@ from benchmarks.processes import free_port
 from nebula.broker.server.authenticator import users_line
 from nebula.sync import Client
 from tests.cli.programs import Program, running
-from tests.foreign.install import install_program
+from tests.foreign.install import install_node_modules, install_program
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -222,6 +222,14 @@ def sign_in(page: Page, login: str, passcode: str) -> None:
     page.get_by_role("button", name="Sign in").click()
     # On a narrow screen it is behind a button.
     page.locator("#navigation").wait_for(state="attached")
+
+
+@pytest.fixture(scope="module")
+def axe() -> None:
+    """What finds faults of accessibility, for `axe_findings`."""
+    for program, package in {"node": "nodejs", "npm": "npm"}.items():
+        install_program(program, package)
+    install_node_modules(HERE.parents[2] / "console")
 
 
 def axe_findings(page: Page) -> list[str]:

@@ -29,7 +29,8 @@ def kill(site: Site, queue: str, *bodies: Any) -> None:
         for body in bodies:
             client.publish(queue, body, headers={"trace": "t-1"})
         with client.subscribe(queue, ack=AckMode.CLIENT_INDIVIDUAL) as messages:
-            for message, _ in zip(messages, bodies, strict=False):
+            # The bodies first: behind the last one no message comes.
+            for _, message in zip(bodies, messages, strict=False):
                 message.nack(
                     **{
                         "requeue": "false",
@@ -158,8 +159,8 @@ def test_page_is_for_those_who_may_read_dead_letters(open_page: OpenPage, site: 
     assert "dlq.list" in page.locator("main").inner_text()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.usefixtures("axe")
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_pages_are_accessible(open_page: OpenPage, site: Site, scheme: str, width: int) -> None:
     kill(site, "/queue/orders", {"qty": -1})
     options: dict[str, Any] = {"color_scheme": scheme, "viewport": {"width": width, "height": 844}}

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.foreign.console.conftest import HERE, OPERATOR, OpenPage, Site, axe_findings, sign_in
-from tests.foreign.install import install_node_modules, install_program
+from tests.foreign.console.conftest import OPERATOR, OpenPage, Site, axe_findings, sign_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [pytest.mark.foreign, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.foreign, pytest.mark.timeout(600), pytest.mark.usefixtures("axe")]
 
 PAGES = (
     "overview",
@@ -47,14 +46,6 @@ _OVERFLOWING = """() => [...document.querySelectorAll('body *')].filter(element 
 }).slice(0, 5).map(element => element.outerHTML.slice(0, 200))"""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def axe() -> None:
-    """What finds faults."""
-    for program, package in {"node": "nodejs", "npm": "npm"}.items():
-        install_program(program, package)
-    install_node_modules(HERE.parents[2] / "console")
-
-
 def take(page: Page, name: str) -> None:
     """Leave a screenshot, where that is wanted."""
     if SHOTS is not None:
@@ -66,6 +57,8 @@ def take(page: Page, name: str) -> None:
 def test_pages_look_right_and_axe_finds_nothing_serious(
     open_page: OpenPage, site: Site, size: str, scheme: str
 ) -> None:
+    from playwright.sync_api import expect
+
     with site.client() as client:
         client.publish("/queue/orders", {"item": "lamp"})
         client.publish("X/price.lamp", {"cents": 1250})
@@ -77,7 +70,7 @@ def test_pages_look_right_and_axe_finds_nothing_serious(
     for path in PAGES:
         page.goto(site.at(path))
         page.locator("main h1, [role=dialog] h2, dialog h2").first.wait_for()
-        page.locator(".loading").wait_for(state="detached")
+        expect(page.locator(".loading")).to_have_count(0)
         take(page, f"{path}-{scheme}-{size}")
         found[path] = axe_findings(page) + page.evaluate(_OVERFLOWING)
 

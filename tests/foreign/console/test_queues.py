@@ -217,8 +217,8 @@ def test_reader_watches_topics_and_is_told_why_there_is_no_list(reader: Page, si
     reader.get_by_text("rejected-unauthorised").wait_for()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.usefixtures("axe")
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_pages_are_accessible(open_page: OpenPage, site: Site, scheme: str, width: int) -> None:
     with site.client() as client:
         client.publish("/queue/a.seen", {"list": [1, None, True, "text"]})

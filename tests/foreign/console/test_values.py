@@ -112,8 +112,8 @@ def test_reader_sees_values_and_may_not_delete_them(reader: Page, site: Site) ->
     item(reader, re.compile("door.*open")).wait_for()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.usefixtures("axe")
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_page_is_accessible(open_page: OpenPage, site: Site, scheme: str, width: int) -> None:
     with site.client() as client:
         client.publish("X/seen.a", {"text": "b"})
