@@ -36,11 +36,15 @@ export default function MapPage() {
   );
 }
 
+const OWN = /^(\/topic\/|X\/)nebula\./;
+
 function Flows() {
   const reader = useRef(new FlowReader());
   const polled = usePolled(async () => {
     const flows = await session.broker<Flow[]>("flows.list", { limit: 300 });
-    return reader.current.read(flows, performance.now() / 1000);
+    // How services announce themselves and take back calls is of no interest here.
+    const others = flows.filter(({ destination }) => !OWN.test(destination));
+    return reader.current.read(others, performance.now() / 1000);
   }, 2);
   return (
     <Loaded polled={polled}>
@@ -160,9 +164,9 @@ function Box(props: { node: Node; width: number; isChosen: boolean; isFaint: boo
       class={`map-node ${node.column} ${isChosen ? "chosen" : ""} ${isFaint ? "faint" : ""}`}
       transform={`translate(${node.x} ${node.y})`}
       role="button"
-      tabIndex={0}
+      // Of SVG the attribute is all in lower case.
+      tabindex={0}
       aria-pressed={isChosen}
-      aria-label={`${node.column} ${node.name}, ${rate(node.rate)}`}
       onClick={onChoose}
       onKeyDown={(event) => {
         if (event.key !== "Enter" && event.key !== " ") return;
@@ -170,7 +174,7 @@ function Box(props: { node: Node; width: number; isChosen: boolean; isFaint: boo
         onChoose();
       }}
     >
-      <title>{node.name}</title>
+      <title>{`${node.column} ${node.name}`}</title>
       <rect width={width} height={NODE_HEIGHT} rx="7" />
       <text x="11" y={NODE_HEIGHT / 2 + 4}>
         {short}

@@ -27,8 +27,13 @@ export interface ChartProps {
   binary?: boolean;
 }
 
-// Steps of an axis of bytes.
+// Steps of an axis: of bytes, of counts, and of anything else.
 const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
+const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((each) => each * 10 ** power)).flat();
+const ANY = [...[-6, -5, -4, -3, -2, -1].flatMap((power) => [1, 2, 5].map((each) => each * 10 ** power)), ...WHOLE];
+
+// A row that has just begun is drawn at the end of so many seconds.
+const FEWEST_SECONDS = 30;
 
 const HEIGHT = 150;
 
@@ -59,14 +64,17 @@ export function Chart(props: ChartProps) {
         cursor: { y: false, drag: { x: false, y: false } },
         legend: { show: false },
         hooks: { setCursor: [({ cursor }) => setPointed(cursor.idx ?? null)] },
-        scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+        scales: {
+          x: { range: (_plot, first, last) => timesOf(first, last) },
+          y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
+        },
         axes: [
           { ...lines, font, size: 28, space: 70, values: clocks },
           {
             ...lines,
             font,
             size: 60,
-            ...(binary ? { incrs: POWERS } : {}),
+            incrs: (plot) => (binary ? POWERS : isWhole(plot.data) ? WHOLE : ANY),
             values: (_plot, ticks) => ticks.map(write),
           },
         ],
@@ -123,6 +131,16 @@ export function Chart(props: ChartProps) {
 
 function written(value: number | null | undefined, format: (value: number) => string): string {
   return value === null || value === undefined ? "–" : format(value);
+}
+
+function isWhole([, ...rows]: uPlot.AlignedData): boolean {
+  for (const row of rows) for (const value of row) if (value != null && !Number.isInteger(value)) return false;
+  return true;
+}
+
+function timesOf(first: number | null, last: number | null): uPlot.Range.MinMax {
+  const end = last ?? Date.now() / 1000;
+  return [Math.min(first ?? end, end - FEWEST_SECONDS), end];
 }
 
 function clock(seconds: number): string {

@@ -66,6 +66,8 @@ def test_escape_closes_a_dialog_and_the_focus_goes_back(operator: Page, site: Si
 
 
 def test_map_shows_who_calls_whom_and_what_belongs_together(operator: Page, site: Site) -> None:
+    from playwright.sync_api import expect
+
     with site.client(READER) as client:
         client.call("shop", "quote", {"symbol": "ABC"})
         operator.goto(site.at("map"))
@@ -76,7 +78,7 @@ def test_map_shows_who_calls_whom_and_what_belongs_together(operator: Page, site
         node.focus()
         operator.keyboard.press("Enter")
 
-        assert node.get_attribute("aria-pressed") == "true"
+        expect(node).to_have_attribute("aria-pressed", "true")
 
 
 def test_overview_names_a_queue_that_nobody_reads(operator: Page, site: Site) -> None:
