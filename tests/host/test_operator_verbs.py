@@ -402,10 +402,10 @@ OPENING = """\
 The broker is a service on `/queue/nebula.broker`, so operators need only a client: `nebula call
 nebula.broker queues.list order=depth limit:=10`, or `client.call("nebula.broker", "broker.status")`. Most
 verbs also have [a command](../how-to/operate.md). Where [rights](rights.md) are configured each verb needs
-a grant of `call`, by its name or a glob; `schema.bound`, `schema.get` and `schema.list` need none.
-`queue.peek` of the dead-letter queue, `dlq.show`, and `dlq.replay` with `to` also need a grant that names
-the dead letters: `subscribe` with the queue itself, or `call` with a glob that begins with `dlq.`, such as
-`dlq.*`. A glob such as `*` or `*.show` is not enough.
+a grant of `call`, by its name or a glob; `rights.mine`, `schema.bound`, `schema.get` and `schema.list` need
+none. `queue.peek` of the dead-letter queue, `dlq.show`, and `dlq.replay` with `to` also need a grant that
+names the dead letters: `subscribe` with the queue itself, or `call` with a glob that begins with `dlq.`, such
+as `dlq.*`. A glob such as `*` or `*.show` is not enough.
 
 Replies have a bounded size: lists come in pages. `matched` is the total number of entries. Where the order
 is by name, pass `after` back to get the next page. Queues and topics can be paged in any order: `skip` leaves

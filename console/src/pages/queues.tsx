@@ -15,6 +15,7 @@ import { Empty, ErrorNote, Loaded, PageHead } from "../widgets/states";
 import { Table, type Column, type Sort } from "../widgets/table";
 import { attempt } from "../widgets/toast";
 import { globOf, useDebounced } from "./globs";
+import { SendButton, useMayPublish } from "./permission";
 import { RateReader, type QueueRow } from "./rates";
 import { SubscriptionTable, type SubscriptionRow } from "./subscriptions";
 import "./destinations.css";
@@ -204,6 +205,7 @@ function Queue({ name }: { name: string }) {
   const rates = useRef(new RateReader());
   const samples = useRef<Sample[]>([]);
   const [isPublishing, setPublishing] = useState(false);
+  const mayPublish = useMayPublish(name);
   const polled = usePolled(
     async (signal) => {
       const found = await session.broker<QueueDetails>("queue.show", { queue: name }, { signal });
@@ -255,9 +257,9 @@ function Queue({ name }: { name: string }) {
           </>
         }
       >
-        <button type="button" onClick={() => setPublishing(true)}>
+        <SendButton may={mayPublish} destination={name} onClick={() => setPublishing(true)}>
           Publish …
-        </button>
+        </SendButton>
         {session.may("queue.purge") && (
           <button type="button" class="danger" disabled={depth === 0} onClick={() => void purge()}>
             Purge …

@@ -12,6 +12,7 @@ import { ErrorNote, Loaded, PageHead } from "../widgets/states";
 import { Table, type Column, type Sort } from "../widgets/table";
 import { globOf, isGlob, useDebounced } from "./globs";
 import { LiveView } from "./live-view";
+import { SendButton, useMayPublish } from "./permission";
 import { SubscriptionTable, type SubscriptionRow } from "./subscriptions";
 import "./destinations.css";
 
@@ -212,6 +213,7 @@ function TopicTable() {
 
 function Topic({ name }: { name: string }) {
   const [isPublishing, setPublishing] = useState(false);
+  const mayPublish = useMayPublish(name);
   const problem = watchable(name);
   return (
     <>
@@ -226,9 +228,9 @@ function Topic({ name }: { name: string }) {
         }
       >
         {!isGlob(name) && (
-          <button type="button" onClick={() => setPublishing(true)}>
+          <SendButton may={mayPublish} destination={name} onClick={() => setPublishing(true)}>
             Publish …
-          </button>
+          </SendButton>
         )}
       </PageHead>
       {problem === null ? <LiveView glob={name} /> : <p class="note warn">{problem}</p>}

@@ -16,6 +16,7 @@ import { attempt } from "../widgets/toast";
 import { useDebounced } from "./globs";
 import { FrameBatch } from "./live";
 import { previewOf } from "./live-view";
+import { SendButton, useMayPublish } from "./permission";
 import type { TopicDetails } from "./topics";
 import { ValueTree, type Node, type Row, type Value } from "./value-tree";
 import "./destinations.css";
@@ -275,6 +276,7 @@ function idOf(node: Node): string {
 
 function Details({ destination, value, changes }: { destination: string; value: Value | null; changes: number }) {
   const [draft, setDraft] = useState<Value | null>(null);
+  const mayPublish = useMayPublish(destination);
   const close = () => go("values");
   const body: Body | null = useMemo(
     () =>
@@ -317,12 +319,12 @@ function Details({ destination, value, changes }: { destination: string; value: 
         <>
           <Facts destination={destination} value={value} changes={changes} />
           <div class="actions">
-            <button type="button" onClick={() => setDraft(value)}>
+            <SendButton may={mayPublish} destination={destination} onClick={() => setDraft(value)}>
               Change …
-            </button>
-            <button type="button" class="danger" onClick={() => void remove()}>
+            </SendButton>
+            <SendButton danger may={mayPublish} destination={destination} onClick={() => void remove()}>
               Delete …
-            </button>
+            </SendButton>
           </div>
           <BodyView body={body} />
           <h3>Headers</h3>
