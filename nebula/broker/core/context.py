@@ -8,7 +8,6 @@ from itertools import count
 
 from nebula.broker.core.access import AccessPolicy
 from nebula.broker.core.account import Account
-from nebula.broker.core.flows import Flows
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import QUEUE_KIND, DestinationKind, kinds_by_prefix
@@ -31,7 +30,7 @@ class CoreContext:
         kinds: of destinations, by the prefix of their names; any other name is a queue. The first counts.
         key_of: gives the key of a last-value destination, where several may share one (D.30).
         dead_letter: name of the dead-letter queue.
-        flows: counts messages by sender and destination; None: nobody wants to know.
+        note_flow: told the sender and destination of each message that is accepted; None: nobody counts them.
         incarnation: begins every message-id, so that none comes again after a restart (D.20). No space, no
             colon, no backslash.
     """
@@ -48,7 +47,7 @@ class CoreContext:
     key_of: Callable[[str], str] | None = None
     dead_letter: str = DEAD_LETTER_QUEUE
     incarnation: str = "m"
-    flows: Flows | None = None
+    note_flow: Callable[[str, str], None] | None = None
 
     def kind_of(self, destination: str) -> DestinationKind:
         """What a destination is, by its name (D.10)."""

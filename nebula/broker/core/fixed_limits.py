@@ -151,10 +151,6 @@ MAX_ACCEPTED_TYPES: Final = 20
 # At it: the same page again.
 METRICS_SECONDS: Final = 1.0
 
-# Pairs: of a sender and a destination whose messages are counted for the console; some two megabytes.
-# At it: the older half is forgotten, and counted anew.
-MAX_FLOWS: Final = 10_000
-
 # --- frames, and what is said about them ---
 
 # Digits: of a number in a header, times too: a double still has all of them, and none needs more.

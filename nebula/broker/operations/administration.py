@@ -23,6 +23,7 @@ from nebula.broker.core.messages import LAST_VALUE_KIND, QUEUE_KIND, TOPIC_KIND,
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.value_feed import LastValueTopic
+from nebula.broker.operations.flows import Flows
 from nebula.broker.operations.rows import (
     Arrivals,
     at_hand,
@@ -391,14 +392,9 @@ class Administration:
         values = yield from _add_up(self._broker.values.topics, _value_counts)
         return {QUEUE_KIND: queues, TOPIC_KIND: topics, LAST_VALUE_KIND: values}
 
-    def flows(self, limit: int) -> Steps[list[FlowRow]]:
-        """The senders and destinations with most messages, and who is subscribed there.
-
-        Empty unless they are counted.
-        """
-        flows = self._broker.context.flows
-        counted = {} if flows is None else flows.counts
-        largest = nlargest(limit, counted.items(), key=lambda each: each[1])
+    def flows(self, counted: Flows, limit: int) -> Steps[list[FlowRow]]:
+        """The senders and destinations with most messages, and who is subscribed there."""
+        largest = nlargest(limit, counted.counts.items(), key=lambda each: each[1])
         receivers = yield from self._receivers({destination for (_, destination), _ in largest})
         return [
             FlowRow(sender, destination, count, sorted(receivers[destination])[:_MOST_RECEIVERS])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Final
 
-from nebula.broker.core.fixed_limits import MAX_FLOWS
 from nebula.headers import RESERVED_QUEUE_PREFIX
+
+MAX_FLOWS: Final = 10_000
+"""How many pairs are counted, in some two megabytes. At it: the older half is forgotten, and counted anew."""
 
 
 class Flows:

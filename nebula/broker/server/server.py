@@ -24,7 +24,6 @@ from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.context import CoreContext
 from nebula.broker.core.fixed_limits import STOP_SECONDS
-from nebula.broker.core.flows import Flows
 from nebula.broker.core.journal import Journal
 from nebula.broker.core.limits import Limits
 from nebula.broker.core.messages import kinds_by_prefix
@@ -32,6 +31,7 @@ from nebula.broker.core.policies import DestinationPolicy, PolicyTable
 from nebula.broker.core.shares import Share
 from nebula.broker.operations.administration import Steps
 from nebula.broker.operations.events import EndReason
+from nebula.broker.operations.flows import Flows
 from nebula.broker.operations.status import ServerFacts, broker_status
 from nebula.broker.operations.views import BrokerStatus
 from nebula.broker.server.admission import Admission
@@ -86,6 +86,7 @@ class Server:
         reads: handlers of GET requests that need the sender's identity. Likewise.
         renewals: what reads files again at a reload, in addition to the listeners' own.
         lifetimes: ends connections whose proof of identity is no longer valid.
+        flows: counts of messages by sender and destination; None: they are not counted.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Server:
         self._shares = tuple(shares)
         self._access = access
         self._key_of = key_of
-        self._flows = Flows() if counts_flows else None
+        self.flows = Flows() if counts_flows else None
         self._prefixes = tuple(last_value_prefixes)
         self._dead_letter = dead_letter
         self._writer = None if store is None else Writer(store, self._on_committed, self._on_store_failed)
@@ -208,7 +209,7 @@ class Server:
             # Chance comes in here and nowhere below.
             # It begins every message-id (D.20), so runs without a store need different ones too.
             incarnation=secrets.token_hex(4) if kept is None else kept.incarnation,
-            flows=self._flows,
+            note_flow=None if self.flows is None else self.flows.note,
         )
         broker = Broker(context)
         if kept is not None:

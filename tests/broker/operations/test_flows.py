@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nebula.broker.core.fixed_limits import MAX_FLOWS
-from nebula.broker.core.flows import Flows
+from nebula.broker.operations.flows import MAX_FLOWS, Flows
 
 
 def test_each_pair_of_sender_and_destination_has_its_own_count() -> None:

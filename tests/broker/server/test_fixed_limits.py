@@ -89,7 +89,6 @@ TESTS = {
     "test_opening_without_end_is_ended_and_not_kept",
     "METRICS_SECONDS": "tests/broker/operations/test_metrics.py::"
     "test_who_reads_metrics_in_a_loop_has_nothing_walked_each_time",
-    "MAX_FLOWS": "tests/broker/core/test_flows.py::test_only_so_many_pairs_are_counted",
     "HASHES_AT_ONCE": "tests/broker/server/test_rate_limit.py::"
     "test_no_more_than_so_many_have_a_turn_at_the_same_time",
     "MAX_PASSCODE_WAIT_SECONDS": "tests/broker/server/test_rate_limit.py::"
