@@ -138,7 +138,8 @@ def test_heads_with_the_same_names_are_recognised(matches: list[bool]) -> None:
     reader = learned()
     (frame,) = reader.feed(send("8", "9", "10", "11", body="xyz"))
 
-    assert matches and all(matches)
+    assert matches
+    assert all(matches)
     assert frame.unread == b"\na:8\nb:9\nc:10\nd:11"
     assert frame.headers == {"destination": "/queue/a", "priority": "4", "content-length": ""}
     assert frame.body == b"xyz"
