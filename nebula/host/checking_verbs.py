@@ -1,4 +1,4 @@
-"""Verbs of the broker that `nebula doctor` asks: what the broker runs on, and grants that look like mistakes."""
+"""Verbs that `nebula doctor` asks: what the broker runs on, and grants that look like mistakes."""
 
 from __future__ import annotations
 

@@ -324,12 +324,12 @@ class ListenerView:
 
     url: Annotated[str, Shown("listener")]
     is_loopback: Annotated[bool, Shown("loopback", Unit.FLAG, "Only this machine reaches it.")]
-    is_anonymous: Annotated[
-        bool, Shown("anonymous", Unit.FLAG, "Peers may connect without authentication.")
-    ]
+    is_anonymous: Annotated[bool, Shown("anonymous", Unit.FLAG, "Peers may connect without authentication.")]
     certificate_ends_at: Annotated[
         float | None,
-        Shown("certificate ends", Unit.TIME, "Of the certificates in use, the first to expire; null: no TLS."),
+        Shown(
+            "certificate ends", Unit.TIME, "Of the certificates in use, the first to expire; null: no TLS."
+        ),
     ]
     client_ca_ends_at: Annotated[
         float | None,
@@ -404,18 +404,25 @@ class RightsView:
     ]
     unknown_verbs: Annotated[
         list[str],
-        Shown("unknown verbs", about="Grants of `call` that match no verb of this broker, each after its"
-              " capability."),
+        Shown(
+            "unknown verbs",
+            about="Grants of `call` that match no verb of this broker, each after its capability.",
+        ),
     ]
     unmatched: Annotated[
         list[str],
-        Shown("unmatched", about="Grants of `publish` and `subscribe` that match no destination that exists"
-              " now, each after its capability."),
+        Shown(
+            "unmatched",
+            about="Grants of `publish` and `subscribe` that match no destination that exists"
+            " now, each after its capability.",
+        ),
     ]
     anonymous_verbs: Annotated[
         list[str],
-        Shown("anonymous verbs", about="Verbs of the broker that anonymous peers may call; those that need"
-              " no right are left out."),
+        Shown(
+            "anonymous verbs",
+            about="Verbs of the broker that anonymous peers may call; those that need no right are left out.",
+        ),
     ]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 __all__ = [
-    "Build", "Certificate", "Clock", "DiskFacts", "InstanceFacts", "LimitFacts", "ListenerFacts", "QueueFacts",
-    "RightsFacts", "SettingsFacts", "StatusFacts", "SyncTimes",
+    "Build", "Certificate", "Clock", "DiskFacts", "InstanceFacts", "LimitFacts", "ListenerFacts",
+    "QueueFacts", "RightsFacts", "SettingsFacts", "StatusFacts", "SyncTimes",
 ]  # fmt: skip
 
 

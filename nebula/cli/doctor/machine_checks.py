@@ -10,8 +10,18 @@ from nebula.cli.doctor.findings import Finding, Outcome, Problem, found, listed
 from nebula.cli.tables import byte_size, duration, latency, number
 
 __all__ = [
-    "check_backlog", "check_builds", "check_clocks", "check_commits", "check_files", "check_file_system",
-    "check_free_space", "check_memory", "check_ports", "check_pythons", "check_schema", "check_sync",
+    "check_backlog",
+    "check_builds",
+    "check_clocks",
+    "check_commits",
+    "check_file_system",
+    "check_files",
+    "check_free_space",
+    "check_memory",
+    "check_ports",
+    "check_pythons",
+    "check_schema",
+    "check_sync",
     "check_versions",
 ]  # fmt: skip
 
@@ -79,11 +89,15 @@ def check_schema(disk: DiskFacts, known: int) -> Finding:
     problems = []
     if disk.schema > known:
         what = f"the store has version {disk.schema}, and this program knows {known}"
-        problems = [Problem(Outcome.ERROR, what, "install the version of Nebula that wrote it, or a newer one")]
+        problems = [
+            Problem(Outcome.ERROR, what, "install the version of Nebula that wrote it, or a newer one")
+        ]
     elif disk.schema < known:
         what = f"the store has version {disk.schema}; a broker of this version makes it {known}"
         problems = [
-            Problem(Outcome.WARNING, what, "make a backup before the upgrade: there is no way back without it")
+            Problem(
+                Outcome.WARNING, what, "make a backup before the upgrade: there is no way back without it"
+            )
         ]
     return found("versions.store", f"version {disk.schema}", problems)
 
@@ -160,7 +174,7 @@ def check_file_system(disk: DiskFacts) -> Finding:
         problems = [Problem(Outcome.ERROR, what, "move the store to a local disk or a block device")]
     elif kind in _VOLATILE:
         what = f"the store is on {kind}, in memory: it is lost when the machine restarts"
-        problems = [Problem(Outcome.ERROR, what, "move the store to a disk, or set store = \"memory\"")]
+        problems = [Problem(Outcome.ERROR, what, 'move the store to a disk, or set store = "memory"')]
     elif kind in _LAYERED:
         what = f"the store is on {kind}: it is lost with the container"
         problems = [Problem(Outcome.ERROR, what, "mount a volume for the store's folder")]
@@ -173,7 +187,9 @@ def check_files(limits: LimitFacts) -> Finding:
     if allowed is None:
         return Finding("limits.files", Outcome.OK, "no limit on open files")
     what = f"{number(allowed)} files may be open; the broker's limits need {number(wanted)}"
-    cure = "raise the limit (LimitNOFILE of the unit, --ulimit nofile of a container), or lower max_connections"
+    cure = (
+        "raise the limit (LimitNOFILE of the unit, --ulimit nofile of a container), or lower max_connections"
+    )
     return found("limits.files", what, [Problem(Outcome.WARNING, what, cure)] if allowed < wanted else [])
 
 

@@ -63,11 +63,15 @@ def check_openness(rights: RightsFacts, listeners: Sequence[ListenerFacts]) -> F
     if not rights.is_open:
         fine = f"{number(rights.capabilities)} capabilities, {number(rights.identities)} identities"
         return Finding("rights.configured", Outcome.OK, fine)
-    what = "no rights are configured: every principal may call all verbs of the broker and use all destinations"
+    what = (
+        "no rights are configured: every principal may call all verbs of the broker and use all destinations"
+    )
     cure = 'name a file of capabilities with rights = ["rights.toml"]'
     # A broker for this machine alone needs none.
     if all(each.is_loopback for each in listeners):
-        return Finding("rights.configured", Outcome.OK, "no rights are configured, and it listens on loopback only")
+        return Finding(
+            "rights.configured", Outcome.OK, "no rights are configured, and it listens on loopback only"
+        )
     return found("rights.configured", "", [Problem(Outcome.WARNING, what, cure)])
 
 
@@ -103,7 +107,9 @@ def check_principals(rights: RightsFacts) -> Finding:
     problems = []
     if names := rights.without_rights:
         what = f"no capability for {listed(names)}"
-        problems = [Problem(Outcome.WARNING, what, "give them capabilities under [identity], or remove the users")]
+        problems = [
+            Problem(Outcome.WARNING, what, "give them capabilities under [identity], or remove the users")
+        ]
     return found("rights.principals", "all users and connected principals have capabilities", problems)
 
 
@@ -112,11 +118,17 @@ def check_grants(rights: RightsFacts) -> Finding:
     problems = []
     if verbs := rights.unknown_verbs:
         what = f"grants of call that match no verb of the broker: {listed(verbs)}"
-        problems = [Problem(Outcome.WARNING, what, "correct or remove them; docs/reference/operations.md lists the verbs")]
+        problems = [
+            Problem(
+                Outcome.WARNING, what, "correct or remove them; docs/reference/operations.md lists the verbs"
+            )
+        ]
     fine = "all grants match something"
     if rights.unmatched:
         # No mistake as such: a destination exists while it is used.
-        fine = f"all grants of call match a verb; destinations that do not exist now: {listed(rights.unmatched)}"
+        fine = (
+            f"all grants of call match a verb; destinations that do not exist now: {listed(rights.unmatched)}"
+        )
     return found("rights.grants", fine, problems)
 
 
@@ -138,7 +150,9 @@ def check_instances(instances: Sequence[InstanceFacts], expected: Sequence[str])
     problems = []
     if missing := [name for name in expected if name not in present]:
         what = f"no instance of {listed(missing)}"
-        problems = [Problem(Outcome.ERROR, what, "start it with nebula run, or its unit; its log says why it ended")]
+        problems = [
+            Problem(Outcome.ERROR, what, "start it with nebula run, or its unit; its log says why it ended")
+        ]
     fine = f"{number(len(instances))} instances of {number(len(present))} services"
     return found("services.instances", fine, problems)
 
@@ -211,7 +225,7 @@ def _alarms(status: StatusFacts) -> Iterator[Problem]:
             what = f"{percent(used)} of all {name} is used"
             yield Problem(Outcome.WARNING, what, "nebula principals --order used says by whom")
         if refusals:
-            what = f"{number(refusals)} requests for {name} were refused, because a principal had used up its share"
+            what = f"{number(refusals)} requests for {name} were refused: a principal had used up its share"
             yield Problem(Outcome.WARNING, what, "nebula principals --order refusals says whose")
     if status.held_back:
         what = f"{number(status.held_back)} connections are held back until there is room"
@@ -229,7 +243,13 @@ def check_settings(settings: SettingsFacts) -> Finding:
         problems.append(Problem(Outcome.WARNING, what, "restart the broker"))
     if settings.reload:
         what = f"changed and not in use: {listed(settings.reload)}"
-        problems.append(Problem(Outcome.WARNING, what, "reload the broker (SIGHUP, or nebula call nebula.broker rights.reload)"))
+        problems.append(
+            Problem(
+                Outcome.WARNING,
+                what,
+                "reload the broker (SIGHUP, or nebula call nebula.broker rights.reload)",
+            )
+        )
     return found("settings.file", "the broker runs with what its file says", problems)
 
 
@@ -238,5 +258,11 @@ def check_stale_files(names: Sequence[str]) -> Finding:
     problems = []
     if names:
         what = f"files changed since the broker read them: {listed(names)}"
-        problems = [Problem(Outcome.WARNING, what, "reload the broker (SIGHUP, or nebula call nebula.broker rights.reload)")]
+        problems = [
+            Problem(
+                Outcome.WARNING,
+                what,
+                "reload the broker (SIGHUP, or nebula call nebula.broker rights.reload)",
+            )
+        ]
     return found("settings.files", "no file has changed since it was read", problems)
