@@ -60,7 +60,7 @@ def read_limits(*, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> SystemLimits
 
 def file_system_of(folder: Path, *, proc: Path = _PROC) -> str | None:
     """The kind of the file system that holds a folder, such as `ext4`; None: it is not known."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, IndexError):
         place = folder.resolve()
         found = ("", "")
         for line in (proc / "self" / "mountinfo").read_text().splitlines():
