@@ -20,7 +20,7 @@ from nebula.version import __version__
 
 
 def add_checking_verbs(responder: Responder, assembly: Assembly, may_call: MayCall) -> None:
-    """Declare the verbs.
+    """Declare the verbs. They report facts; the command judges them, see docs/decisions/0075.
 
     Args:
         responder: the broker's.
