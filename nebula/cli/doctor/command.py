@@ -138,6 +138,7 @@ def _show(output: Output, findings: Sequence[Finding]) -> None:
         return
     from rich.text import Text
 
+    from nebula.cli.doctor.findings import counted
     from nebula.cli.layout import Heading, Rows
     from nebula.cli.terminal import text
 
@@ -157,5 +158,13 @@ def _show(output: Output, findings: Sequence[Finding]) -> None:
             ),
         )
     )
-    total = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-    output.show("", f"{len(findings)} checks: {total}")
+    output.show("", f"{counted(len(findings), 'check')}: {_summary(counts)}")
+
+
+def _summary(counts: Mapping[str, int]) -> str:
+    """`1 error, 2 warnings, 28 ok`."""
+    from nebula.cli.doctor.findings import counted
+
+    parts = [counted(counts[name], name) for name in ("error", "warning") if name in counts]
+    parts += [f"{counts[name]} {name}" for name in ("ok", "skipped") if name in counts]
+    return ", ".join(parts)

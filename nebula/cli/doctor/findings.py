@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from enum import StrEnum, auto
 from typing import Final, TypeAlias, TypeVar
 
-__all__ = ["Finding", "Known", "Outcome", "Problem", "Unknown", "found", "listed", "skipped", "worst"]
+__all__ = [
+    "Finding",
+    "Known",
+    "Outcome",
+    "Problem",
+    "Unknown",
+    "counted",
+    "found",
+    "listed",
+    "skipped",
+    "worst",
+]
 
 T = TypeVar("T")
 
@@ -103,6 +114,12 @@ def skipped(check: str, unknown: Unknown) -> Finding:
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
     """The worst of some outcomes; `skipped` if there are none."""
     return max(outcomes, key=_BADNESS.index, default=Outcome.SKIPPED)
+
+
+def counted(count: int, what: str) -> str:
+    """`1 instance`, `1,200 instances`."""
+    # The words that are counted here all have a regular plural.
+    return f"{count:,} {what if count == 1 else f'{what}s'}"
 
 
 def listed(names: Sequence[str]) -> str:

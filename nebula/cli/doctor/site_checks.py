@@ -14,7 +14,7 @@ from nebula.cli.doctor.facts import (
     SettingsFacts,
     StatusFacts,
 )
-from nebula.cli.doctor.findings import Finding, Outcome, Problem, found, listed
+from nebula.cli.doctor.findings import Finding, Outcome, Problem, counted, found, listed
 from nebula.cli.tables import date, duration, number, percent
 
 __all__ = [
@@ -153,7 +153,7 @@ def check_instances(instances: Sequence[InstanceFacts], expected: Sequence[str])
         problems = [
             Problem(Outcome.ERROR, what, "start it with nebula run, or its unit; its log says why it ended")
         ]
-    fine = f"{number(len(instances))} instances of {number(len(present))} services"
+    fine = f"{counted(len(instances), 'instance')} of {counted(len(present), 'service')}"
     return found("services.instances", fine, problems)
 
 
@@ -206,7 +206,7 @@ def check_service_versions(instances: Sequence[InstanceFacts]) -> Finding:
 def check_dead_letters(status: StatusFacts) -> Finding:
     """No message has died."""
     count = status.dead_letters
-    what = f"{number(count)} dead letters"
+    what = counted(count, "dead letter")
     cure = "nebula dlq list says why; replay them when the cause is mended, or purge them"
     problems = [Problem(Outcome.WARNING, what, cure)] if count else []
     return found("queues.dead", "no dead letters", problems)
@@ -225,10 +225,10 @@ def _alarms(status: StatusFacts) -> Iterator[Problem]:
             what = f"{percent(used)} of all {name} is used"
             yield Problem(Outcome.WARNING, what, "nebula principals --order used says by whom")
         if refusals:
-            what = f"{number(refusals)} requests for {name} were refused: a principal had used up its share"
+            what = f"{counted(refusals, 'request')} for {name} refused: a principal had used up its share"
             yield Problem(Outcome.WARNING, what, "nebula principals --order refusals says whose")
     if status.held_back:
-        what = f"{number(status.held_back)} connections are held back until there is room"
+        what = f"{counted(status.held_back, 'connection')} held back until there is room"
         yield Problem(Outcome.WARNING, what, "nebula queues --order bytes says what fills the memory")
 
 
