@@ -37,7 +37,7 @@ def add_checking_verbs(responder: Responder, assembly: Assembly, may_call: MayCa
 
     @responder.verb(name="rights.check")
     def check_rights(request: Request) -> RightsView:
-        """Grants that are probably mistakes: capabilities that nobody has, globs that match nothing."""
+        """Grants that are probably mistakes: capabilities of no principal, globs that match nothing."""
         may_call(request, "rights.check")
         verbs = [name for name in responder.verb_names if name not in _OF_EVERY_SERVICE]
         logins = {

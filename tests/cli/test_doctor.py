@@ -368,7 +368,7 @@ def test_grants_that_nobody_has_or_that_match_nothing_are_found(tmp_path: Path) 
         report = examine("--broker", as_user(url, "ops"))
 
     assert report.found("rights.configured") == "2 capabilities, 1 identities"
-    assert report.found("rights.capabilities") == "nobody has the capability Audit"
+    assert report.found("rights.capabilities") == "no principal has the capability Audit"
     assert report.found("rights.principals") == "no capability for monitor"
     assert "Audit: dlq.lsit" in report.found("rights.grants")
     assert report.bad >= {"rights.capabilities", "rights.principals", "rights.grants"}

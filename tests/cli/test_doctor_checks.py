@@ -259,8 +259,8 @@ def test_clock_is_not_blamed_for_a_slow_answer() -> None:
 def test_clock_says_which_way_it_is_wrong() -> None:
     ahead, behind = machines.check_clocks([clock(60)]), machines.check_clocks([clock(-60)])
 
-    assert "the clock of the broker is 1 m 0 s ahead of ours" in ahead.found
-    assert "1 m 0 s behind ours" in behind.found
+    assert "the clock of the broker is 1 m 0 s ahead of our clock" in ahead.found
+    assert "1 m 0 s behind our clock" in behind.found
 
 
 @pytest.mark.parametrize(("kind", "word"), [("tmpfs", "memory"), ("overlay", "container"), ("cifs", "locks")])

@@ -1,4 +1,4 @@
-"""Grants that are probably mistakes: what nobody has, and what matches nothing.
+"""Grants that are probably mistakes: capabilities without a principal, globs without a match.
 
 The check is a walk in steps, like those of `administration`: there may be many destinations.
 """
@@ -82,7 +82,7 @@ def _unknown_verbs(grants: Grants, verbs: Sequence[str]) -> Iterator[str]:
 
 def _matches_any(glob: str, names: Sequence[str]) -> Steps[bool]:
     """Whether a glob matches one of some sorted names."""
-    # Any identity will do: that nobody has used the grant yet is all that is asked.
+    # Any identity will do: the question is only whether the grant is in use.
     glob = glob.replace(IDENTITY, "*")
     if not is_glob(glob):
         place = bisect_left(names, glob)

@@ -70,7 +70,7 @@ class ServerTls:
         context: stays the same object over reloads, for asyncio's and uvloop's servers.
         needs_client_certificate: clients without a certificate are refused.
         certificate_ends_at: seconds since 1970, of the certificates in use; the first to expire counts.
-        client_ca_ends_at: the same of the CAs of clients; None: there are none.
+        client_ca_ends_at: the same of the CAs of clients; None: clients need no certificate.
     """
 
     certificate_ends_at: float

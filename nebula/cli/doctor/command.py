@@ -121,7 +121,7 @@ def _machine_if_possible(plan: Plan) -> list[Finding]:
     try:
         return _offline(plan)
     except ModuleNotFoundError:
-        # A client's machine: nothing of a broker is to be checked there.
+        # A client's machine, where no broker can run.
         return []
 
 

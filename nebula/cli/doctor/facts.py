@@ -27,7 +27,7 @@ class Clock:
 
     Attributes:
         who: whose it is.
-        ahead_seconds: of ours, if the answer was made in the middle between question and answer.
+        ahead_seconds: of our clock, if the answer was made halfway between question and receipt.
         uncertainty_seconds: half of the time between the two.
     """
 

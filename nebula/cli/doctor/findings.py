@@ -31,7 +31,7 @@ class Outcome(StrEnum):
 
     OK = auto()
     WARNING = auto()
-    """It works now, and will not for ever, or not for everybody."""
+    """It works now, but will stop working, or does not work for some."""
     ERROR = auto()
     """Something does not work, or is about to be lost."""
     SKIPPED = auto()
@@ -74,7 +74,7 @@ class Unknown:
 
 
 Known: TypeAlias = T | Unknown
-"""A fact, or why there is none."""
+"""A fact, or why it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def skipped(check: str, unknown: Unknown) -> Finding:
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """The worst of some outcomes; `skipped` if there are none."""
+    """The worst of some outcomes; `skipped` for an empty list."""
     return max(outcomes, key=_BADNESS.index, default=Outcome.SKIPPED)
 
 

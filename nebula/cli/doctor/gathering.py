@@ -233,7 +233,7 @@ async def gather(client: Client, seconds: float) -> Site:
 async def _ask(
     client: Client, verb: str, form: Any, seconds: float, parameters: Mapping[str, Any] | None = None
 ) -> Any:
-    """The reply of the broker to one of its verbs; or why there is none."""
+    """The reply of the broker to one of its verbs; or why it is not known."""
     try:
         reply = await client.call(SERVICE, verb, dict(parameters or {}), timeout=seconds)
         return checked(form, reply, SERVICE, verb)
@@ -387,7 +387,7 @@ async def _ask_instances(
 def _process(
     service: str, answer: InstanceReply[Any] | None, began: float, told: _Told, name: str
 ) -> Mapping[str, Any] | None:
-    """What an instance has told of its process; None: nothing."""
+    """What an instance reports about its process; None: nothing."""
     if answer is None or answer.error is not None:
         return None
     reply: Mapping[str, Any] = checked(_Stats, answer.value, service, "stats")

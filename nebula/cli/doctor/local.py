@@ -176,7 +176,7 @@ def certificates_in(file: Path, who: str) -> Known[list[Certificate]]:
 def presented(address: Address, options: TlsOptions, seconds: float) -> Known[list[Certificate]]:
     """The certificate that a broker presents in a TLS handshake; none without TLS.
 
-    It is not verified, because one that has expired is to be seen, too. Nothing is sent after the handshake.
+    It is not verified, because an expired one must be found, too. Nothing is sent after the handshake.
     """
     if not address.is_tls:
         return []

@@ -105,9 +105,9 @@ def check_schema(disk: DiskFacts, known: int) -> Finding:
 def check_clocks(clocks: Sequence[Clock]) -> Finding:
     """Clocks agree with ours, as far as the time of the answers allows to say."""
     if not clocks:
-        return Finding("clocks", Outcome.SKIPPED, "nobody told the time")
+        return Finding("clocks", Outcome.SKIPPED, "no program reported its time")
     furthest = max(clocks, key=lambda clock: abs(clock.ahead_seconds))
-    fine = f"within {duration(abs(furthest.ahead_seconds) + furthest.uncertainty_seconds)} of ours"
+    fine = f"within {duration(abs(furthest.ahead_seconds) + furthest.uncertainty_seconds)} of our clock"
     return found("clocks", fine, _wrong_clocks(clocks))
 
 
@@ -120,7 +120,7 @@ def _wrong_clocks(clocks: Iterable[Clock]) -> Iterator[Problem]:
         way = "ahead of" if clock.ahead_seconds > 0 else "behind"
         yield Problem(
             Outcome.ERROR if off >= _CLOCK_ERROR else Outcome.WARNING,
-            f"the clock of {clock.who} is {duration(abs(clock.ahead_seconds))} {way} ours",
+            f"the clock of {clock.who} is {duration(abs(clock.ahead_seconds))} {way} our clock",
             "let NTP set the clocks of all machines (timedatectl set-ntp true)",
         )
 
@@ -195,15 +195,15 @@ def check_files(limits: LimitFacts) -> Finding:
 
 def check_memory(limits: LimitFacts) -> Finding:
     """There is memory for what the broker may hold, and for what Python needs on top."""
-    there = limits.memory_bytes
-    if there is None:
+    memory = limits.memory_bytes
+    if memory is None:
         return Finding("limits.memory", Outcome.SKIPPED, "the memory limit is not known")
     wanted = int(_MEMORY_FACTOR * limits.counted_bytes)
-    what = f"{byte_size(there)} of memory; max_memory_bytes and max_transit_bytes need {byte_size(wanted)}"
+    what = f"{byte_size(memory)} of memory; max_memory_bytes and max_transit_bytes need {byte_size(wanted)}"
     problems = []
-    if there < wanted:
+    if memory < wanted:
         # Below what it counts itself, it is killed for certain when it fills up.
-        outcome = Outcome.ERROR if there < limits.counted_bytes else Outcome.WARNING
+        outcome = Outcome.ERROR if memory < limits.counted_bytes else Outcome.WARNING
         cure = "raise the limit (MemoryMax of the unit, --memory of a container), or lower max_memory_bytes"
         problems = [Problem(outcome, what, cure)]
     return found("limits.memory", what, problems)

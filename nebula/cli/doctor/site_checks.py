@@ -38,7 +38,7 @@ def check_certificates(name: str, certificates: Sequence[Certificate], now: floa
         name: of the check.
         certificates: of one kind.
         now: seconds since 1970.
-        none: said where there are none.
+        none: what the finding says without certificates.
     """
     if not certificates:
         return Finding(name, Outcome.OK, none)
@@ -80,7 +80,7 @@ def check_anonymous(rights: RightsFacts | None, listeners: Sequence[ListenerFact
     problems = []
     reached = [each.url for each in listeners if each.is_anonymous and not each.is_loopback]
     if reached:
-        # Anonymous guests may be meant to read; that anybody may operate the broker never is.
+        # Anonymous readers may be intended; anonymous operators never are.
         may_operate = rights is not None and bool(rights.anonymous_verbs)
         what = f"other machines may connect without authentication at {listed(reached)}"
         if may_operate and rights is not None:
@@ -94,12 +94,12 @@ def check_anonymous(rights: RightsFacts | None, listeners: Sequence[ListenerFact
 
 
 def check_capabilities(rights: RightsFacts) -> Finding:
-    """Somebody has each capability."""
+    """Each capability belongs to a principal."""
     problems = []
     if names := rights.unused_capabilities:
-        what = f"nobody has the capability {listed(names)}"
+        what = f"no principal has the capability {listed(names)}"
         problems = [Problem(Outcome.WARNING, what, "give it to an identity, or remove it")]
-    return found("rights.capabilities", "each capability belongs to somebody", problems)
+    return found("rights.capabilities", "each capability belongs to a principal", problems)
 
 
 def check_principals(rights: RightsFacts) -> Finding:
@@ -133,14 +133,14 @@ def check_grants(rights: RightsFacts) -> Finding:
 
 
 def check_consumers(queues: Sequence[QueueFacts], dead_letter: str) -> Finding:
-    """Somebody reads each queue in which messages wait."""
+    """Each queue with messages has a consumer."""
     unread = [each for each in queues if each.depth and not each.consumers and each.name != dead_letter]
     problems = []
     if unread:
         what = ", ".join(f"{each.name} ({number(each.depth)})" for each in unread[:5])
         more = f" and {len(unread) - 5} more" if len(unread) > 5 else ""
         cure = "start the service or consumer of the queue, or drop the messages with nebula purge"
-        problems = [Problem(Outcome.ERROR, f"messages wait and nobody reads: {what}{more}", cure)]
+        problems = [Problem(Outcome.ERROR, f"messages wait without a consumer: {what}{more}", cure)]
     return found("queues.consumers", "each queue with messages has a consumer", problems)
 
 
