@@ -21,6 +21,7 @@ from nebula.cli.cert import cert, passcode
 from nebula.cli.contracts import schema, stubs
 from nebula.cli.delayed import delayed
 from nebula.cli.dlq import dlq
+from nebula.cli.doctor.command import doctor
 from nebula.cli.engines import engine, engines
 from nebula.cli.exits import BrokenModule, Exit, exit_of, sentence_of, unwrapped
 from nebula.cli.grouped import Grouped
@@ -75,7 +76,7 @@ _HEADINGS: Final[Mapping[str, Sequence[Callable[..., Any] | typer.Typer]]] = {
     "Publish": (pub, sub, record),
     "Jobs": (job, engine),
     "Operate": (
-        top, queues, topics, connections, sessions, principals, peek, purge, disconnect, dlq, delayed,
+        doctor, top, queues, topics, connections, sessions, principals, peek, purge, disconnect, dlq, delayed,
         session, store,
     ),
     "Secure": (cert, passcode),

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 _log = get_logger("nebula.broker")
 
-# In addition to connections: the store, listeners, pipes, and connections that are being refused.
-_OTHER_FILES = 200
-
 # A burst makes a few short-lived objects for each message, without reference cycles. With CPython's threshold
 # of 700 the garbage collector took a fifth of the broker's time to find nothing, see docs/decisions/0004.
 _GC_THRESHOLDS = (50_000, 20, 20)
@@ -61,21 +58,13 @@ def run_broker(
         SettingsError: an address cannot be had, or a service that is no service.
         BaseException: what a hosted service ended with: the broker does not go on without it.
     """
+    from nebula.broker.assembly import files_wanted
+
     apps = [find_app(target) for target in settings.app]
     logs.configure(settings.log_level)
     gc.set_threshold(*_GC_THRESHOLDS)
-    _raise_file_limit(_files_of(settings))
+    _raise_file_limit(files_wanted(settings))
     _run(_serve_broker(settings, apps, on_listening, source))
-
-
-def _files_of(settings: BrokerSettings) -> int:
-    """How many may be open at once: a connection is one, and so is what comes to a listener for HTTP."""
-    limits, has_http = settings.limits, settings.http is not None
-    pages = sum(each.http for each in settings.listener) + has_http
-    # Calls over HTTP have a limit of their own, so that slow calls do not keep probes out.
-    calls = sum(each.calls for each in settings.listener) + (has_http and settings.http_calls)
-    others = pages * limits.max_http_requests + calls * limits.max_http_calls
-    return limits.max_connections + others + _OTHER_FILES
 
 
 def _raise_file_limit(wanted: int) -> None:

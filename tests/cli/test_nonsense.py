@@ -71,6 +71,7 @@ _VERBS = {
     "sessions": "sessions.list", "peek": "queue.peek", "purge": "queue.purge", "dlq list": "dlq.list",
     "dlq show": "dlq.show", "dlq replay": "dlq.replay", "dlq purge": "dlq.purge",
     "session end": "session.end", "session purge": "session.purge", "principals": "principals.list",
+    "doctor": "broker.machine",
     "delayed list": "delayed.list", "delayed purge": "delayed.purge", "settings check": "settings.check",
 }  # fmt: skip
 

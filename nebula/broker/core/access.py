@@ -266,6 +266,11 @@ class AccessPolicy:
         self._rights: WeakValueDictionary[str, Rights] = WeakValueDictionary()
 
     @property
+    def grants(self) -> Grants | None:
+        """What is granted; None: no rights are configured, and only reserved names are refused."""
+        return self._grants
+
+    @property
     def is_open(self) -> bool:
         """No rights are configured for any principal: only reserved names are refused."""
         return self._grants is None

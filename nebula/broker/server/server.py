@@ -76,6 +76,7 @@ class Server:
 
     Attributes:
         urls: where it listens, from `start` on.
+        places: the same, each URL with its listener.
         pages: what its HTTP listeners reply, by path. Filled before `start`.
         posts: handlers of POST requests by the beginning of the path, on listeners that take calls. Likewise.
         reads: handlers of GET requests that need the sender's identity. Likewise.
@@ -100,6 +101,7 @@ class Server:
         lifetimes: Lifetimes | None = None,
     ) -> None:
         self.urls: list[str] = []
+        self.places: list[tuple[str, Listener]] = []
         self.limits = limits or Limits()
         self.pages: dict[str, Page] = {}
         self.posts: dict[str, Post] = {}
@@ -167,7 +169,9 @@ class Server:
         )
         try:
             for listener in self._listeners:
-                self.urls += await self._open_listeners.open(listener)
+                urls = await self._open_listeners.open(listener)
+                self.urls += urls
+                self.places += [(url, listener) for url in urls]
         except OSError:
             self._open_listeners.end()
             if self._writer is not None:
