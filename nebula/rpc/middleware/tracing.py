@@ -187,7 +187,7 @@ class _Service(Protocol):
     """A `Responder`."""
 
     name: str
-    version: str | None
+    version: str
 
 
 def resource_attributes(service: _Service) -> dict[str, str]:
@@ -202,7 +202,7 @@ def resource_attributes(service: _Service) -> dict[str, str]:
         service: the `Responder`.
     """
     found = {"service.name": service.name, "service.instance.id": str(uuid4())}
-    return found if service.version is None else {**found, "service.version": service.version}
+    return {**found, "service.version": service.version} if service.version else found
 
 
 class _TraceCalls:
