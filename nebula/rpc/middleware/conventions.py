@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from opentelemetry.context import Context
-from opentelemetry.metrics import Counter, Histogram, MeterProvider, get_meter
-from opentelemetry.trace import Tracer, TracerProvider, get_tracer
+from opentelemetry.metrics import Counter, Histogram, MeterProvider, get_meter, get_meter_provider
+from opentelemetry.trace import Tracer, TracerProvider, get_tracer, get_tracer_provider
 
 from nebula.version import __version__
 
@@ -18,7 +18,7 @@ __all__ = [
     "BODY_SIZE", "CONSUMED", "DESTINATION", "ERROR_TYPE", "JOB", "JOB_ATTEMPT", "JOB_DURATION", "MESSAGE_ID",
     "METHOD", "METHOD_ORIGINAL", "OPERATION_DURATION", "OPERATION_NAME", "OPERATION_TYPE", "OTHER", "PORT",
     "PROCESS_DURATION", "RPC_CLIENT_DURATION", "RPC_SERVER_DURATION", "RPC_SYSTEM", "SCHEMA_URL", "SENT",
-    "SERVER", "STATUS_CODE", "SYSTEM", "Attributes", "Meters", "tracer_of",
+    "SERVER", "STATUS_CODE", "SYSTEM", "Attributes", "Meters", "Switch", "tracer_of",
 ]  # fmt: skip
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
@@ -53,6 +53,8 @@ SENT: Final = "messaging.client.sent.messages"
 CONSUMED: Final = "messaging.client.consumed.messages"
 JOB_DURATION: Final = "nebula.job.run.duration"
 
+_API: Final = ("opentelemetry.trace", "opentelemetry.metrics")
+
 OTHER: Final = "_OTHER"
 """A method that the service does not know, or one too many."""
 
@@ -67,6 +69,32 @@ _MOST_NAMES: Final = 500
 
 Attributes: TypeAlias = dict[str, str | int]
 """Of a span or a metric."""
+
+
+class Switch:
+    """Whether there is an SDK, so that spans and metrics are worth their work.
+
+    Args:
+        provider: of spans; None: OpenTelemetry's global one, also if that is set later.
+        meters: of metrics, likewise.
+    """
+
+    def __init__(self, provider: TracerProvider | None, meters: MeterProvider | None) -> None:
+        given = (provider, meters)
+        self._is_on = any(one is not None and not _is_idle(one) for one in given)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is an SDK by now."""
+        # Asked with each call until there is one: most programs set theirs after their imports.
+        if not self._is_on:
+            self._is_on = not (_is_idle(get_tracer_provider()) and _is_idle(get_meter_provider()))
+        return self._is_on
+
+
+def _is_idle(provider: object) -> bool:
+    """Whether it is one of the API's own, which stand for one that is set later, or for none."""
+    return type(provider).__module__.startswith(_API)
 
 
 def tracer_of(provider: TracerProvider | None) -> Tracer:

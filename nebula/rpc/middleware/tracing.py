@@ -47,6 +47,7 @@ with needing("otel", __name__):
         RPC_SYSTEM,
         Attributes,
         Meters,
+        Switch,
         tracer_of,
     )
     from nebula.rpc.middleware.job_spans import TracedRunner, job_facts
@@ -119,9 +120,11 @@ def trace_messages(provider: TracerProvider | None = None, meters: MeterProvider
         provider: as for `trace_calls`.
         meters: as for `trace_calls`.
     """
-    tracer, instruments = tracer_of(provider), Meters(meters)
+    tracer, instruments, switch = tracer_of(provider), Meters(meters), Switch(provider, meters)
 
     async def trace(request: Request, call_next: CallNext) -> ReplyBody:
+        if not switch.is_on:
+            return await _hand_on(request, call_next)
         headers = request.headers
         more: Attributes = {}
         if _MESSAGE_ID in headers:
@@ -210,8 +213,12 @@ class _TraceCalls:
 
     def __init__(self, provider: TracerProvider | None, meters: MeterProvider | None) -> None:
         self._tracer, self._meters = tracer_of(provider), Meters(meters)
+        self._switch = Switch(provider, meters)
 
     async def __call__(self, call: Call, call_next: MakeCall) -> Any:
+        if not self._switch.is_on:
+            W3C.inject(call.headers)
+            return await call_next(call)
         method = f"{call.service}/{call.verb}"
         if call.kind == "send":
             more: Attributes = {RPC_SYSTEM: "nebula", METHOD: method}
@@ -241,6 +248,11 @@ class _TraceCalls:
 
     async def around_publish(self, publication: Publication, publish_next: PublishNext) -> None:
         headers = publication.headers
+        if not self._switch.is_on:
+            if TRACEPARENT not in headers:
+                W3C.inject(headers)
+            await publish_next(publication)
+            return
         # A context that the user has put there stays: it is the one in which the message was made.
         carried = W3C.extract(headers) if TRACEPARENT in headers else None
         operation = begin_send(
@@ -263,9 +275,12 @@ class _TraceRequests:
 
     def __init__(self, provider: TracerProvider | None, meters: MeterProvider | None) -> None:
         self._tracer, self._meters = tracer_of(provider), Meters(meters)
+        self._switch = Switch(provider, meters)
         self.around_call = trace_calls(provider, meters)
 
     async def __call__(self, request: Request, call_next: CallNext) -> ReplyBody:
+        if not self._switch.is_on:
+            return await _hand_on(request, call_next)
         headers = request.headers
         method = f"{request.service}/{request.verb}"
         # G.tracing: the caller's span, from the headers of the request.
@@ -289,6 +304,17 @@ class _TraceRequests:
             yield
         finally:
             detach(token)
+
+
+async def _hand_on(request: Request, call_next: CallNext) -> ReplyBody:
+    """Have a request handled where no SDK is: what it calls belongs to its trace all the same."""
+    if TRACEPARENT not in request.headers:
+        return await call_next(request)
+    token = attach(W3C.extract(request.headers))
+    try:
+        return await call_next(request)
+    finally:
+        detach(token)
 
 
 async def _handle(operation: Operation, request: Request, call_next: CallNext) -> ReplyBody:

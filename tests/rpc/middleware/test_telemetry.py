@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import anyio
@@ -23,7 +25,7 @@ from nebula.rpc.client.client import Client
 from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
 from nebula.rpc.middleware import conventions
-from nebula.rpc.middleware.chain import Call
+from nebula.rpc.middleware.chain import Call, MakeCall
 from nebula.rpc.middleware.tracing import (
     resource_attributes,
     trace_calls,
@@ -38,7 +40,7 @@ from tests.rpc.middleware.telemetry import Telemetry, is_child, is_linked
 pytestmark = pytest.mark.anyio
 
 # What the conventions advise for durations in seconds.
-BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+BOUNDS: tuple[float, ...] = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 
 def service(telemetry: Telemetry) -> Responder:
@@ -63,7 +65,7 @@ async def test_calls_and_requests_are_measured_as_the_conventions_say() -> None:
                 await client.call(quote, "none")
 
     for metric in ("rpc.client.call.duration", "rpc.server.call.duration"):
-        right, wrong = sorted(telemetry.points(metric), key=lambda one: len(one.attributes))
+        right, wrong = sorted(telemetry.points(metric), key=lambda one: -one.count)
         method = {"rpc.system.name": "nebula", "rpc.method": f"{app.name}/quote"}
         assert (right.attributes, right.count, right.unit) == (method, 2, "s")
         assert (wrong.attributes, wrong.count) == (method | {"error.type": "sold-out"}, 1)
@@ -389,6 +391,68 @@ def test_resource_says_which_service_version_and_instance_it_is() -> None:
     assert (first["service.name"], first["service.version"]) == ("prices", "1.2")
     assert first["service.instance.id"] != second["service.instance.id"]
     assert "service.version" not in resource_attributes(Responder("prices"))
+
+
+async def test_without_an_sdk_the_trace_is_handed_on_as_it_came() -> None:
+    app = Responder(f"service-{uuid4().hex}", middleware=[trace_requests()])
+    own: list[Client] = []
+    given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+    @app.verb
+    async def outer() -> str:
+        answer: str = await own[0].call(app.name, "inner")
+        return answer
+
+    @app.verb
+    async def inner(request: Request) -> str:
+        return request.headers.get("traceparent", "")
+
+    async def with_trace(call: Call, call_next: MakeCall) -> Any:
+        if call.verb == "outer":
+            call.headers["traceparent"] = given
+        return await call_next(call)
+
+    async with TestClient(app, middleware=[trace_calls(), with_trace]) as client:
+        own.append(client)
+        with anyio.fail_after(5):
+            assert await client.call(outer) == given
+            # The worker has kept nothing of it.
+            assert await client.call(inner) == ""
+
+
+async def test_sdk_that_is_set_after_the_middleware_was_made_is_used() -> None:
+    program = """
+import anyio
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import set_tracer_provider
+
+from nebula import Responder
+from nebula.rpc.middleware.tracing import trace_calls, trace_requests
+from nebula.testing import TestClient
+
+app = Responder("prices", middleware=[trace_requests()])
+
+
+@app.verb
+async def quote() -> None: ...
+
+
+async def main() -> None:
+    async with TestClient(app, middleware=[trace_calls()]) as client:
+        await client.call(quote)
+        provider, exporter = TracerProvider(), InMemorySpanExporter()
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        set_tracer_provider(provider)
+        await client.call(quote)
+    print([(one.name, one.kind.name) for one in exporter.get_finished_spans()])
+
+anyio.run(main)
+"""
+    done = await anyio.run_process([sys.executable, "-c", program])
+
+    assert done.stdout.decode().strip() == "[('prices/quote', 'SERVER'), ('prices/quote', 'CLIENT')]"
 
 
 async def test_nothing_is_counted_twice_by_a_service_and_its_own_client() -> None:
