@@ -79,8 +79,10 @@ class Components:
         if str(node.get("$ref", "")).startswith(REFERENCE):
             shown["$ref"] = f"{COMPONENTS}{given[referred(node['$ref'])]}"
         if isinstance(tag := shown.get("discriminator"), dict) and "mapping" in tag:
+            # A stranger's mapping may lead nowhere.
             tag["mapping"] = {
-                value: f"{COMPONENTS}{given[referred(one)]}" for value, one in tag["mapping"].items()
+                value: f"{COMPONENTS}{given.get(referred(one), referred(one))}"
+                for value, one in tag["mapping"].items()
             }
         if DEPRECATED_BECAUSE in shown:
             shown["x-deprecation-message"] = shown.pop(DEPRECATED_BECAUSE)
