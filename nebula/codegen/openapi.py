@@ -67,9 +67,11 @@ LISTENER_ERRORS: Final[Mapping[HTTPStatus, Mapping[str, str]]] = {
 # Codes of `CODES` that a call of a verb can end with; the others are ends of jobs, or of their results.
 _OF_CALLS: Final = (
     "bad-request", "bad-parameters", "not-allowed", "unknown-verb", "busy", "deadline-exceeded", "cancelled",
-    "too-many-attempts", "bad-result", "internal", "upstream-error", "upstream-unavailable",
+    "too-many-attempts", "not-found", "bad-result", "internal", "upstream-error", "upstream-unavailable",
     "upstream-timeout",
 )  # fmt: skip
+# Verbs of every service that has jobs.
+_JOBS: Final = "job."
 _OF_RESULTS: Final[Mapping[str, str]] = {
     "not-found": "There is no such job.",
     "elsewhere": "Another instance holds the job: `details.via`.",
@@ -235,6 +237,9 @@ def _errors_of(verb: Mapping[str, Any]) -> _Errors:
     known = [*_OF_CALLS, *(["streaming-only"] if verb.get("stream") else [])]
     for code in known:
         _add(errors, code, CODES[code].meaning, is_retryable=CODES[code].is_retryable)
+    if verb["verb"].startswith(_JOBS):
+        for code, meaning in _OF_RESULTS.items():
+            _add(errors, code, meaning, is_retryable=False)
     for error in verb.get("errors", ()):
         _add(errors, error["code"], error["description"], is_retryable=bool(error.get("retryable")))
     return errors
