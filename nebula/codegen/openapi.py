@@ -166,10 +166,17 @@ class _Document:
     def _request(self, verb: Mapping[str, Any], name: str) -> dict[str, Any]:
         parameters = verb["parameters"]
         is_whole = PARAMETER_NAME in parameters
-        may_lack = "default" in parameters or not (is_whole or parameters.get("required"))
-        schema = self._schemas.of(parameters, f"{name}.request")
-        about = "The parameter." if is_whole else "The parameters by name. A list passes them by position."
-        return {"description": about, "required": not may_lack, "content": {JSON_TYPE: {"schema": schema}}}
+        schema = self._schema(parameters, f"{name}.request")
+        about = "The parameter." if is_whole else "The parameters by name, `{}` for none."
+        # Always required: a request without a body needs its content type all the same, and OpenAPI cannot ask
+        # for a type without a body.
+        return {"description": about, "required": True, "content": {JSON_TYPE: {"schema": schema}}}
+
+    def _schema(self, schema: Mapping[str, Any], name: str) -> dict[str, Any]:
+        reference: dict[str, Any] = self._schemas.of(schema, name)
+        # Generators name types by titles, and a parameter that is a model has the title of that.
+        self._schemas.components[name].pop("title", None)
+        return reference
 
     def _success(self, verb: Mapping[str, Any], name: str) -> dict[str, Any]:
         if verb.get("job"):
@@ -202,7 +209,7 @@ class _Document:
             _add(errors, code, meaning, is_retryable=False)
         forms = {"type": "string", "enum": ["ndjson", "csv", "parquet"]}
         return {
-            "operationId": self._keys.of("job-result"),
+            "operationId": self._keys.of("read-job-result"),
             "tags": [service],
             "summary": "Result of a job, row by row.",
             "parameters": [
@@ -247,7 +254,7 @@ def _errors_of(verb: Mapping[str, Any]) -> _Errors:
 
 def _add(errors: _Errors, code: str, meaning: str, *, is_retryable: bool) -> None:
     status = status_of(code, retryable=is_retryable)
-    # What the listener says of a code counts: it means more over HTTP.
+    # The listener's own meaning of a code counts: over HTTP it has more reasons.
     errors.setdefault(status, {}).setdefault(code, (meaning, is_retryable))
 
 

@@ -77,7 +77,6 @@ def test_each_verb_is_an_operation_with_its_texts(document: dict[str, Any], told
     assert (cost["deprecated"], cost["description"]) == (True, "Deprecated: ask `price` instead")
     assert (price["tags"], operations["/call/depot/ping"]["tags"]) == (["depot"], ["built-in"])
     assert price["requestBody"]["required"] is True
-    assert operations["/call/depot/stats"]["requestBody"]["required"] is False
     assert price["x-idempotent"] is True
 
 

@@ -85,7 +85,6 @@ class Operation:
             return
         self._is_over = True
         span, facts = self.span, self._facts
-        # An attribute of a span that nobody records costs little, its absence nothing.
         if code is not None:
             # By the code alone: texts and tracebacks may hold parameters.
             span.set_attribute(ERROR_TYPE, code)

@@ -346,7 +346,7 @@ def _told_of(operation: Operation) -> Iterator[None]:
 
 
 def _both(operation: Operation, call: Call) -> Any:
-    """What is called at the end of a stream: what was to be called before, too."""
+    """What is called at the end of a stream: also what the call had before."""
     before = call.on_end
 
     def end(error: BaseException | None) -> None:

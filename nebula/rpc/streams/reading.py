@@ -68,7 +68,7 @@ class Incoming:
         destination: where the request went.
         deadline: when it wants to be looked at, see `look`.
         awaited: what its inbox reads on for, see `StompClient.keep_reading`.
-        on_end: called once when nobody reads it any more, with its error, or None; it must not raise.
+        on_end: called once when its reading has ended, with its error, or None; it must not raise.
     """
 
     def __init__(self, destination: str, credit: int, timeout: float | None, brand: Brand = NEBULA) -> None:
