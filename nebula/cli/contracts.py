@@ -62,24 +62,37 @@ def schema(
     service: Service,
     *,
     asyncapi: Annotated[bool, Option("--asyncapi", help="As an AsyncAPI 3 document.")] = False,
+    openapi: Annotated[
+        bool, Option("--openapi", help="As an OpenAPI 3.1 document of the calls over HTTP.")
+    ] = False,
+    http_url: Annotated[
+        str, Option("--http-url", metavar="URL", help="Of the HTTP listener, for --openapi.")
+    ] = "/",
     output: _Out = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: _AsJson = False,
 ) -> None:
-    """Write the schemas of a service's verbs as JSON: JSON Schema by verb, or an AsyncAPI document.
+    """Write the schemas of a service's verbs as JSON: JSON Schema by verb, or a document for other tools.
 
     \b
     Examples:
       nebula schema prices
       nebula schema prices --asyncapi -o prices.asyncapi.json
+      nebula schema prices --openapi --http-url https://api.example -o prices.openapi.json
     """
     from nebula.codegen.asyncapi import asyncapi_document
+    from nebula.codegen.openapi import openapi_document
     from nebula.rpc.wire.replies import reading
 
+    if asyncapi and openapi:
+        raise SettingsError("--asyncapi and --openapi are two documents: ask for one of them")
     told = _told(service, broker, timeout)
     with reading(f"what {service} answers to describe"):
-        document = asyncapi_document(told, broker) if asyncapi else _by_verb(told)
+        if openapi:
+            document = openapi_document(told, http_url)
+        else:
+            document = asyncapi_document(told, broker) if asyncapi else _by_verb(told)
     if as_json and output is None:
         # It is JSON anyway: on one line, as other commands have it.
         Output(as_json=True).json_line(document)

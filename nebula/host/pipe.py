@@ -229,6 +229,10 @@ class BrokerEnd(_End):
         """What the app has not taken yet."""
         return self.peer.unread_bytes
 
+    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ARG002
+        """Nothing: there is no socket, and no address."""
+        return default
+
     def can_write_eof(self) -> bool:
         """No: a pipe ends as a whole, by `close`."""
         # So the broker's lingering close waits for the app or its timer.

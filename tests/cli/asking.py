@@ -39,7 +39,11 @@ ASKING = {
         _asking("describe shop --watch", stop_at="owned"),
     ],
     "stubs": [_asking("stubs shop", shows=False)],
-    "schema": [_asking("schema shop"), _asking("schema shop --asyncapi")],
+    "schema": [
+        _asking("schema shop"),
+        _asking("schema shop --asyncapi"),
+        _asking("schema shop --openapi"),
+    ],
     "stats": [
         _asking("stats shop"),
         _asking("stats shop --by-instance"),

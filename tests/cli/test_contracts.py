@@ -74,6 +74,17 @@ def test_schema_is_an_asyncapi_document_or_json_schema_by_verb(ask: Ask) -> None
     assert plain["price"]["result"]["format"] == "decimal"
 
 
+def test_schema_is_an_openapi_document_for_an_http_listener(ask: Ask) -> None:
+    document = json.loads(ask("schema", "shop", "--openapi", "--http-url", "https://api.example").stdout)
+    both = ask("schema", "shop", "--openapi", "--asyncapi")
+
+    assert (document["openapi"], document["info"]["title"]) == ("3.1.0", "shop")
+    assert document["servers"] == [{"url": "https://api.example"}]
+    assert "/call/shop/price" in document["paths"]
+    assert both.returncode == 2
+    assert "ask for one of them" in both.stderr
+
+
 def test_file_that_cannot_be_written_is_told_in_a_sentence(ask: Ask, tmp_path: Path) -> None:
     ended = ask("stubs", "shop", "-o", str(tmp_path / "no" / "shop_client.py"))
 

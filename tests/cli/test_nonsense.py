@@ -151,7 +151,8 @@ _IN_PLACES: dict[str, Any] = {
 }  # fmt: skip
 _ASKED = {
     "describe shop": "describe", "stubs shop": "describe", "schema shop": "describe",
-    "schema shop --asyncapi": "describe", "stats shop": "stats", "stats shop --by-instance": "stats",
+    "schema shop --asyncapi": "describe", "schema shop --openapi": "describe",
+    "stats shop": "stats", "stats shop --by-instance": "stats",
     "jobs shop": "job.list", "watch": "job.status",
     "job show": "job.show", "job log": "job.log", "job rerun": "job.rerun", "cancel": "job.cancel",
     "engines shop": "engine.status", "top": "broker.status", "queues /queue/orders": "queue.show",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from nebula.broker.server.tcp_acks import send_ack
 from nebula.host.pipe import HIGH_WATER_BYTES
 from tests.host.loops import HandPipe
 
@@ -280,3 +283,12 @@ def test_both_loops_closed_is_no_endless_story() -> None:
     pipe.app_end.write(b"x")
 
     assert pipe.broker.received == pipe.app.received == b""
+
+
+def test_acknowledgement_of_a_socket_means_nothing_to_a_pipe() -> None:
+    pipe = HandPipe()
+    pipe.app_end.write(b"hello")
+    send_ack(cast("asyncio.BaseTransport", pipe.broker_end))
+    pipe.settle()
+
+    assert pipe.broker.received == b"hello"
