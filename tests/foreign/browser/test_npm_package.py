@@ -105,7 +105,8 @@ def test_typed_calls_run_in_node(folder: Path) -> None:
     words = ("broker", "--port", "0", "--http", "0", "--store", "memory", "--app", "tests.rpc.depot:app")
     with running(*words, cwd=_ROOT) as (process, _):
         assert process.stdout is not None
-        port = urlsplit(json.loads(process.stdout.readline())["url"]).port
+        urls = (json.loads(line)["url"] for line in iter(process.stdout.readline, ""))
+        port = urlsplit(next(url for url in urls if url.startswith("ws:"))).port
         done = subprocess.run(
             ["node", "run.js", str(port)], cwd=folder, capture_output=True, text=True, timeout=60, check=False
         )
