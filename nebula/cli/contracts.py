@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -63,14 +64,10 @@ def stubs(
       nebula stubs prices | diff prices_client.py -      has the service changed?
       nebula stubs prices --typescript -o prices.ts
     """
-    from nebula.codegen.module import write_stubs
-    from nebula.codegen.typescript import write_typescript
-    from nebula.rpc.wire.replies import reading
-
     told = _told(service, broker, timeout)
     # A malformed description would raise KeyError in the writer, although the service is at fault.
-    with reading(f"what {service} answers to describe"):
-        text = write_typescript(told, package) if typescript else write_stubs(told)
+    with _reading_description(service):
+        text = _written(told, package if typescript else None)
     _put(text, output, {"service": service, "verbs": len(told["verbs"])}, as_json=as_json)
 
 
@@ -91,10 +88,9 @@ def schema(
       nebula schema prices --asyncapi -o prices.asyncapi.json
     """
     from nebula.codegen.asyncapi import asyncapi_document
-    from nebula.rpc.wire.replies import reading
 
     told = _told(service, broker, timeout)
-    with reading(f"what {service} answers to describe"):
+    with _reading_description(service):
         document = asyncapi_document(told, broker) if asyncapi else _by_verb(told)
     if as_json and output is None:
         # It is JSON anyway: on one line, as other commands have it.
@@ -108,6 +104,20 @@ def _told(service: str, broker: str | None, timeout: float) -> Any:
     from nebula.cli.asking import ask
 
     return ask(broker, lambda client: client.call(service, "describe", timeout=timeout))
+
+
+def _reading_description(service: str) -> AbstractContextManager[None]:
+    from nebula.rpc.wire.replies import reading
+
+    return reading(f"what {service} answers to describe")
+
+
+def _written(told: Mapping[str, Any], package: str | None) -> str:
+    """The module: of TypeScript that imports a package, or of Python."""
+    from nebula.codegen.module import write_stubs
+    from nebula.codegen.typescript import write_typescript
+
+    return write_stubs(told) if package is None else write_typescript(told, package)
 
 
 def _by_verb(told: Mapping[str, Any]) -> dict[str, Any]:
