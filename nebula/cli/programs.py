@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -69,6 +68,11 @@ def run_broker(
 
 def _raise_file_limit(wanted: int) -> None:
     """Let the process open as many files, as far as it may."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        # Windows has no such limit.
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     # Never lowered.
@@ -300,6 +304,9 @@ def _on_hangup(reload: Callable[[], None], leave: Callable[[], None]) -> Iterato
     Where a SIGHUP says that our terminal is gone, call `leave` instead. Afterwards a SIGHUP is only noted, or
     ignored: it must not interrupt the shutdown.
     """
+    if sys.platform == "win32":
+        yield
+        return
     loop = asyncio.get_running_loop()
     if ends_by_hangup():
         # A shell and the kernel may each send one: a second one does not end the process at once.
@@ -353,7 +360,11 @@ def _at_signal(leave: Callable[[], None]) -> Iterator[None]:
         leave()
 
     for number in numbers:
-        loop.add_signal_handler(number, on_first)
+        try:
+            loop.add_signal_handler(number, on_first)
+        except NotImplementedError:
+            # On Windows loops have no signals. Python's own handler may run between any two instructions.
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(leave))
     yield
 
 

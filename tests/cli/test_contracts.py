@@ -56,6 +56,17 @@ def test_stub_is_shown_where_no_file_is_named(ask: Ask, tmp_path: Path) -> None:
     assert "async def price(item: str, qty: int = 1) -> Decimal:" in shown.stdout
 
 
+def test_typescript_imports_the_package_or_what_is_named(ask: Ask) -> None:
+    shown, named = (
+        ask("stubs", "shop", "--typescript"),
+        ask("stubs", "shop", "--typescript", "--package", "./n.js"),
+    )
+
+    assert 'from "@nebula-rpc/client";' in shown.stdout
+    assert "price(parameters: PriceParameters, options?: CallOptions): Promise<string> {" in shown.stdout
+    assert named.stdout == shown.stdout.replace("@nebula-rpc/client", "./n.js")
+
+
 def test_text_comes_as_json_where_that_is_wanted(ask: Ask) -> None:
     stub = json.loads(ask("stubs", "shop", "--json").stdout)
     schema = ask("schema", "shop", "--json")

@@ -5,7 +5,6 @@ One broker at a time uses the folder, and this user alone can read it.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nebula.errors import StoreError
+from nebula.file_locks import LOCK_EX, LOCK_NB, flock
 from nebula.private import make_private_database, open_private, sync_folder
 
 __all__ = [
@@ -91,7 +91,7 @@ def lock_folder(folder: Path) -> int:
     try:
         # `flock` instead of a process id in the file: the system releases it even after a kill, and process
         # ids are reused.
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(lock, LOCK_EX | LOCK_NB)
     except OSError as error:
         os.close(lock)
         if not isinstance(error, BlockingIOError):
