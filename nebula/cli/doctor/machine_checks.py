@@ -127,7 +127,8 @@ def _wrong_clocks(clocks: Iterable[Clock]) -> Iterator[Problem]:
 
 def check_sync(times: SyncTimes) -> Finding:
     """The store's disk is quick to confirm what was written."""
-    fine = f"median {latency(times.median_seconds)}, longest {latency(times.longest_seconds)}, of {times.count} writes"
+    median, longest = latency(times.median_seconds), latency(times.longest_seconds)
+    fine = f"median {median}, longest {longest}, of {times.count} writes"
     return found("disk.sync", fine, _slow_disk(times.median_seconds, fine))
 
 
