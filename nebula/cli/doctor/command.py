@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from typer import Exit as Leave
 from typer import Option
 
 from nebula.cli.exits import Exit, sentence_of
-from nebula.cli.options import AsJson, Url, completion_of
+from nebula.cli.options import AsJson, Timeout, Url, completion_of
 from nebula.cli.render import Output
 
 if TYPE_CHECKING:
@@ -25,41 +25,45 @@ _TIMEOUT = 5.0
 _COLOURS: Final[Mapping[str, str]] = {"ok": "green", "warning": "yellow", "error": "red", "skipped": "dim"}
 
 
+Services: TypeAlias = Annotated[
+    list[str] | None,
+    Option(
+        "--service",
+        metavar="SERVICE",
+        help="A service that must have an instance. May be given several times.",
+        autocompletion=completion_of("complete_services"),
+    ),
+]
+Data: TypeAlias = Annotated[
+    Path | None,
+    Option(
+        metavar="DIR",
+        help="The store's folder on this machine: its disk is measured. Without it the usual folder, if this"
+        " broker uses it.",
+    ),
+]
+Offline: TypeAlias = Annotated[
+    bool, Option("--offline", help="Ask no broker: check this machine before a broker runs on it.")
+]
+Config: TypeAlias = Annotated[
+    Path | None,
+    Option(
+        metavar="FILE",
+        help="With --offline: the settings of the broker.  [default: ./nebula.toml, if there is one]",
+    ),
+]
+Strict: TypeAlias = Annotated[bool, Option("--strict", help="Exit status 1 after warnings, too.")]
+
+
 def doctor(
     *,
-    service: Annotated[
-        list[str] | None,
-        Option(
-            "--service",
-            metavar="SERVICE",
-            help="A service that must have an instance. May be given several times.",
-            autocompletion=completion_of("complete_services"),
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        Option(
-            metavar="DIR",
-            help="The store's folder on this machine: its disk is measured. Without it the usual folder, if"
-            " this broker uses it.",
-        ),
-    ] = None,
-    offline: Annotated[
-        bool, Option("--offline", help="Ask no broker: check this machine before a broker runs on it.")
-    ] = False,
-    config: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="With --offline: the settings of the broker.  [default: ./nebula.toml, if there is one]",
-        ),
-    ] = None,
-    strict: Annotated[bool, Option("--strict", help="Exit status 1 after warnings, too.")] = False,
+    service: Services = None,
+    data: Data = None,
+    offline: Offline = False,
+    config: Config = None,
+    strict: Strict = False,
     broker: Url = None,
-    timeout: Annotated[
-        float,
-        Option("--timeout", "-t", metavar="SECONDS", min=0.001, help="How long to wait for each answer."),
-    ] = _TIMEOUT,
+    timeout: Timeout = _TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
     """Check a running set-up, and say what to mend.
@@ -83,12 +87,11 @@ def doctor(
     from nebula.cli.doctor.examination import Plan
 
     plan = Plan(broker, data, config, tuple(service or ()), timeout)
-    output = Output(as_json=as_json)
     findings, is_reached = (_offline(plan), True) if offline else _examined(plan)
-    _show(output, findings)
-    status = _status(findings, is_strict=strict)
-    if status is not Exit.OK or not is_reached:
-        raise Leave(status if is_reached else Exit.UNREACHED)
+    _show(Output(as_json=as_json), findings)
+    status = _status(findings, is_strict=strict) if is_reached else Exit.UNREACHED
+    if status is not Exit.OK:
+        raise Leave(status)
 
 
 def _offline(plan: Plan) -> list[Finding]:

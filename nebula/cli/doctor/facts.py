@@ -38,10 +38,10 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class SyncTimes:
-    """Seconds that writes of one page took until they were on the disk."""
+    """Times that writes of one page took until they were on the disk."""
 
-    median: float
-    longest: float
+    median_seconds: float
+    longest_seconds: float
     count: int
 
 

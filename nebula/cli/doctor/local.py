@@ -159,9 +159,10 @@ def own_certificates(options: TlsOptions) -> Known[tuple[list[Certificate], list
 def certificates_in(file: Path, who: str) -> Known[list[Certificate]]:
     """The certificates of a PEM file."""
     try:
-        from cryptography import x509
+        # Not at the start of the module: it needs an extra, and the other checks do not.
+        from nebula.broker.operations.certificates import ends_of_pem
 
-        found = x509.load_pem_x509_certificates(file.read_bytes())
+        found = ends_of_pem(file.read_bytes())
     except ModuleNotFoundError as error:
         return _missing(error)
     except OSError as error:
@@ -170,7 +171,7 @@ def certificates_in(file: Path, who: str) -> Known[list[Certificate]]:
         )
     except ValueError:
         return Unknown(f"{file}: holds no certificate in PEM form", "name a PEM file", Outcome.ERROR)
-    return [Certificate(who, each.not_valid_after_utc.timestamp()) for each in found]
+    return [Certificate(who, ends_at) for ends_at in found]
 
 
 def presented(address: Address, options: TlsOptions, seconds: float) -> Known[list[Certificate]]:
@@ -184,7 +185,7 @@ def presented(address: Address, options: TlsOptions, seconds: float) -> Known[li
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        from cryptography import x509
+        from nebula.broker.operations.certificates import end_of_der
 
         if options.cert is not None:
             context.load_cert_chain(options.cert, options.key)
@@ -195,7 +196,7 @@ def presented(address: Address, options: TlsOptions, seconds: float) -> Known[li
         ):
             der = secure.getpeercert(binary_form=True)
         assert der is not None  # a server always has one
-        ends_at = x509.load_der_x509_certificate(der).not_valid_after_utc.timestamp()
+        ends_at = end_of_der(der)
     except ModuleNotFoundError as error:
         return _missing(error)
     except (OSError, ValueError) as error:

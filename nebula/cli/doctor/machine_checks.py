@@ -127,8 +127,9 @@ def _wrong_clocks(clocks: Iterable[Clock]) -> Iterator[Problem]:
 
 def check_sync(times: SyncTimes) -> Finding:
     """The store's disk is quick to confirm what was written."""
-    fine = f"median {latency(times.median)}, longest {latency(times.longest)}, of {times.count} writes"
-    return found("disk.sync", fine, _slow_disk(times.median, fine))
+    median, longest = latency(times.median_seconds), latency(times.longest_seconds)
+    fine = f"median {median}, longest {longest}, of {times.count} writes"
+    return found("disk.sync", fine, _slow_disk(times.median_seconds, fine))
 
 
 def check_commits(seconds: float | None) -> Finding:
