@@ -168,8 +168,8 @@ class _Document:
         is_whole = PARAMETER_NAME in parameters
         schema = self._schema(parameters, f"{name}.request")
         about = "The parameter." if is_whole else "The parameters by name, `{}` for none."
-        # Always required: a request without a body needs its content type all the same, and OpenAPI cannot ask
-        # for a type without a body.
+        # Always required: a request without a body needs its content type all the same, and OpenAPI cannot
+        # ask for a type without a body.
         return {"description": about, "required": True, "content": {JSON_TYPE: {"schema": schema}}}
 
     def _schema(self, schema: Mapping[str, Any], name: str) -> dict[str, Any]:

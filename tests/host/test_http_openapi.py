@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]  # it has no types
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 

@@ -21,8 +21,8 @@ REQUIREMENTS: Final = Path(__file__).parent / "requirements.txt"
 # The ids and filters of jobs are checked by the service, and not described as patterns.
 VERBS: Final = "quote|place|broken|nothing|ticks|report|describe|ping|stats|job.owners"
 
-# A timeout of a millisecond may end as 504, and `broken` is made to fail; both are in the document. And numbers
-# are read leniently: `true` is 1.
+# A timeout of a millisecond may end as 504, and `broken` is made to fail; both are in the document. And
+# numbers are read leniently: `true` is 1.
 UNCHECKED: Final = "not_a_server_error,negative_data_rejection"
 
 CALLER: Final = """
