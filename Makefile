@@ -25,7 +25,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-venue demo-pipeline demo-cluster test test-slow check test-foreign test-compiled torture bench bench-quick wheel compiled clean
+.PHONY: help demo demo-venue demo-pipeline demo-cluster test test-slow check test-foreign test-compiled torture bench bench-quick wheel compiled npm-package artefacts clean
 
 help: ## show this text
 	@echo "Nebula: microservice verbs and Spark jobs over STOMP. Begin with: make demo"
@@ -84,6 +84,12 @@ wheel: $(COMPILED)/.built ## build into dist/: the sdist, a pure wheel, and one 
 	@$(PYTHON) -m build --no-isolation --outdir dist . > build/wheel.log 2>&1 || { tail -n 40 build/wheel.log >&2; exit 1; }
 	@cp build/wheels/*.whl dist/
 	@ls -l dist
+
+npm-package: ## pack the client of web pages into dist/, for npm (needs npm)
+	@.ci/npm-package dist
+
+artefacts: wheel npm-package ## build everything that is released, and call a service with each in an empty environment
+	@.ci/try-artefacts dist/*
 
 compiled: $(COMPILED)/.built ## compile this checkout in place; edits of compiled modules count after the next `make compiled`
 	@cd $(COMPILED) && find nebula *.so -name '*.so' -exec cp --parents {} $(CURDIR) \;

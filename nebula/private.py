@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -31,7 +32,7 @@ def open_private(path: Path, flags: int) -> int:
 
     Args:
         path: of the file.
-        flags: of `os.open`, without `O_CREAT` and `O_CLOEXEC`, which are added.
+        flags: of `os.open`, without `O_CREAT`, which is added.
 
     Returns:
         The file descriptor.
@@ -39,7 +40,7 @@ def open_private(path: Path, flags: int) -> int:
     Raises:
         OSError: it cannot be opened.
     """
-    file = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = os.open(path, flags | os.O_CREAT, 0o600)
     try:
         tighten(file)
     except BaseException:
@@ -67,6 +68,9 @@ def tighten(file: int | Path) -> None:
     Raises:
         OSError: it does not exist.
     """
+    # There, a file is as readable as its folder, and the user's own folders are private.
+    if sys.platform == "win32":
+        return
     found = os.stat(file)  # noqa: PTH116 - a descriptor has no path
     mode = found.st_mode & 0o7777 & ~_OTHERS
     if not mode & 0o700:
@@ -108,6 +112,9 @@ def sync_folder(folder: Path) -> None:
     Raises:
         OSError: the disk fails, or the folder is not there.
     """
+    # There, folders cannot be opened; their entries are in the file system's own journal.
+    if sys.platform == "win32":
+        return
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(opened)

@@ -191,6 +191,15 @@ def changes(old: S, new: S) -> Changes:
     return Changes(reload=tuple(found[Reload.VALUE]), restart=restart)
 
 
+def files_of(settings: Settings) -> Iterator[tuple[str, Path]]:
+    """The files that a reload reads again, each with the name of its setting."""
+    for keys, (value, at_reload) in _settings_of(settings):
+        if at_reload is not Reload.RESTART:
+            for each in value if isinstance(value, tuple) else (value,):
+                if isinstance(each, Path):
+                    yield place(keys), each
+
+
 def _settings_of(table: Any, keys: Keys = ()) -> Iterator[tuple[Keys, tuple[Any, Reload]]]:
     """Each setting of a table and of those inside it: its keys, its value, and what a reload does with it."""
     fields = type(table).model_fields if isinstance(table, BaseModel) else table.__pydantic_fields__

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from nebula.broker.core.access import AccessPolicy, Grants
 from nebula.broker.core.policies import DestinationPolicy
@@ -34,7 +34,7 @@ from nebula.environment import BrokerEnvironment
 from nebula.errors import SettingsError
 from nebula.globs import compile_glob
 from nebula.logs import configure, get_logger
-from nebula.settings import Changes, changes
+from nebula.settings import Changes, changes, files_of
 
 if TYPE_CHECKING:
     from nebula.avro import Registry
@@ -45,9 +45,44 @@ if TYPE_CHECKING:
 _log = get_logger("nebula.broker")
 
 
+# In addition to connections: the store, listeners, pipes, and connections that are being refused.
+_OTHER_FILES = 200
+
+
+def files_wanted(settings: BrokerSettings) -> int:
+    """How many files such a broker opens when its limits are reached.
+
+    A connection is one, and so is each request to a listener for HTTP.
+    """
+    limits, has_http = settings.limits, settings.http is not None
+    pages = sum(each.http for each in settings.listener) + has_http
+    # Calls over HTTP have a limit of their own, so that slow calls do not keep probes out.
+    calls = sum(each.calls for each in settings.listener) + (has_http and settings.http_calls)
+    others = pages * limits.max_http_requests + calls * limits.max_http_calls
+    return limits.max_connections + others + _OTHER_FILES
+
+
 def store_folder(settings: BrokerSettings) -> Path:
     """Where the messages of such a broker are."""
     return settings.data or BrokerEnvironment.read().state_root / "broker"
+
+
+# What tells one content of a file from another: its time of change, its size and its number. The number is
+# there because a file that replaces another may have an older time.
+_Stamp: TypeAlias = tuple[int, int, int]
+
+
+def _stamps_of(settings: BrokerSettings) -> dict[tuple[str, Path], _Stamp | None]:
+    """The files that a reload reads, by setting and path; None: there is no such file."""
+    return {(name, file): _stamp_of(file) for name, file in files_of(settings)}
+
+
+def _stamp_of(file: Path) -> _Stamp | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 class Assembly:
@@ -83,6 +118,8 @@ class Assembly:
         source: SettingsSource | None = None,
     ) -> None:
         self._settings = settings
+        # Before any file is read: one that changes meanwhile counts as changed.
+        self._stamps = _stamps_of(settings)
         self.source = source
         self.backups = settings.backups
         self.value_prefixes = settings.last_value.prefixes
@@ -162,6 +199,7 @@ class Assembly:
             wanted = self._settings if self.source is None else self.source.read().value
         except SettingsError as error:
             problems.append(str(error))
+        stamps = _stamps_of(self._settings) | _stamps_of(wanted)
         if names := changes(self._settings, wanted).restart:
             _log.warning("restart needed", settings=list(names))
         if wanted.log_level is not self._settings.log_level:
@@ -173,7 +211,9 @@ class Assembly:
         except SettingsError as error:
             problems.append(str(error))
         if problems:
+            # Which of the files were taken is not known here, so those that changed still count as changed.
             raise SettingsError("\n".join(problems))
+        self._stamps = stamps
 
     def check(self, source: SettingsSource, text: str | None) -> Changes:
         """What a reload and a restart would change. Nothing is taken, and no other file is read.
@@ -185,6 +225,17 @@ class Assembly:
             WrongSettings: the settings are wrong.
         """
         return changes(self._settings, source.read(text).value)
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """Its settings, with those that reloads have taken."""
+        return self._settings
+
+    @property
+    def stale_files(self) -> list[str]:
+        """The settings whose files have changed since they were read, or are gone."""
+        now = _stamps_of(self._settings)
+        return sorted({name for name, file in now if now[name, file] != self._stamps.get((name, file))})
 
     def _take_rights(self, files: tuple[Path, ...] | None) -> Grants | None:
         grants = None if files is None else load_grants(files)

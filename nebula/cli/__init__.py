@@ -22,6 +22,7 @@ from nebula.cli.console import console
 from nebula.cli.contracts import schema, stubs
 from nebula.cli.delayed import delayed
 from nebula.cli.dlq import dlq
+from nebula.cli.doctor.command import doctor
 from nebula.cli.engines import engine, engines
 from nebula.cli.exits import BrokenModule, Exit, exit_of, sentence_of, unwrapped
 from nebula.cli.grouped import Grouped
@@ -76,8 +77,8 @@ _HEADINGS: Final[Mapping[str, Sequence[Callable[..., Any] | typer.Typer]]] = {
     "Publish": (pub, sub, record),
     "Jobs": (job, engine),
     "Operate": (
-        top, console, queues, topics, connections, sessions, principals, peek, purge, disconnect, dlq,
-        delayed, session, store,
+        doctor, top, console, queues, topics, connections, sessions, principals, peek, purge, disconnect,
+        dlq, delayed, session, store,
     ),
     "Secure": (cert, passcode),
     "Tools": (contexts, settings, stubs, schema, bench),

@@ -1,11 +1,12 @@
-"""`nebula stubs` and `nebula schema`: a service's contract as Python, or for other tools."""
+"""`nebula stubs` and `nebula schema`: a service's contract as Python or TypeScript, or for other tools."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from typer import Option
 
@@ -24,6 +25,8 @@ _Out = Annotated[
         show_default=False,
     ),
 ]
+# docs/how-to/browser.md
+_PACKAGE: Final = "@nebula-rpc/client"
 _AsJson = Annotated[
     bool,
     Option("--json", help="Tell what was written as JSON; without -o show the text as one line of JSON."),
@@ -33,6 +36,17 @@ _AsJson = Annotated[
 def stubs(
     service: Service,
     *,
+    typescript: Annotated[
+        bool, Option("--typescript", help="As a module of TypeScript, for web pages and Node.")
+    ] = False,
+    package: Annotated[
+        str,
+        Option(
+            "--package",
+            metavar="MODULE",
+            help="Where the TypeScript imports Nebula from, such as ./nebula.js.",
+        ),
+    ] = _PACKAGE,
     output: _Out = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -42,19 +56,18 @@ def stubs(
 
     It has a function for each verb, with the types, defaults, docstrings, errors and deprecations that the
     service describes. Calls take the function: await client.call(prices_client.quote, "ABC", qty=2)
+    With --typescript it has a class with a method for each verb: await prices.quote({ symbol: "ABC" })
 
     \b
     Examples:
       nebula stubs prices -o prices_client.py
       nebula stubs prices | diff prices_client.py -      has the service changed?
+      nebula stubs prices --typescript -o prices.ts
     """
-    from nebula.codegen.module import write_stubs
-    from nebula.rpc.wire.replies import reading
-
     told = _told(service, broker, timeout)
     # A malformed description would raise KeyError in the writer, although the service is at fault.
-    with reading(f"what {service} answers to describe"):
-        text = write_stubs(told)
+    with _reading_description(service):
+        text = _written(told, package if typescript else None)
     _put(text, output, {"service": service, "verbs": len(told["verbs"])}, as_json=as_json)
 
 
@@ -62,24 +75,36 @@ def schema(
     service: Service,
     *,
     asyncapi: Annotated[bool, Option("--asyncapi", help="As an AsyncAPI 3 document.")] = False,
+    openapi: Annotated[
+        bool, Option("--openapi", help="As an OpenAPI 3.1 document of the calls over HTTP.")
+    ] = False,
+    http_url: Annotated[
+        str, Option("--http-url", metavar="URL", help="Of the HTTP listener, for --openapi.")
+    ] = "/",
     output: _Out = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: _AsJson = False,
 ) -> None:
-    """Write the schemas of a service's verbs as JSON: JSON Schema by verb, or an AsyncAPI document.
+    """Write the schemas of a service's verbs as JSON: JSON Schema by verb, or a document for other tools.
 
     \b
     Examples:
       nebula schema prices
       nebula schema prices --asyncapi -o prices.asyncapi.json
+      nebula schema prices --openapi --http-url https://api.example -o prices.openapi.json
     """
     from nebula.codegen.asyncapi import asyncapi_document
-    from nebula.rpc.wire.replies import reading
+    from nebula.codegen.openapi import openapi_document
 
+    if asyncapi and openapi:
+        raise SettingsError("--asyncapi and --openapi are two documents: ask for one of them")
     told = _told(service, broker, timeout)
-    with reading(f"what {service} answers to describe"):
-        document = asyncapi_document(told, broker) if asyncapi else _by_verb(told)
+    with _reading_description(service):
+        if openapi:
+            document = openapi_document(told, http_url)
+        else:
+            document = asyncapi_document(told, broker) if asyncapi else _by_verb(told)
     if as_json and output is None:
         # It is JSON anyway: on one line, as other commands have it.
         Output(as_json=True).json_line(document)
@@ -92,6 +117,20 @@ def _told(service: str, broker: str | None, timeout: float) -> Any:
     from nebula.cli.asking import ask
 
     return ask(broker, lambda client: client.call(service, "describe", timeout=timeout))
+
+
+def _reading_description(service: str) -> AbstractContextManager[None]:
+    from nebula.rpc.wire.replies import reading
+
+    return reading(f"what {service} answers to describe")
+
+
+def _written(told: Mapping[str, Any], package: str | None) -> str:
+    """The module: of TypeScript that imports a package, or of Python."""
+    from nebula.codegen.module import write_stubs
+    from nebula.codegen.typescript import write_typescript
+
+    return write_stubs(told) if package is None else write_typescript(told, package)
 
 
 def _by_verb(told: Mapping[str, Any]) -> dict[str, Any]:

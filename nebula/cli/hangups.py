@@ -40,9 +40,9 @@ def _is_terminal(stream: TextIO | None) -> bool:
 def note_hangups() -> None:
     """From now on, only note a SIGHUP for `take_hangup`. Call it on the main thread.
 
-    Does nothing if a SIGHUP ends the program, see `ends_by_hangup`.
+    Does nothing if a SIGHUP ends the program, see `ends_by_hangup`, and on Windows, which has none.
     """
-    if ends_by_hangup():
+    if sys.platform == "win32" or ends_by_hangup():
         return
     # Python's handler and not the loop's: there is no loop yet.
     signal.signal(signal.SIGHUP, _note)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
     from nebula.host.apps import App
 
 _log = get_logger("nebula.broker")
-
-# In addition to connections: the store, listeners, pipes, and connections that are being refused.
-_OTHER_FILES = 200
 
 # A burst makes a few short-lived objects for each message, without reference cycles. With CPython's threshold
 # of 700 the garbage collector took a fifth of the broker's time to find nothing, see docs/decisions/0004.
@@ -66,25 +62,22 @@ def run_broker(
         SettingsError: an address cannot be had, or a service that is no service.
         BaseException: what a hosted service ended with: the broker does not go on without it.
     """
+    from nebula.broker.assembly import files_wanted
+
     apps = [find_app(target) for target in settings.app]
     logs.configure(settings.log_level)
     gc.set_threshold(*_GC_THRESHOLDS)
-    _raise_file_limit(_files_of(settings))
+    _raise_file_limit(files_wanted(settings))
     _run(_serve_broker(settings, apps, on_listening, on_console, source))
-
-
-def _files_of(settings: BrokerSettings) -> int:
-    """How many may be open at once: a connection is one, and so is what comes to a listener for HTTP."""
-    limits, has_http = settings.limits, settings.http is not None
-    pages = sum(each.http for each in settings.listener) + has_http
-    # Calls over HTTP have a limit of their own, so that slow calls do not keep probes out.
-    calls = sum(each.calls for each in settings.listener) + (has_http and settings.http_calls)
-    others = pages * limits.max_http_requests + calls * limits.max_http_calls
-    return limits.max_connections + others + _OTHER_FILES
 
 
 def _raise_file_limit(wanted: int) -> None:
     """Let the process open as many files, as far as it may."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        # Windows has no such limit.
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     # Never lowered.
@@ -206,6 +199,7 @@ async def _serve_broker(
 ) -> None:
     from nebula.broker.assembly import Assembly
     from nebula.broker.server.systemd import READY, STOPPING, ServiceManager
+    from nebula.console.assets import PATH
     from nebula.host.apps import hosting
     from nebula.host.broker_verbs import broker_responder
     from nebula.host.http_results import calls_and_results
@@ -231,8 +225,9 @@ async def _serve_broker(
             async with hosting(server, hosted, failure.tell, grace=half):
                 for url in server.urls:
                     on_listening(url)
-                for url in server.console_urls:
-                    on_console(url)
+                for url, listener in server.places:
+                    if listener.console:
+                        on_console(f"{url.replace('ws', 'http', 1)}{PATH}")
                 assembly.tell_place()
                 # Only now systemd may start units that depend on the broker.
                 manager.tell(READY)
@@ -349,6 +344,9 @@ def _on_hangup(reload: Callable[[], None], leave: Callable[[], None]) -> Iterato
     Where a SIGHUP says that our terminal is gone, call `leave` instead. Afterwards a SIGHUP is only noted, or
     ignored: it must not interrupt the shutdown.
     """
+    if sys.platform == "win32":
+        yield
+        return
     loop = asyncio.get_running_loop()
     if ends_by_hangup():
         # A shell and the kernel may each send one: a second one does not end the process at once.
@@ -402,7 +400,11 @@ def _at_signal(leave: Callable[[], None]) -> Iterator[None]:
         leave()
 
     for number in numbers:
-        loop.add_signal_handler(number, on_first)
+        try:
+            loop.add_signal_handler(number, on_first)
+        except NotImplementedError:
+            # On Windows loops have no signals. Python's own handler may run between any two instructions.
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(leave))
     yield
 
 

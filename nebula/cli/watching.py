@@ -95,8 +95,8 @@ async def watch(client: Client, output: Output, wanted: Wanted, *, once: bool) -
     Raises:
         NebulaError: no answer, or an error.
     """
-    # stdin too: `nebula top < file` has no keys.
-    with_keys = output.is_for_people and sys.stdin.isatty() and not once
+    # stdin too: `nebula top < file` has no keys. Windows has no terminals of this kind.
+    with_keys = output.is_for_people and sys.stdin.isatty() and not once and sys.platform != "win32"
     switch = TableSwitch(wanted.first or Table.QUEUES, by_keys=with_keys)
 
     def draw_now(shown: Mapping[str, Any]) -> RenderableType:

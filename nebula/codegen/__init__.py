@@ -1,1 +1,1 @@
-"""Documents and code generated from a service's contract: Python stubs and AsyncAPI."""
+"""Documents and code generated from a service's contract: Python stubs, TypeScript and AsyncAPI."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from nebula import headers as names
-from nebula.codegen.names import class_name
-from nebula.codegen.schemas import REFERENCE, Definitions, Schema, digest, referred
+from nebula.codegen.components import Components, Keys, free, key_of
+from nebula.codegen.schemas import Schema
 from nebula.rpc.contract.signature import PARAMETER_NAME
 from nebula.rpc.errors import CODES
 from nebula.rpc.wire.avro_bodies import CONTENT_TYPE as AVRO_TYPE
@@ -29,7 +28,6 @@ _REPLIES: Final = "replies"
 _AVRO_FORMAT: Final = "application/vnd.apache.avro;version=1.9.0"
 # The same name as `MESSAGE` has: AsyncAPI's own schema of Avro knows no dots in names.
 _AVRO_NAME: Final = dict(zip(("namespace", "name"), MESSAGE["name"].rsplit("."), strict=True))
-_COMPONENTS: Final = "#/components/schemas/"
 
 
 def asyncapi_document(description: Mapping[str, Any], url: str | None = None) -> dict[str, Any]:
@@ -52,10 +50,10 @@ class _Document:
     def __init__(self, description: Mapping[str, Any], url: str | None) -> None:
         self._description = description
         self._url = url
-        self._schemas = _Schemas()
+        self._schemas = Components(_own_form)
         self._messages: dict[str, Any] = {}
         # The channel of replies has a fixed key, which no queue may get.
-        self._verbs, self._errors, self._queues = _Keys(), _Keys(), _Keys(_REPLIES)
+        self._verbs, self._errors, self._queues = Keys(), Keys(), Keys(_REPLIES)
         self._channels: dict[str, Any] = {
             self._queues.of(queue): {"address": queue, "messages": {}} for queue in description["queues"]
         }
@@ -67,7 +65,7 @@ class _Document:
         told = self._description
         operations = {self._verbs.of(verb["verb"]): self._operation(verb) for verb in told["verbs"]}
         for one in told.get("listens", ()):
-            operations[_free(operations, f"on.{_key(one['handler'])}")] = self._listens(one)
+            operations[free(operations, f"on.{key_of(one['handler'])}")] = self._listens(one)
         document: dict[str, Any] = {
             "asyncapi": VERSION,
             "info": {"title": told["service"], "version": str(told.get("version") or _NO_VERSION)},
@@ -109,10 +107,10 @@ class _Document:
 
     def _listens(self, one: Mapping[str, Any]) -> dict[str, Any]:
         """What the service takes that is no request."""
-        address, handler = one["destination"], _key(one["handler"])
-        channel = _free(self._channels, _key(address))
+        address, handler = one["destination"], key_of(one["handler"])
+        channel = free(self._channels, key_of(address))
         self._channels[channel] = {"address": address, "messages": {}}
-        name = _free(self._messages, f"on.{handler}")
+        name = free(self._messages, f"on.{handler}")
         schema = self._schemas.of(one["message"], name)
         summary, _, more = (one.get("description") or "").partition("\n")
         texts = {"summary": summary, "description": more.strip()}
@@ -191,69 +189,14 @@ class _Document:
         return message
 
 
-class _Schemas:
-    """The document's own schemas, each once."""
-
-    # By identity: verbs that use the same model share one component, and different models of one name get
-    # numbers.
-    def __init__(self) -> None:
-        self.components: dict[str, Any] = {}
-        self._known: dict[str, str] = {}
-
-    def of(self, schema: Schema, name: str) -> dict[str, str]:
-        """Take in a schema with its definitions under a key of its own, and give what refers to it."""
-        definitions: Mapping[str, Schema] = schema.get("$defs", {})
-        graph = Definitions(definitions, is_exact=True)
-        given = {
-            one: self._name(definitions[one], one, digest([one, graph.reached([one])])) for one in definitions
-        }
-        for one, component in given.items():
-            self.components[component] = _own_form(definitions[one], given)
-        self.components[name] = _own_form(schema, given)
-        return {"$ref": f"{_COMPONENTS}{name}"}
-
-    def _name(self, definition: Schema, one: str, identity: str) -> str:
-        # The digest includes nested definitions, because two models may differ only there.
-        if identity not in self._known:
-            title = _key(class_name(str(definition.get("title") or one)))
-            taken, name, number = set(self._known.values()), title, 2
-            while name in taken:
-                name, number = f"{title}{number}", number + 1
-            self._known[identity] = name
-        return self._known[identity]
-
-
-# Keywords whose values are no schemas, and those whose keys are names.
-_VALUES: Final = frozenset({"const", "default", "enum", "examples"})
-_NAMED: Final = frozenset({"patternProperties", "properties"})
-
-
-def _own_form(node: Any, given: Mapping[str, str]) -> Any:
-    """A schema of pydantic's dialect (2020-12) in AsyncAPI's."""
-    if isinstance(node, list):
-        return [_own_form(one, given) for one in node]
-    if not isinstance(node, Mapping):
-        return node
-    shown: dict[str, Any] = {}
-    for name, one in node.items():
-        # Values are data: a default may have a key `$ref` and is still no schema.
-        if name in _VALUES:
-            shown[name] = one
-        elif name in _NAMED:
-            shown[name] = {key: _own_form(each, given) for key, each in one.items()}
-        elif name != "$defs":
-            shown[name] = _own_form(one, given)
-    if str(node.get("$ref", "")).startswith(REFERENCE):
-        shown["$ref"] = f"{_COMPONENTS}{given[referred(node['$ref'])]}"
+def _own_form(node: Mapping[str, Any], shown: dict[str, Any]) -> None:
+    """Change a schema of pydantic's dialect (2020-12) into AsyncAPI's."""
     # Draft 7 has a list of `items` where 2020-12 has `prefixItems`.
     if "prefixItems" in shown:
         shown |= {"additionalItems": shown.get("items", False), "items": shown.pop("prefixItems")}
     # In AsyncAPI a discriminator is only the property's name.
     if isinstance(tag := node.get("discriminator"), Mapping):
         shown["discriminator"] = tag["propertyName"]
-    if DEPRECATED_BECAUSE in shown:
-        shown["x-deprecation-message"] = shown.pop(DEPRECATED_BECAUSE)
-    return shown
 
 
 def _envelope(verb: str, parameters: Any = None, *, needs_parameters: bool = True) -> dict[str, Any]:
@@ -306,35 +249,6 @@ def _server(url: str) -> dict[str, Any]:
     # Without login and passcode, because the document is for publication.
     shown = {"host": parts.netloc.rpartition("@")[2], "protocol": parts.scheme}
     return shown | {"pathname": parts.path} if parts.path.strip("/") else shown
-
-
-def _free(taken: Mapping[str, Any], name: str) -> str:
-    """A key that is not taken yet: this name, or the name with a number."""
-    number, free = 2, name
-    while free in taken:
-        free, number = f"{name}_{number}", number + 1
-    return free
-
-
-def _key(text: str) -> str:
-    """A name of the document: its keys have letters and digits of ASCII, `.`, `-` and `_` only."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_") or "unnamed"
-
-
-class _Keys:
-    """The keys of one kind of things, by what these are called: two of them never share one."""
-
-    def __init__(self, *taken: str) -> None:
-        self._taken = dict.fromkeys(taken)
-        self._given: dict[str, str] = {}
-
-    def of(self, text: str) -> str:
-        """The key, the same one each time."""
-        if text not in self._given:
-            key = _free(self._taken, _key(text))
-            self._taken[key] = None
-            self._given[text] = key
-        return self._given[text]
 
 
 def _in_avro(verb: Mapping[str, Any], part: str) -> dict[str, Any]:

@@ -25,11 +25,15 @@ _TYPES: Final = frozenset({"bool", "bytes", "dict", "float", "int", "list", "set
 
 
 class Names:
-    """The names of one module."""
+    """The names of one module.
 
-    def __init__(self) -> None:
-        # Builtins too: a verb called `list` would hide the type from later annotations.
-        self._taken = {*_IMPORTED, *dir(builtins)}
+    Args:
+        taken: names that are in use from the beginning.
+    """
+
+    # Builtins too: a verb called `list` would hide the type from later annotations.
+    def __init__(self, taken: Iterable[str] = (*_IMPORTED, *dir(builtins))) -> None:
+        self._taken = set(taken)
 
     def give(self, *wanted: str) -> str:
         """The first of these that is free, else the last with a number or `_` behind it."""

@@ -20,6 +20,7 @@ from nebula.broker.settings import DEFAULT_FILE, SettingsSource
 from nebula.broker.store.sqlite import SqliteStore
 from nebula.errors import AvroError, SettingsError, StoreError
 from nebula.headers import BROKER_QUEUE
+from nebula.host.checking_verbs import add_checking_verbs
 from nebula.host.operator_verbs import Desk, Limit, add_operator_verbs
 from nebula.logs import get_logger
 from nebula.rpc.contract.context import Request
@@ -131,6 +132,7 @@ def broker_responder(assembly: Assembly) -> Responder:
     if assembly.source is not None:
         _add_check(responder, assembly, assembly.source, may_call)
     add_operator_verbs(responder, assembly.server, may_call)
+    add_checking_verbs(responder, assembly, may_call)
     if assembly.store is not None and assembly.backups is not None:
         _add_backup(responder, assembly.store, assembly.backups, may_call)
     if assembly.registry is not None:

@@ -17,6 +17,7 @@ import anyio.to_thread
 
 from nebula.broker.server.http_posts import CutOff, Posted, Response, Streamed, preferences, problem
 from nebula.errors import NebulaError, RemoteError, SettingsError
+from nebula.host import http_openapi
 from nebula.host.http_calls import (
     MOST_FIELDS,
     BadCall,
@@ -66,10 +67,11 @@ _BY_TYPE: Final[Mapping[str, ResultFormat]] = {
 
 
 def calls_and_results(assembly: Assembly) -> list[HttpCalls]:
-    """Hosted services for calls and results over HTTP. Call it before the broker starts."""
+    """Hosted services for calls, results and documents over HTTP. Call it before the broker starts."""
     hosted = http_calls(assembly)
     for calls in hosted:
         assembly.server.reads[PATH] = HttpResults(calls).reply
+        assembly.server.reads[http_openapi.PATH] = http_openapi.HttpOpenApi(calls).reply
     return hosted
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from pathlib import Path
 from time import monotonic, sleep
@@ -11,6 +10,7 @@ from typing import Final
 
 from nebula import private
 from nebula.errors import NebulaError, SettingsError
+from nebula.file_locks import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from nebula.private import make_private, open_private, tighten
 
 # A quota, or a limit on files, is as good as a full disk: it passes when room is made.
@@ -128,7 +128,7 @@ def lock_folder(folder: Path, what: str) -> int:
 
 def _is_locked_by_us(lock: int) -> bool:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(lock, LOCK_EX | LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -144,7 +144,7 @@ def is_locked(folder: Path) -> bool | None:
         return None
     try:
         # A shared lock, so that processes that only look do not take each other for a recorder.
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        flock(lock, LOCK_SH | LOCK_NB)
     except BlockingIOError:
         return True
     # Closing releases the lock if it was acquired.

@@ -7,7 +7,6 @@ jars in one order and one set of flags, and Java itself refuses any other: it th
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -19,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nebula.environment import EngineEnvironment
+from nebula.file_locks import LOCK_EX, LOCK_NB, flock
 from nebula.spark.java import Java
 
 # What of an engine's settings changes its classes or how they lie in memory.
@@ -156,7 +156,7 @@ def _forget_remains(lock: Path, archive: Path) -> None:
         return
     with lock.open("rb") as file:
         # Raises where another process makes it now.
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(file, LOCK_EX | LOCK_NB)
         shutil.rmtree(work_of(archive), ignore_errors=True)
         for remains in (base_of(archive), _mark(archive), lock):
             remains.unlink(missing_ok=True)

@@ -54,8 +54,7 @@ class ClientProtocol:
         heart_beat: HeartBeat = NO_HEART_BEAT,
         limits: FrameLimits | None = None,
     ) -> None:
-        unknown = set(versions).difference(DIALECTS)
-        if unknown or not versions:
+        if not versions or not DIALECTS.keys() >= set(versions):
             raise LocalProtocolError(f"versions {list(versions)!r} are not some of {list(DIALECTS)!r}")
         self.dialect: Dialect = V1_0
         self.heartbeat = Heartbeat(0.0, 0.0, now=0.0)

@@ -35,7 +35,7 @@ would copy it many times.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from nebula.errors import RemoteProtocolError
 from nebula.stomp import header_lines
@@ -48,6 +48,7 @@ from nebula.stomp.frames import (
     Frame,
     FrameLimits,
 )
+from nebula.stomp.head_patterns import HeadPattern
 from nebula.stomp.header_block import Headers
 from nebula.stomp.header_lines import LENGTH, HeaderNames
 
@@ -64,7 +65,8 @@ __all__ = ["FrameLimits", "FrameParser", "serialize"]
 # of a SEND are split (`nebula.stomp.header_lines`). Those that the layer above reads are looked up; all
 # others stay bytes (`Frame.unread`). Of the lines that are read, the `receipt` and the value of
 # `content-length` differ each time, and are kept out of the look-up. Some senders do repeat whole heads; of
-# these, the split is remembered too.
+# these, the split is remembered too. And most senders differ from head to head in values only, so that a
+# pattern made from one of their heads recognises the others (`nebula.stomp.head_patterns`).
 #
 # The tables are small and nothing is evicted piece by piece: a full one is cleared, and filled again by the
 # next frames. They hold only SENDs (an ACK names a message of its own) and only short heads; these numbers
@@ -73,6 +75,11 @@ __all__ = ["FrameLimits", "FrameParser", "serialize"]
 _MAX_KNOWN_HEADS: Final = 32
 _MAX_KNOWN_HEAD_BYTES: Final = 512
 _MAX_KNOWN_LINES: Final = 12
+_MAX_PATTERNS: Final = 4
+_MAX_PATTERN_BYTES: Final = 1024
+# To make a pattern costs as much as to split some fifty heads. So it takes more heads to get one, and each
+# time twice as many as before: a sender with new names in each head costs next to nothing more.
+_HEADS_BEFORE_PATTERN: Final = 64
 _LONGEST_COMMAND: Final = max(map(len, CLIENT_COMMANDS | SERVER_COMMANDS))
 _RECEIPT: Final = b"\nreceipt:"
 _NUL_IN_HEAD: Final = "a NUL before the end of the headers"
@@ -122,6 +129,9 @@ class FrameParser:
         # Whole heads, and the lines of heads that are read.
         self._heads: dict[bytes, _Head] = {}
         self._headers: dict[tuple[bytes | None, ...], Headers] = {}
+        self._patterns: list[HeadPattern] = []
+        self._heads_split = 0
+        self._next_pattern = _HEADS_BEFORE_PATTERN
         # What is held of an unfinished frame, and what it waits for.
         self.held = bytearray()
         self._missing_bytes = 0  # of a body of known length, and its NUL
@@ -139,6 +149,7 @@ class FrameParser:
         """Free the tables of known heads, when no more frames will come."""
         self._heads.clear()
         self._headers.clear()
+        self._patterns.clear()
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take bytes in any split, and return the frames that they complete, in order.
@@ -200,11 +211,11 @@ class FrameParser:
                 head = data[position:end]
                 if has_cr:
                     head = self._without_cr(head)
-                if head.find(_RECEIPT) >= 0:  # `in` takes twice as long: it tries bytes as a number first
-                    head, receipt = self._cut_receipt(head)
                 known = known_heads.get(head)
                 if known is None:
-                    known = self._read_new_head(head, receipt)
+                    if head.find(_RECEIPT) >= 0:  # `in` takes twice as long: it tries bytes as a number first
+                        head, receipt = self._cut_receipt(head)
+                    known = known_heads.get(head) or self._read_new_head(head, receipt)
                 command, headers, length, unread = known
                 # The limit of the opening frame counts its head too (A.5).
                 counted_from = position if is_opening else start
@@ -326,6 +337,13 @@ class FrameParser:
             self._check_line_size(max(map(len, head.split(b"\n"))))
         if self._split is None or not head.startswith(_SEND):
             return self._read_head(head, receipt)
+        for pattern in self._patterns:
+            if found := pattern.match(head):
+                return "SEND", pattern.headers, *found
+        return self._read_split_head(head, self._split(head), receipt)
+
+    def _read_split_head(self, head: bytes, parts: list[Any], receipt: str | None) -> _Head:
+        """Read a head of a SEND of which each line has been looked at."""
         lines = header_lines.usual_lines(head)
         count = (lines if lines >= 0 else head.count(b"\n")) + 1
         # The receipt, which was cut out, counts too, and may come the next time.
@@ -335,7 +353,6 @@ class FrameParser:
         # Lines that are dropped have the same faults. Hardly any head has one of these, and needs the look.
         if lines < 0 and (not head.isascii() or head.find(b"\0") >= 0 or head.find(b"\\") >= 0):
             self._read_headers(_decoded(head).split("\n")[1:])
-        parts = self._split(head)
         unread = b"".join(parts[::3])[len(_SEND) - 1 :]
         # As they came: written anew, the unread lines may be longer.
         is_short = len(head) - len(unread) <= _MAX_KNOWN_HEAD_BYTES
@@ -353,10 +370,18 @@ class FrameParser:
                     self.forget_heads()
                 self._headers[read] = headers
         known = "SEND", headers, length, unread
+        # A line that is dropped may be a second receipt: known with it, a head would hide the first one.
+        may_be_known = may_be_known and None not in read
         if may_be_known and len(head) <= _MAX_KNOWN_HEAD_BYTES:
             if len(self._heads) == _MAX_KNOWN_HEADS:
                 self._heads.clear()
             self._heads[head] = known
+        if lines >= 0 and may_be_known and not self._dialect.trims_values:
+            self._heads_split += 1
+            if self._heads_split >= self._next_pattern and len(head) <= _MAX_PATTERN_BYTES:
+                self._next_pattern *= 2
+                self._patterns.insert(0, HeadPattern(parts, headers, length))
+                del self._patterns[_MAX_PATTERNS:]
         return known
 
     def _read_head(self, head: bytes, receipt: str | None) -> _Head:
@@ -391,18 +416,15 @@ class FrameParser:
         return headers
 
     def _unescaped(self, value: str) -> str:
-        dialect = self._dialect
-        if dialect.trims_values:
-            value = value.strip(" ")
-        return dialect.unescape(value) if "\\" in value else value
+        value = value.strip(" ") if self._dialect.trims_values else value
+        return self._dialect.unescape(value) if "\\" in value else value
 
     def _body_length(self, text: bytes) -> int:
         if not text.isdigit():  # `int` would take signs and spaces too
             text = self._unescaped(text.decode(errors="replace")).encode()
             if not text.isdigit():
-                raise RemoteProtocolError(
-                    f"content-length {text[:20].decode(errors='replace')!r} is not a number"
-                )
+                shown = text[:20].decode(errors="replace")
+                raise RemoteProtocolError(f"content-length {shown!r} is not a number")
         # A number of many digits is too large before it is worth converting.
         if len(text) > _MOST_DIGITS:
             raise self._too_large()

@@ -39,7 +39,11 @@ ASKING = {
         _asking("describe shop --watch", stop_at="owned"),
     ],
     "stubs": [_asking("stubs shop", shows=False)],
-    "schema": [_asking("schema shop"), _asking("schema shop --asyncapi")],
+    "schema": [
+        _asking("schema shop"),
+        _asking("schema shop --asyncapi"),
+        _asking("schema shop --openapi"),
+    ],
     "stats": [
         _asking("stats shop"),
         _asking("stats shop --by-instance"),
@@ -56,6 +60,7 @@ ASKING = {
     "engines": [_asking("engines shop"), _asking(f"engines shop --instance {INSTANCE}")],
     "engine restart": [_asking("engine restart shop --yes", shows=False)],
     "bench call": [_asking("bench call shop quote --seconds 0.01", shows=False)],
+    "doctor": [_asking("doctor")],
     "top": [_asking("top --once --interval 0.2")],
     "queues": [_asking("queues"), _asking("queues /queue/orders")],
     "topics": [_asking("topics"), _asking("topics /topic/news")],

@@ -262,6 +262,7 @@ NO_EQUIVALENT: Final = {
     "broker": "It is a program. In tests, `nebula.testing.broker` runs a broker.",
     "run": "It is a program. In a program of your own, `await app.run(url)` serves the responder `app`.",
     "record": "It is a program. In a program of your own, use `nebula.record.Recorder`.",
+    "doctor": "It judges what verbs return, and measures the machine on which it runs.",
     "settings check": "It needs a broker that `nebula broker` has started. Its verb is `settings.check`.",
     "settings schema": "It asks no broker. The schema is in docs/reference/nebula.schema.json too.",
     "settings example": "It asks no broker. The example is in docs/reference/nebula.example.toml too.",

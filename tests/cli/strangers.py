@@ -301,6 +301,7 @@ HOSTILE: Mapping[str, Any] = {
     },
     "stats": {
         "uptime_seconds": 1.0, "busy": 1, "waiting": 1,
+        "process": {"nebula": EVIL, "python": EVIL, "build": EVIL, "time": 1.0, "failing": [EVIL]},
         "verbs": {EVIL: {"requests": 2, **_TALLY}},
         "listens": [
             {"destination": EVIL, "handler": EVIL, "messages": 1, "unreadable": 1, "given_up": 1,
@@ -360,6 +361,20 @@ HOSTILE: Mapping[str, Any] = {
     "delayed.purge": 1,
     "settings.check": {
         "reload": [EVIL], "restart": [EVIL], "problems": [{"source": EVIL, "problem": EVIL}],
+    },
+    "broker.machine": {
+        "nebula": EVIL, "python": EVIL, "build": EVIL, "time": 1.0, "open_files_limit": 1, "wanted_files": 2,
+        "memory_limit_bytes": 1, "counted_bytes": 2, "backlog": 1, "first_port": 1, "last_port": 2,
+        "stale_files": [EVIL], "dead_letter": EVIL,
+        "store": {"schema": 1, "file_system": EVIL, "free_bytes": 1, "min_free_bytes": 2},
+        "listeners": [
+            {"url": EVIL, "is_loopback": False, "is_anonymous": True, "certificate_ends_at": 1.0,
+             "client_ca_ends_at": 1.0}
+        ],
+    },
+    "rights.check": {
+        "is_open": False, "capabilities": 1, "identities": 1, "unused_capabilities": [EVIL],
+        "without_rights": [EVIL], "unknown_verbs": [EVIL], "unmatched": [EVIL], "anonymous_verbs": [EVIL],
     },
     "topics.list": {"rows": [_TOPIC], "matched": 2, "after": None},
     "topic.show": {"summary": _TOPIC, "subscriptions": [_SUBSCRIPTION]},

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from nebula.broker.assembly import files_wanted
 from nebula.broker.settings import BrokerSettings
-from nebula.cli.programs import _files_of
 from nebula.sync import Client
 from tests.cli.programs import DEADLINE, NEBULA, environment, nebula, running
 
@@ -407,7 +407,7 @@ def test_requests_by_http_and_calls_hold_files_of_their_own_at_each_listener() -
     two = [{"http": True, "calls": True}, {}]
 
     def files(**more: object) -> int:
-        return _files_of(BrokerSettings.model_validate({"limits": limits, **more}))
+        return files_wanted(BrokerSettings.model_validate({"limits": limits, **more}))
 
     alone = files()
     assert alone >= 1000

@@ -56,6 +56,17 @@ def test_stub_is_shown_where_no_file_is_named(ask: Ask, tmp_path: Path) -> None:
     assert "async def price(item: str, qty: int = 1) -> Decimal:" in shown.stdout
 
 
+def test_typescript_imports_the_package_or_what_is_named(ask: Ask) -> None:
+    shown, named = (
+        ask("stubs", "shop", "--typescript"),
+        ask("stubs", "shop", "--typescript", "--package", "./n.js"),
+    )
+
+    assert 'from "@nebula-rpc/client";' in shown.stdout
+    assert "price(parameters: PriceParameters, options?: CallOptions): Promise<string> {" in shown.stdout
+    assert named.stdout == shown.stdout.replace("@nebula-rpc/client", "./n.js")
+
+
 def test_text_comes_as_json_where_that_is_wanted(ask: Ask) -> None:
     stub = json.loads(ask("stubs", "shop", "--json").stdout)
     schema = ask("schema", "shop", "--json")
@@ -72,6 +83,17 @@ def test_schema_is_an_asyncapi_document_or_json_schema_by_verb(ask: Ask) -> None
     assert (document["asyncapi"], document["info"]["title"]) == ("3.0.0", "shop")
     assert plain["price"]["parameters"]["required"] == ["item"]
     assert plain["price"]["result"]["format"] == "decimal"
+
+
+def test_schema_is_an_openapi_document_for_an_http_listener(ask: Ask) -> None:
+    document = json.loads(ask("schema", "shop", "--openapi", "--http-url", "https://api.example").stdout)
+    both = ask("schema", "shop", "--openapi", "--asyncapi")
+
+    assert (document["openapi"], document["info"]["title"]) == ("3.1.0", "shop")
+    assert document["servers"] == [{"url": "https://api.example"}]
+    assert "/call/shop/price" in document["paths"]
+    assert both.returncode == 2
+    assert "ask for one of them" in both.stderr
 
 
 def test_file_that_cannot_be_written_is_told_in_a_sentence(ask: Ask, tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ _VERBS = {
     "sessions": "sessions.list", "peek": "queue.peek", "purge": "queue.purge", "dlq list": "dlq.list",
     "dlq show": "dlq.show", "dlq replay": "dlq.replay", "dlq purge": "dlq.purge",
     "session end": "session.end", "session purge": "session.purge", "principals": "principals.list",
+    "doctor": "broker.machine",
     "delayed list": "delayed.list", "delayed purge": "delayed.purge", "settings check": "settings.check",
 }  # fmt: skip
 
@@ -150,7 +151,8 @@ _IN_PLACES: dict[str, Any] = {
 }  # fmt: skip
 _ASKED = {
     "describe shop": "describe", "stubs shop": "describe", "schema shop": "describe",
-    "schema shop --asyncapi": "describe", "stats shop": "stats", "stats shop --by-instance": "stats",
+    "schema shop --asyncapi": "describe", "schema shop --openapi": "describe",
+    "stats shop": "stats", "stats shop --by-instance": "stats",
     "jobs shop": "job.list", "watch": "job.status",
     "job show": "job.show", "job log": "job.log", "job rerun": "job.rerun", "cancel": "job.cancel",
     "engines shop": "engine.status", "top": "broker.status", "queues /queue/orders": "queue.show",

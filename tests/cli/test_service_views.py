@@ -11,7 +11,13 @@ import pytest
 
 from nebula import Spark
 from nebula.rpc.jobs.model.views import EngineView, JobDetails, JobRow, StepView
-from nebula.rpc.service.statistics import HandlerStatistics, Tally, VerbStatistics, subscriber_to_json
+from nebula.rpc.service.statistics import (
+    HandlerStatistics,
+    ProcessView,
+    Tally,
+    VerbStatistics,
+    subscriber_to_json,
+)
 from nebula.shown import Unit, shown_fields
 from nebula.spark.runner import SparkRunner
 from tests.cli.job_commands import Ask, start
@@ -21,6 +27,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "service-verbs.md"
 VIEWS: dict[str, type] = {
     "`verbs` of `stats`": VerbStatistics,
     "`listens` of `stats`": HandlerStatistics,
+    "`process` of `stats`": ProcessView,
     "`job.list`": JobRow,
     "`job.show`": JobDetails,
     "`steps` of `job.show`": StepView,

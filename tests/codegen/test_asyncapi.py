@@ -171,7 +171,7 @@ def payload_faults(document: dict[str, Any], message: str, body: bytes) -> list[
             True,
         ),
         ("list.reply", b'{"verb":"listresponse","parameters":[{"fast":true},"x",3]}', False),
-        ("ticks.reply", b'{"verb":"ticksresponse","parameters":[{"x":1},{"x":2}]}', True),
+        ("ticks.reply", b'{"verb":"ticksresponse","parameters":[{"x":1,"y":0,"tags":[],"digest":""}]}', True),
         ("ticks.reply", b'{"verb":"ticksresponse","parameters":{"x":1}}', False),
         ("stock.accepted", b'{"verb":"success","parameters":{"job":"depot/1","state":"queued"}}', True),
     ],

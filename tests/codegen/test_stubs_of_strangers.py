@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from nebula.codegen.asyncapi import asyncapi_document
 from nebula.codegen.module import write_stubs
+from nebula.codegen.openapi import openapi_document
 from tests.depth import DEPTH
 
 # What code of a stub may call, import and define. All else in it are names and values.
@@ -220,7 +221,7 @@ def all_through_one(models: int) -> dict[str, Any]:
     return told_with(result={"$ref": "#/$defs/d0", "$defs": definitions})
 
 
-@pytest.mark.parametrize("write", [write_stubs, asyncapi_document])
+@pytest.mark.parametrize("write", [write_stubs, asyncapi_document, openapi_document])
 def test_models_that_refer_to_one_another_are_each_walked_a_few_times(write: Callable[..., object]) -> None:
     times = []
     for models in (20, 80):

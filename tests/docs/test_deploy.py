@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import shlex
 import shutil
@@ -13,8 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]  # it has no types
 import pytest
+import yaml
 
 from nebula import Responder
 from nebula.broker.core.limits import Limits
@@ -29,6 +33,7 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm" / "nebula"
 UNITS = sorted([*DEPLOY.glob("*.service"), *DEPLOY.glob("*.timer")])
 
 
@@ -307,6 +312,42 @@ def test_service_in_a_container_is_probed_where_the_image_asks() -> None:
 
     assert f"'127.0.0.1', {run[1]}," in check
     assert f"containerPort: {run[1]}" in page
+
+
+# ----- The Helm chart; `tests/foreign/test_helm_chart.py` renders it
+
+
+def chart_values() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+    return found
+
+
+def test_default_values_of_the_chart_are_those_that_its_schema_takes() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    jsonschema.validate(chart_values(), schema)
+    # Each value has a default, and `global` is Helm's.
+    assert set(schema["properties"]) - {"global"} == set(chart_values())
+
+
+def test_limits_of_the_chart_are_limits_of_the_broker() -> None:
+    limits = Limits(**chart_values()["limits"])
+
+    assert limits.drain_seconds == Limits().drain_seconds
+
+
+def test_page_of_the_chart_names_each_of_its_values() -> None:
+    page = (CHART / "README.md").read_text()
+
+    assert [name for name in chart_values() if f"`{name}" not in page] == []
+
+
+def test_chart_knows_a_version_and_names_no_registry() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert re.fullmatch(r"\d+\.\d+\.\d+", chart["appVersion"])
+    # A first part with a dot or a colon is a host.
+    assert re.fullmatch(r"[\w-]+", chart_values()["image"]["repository"])
 
 
 # ----- The page on compatibility

@@ -1,9 +1,10 @@
-"""What the foreign judges run on: taken from Debian and npm where it is missing."""
+"""What the foreign judges run on: taken from Debian, npm and PyPI where it is missing."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from benchmarks import peers
@@ -45,3 +46,19 @@ def install_node_modules(folder: Path) -> None:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode != 0:
             raise Unavailable(f"{' '.join(command)} failed: {done.stderr.strip()[-600:]}")
+
+
+def install_python(folder: Path, requirements: Path) -> Path:
+    """Make an environment of Python with these packages: the folder of its programs.
+
+    Raises:
+        Unavailable: pip cannot fetch them.
+    """
+    with alone():
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        programs = folder / "bin"
+        install: list[str | Path] = [programs / "pip", "install", "--quiet", "--requirement", requirements]
+        done = subprocess.run(install, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Unavailable(f"pip install -r {requirements.name} failed: {done.stderr.strip()[-600:]}")
+        return programs

@@ -20,13 +20,17 @@ from nebula.broker.operations.views import (
     ConnectionRow,
     DeadLetter,
     DelayedRow,
+    DiskView,
     DurableRow,
     KindTotals,
+    ListenerView,
+    MachineView,
     MessageView,
     PoolStatus,
     PrincipalRow,
     QueueDetails,
     QueueRow,
+    RightsView,
     SessionDetails,
     SessionRow,
     StoreStatus,
@@ -53,6 +57,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "operations.md"
 
 LOOKS: dict[str, dict[str, Any]] = {
     "broker.status": {},
+    "broker.machine": {},
+    "rights.check": {},
     "queues.list": {},
     "queue.show": {"queue": "/queue/orders"},
     "queue.peek": {"queue": "/queue/orders"},
@@ -483,6 +489,10 @@ VIEWS: dict[str, type] = {
     "`kinds` of `broker.status`, by kind of destination": KindTotals,
     "`pools` of `broker.status`, by resource": PoolStatus,
     "`store` of `broker.status`": StoreStatus,
+    "`broker.machine`": MachineView,
+    "`store` of `broker.machine`": DiskView,
+    "`listeners` of `broker.machine`": ListenerView,
+    "`rights.check`": RightsView,
     "`queues.list`": QueueRow,
     "`queue.show`": QueueDetails,
     "`queue.peek`": MessageView,
@@ -529,7 +539,13 @@ def page(described: dict[str, Any]) -> str:
 def test_each_field_of_a_view_says_how_it_is_shown(view: type) -> None:
     inside = {name.partition(".")[0] for name in shown_fields(view)}
 
-    assert {each.name for each in fields(view)} - inside <= {"subscriptions", "kinds", "pools", "store"}
+    assert {each.name for each in fields(view)} - inside <= {
+        "subscriptions",
+        "kinds",
+        "pools",
+        "store",
+        "listeners",
+    }
 
 
 @pytest.mark.parametrize("view", VIEWS.values())

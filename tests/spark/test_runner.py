@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import nebula.spark.runner
 from nebula.rpc.contract.job_runner import JobFailure, JobOutput, JobTask, Progress, TaskCounts
+from nebula.rpc.middleware.conventions import Meters
 from nebula.rpc.middleware.job_spans import TracedRunner
 from nebula.spark import Spark, SparkRunner
 from nebula.spark.engine_process import TICK_SECONDS
@@ -75,7 +76,10 @@ async def test_host_gets_the_trace_of_the_request(tmp_path: Path) -> None:
 async def test_host_gets_the_trace_of_the_run_where_that_has_a_span(tmp_path: Path) -> None:
     spans, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
-    told, runner = Told(), TracedRunner(fake_runner(tmp_path), provider.get_tracer("test"))
+    told, runner = (
+        Told(),
+        TracedRunner(fake_runner(tmp_path), provider.get_tracer("test"), Meters(None), "reports"),
+    )
     parent = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
     async with running(runner, told):
         runner.submit(JobTask("A", 1, "trace", "trace", None, None, parent))

@@ -198,3 +198,11 @@ def test_receipt_stands_apart_and_the_rest_of_the_head_is_shared() -> None:
     assert [frame.receipt for frame in frames] == ["0", "1", "2"]
     assert frames[1].headers is frames[2].headers
     assert dict(frames[2].headers) == {"destination": "/queue/a"}
+
+
+def test_head_that_was_seen_behind_another_receipt_has_its_own() -> None:
+    reader = parser()
+    reader.feed(b"SEND\ndestination:/queue/a\nreceipt:1\nreceipt:2\n\n\0")
+    (frame,) = reader.feed(b"SEND\ndestination:/queue/a\nreceipt:2\n\n\0")
+
+    assert frame.receipt == "2"

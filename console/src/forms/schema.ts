@@ -1,5 +1,7 @@
 // JSON Schema, as pydantic writes it, read into fields that a form can show.
 //
+// docs/decisions/0072: why there is no library for it.
+//
 // Everything below a field is a function: models may contain themselves, so a field is read when it is looked at.
 
 /** What a value may be. */

@@ -101,7 +101,7 @@ function Jobs({ rows, now, onChange, isNarrowed }: { rows: readonly JobRow[]; no
       value: ({ job, verb }) => `${serviceOf(job)} ${verb} ${ulidOf(job)}`,
       render: (row) => (
         <>
-          <a href={href("jobs", [serviceOf(row.job), ulidOf(row.job)])}>{serviceOf(row.job)} <strong>{row.verb}</strong></a>
+          <a class="job-link" href={href("jobs", [serviceOf(row.job), ulidOf(row.job)])}><span>{serviceOf(row.job)}</span> <strong>{row.verb}</strong></a>
           <span class="job-id">…{ulidOf(row.job).slice(-6)}</span>
         </>
       ),

@@ -245,6 +245,7 @@ class AccessPolicy:
     """The rights of every principal, and their reload.
 
     Attributes:
+        grants: None: no rights are configured, and only reserved names are refused. Read-only.
         epoch: rises with each reload: answers that were kept elsewhere are stale.
     """
 
@@ -260,7 +261,7 @@ class AccessPolicy:
             dead_letter_queues: queues that only a grant of their exact name opens to readers.
         """
         self.epoch = 0
-        self._grants = grants
+        self.grants = grants
         self._dead_letter_queues = dead_letter_queues
         # Sessions hold the rights of their principals; what no session holds is forgotten, so names that
         # peers make up cost nothing once they have gone.
@@ -269,19 +270,19 @@ class AccessPolicy:
     @property
     def is_open(self) -> bool:
         """No rights are configured for any principal: only reserved names are refused."""
-        return self._grants is None
+        return self.grants is None
 
     def rights_of(self, principal: str) -> Rights:
         """The one `Rights` of this principal, for as long as it is referred to."""
         rights = self._rights.get(principal)
         if rights is None:
-            granted = _granted_to(principal, self._grants)
+            granted = _granted_to(principal, self.grants)
             rights = self._rights[principal] = Rights(principal, granted, self._dead_letter_queues)
         return rights
 
     def replace(self, grants: Grants | None) -> None:
         """Reload: all `Rights` change in place, at once."""
-        self._grants = grants
+        self.grants = grants
         self.epoch += 1
         for principal, rights in list(self._rights.items()):
             rights._replace(_granted_to(principal, grants))

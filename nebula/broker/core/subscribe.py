@@ -411,8 +411,7 @@ class Subscriptions:
         """Where its memory is used up a principal may still subscribe, to take its messages out; but not so
         often that the subscriptions fill what is left to others."""
         usage = session.usage
-        has_many = usage.used(Resource.SUBSCRIPTIONS) >= self._limits.max_subscriptions
-        if has_many:
+        if usage.used(Resource.SUBSCRIPTIONS) >= self._limits.max_subscriptions:
             self._account.need_memory(usage, "more of your subscriptions", session.id)
 
     def _need_glob(self, session: Session, request: SubscribeRequest) -> None:

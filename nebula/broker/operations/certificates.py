@@ -156,6 +156,24 @@ class Authority:
         return Certificate(builder.sign(own.key, hashes.SHA256()), key)
 
 
+def ends_of_pem(data: bytes) -> list[float]:
+    """When the certificates of a PEM file end, in seconds since 1970.
+
+    Raises:
+        ValueError: it holds no certificate.
+    """
+    return [each.not_valid_after_utc.timestamp() for each in x509.load_pem_x509_certificates(data)]
+
+
+def end_of_der(data: bytes) -> float:
+    """When a certificate ends, in seconds since 1970.
+
+    Args:
+        data: DER, as `getpeercert(binary_form=True)` returns it.
+    """
+    return x509.load_der_x509_certificate(data).not_valid_after_utc.timestamp()
+
+
 def make_authority(name: str, days: float) -> Authority:
     """Make a CA that vouches for itself, and for no other CA."""
     key = ec.generate_private_key(ec.SECP256R1())

@@ -319,6 +319,114 @@ class StoreStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ListenerView:
+    """An address where the broker listens."""
+
+    url: Annotated[str, Shown("listener")]
+    is_loopback: Annotated[bool, Shown("loopback", Unit.FLAG, "Only this machine reaches it.")]
+    is_anonymous: Annotated[bool, Shown("anonymous", Unit.FLAG, "Peers may connect without authentication.")]
+    certificate_ends_at: Annotated[
+        float | None,
+        Shown(
+            "certificate ends", Unit.TIME, "Of the certificates in use, the first to expire; null: no TLS."
+        ),
+    ]
+    client_ca_ends_at: Annotated[
+        float | None,
+        Shown("client CA ends", Unit.TIME, "Of the CAs of clients, the first to expire; null: none."),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class DiskView:
+    """The disk of the broker's store."""
+
+    schema: Annotated[int, Shown("store version", Unit.NUMBER, "The version of the store's tables.")]
+    file_system: Annotated[str | None, Shown("file system", about="Its kind; null: not known.")]
+    free_bytes: Annotated[int | None, Shown("free", Unit.BYTES, "null: not known.")]
+    min_free_bytes: Annotated[int, Shown("", Unit.BYTES, "The limit `min_free_disk_bytes`.")]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineView:
+    """What a broker runs on, and what it needs of it. No path of the machine is in it."""
+
+    nebula: Annotated[str, Shown("nebula", about="The version of Nebula.")]
+    python: Annotated[str, Shown("python", about="The version of Python.")]
+    build: Annotated[str, Shown("build", about="Whether wire and core run `compiled` or `interpreted`.")]
+    time: Annotated[float, Shown("clock", Unit.TIME, "The time by its clock.")]
+    open_files_limit: Annotated[
+        int | None, Shown("may open", Unit.COUNT, "Files that the process may open; null: any number.")
+    ]
+    wanted_files: Annotated[
+        int, Shown("opens at most", Unit.COUNT, "Files that it opens when its limits are reached.")
+    ]
+    memory_limit_bytes: Annotated[
+        int | None,
+        Shown("may use", Unit.BYTES, "Memory of its control group, or of the machine; null: not known."),
+    ]
+    counted_bytes: Annotated[
+        int, Shown("counts up to", Unit.BYTES, "`max_memory_bytes` and `max_transit_bytes` together.")
+    ]
+    backlog: Annotated[
+        int | None, Shown("backlog", Unit.COUNT, "The system's limit `somaxconn`; null: not known.")
+    ]
+    first_port: Annotated[
+        int | None, Shown("ports from", Unit.NUMBER, "First port of outgoing connections; null: not known.")
+    ]
+    last_port: Annotated[
+        int | None, Shown("ports to", Unit.NUMBER, "Last port of outgoing connections; null: not known.")
+    ]
+    stale_files: Annotated[
+        list[str],
+        Shown("changed files", about="Settings whose files have changed since the broker read them."),
+    ]
+    dead_letter: Annotated[str, Shown("dead-letter queue")]
+    # None without a store.
+    store: DiskView | None
+    listeners: list[ListenerView]
+
+
+@dataclass(frozen=True, slots=True)
+class RightsView:
+    """Grants that are probably mistakes. Of each list the first hundred."""
+
+    is_open: Annotated[
+        bool,
+        Shown("open", Unit.FLAG, "No rights are configured: every principal may do almost everything."),
+    ]
+    capabilities: Annotated[int, Shown("capabilities", Unit.COUNT)]
+    identities: Annotated[int, Shown("identities", Unit.COUNT, "Principals that are given capabilities.")]
+    unused_capabilities: Annotated[list[str], Shown("unused", about="Capabilities that no principal has.")]
+    without_rights: Annotated[
+        list[str],
+        Shown("without rights", about="Users, and connected principals, that have no capability."),
+    ]
+    unknown_verbs: Annotated[
+        list[str],
+        Shown(
+            "unknown verbs",
+            about="Grants of `call` that match no verb of this broker, each after its capability.",
+        ),
+    ]
+    unmatched: Annotated[
+        list[str],
+        Shown(
+            "unmatched",
+            about="Grants of `publish` and `subscribe` that match no destination that exists"
+            " now, each after its capability.",
+        ),
+    ]
+    anonymous_verbs: Annotated[
+        list[str],
+        Shown(
+            "anonymous verbs",
+            about="Verbs of the broker that anonymous peers may call; those that need no right are left out.",
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
 class PoolStatus:
     """A resource that all principals share."""
 

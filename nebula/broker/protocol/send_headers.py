@@ -59,21 +59,14 @@ def _as_priority(text: str, profile: Profile) -> int | None:  # noqa: ARG001
     return int(text) if text in _PRIORITIES else None
 
 
+_FLAGS: Final = (
+    *(names.REQUIRE_CONSUMERS, names.PERSISTENT, names.EPHEMERAL, names.RECEIPT_ON_REJECTION),
+    *(names.RESPONSE, names.STREAM, names.STREAM_END),
+)
 # Headers whose values are flags, times or numbers. The form is checked on every kind of destination,
 # even where the header has no meaning, so that a sender learns of a mistake early.
 FORMS: Final[Mapping[str, _Form]] = {
-    **dict.fromkeys(
-        (
-            names.REQUIRE_CONSUMERS,
-            names.PERSISTENT,
-            names.EPHEMERAL,
-            names.RECEIPT_ON_REJECTION,
-            names.RESPONSE,
-            names.STREAM,
-            names.STREAM_END,
-        ),
-        as_flag,
-    ),
+    **dict.fromkeys(_FLAGS, as_flag),
     **dict.fromkeys((names.EXPIRES, names.DELAY, names.DELIVER_AT, names.TIMEOUT), _as_seconds),
     names.PRIORITY: _as_priority,
 }

@@ -159,6 +159,16 @@ class Authenticator:
         )
 
     @property
+    def may_be_anonymous(self) -> bool:
+        """Whether peers may do without a login."""
+        return self._may_be_anonymous
+
+    @property
+    def logins(self) -> frozenset[str]:
+        """The users in the file that was read last."""
+        return frozenset(self._users)
+
+    @property
     def _can_check(self) -> bool:
         return self._users_file is not None or self._keys_file is not None
 

@@ -87,6 +87,13 @@ class Listener:
         return self.authenticator is not None and self.authenticator.still_knows(identity)
 
     @property
+    def is_anonymous(self) -> bool:
+        """Whether peers may connect without proving who they are."""
+        if self.tls is not None and self.tls.needs_client_certificate:
+            return False
+        return self.authenticator is None or self.authenticator.may_be_anonymous
+
+    @property
     def scheme(self) -> str:
         """The scheme of its URLs."""
         plain = "ws" if self.http else "stomp"

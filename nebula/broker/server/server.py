@@ -45,7 +45,6 @@ from nebula.broker.store.disk import DiskWatch
 from nebula.broker.store.restoring import restore
 from nebula.broker.store.store import Snapshot, Store
 from nebula.broker.store.writer import Writer
-from nebula.console.assets import PATH
 from nebula.errors import SettingsError
 from nebula.headers import DEAD_LETTER_QUEUE
 from nebula.logs import get_logger
@@ -79,7 +78,7 @@ class Server:
 
     Attributes:
         urls: where it listens, from `start` on.
-        console_urls: where it serves the console, from `start` on.
+        places: the same, each URL with its listener.
         pages: what its HTTP listeners reply, by path. Filled before `start`.
         console: what those with a console reply in addition. Likewise.
         posts: handlers of POST requests by the beginning of the path, on listeners that take calls. Likewise.
@@ -107,7 +106,7 @@ class Server:
         counts_flows: bool = False,
     ) -> None:
         self.urls: list[str] = []
-        self.console_urls: list[str] = []
+        self.places: list[tuple[str, Listener]] = []
         self.limits = limits or Limits()
         self.pages: dict[str, Page] = {}
         self.console: dict[str, Page] = {}
@@ -180,8 +179,7 @@ class Server:
             for listener in self._listeners:
                 urls = await self._open_listeners.open(listener)
                 self.urls += urls
-                if listener.console:
-                    self.console_urls += [f"{url.replace('ws', 'http', 1)}{PATH}" for url in urls]
+                self.places += [(url, listener) for url in urls]
         except OSError:
             self._open_listeners.end()
             if self._writer is not None:

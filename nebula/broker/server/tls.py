@@ -69,7 +69,12 @@ class ServerTls:
     Attributes:
         context: stays the same object over reloads, for asyncio's and uvloop's servers.
         needs_client_certificate: clients without a certificate are refused.
+        certificate_ends_at: seconds since 1970, of the certificates in use; the first to expire counts.
+        client_ca_ends_at: the same of the CAs of clients; None: clients need no certificate.
     """
+
+    certificate_ends_at: float
+    client_ca_ends_at: float | None
 
     def __init__(self, settings: TlsFiles) -> None:
         self._settings = settings
@@ -87,8 +92,12 @@ class ServerTls:
         # Both are read before either counts: a reload changes everything or nothing.
         actual = _actual_context(self._settings)
         denied = _read_denied(self._settings.deny)
+        ends = _first_end(self._settings.certificate)
+        authority = self._settings.client_ca
+        client_ca_ends = None if authority is None else _first_end(authority)
         self.context.actual = actual
         self._denied = denied
+        self.certificate_ends_at, self.client_ca_ends_at = ends, client_ca_ends
 
     def principal(self, der: bytes | None) -> str | None:
         """The principal of a peer (B.2): the SHA-256 of its certificate in lower-case hex. None: it has shown
@@ -197,6 +206,10 @@ def _certificates(file: Path) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(_read(file))
     except ValueError:
         raise SettingsError(f"{file}: holds no certificate in PEM form") from None
+
+
+def _first_end(file: Path) -> float:
+    return min(each.not_valid_after_utc.timestamp() for each in _certificates(file))
 
 
 def _warn_of_dates(file: Path, certificate: x509.Certificate) -> None:

@@ -5,16 +5,16 @@ One broker at a time uses the folder, and this user alone can read it.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from nebula.errors import StoreError
+from nebula.file_locks import LOCK_EX, LOCK_NB, flock
 from nebula.private import make_private_database, open_private, sync_folder
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "refuse_foreign_log",
     "store_error",
     "tell_holder",
+    "urls_of_holder",
 ]
 
 STORE_FILE: Final = "nebula.db"
@@ -90,7 +91,7 @@ def lock_folder(folder: Path) -> int:
     try:
         # `flock` instead of a process id in the file: the system releases it even after a kill, and process
         # ids are reused.
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(lock, LOCK_EX | LOCK_NB)
     except OSError as error:
         os.close(lock)
         if not isinstance(error, BlockingIOError):
@@ -120,11 +121,24 @@ def tell_holder(lock: int, urls: Sequence[str] = ()) -> None:
 
 def _holder_of(folder: Path) -> str:
     """The holder of a lock, as ` (pid 17, stomp://…)`; empty if it is not known."""
-    with suppress(OSError, ValueError), (folder / _LOCK).open("rb") as lock:
-        match json.loads(lock.read(_HOLDER_BYTES)):
-            case {"pid": int(pid), "urls": [*urls]}:
-                return f" ({', '.join([f'pid {pid}', *map(str, urls)])})"
+    match _note_of(folder):
+        case {"pid": int(pid), "urls": [*urls]}:
+            return f" ({', '.join([f'pid {pid}', *map(str, urls)])})"
     return ""
+
+
+def urls_of_holder(folder: Path) -> list[str]:
+    """The addresses of the broker that uses a folder, or used it last; empty if they are not known."""
+    match _note_of(folder):
+        case {"urls": [*urls]}:
+            return [str(url) for url in urls]
+    return []
+
+
+def _note_of(folder: Path) -> Any:
+    with suppress(OSError, ValueError), (folder / _LOCK).open("rb") as lock:
+        return json.loads(lock.read(_HOLDER_BYTES))
+    return None
 
 
 @contextmanager

@@ -40,7 +40,7 @@ from nebula.rpc.client.retry import PLAIN, CallRules, persist
 from nebula.rpc.contract.call_options import CallOptions
 from nebula.rpc.discovery.suggestions import Suggestions
 from nebula.rpc.errors import declared_error
-from nebula.rpc.middleware.chain import Call, CallKind, MakeCall, call_chain
+from nebula.rpc.middleware.chain import Call, CallKind, MakeCall, Publication, call_chain, publish_chain
 from nebula.rpc.wire.deadlines import Deadlines
 from nebula.rpc.wire.replies import read_value, unless_error
 from nebula.stomp.client import Message
@@ -72,6 +72,7 @@ class Calls:
         # Kept as a bound method: each call asks, and this spares it a lookup.
         self.seconds = self.deadlines.seconds
         self._chain = call_chain(options.middleware) if options.middleware else None
+        self._publish_chain = publish_chain(options.middleware)
         self._cache, self._partition = options.cache, options.cache_partition
         self._circuits = None if options.breaker is None else Circuits(options.breaker)
         self._suggestions = Suggestions()
@@ -115,7 +116,8 @@ class Calls:
             async def work(call: Call) -> Any:
                 return await self._ask_hard(call.destination, body, call.timeout, rules, read, call.headers)
 
-            return await self._chain(Call("call", destination, verb, timeout, work=work))
+            broker = self.connection.broker_address
+            return await self._chain(Call("call", destination, verb, timeout, work=work, broker=broker))
         seconds = self.seconds(timeout)
         inbox = self.connection.inbox
         try:
@@ -213,7 +215,29 @@ class Calls:
         self, kind: CallKind, destination: str, verb: str, timeout: float | None, work: MakeCall
     ) -> Awaitable[Any]:
         """Do some work through the middleware."""
-        return (self._chain or work)(Call(kind, destination, verb, timeout, work=work))
+        broker = self.connection.broker_address
+        return (self._chain or work)(Call(kind, destination, verb, timeout, work=work, broker=broker))
+
+    async def deliver(
+        self, destination: str, body: bytes, headers: Mapping[str, str], timeout: float | None
+    ) -> None:
+        """Publish a message through the middleware, see `Connection.deliver`.
+
+        Args:
+            destination: of the message.
+            body: of the message.
+            headers: of the message.
+            timeout: seconds; None: see `seconds`.
+        """
+        if self._publish_chain is None:
+            await self.connection.deliver(destination, body, headers, self.seconds(timeout))
+            return
+
+        async def work(one: Publication) -> None:
+            await self.connection.deliver(one.destination, one.body, one.headers, self.seconds(timeout))
+
+        broker = self.connection.broker_address
+        await self._publish_chain(Publication(destination, body, dict(headers), broker, work=work))
 
     async def explain(self, error: Rejected, timeout: float | None = None) -> None:
         """Add the nearest service's name to the error of a call that found none."""

@@ -102,6 +102,11 @@ class Connection:
         return self._brand
 
     @property
+    def broker_address(self) -> tuple[str, int] | None:
+        """Host and port of the current broker, or of the last one; None before the first, and over a link."""
+        return None if self._stomp is None else self._stomp.broker_address
+
+    @property
     def state(self) -> ConnectionState:
         """The state of the connection."""
         return ConnectionState.CLOSED if self._connections is None else self._connections.state

@@ -76,7 +76,9 @@ class Messages:
     ) -> None:
         """See `Client.publish`."""
         fields = {"content-type": content_type, PERSISTENT: "true", **(headers or {})}
-        await self._deliver(destination_named(destination), encode_free(content_type, body), fields, timeout)
+        await self._calls.deliver(
+            destination_named(destination), encode_free(content_type, body), fields, timeout
+        )
 
     async def send_avro(
         self,
@@ -89,7 +91,9 @@ class Messages:
         """See `Client.send_avro`."""
         destination = destination_named(destination)
         body, fields = avro_body(destination, value, schema)
-        await self._deliver(destination, body, fields | {PERSISTENT: "true", **(headers or {})}, timeout)
+        await self._calls.deliver(
+            destination, body, fields | {PERSISTENT: "true", **(headers or {})}, timeout
+        )
 
     def subscribe(self, destination: str, as_: Any, options: SubscribeOptions) -> Any:
         """See `Client.subscribe`."""

@@ -64,7 +64,9 @@ async def _open(
 ) -> Incoming:
     async def work(call: Call) -> Incoming:
         ends = ends_at if call.timeout is None else min(ends_at, monotonic() + call.timeout)
-        return await _open_now(calls, call.destination, body, ends, credit, call.headers)
+        incoming = await _open_now(calls, call.destination, body, ends, credit, call.headers)
+        incoming.on_end = call.on_end
+        return incoming
 
     opened: Incoming = await calls.through("stream", destination, verb, None, work)
     return opened

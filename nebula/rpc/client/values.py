@@ -140,7 +140,7 @@ class LastValue(Generic[T]):
     async def _send(self, body: bytes, headers: dict[str, str]) -> None:
         connection, seconds = self._calls.connection, self._calls.seconds(self._timeout)
         _require_last_values(await connection.connected(seconds), connection, self.destination)
-        await connection.deliver(self.destination, body, headers, self._calls.seconds(self._timeout))
+        await self._calls.deliver(self.destination, body, headers, self._timeout)
 
     async def _look(self, seconds: float) -> Message | None:
         present = await _look(self._calls.connection, self.destination, seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable
@@ -20,7 +21,7 @@ def hints_of(function: Callable[..., Any], where: str, *, returns: bool) -> dict
     Raises:
         TypeError: an annotation cannot be resolved.
     """
-    annotations = dict(getattr(function, "__annotations__", {}))
+    annotations = _annotations_of(function)
     if not returns:
         annotations.pop("return", None)
     # Unwrapped, because a decorator's wrapper copies the annotations, but its own module may lack the names
@@ -39,6 +40,15 @@ def hints_of(function: Callable[..., Any], where: str, *, returns: bool) -> dict
             f"{where}: annotation {error.name!r} cannot be resolved; "
             "import it outside of `if TYPE_CHECKING` and define it at module level"
         ) from error
+
+
+def _annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        # Evaluated here for the first time (PEP 649). A missing name is found when its hint is needed.
+        return dict(annotationlib.get_annotations(function, format=annotationlib.Format.FORWARDREF))
+    return dict(getattr(function, "__annotations__", {}))
 
 
 def plain_type(hint: Any) -> Any:

@@ -209,8 +209,8 @@ class JobRunner(Protocol):
 class JobMiddleware(Protocol):
     """Middleware of a responder that stands around its jobs as well: what `trace_requests` makes is some."""
 
-    def around_runner(self, runner: JobRunner) -> JobRunner:
-        """What runs jobs in place of this runner, mostly by having it run them."""
+    def around_runner(self, runner: JobRunner, service: str) -> JobRunner:
+        """What runs the jobs of a service in place of this runner, mostly by having it run them."""
         ...
 
     def around_run(self, job: Job) -> AbstractContextManager[object]:

@@ -28,7 +28,11 @@ __all__ = [
     "CallingMiddleware",
     "MakeCall",
     "Middleware",
+    "Publication",
+    "PublishNext",
+    "PublishingMiddleware",
     "call_chain",
+    "publish_chain",
     "request_chain",
     "unless_sent",
 ]  # fmt: skip
@@ -68,6 +72,7 @@ class Call:
         verb: what is asked for.
         headers: more of them; names of our own and of STOMP are not to be set here.
         timeout: seconds, None where the client's defaults count.
+        broker: host and port of the client's broker; None where it has no address.
     """
 
     kind: CallKind
@@ -77,11 +82,38 @@ class Call:
     headers: dict[str, str] = field(default_factory=dict)
     work: Callable[[Call], Awaitable[Any]] = field(kw_only=True, repr=False)
     """For the client: makes the call."""
+    broker: tuple[str, int] | None = field(default=None, kw_only=True)
+    on_end: Callable[[BaseException | None], None] | None = field(default=None, kw_only=True, repr=False)
+    """For a stream: called once when it is over, with its error or None. Middleware that sets it calls what
+    was there before."""
 
     @property
     def service(self) -> str:
         """The name of the service, or of whatever is asked."""
         return self.destination.removeprefix("/queue/")
+
+
+@dataclass(slots=True)
+class Publication:
+    """One message that a client publishes, for its middleware. Its headers may be changed.
+
+    Attributes:
+        destination: of the message.
+        body: as it is sent.
+        headers: of the message.
+        broker: see `Call`.
+    """
+
+    destination: str
+    body: bytes
+    headers: dict[str, str]
+    broker: tuple[str, int] | None
+    work: Callable[[Publication], Awaitable[None]] = field(kw_only=True, repr=False)
+    """For the client: sends it."""
+
+
+PublishNext: TypeAlias = Callable[[Publication], Awaitable[None]]
+"""Publishes a message, and returns when the broker has it. Raises what `Client.publish` raises."""
 
 
 MakeCall: TypeAlias = Callable[[Call], Awaitable[Any]]
@@ -98,6 +130,23 @@ class CallingMiddleware(Protocol):
     @property
     def around_call(self) -> CallMiddleware:
         """For each call of `Responder.client`."""
+
+
+@runtime_checkable
+class PublishingMiddleware(Protocol):
+    """Middleware of a client that stands around what it publishes, too: see `trace_calls`.
+
+    That is `publish`, `send_avro`, and setting and deleting a last value.
+    """
+
+    async def around_publish(self, publication: Publication, publish_next: PublishNext) -> None:
+        """Around one message, as `CallMiddleware` around a call."""
+
+
+def publish_chain(middleware: Sequence[object]) -> PublishNext | None:
+    """Publishes through those of these that want it, the first one outermost; None if none does."""
+    theirs = [one.around_publish for one in middleware if isinstance(one, PublishingMiddleware)]
+    return _compose(theirs, _publish) if theirs else None
 
 
 def request_chain(middleware: Sequence[Middleware]) -> CallNext:
@@ -129,6 +178,10 @@ async def _handle(request: Request) -> ReplyBody:
 
 async def _call(call: Call) -> Any:
     return await call.work(call)
+
+
+async def _publish(publication: Publication) -> None:
+    await publication.work(publication)
 
 
 # Built from the inside out, once: a request then costs one call for each middleware, and no list is

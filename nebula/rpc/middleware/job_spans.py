@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.trace import Tracer
 
 from nebula.rpc.contract.job_runner import (
     ENGINE_LOST,
@@ -18,21 +17,15 @@ from nebula.rpc.contract.job_runner import (
     JobTask,
     Started,
 )
+from nebula.rpc.middleware.conventions import JOB, JOB_ATTEMPT, Attributes, Meters
+from nebula.rpc.middleware.operations import CANCELLED, W3C, Operation, begin_job_run
 
-__all__ = ["W3C", "TracedRunner", "fail", "job_facts"]
-
-W3C: Final = TraceContextTextMapPropagator()
-
-
-def job_facts(job: str, attempt: int, verb: str) -> dict[str, str | int]:
-    """What a span says about a job."""
-    return {"nebula.job": job, "nebula.attempt": attempt, "rpc.method": verb}
+__all__ = ["TracedRunner", "job_facts"]
 
 
-def fail(span: Span, code: str) -> None:
-    """Let a span say that it failed, by the error's code alone."""
-    span.set_attribute("error.type", code)
-    span.set_status(Status(StatusCode.ERROR))
+def job_facts(job: str, attempt: int) -> Attributes:
+    """What a span says about a job: its ULID, and which attempt it is."""
+    return {JOB: job, JOB_ATTEMPT: attempt}
 
 
 # A run begins with `submit` of its runner and ends with one of four events of its listener. Both are wrapped,
@@ -45,12 +38,15 @@ class TracedRunner:
     Args:
         runner: the other one.
         tracer: makes the spans.
+        meters: of the metrics.
+        service: whose jobs they are.
     """
 
-    def __init__(self, runner: JobRunner, tracer: Tracer) -> None:
-        self._runner, self._tracer = runner, tracer
+    def __init__(self, runner: JobRunner, tracer: Tracer, meters: Meters, service: str) -> None:
+        self._runner, self._tracer, self._meters = runner, tracer, meters
+        self._service = service
         # By attempt, as a job that is run again has the same id.
-        self._spans: dict[tuple[str, int], Span] = {}
+        self._runs: dict[tuple[str, int], Operation] = {}
         self._reasons: dict[tuple[str, int], str] = {}
 
     @property
@@ -70,18 +66,19 @@ class TracedRunner:
 
     def submit(self, task: JobTask) -> None:
         """See `JobRunner`."""
-        facts = job_facts(task.job, task.attempt, task.verb)
+        facts = job_facts(task.job, task.attempt)
+        method = f"{self._service}/{task.verb}"
         # Not made current: the loop does other things until the runner tells the end.
-        span = self._tracer.start_span(f"job {task.verb}", W3C.extract(task.trace), SpanKind.CONSUMER, facts)
-        self._spans[task.job, task.attempt] = span
+        run = begin_job_run(self._tracer, self._meters, method, W3C.extract(task.trace), facts)
+        self._runs[task.job, task.attempt] = run
         trace: dict[str, str] = {}
-        W3C.inject(trace, set_span_in_context(span))
+        W3C.inject(trace, run.context)
         # So that the job's own spans, also those in an engine, become children of this span.
         self._runner.submit(replace(task, trace=trace))
 
     def cancel(self, job: str, attempt: int, *, reason: Literal["cancelled", "timed-out"]) -> None:
         """See `JobRunner`."""
-        if (job, attempt) in self._spans:
+        if (job, attempt) in self._runs:
             self._reasons[job, attempt] = reason
         self._runner.cancel(job, attempt, reason=reason)
 
@@ -99,12 +96,10 @@ class TracedRunner:
 
     def _end(self, job: str, attempt: int, code: str | None) -> None:
         # Removed at every end: a run may be done although it was cancelled.
-        reason = self._reasons.pop((job, attempt), "cancelled")
-        span = self._spans.pop((job, attempt), None)
-        if span is not None:
-            if code is not None:
-                fail(span, reason if code == "cancelled" else code)
-            span.end()
+        reason = self._reasons.pop((job, attempt), CANCELLED)
+        run = self._runs.pop((job, attempt), None)
+        if run is not None:
+            run.end(reason if code == CANCELLED else code)
 
 
 class _EndsSpans:
@@ -129,7 +124,7 @@ class _EndsSpans:
 
     def on_cancelled(self, job: str, attempt: int, *, slots_free: bool) -> None:
         """See `JobListener`."""
-        self._end(job, attempt, "cancelled")
+        self._end(job, attempt, CANCELLED)
         self._inner.on_cancelled(job, attempt, slots_free=slots_free)
 
     def on_lost(self, job: str, attempt: int, reason: str, *, code: str = ENGINE_LOST) -> None:

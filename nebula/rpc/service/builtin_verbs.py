@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import platform
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from nebula.compiled import build_name
 from nebula.destinations import queue_named
 from nebula.rpc.contract.context import Request
 from nebula.rpc.contract.verbs import Endpoint, Verb, VerbOptions, is_open_to
 from nebula.rpc.service.declaration import ServiceDeclaration
 from nebula.rpc.service.serving import Serving
+from nebula.rpc.service.statistics import ProcessView
+from nebula.shown import row_of
+from nebula.version import __version__
 
 __all__ = ["BuiltinVerbs", "announced_at"]
 
@@ -35,10 +41,16 @@ class BuiltinVerbs:
     Args:
         declared: the service; verbs and `on` functions may be added to it later.
         serving: gives the current run.
+        failing: runs the hooks of the service's health, and returns the names of those that say no.
     """
 
-    def __init__(self, declared: ServiceDeclaration, serving: Callable[[], Serving]) -> None:
-        self._declared, self._serving = declared, serving
+    def __init__(
+        self,
+        declared: ServiceDeclaration,
+        serving: Callable[[], Serving],
+        failing: Callable[[], Awaitable[list[str]]],
+    ) -> None:
+        self._declared, self._serving, self._failing = declared, serving, failing
 
     def verbs(self) -> list[Verb]:
         """The verbs, to be declared."""
@@ -77,10 +89,21 @@ class BuiltinVerbs:
             **({"listens": listens} if listens else {}),
         }
 
-    async def _stats(self) -> dict[str, Any]:
-        """Count requests, errors and seconds by verb since the start, and what is waiting now."""
+    async def _stats(self, *, health: bool = False) -> dict[str, Any]:
+        """Count requests, errors and seconds by verb since the start, and what is waiting now.
+
+        With `health`, also run the hooks of the service's health.
+        """
+        # Only on request, because statistics are asked for every few seconds, and a hook may ask a database.
+        failing = await self._failing() if health else None
         serving = self._serving()
         told = serving.statistics().to_json()
         if self._declared.subscribers:
             told["listens"] = serving.messages.to_json()
-        return {"service": self._declared.name, "instance": serving.instance, **told}
+        process = ProcessView(__version__, platform.python_version(), build_name(), time.time(), failing)
+        return {
+            "service": self._declared.name,
+            "instance": serving.instance,
+            "process": row_of(process),
+            **told,
+        }

@@ -219,7 +219,7 @@ class DeclaredJobs:
             )
             # In reverse, so that the first one is the outermost, as around requests.
             for one in reversed(self._middleware):
-                runners = {name: one.around_runner(runner) for name, runner in runners.items()}
+                runners = {name: one.around_runner(runner, self._name) for name, runner in runners.items()}
             operators = {name: engine.operators for name, engine in self._engines.items()}
             self._service = JobService(
                 self._name,

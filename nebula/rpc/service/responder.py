@@ -154,7 +154,7 @@ class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
         )
         self._serving: Serving | None = None
         # By `add`, because `declare` refuses reserved names.
-        for one in BuiltinVerbs(declared, self._running).verbs():
+        for one in BuiltinVerbs(declared, self._running, self._failing).verbs():
             self._registry.add(one)
 
     # --- calling others ---
@@ -203,6 +203,9 @@ class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
     async def not_ready(self) -> list[str]:
         """The engines that could run no job when they last tried, and the `ready` hooks that say no."""
         return [*self._jobs.failing_engines(), *await super().not_ready()]
+
+    async def _failing(self) -> list[str]:
+        return [*await self.not_live(), *await self.not_ready()]
 
     def statistics(self) -> Statistics | None:
         """What its verbs did since it started, as `stats` tells callers; None before it ever ran."""

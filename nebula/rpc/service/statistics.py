@@ -12,8 +12,8 @@ from nebula.rpc.wire.replies import reading
 from nebula.shown import Shown, Unit, row_of
 
 __all__ = [
-    "HandlerStatistics", "Statistics", "Tally", "VerbStatistics", "merged", "subscriber_to_json",
-    "without_buckets",
+    "HandlerStatistics", "ProcessView", "Statistics", "Tally", "VerbStatistics", "merged",
+    "subscriber_to_json", "without_buckets",
 ]  # fmt: skip
 
 # Of a reply to `stats`: numbers that are not added up, but of which the largest counts.
@@ -55,6 +55,24 @@ class HandlerStatistics:
     unreadable: Annotated[int, Shown("unreadable", Unit.COUNT, "Messages whose body does not fit.")]
     given_up: Annotated[int, Shown("given up", Unit.COUNT, "Messages that failed too often.")]
     waiting: Annotated[int, Shown("waiting", Unit.COUNT, "Messages that came and are not begun.")]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessView:
+    """The process of an instance, as `stats` tells it."""
+
+    nebula: Annotated[str, Shown("nebula", about="The version of Nebula.")]
+    python: Annotated[str, Shown("python", about="The version of Python.")]
+    build: Annotated[str, Shown("build", about="Whether the wire runs `compiled` or `interpreted`.")]
+    time: Annotated[float, Shown("clock", Unit.TIME, "The time by its clock.")]
+    failing: Annotated[
+        list[str] | None,
+        Shown(
+            "failing",
+            about="With `health=true`, the names of the hooks and engines that report a problem; otherwise"
+            " null.",
+        ),
+    ]
 
 
 @dataclass(slots=True)

@@ -39,6 +39,11 @@ class HasVerbs:
         self._service, self._queues, self._jobs = name, destinations, jobs
         self._registry = VerbRegistry()
 
+    @property
+    def verb_names(self) -> list[str]:
+        """The names of all verbs that are declared so far, sorted; `ping` and the other built-in ones too."""
+        return sorted(one.name for one in self._registry)
+
     # docs/decisions/0051: users of FastAPI write the name first.
     @overload
     def verb(self, function: _F, /) -> _F: ...

@@ -68,12 +68,14 @@ class Incoming:
         destination: where the request went.
         deadline: when it wants to be looked at, see `look`.
         awaited: what its inbox reads on for, see `StompClient.keep_reading`.
+        on_end: called once when its reading has ended, with its error, or None; it must not raise.
     """
 
     def __init__(self, destination: str, credit: int, timeout: float | None, brand: Brand = NEBULA) -> None:
         now = monotonic()
         self.destination = destination
         self.awaited = ""
+        self.on_end: Callable[[BaseException | None], None] | None = None
         self.flow = Inflow(credit)
         self._brand = brand
         self.is_dropped = False
@@ -188,8 +190,15 @@ class Incoming:
             self._told_at = monotonic()
             self._tell(more)
 
-    def close(self) -> None:
-        """It is read no more: if it is not complete the service is told. Idempotent; raises nothing."""
+    def close(self, error: BaseException | None = None) -> None:
+        """It is read no more: if it is not complete the service is told. Idempotent; raises nothing.
+
+        Args:
+            error: that ended its reading, for `on_end`.
+        """
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            on_end(error or self._error)
         self._leave()
         self.fail(LocalProtocolError("the stream was closed"))
         self._messages.clear()
@@ -282,15 +291,15 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
             while not self._items and not self._is_over:
                 await self._fetch()
         except RemoteError as error:
-            await self.aclose()
+            self._close(error)
             raise as_declared(error, self._errors) from None
         except Rejected as error:
-            await self.aclose()
+            self._close(error)
             if self._explain is not None:
                 await self._explain(error)
             raise
-        except BaseException:
-            await self.aclose()
+        except BaseException as error:
+            self._close(error)
             raise
         incoming = self._incoming
         if incoming is None or not self._items:
@@ -333,10 +342,13 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
 
     async def aclose(self) -> None:
         """Read no further. Idempotent."""
+        self._close(None)
+
+    def _close(self, error: BaseException | None) -> None:
         self._is_over = True
         self._items, self._ready = (), iter(())
         if self._incoming is not None:
-            self._incoming.close()
+            self._incoming.close(error)
 
     async def __aenter__(self) -> Self:
         return self

@@ -153,6 +153,12 @@ def _is_made_of_its_fields(dataclass: Mapping[str, Any]) -> bool:
 class _Schemas(GenerateJsonSchema):
     """JSON Schema as pydantic writes it, with what it leaves out and a typed client wants."""
 
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        # What is written has the fields with a default too; readers need not ask whether they are there.
+        if self.mode == "serialization" and field["type"] in ("model-field", "dataclass-field"):
+            return not (field.get("serialization_exclude") or field.get("serialization_exclude_if"))
+        return super().field_is_required(field, total)
+
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
         return {**super().decimal_schema(schema), "format": "decimal"}
 

@@ -121,6 +121,7 @@ class StompClient:
     ) -> None:
         self.on_lost: Callable[[NebulaError], None] | None = None
         self._address = broker_address(url)
+        self._has_address = link is None and not self._address.is_memory
         self._login = self._address.login if login is None else login
         self._passcode = self._address.passcode if passcode is None else passcode
         self._client_id = client_id
@@ -141,6 +142,11 @@ class StompClient:
         self._connection: ClientConnection | None = None
 
     # --- the broker; known from entering on ---
+
+    @property
+    def broker_address(self) -> tuple[str, int] | None:
+        """Host and port of the broker; None in memory, and where another link was handed in."""
+        return (self._address.host, self._address.port) if self._has_address else None
 
     @property
     def version(self) -> str:

@@ -78,7 +78,7 @@ def test_withdrawn_right_ends_the_flow_and_what_it_gives_back_begins_it_again(
     (frame,) = bob.received()
     if ack == "ack:client":
         bob.ack(frame)
-    with_reader = broker.broker.access._grants
+    with_reader = broker.broker.access.grants
 
     broker.broker.review(Grants(CAPABILITIES, {"alice": ("own",)}), broker.now)
     alice.publish(destination, "meanwhile")

@@ -39,16 +39,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def compiled(folder: Path, *files: str, **options: object) -> str:
-    """What TypeScript has to say."""
+def compiled(folder: Path, *files: str, **options: object) -> tuple[int, str]:
+    """How TypeScript ends, and what it has to say."""
     project = {"compilerOptions": _OPTIONS | options, "files": files}
     (folder / "tsconfig.json").write_text(json.dumps(project))
     command = ["node", "node_modules/typescript/bin/tsc", "--project", "."]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
 
 
 def test_page_compiles_and_its_mistakes_are_found(folder: Path) -> None:
-    assert compiled(folder, "page.ts") == ""
+    assert compiled(folder, "page.ts") == (0, "")
+
+    (folder / "other.ts").write_text((_HERE / "page.ts").read_text().replace("@ts-expect-error", "wrong"))
+    status, told = compiled(folder, "other.ts")
+    assert status != 0
+    assert told.count(": error TS") == (_HERE / "page.ts").read_text().count("@ts-expect-error")
 
 
 def test_module_has_what_its_types_say_and_nothing_else(folder: Path) -> None:
@@ -68,7 +74,9 @@ def test_module_has_what_its_types_say_and_nothing_else(folder: Path) -> None:
     ]
     (folder / "same.ts").write_text("\n".join(lines))
 
-    assert compiled(folder, "same.ts", allowJs=True) == ""
-    for one in ("stream<T", "readonly retryable"):
-        (folder / "nebula.d.ts").write_text(TYPES.read_text().replace(one, f"{one[:-3]}_"))
-        assert "error" in compiled(folder, "same.ts", allowJs=True)
+    assert compiled(folder, "same.ts", allowJs=True) == (0, "")
+    for one, other in (("  stream<T", "  streams<T"), ("readonly retryable", "readonly retried")):
+        (folder / "nebula.d.ts").write_text(TYPES.read_text().replace(one, other))
+        status, told = compiled(folder, "same.ts", allowJs=True)
+        assert status != 0
+        assert "same.ts(" in told

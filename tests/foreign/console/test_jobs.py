@@ -65,6 +65,16 @@ def test_job_is_started_and_followed_to_its_result(site: Site, operator: Page) -
     assert steps.all_inner_texts()[0].startswith("1/2 gather")
 
 
+def test_job_is_started_with_a_priority(site: Site, operator: Page) -> None:
+    operator.goto(site.at("services/workshop/assemble"))
+    operator.get_by_text("Options", exact=True).click()
+    operator.get_by_label("Priority").select_option("8")
+    operator.get_by_role("button", name="Start the job").click()
+    operator.get_by_role("link", name="Follow the job").click()
+
+    operator.get_by_role("region", name="About the job").get_by_text("8", exact=True).wait_for()
+
+
 def test_result_is_read_page_by_page(site: Site, operator: Page) -> None:
     job = _started(site, "assemble", {"rows": 450})
     operator.goto(site.at(f"jobs/{job}"))
@@ -190,6 +200,7 @@ def test_forgotten_job_is_told_so(site: Site, operator: Page) -> None:
     operator.get_by_role("alert").get_by_text("not-found").wait_for()
 
 
+@pytest.mark.usefixtures("axe")
 @pytest.mark.parametrize("colours", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_pages_are_accessible_and_fit(site: Site, open_page: OpenPage, colours: str, width: int) -> None:

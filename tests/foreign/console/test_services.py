@@ -252,6 +252,7 @@ def test_verb_that_one_may_not_call_is_disabled(site: Site, operator: Page, work
     assert operator.get_by_role("button", name="Call", exact=True).is_disabled()
 
 
+@pytest.mark.usefixtures("axe")
 @pytest.mark.parametrize("colours", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_pages_are_accessible_and_fit(

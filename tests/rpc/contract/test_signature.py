@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
@@ -344,3 +345,15 @@ def test_unknown_parameter_has_the_nearest_one() -> None:
 
     assert several.value.code == "bad-parameters"
     assert "did you mean 'symbol'" in whole.value.details[0]["message"]
+
+
+def test_result_that_is_not_needed_need_not_be_resolvable_in_either_kind_of_annotation() -> None:
+    source = "def work(rows: int) -> Missing: ...\ndef wrong(rows: Missing) -> None: ...\n"
+    # Before Python 3.14 such a module cannot be without it; from then on annotations are read late (PEP 649).
+    first = "from __future__ import annotations\n" if sys.version_info < (3, 14) else ""
+    module: dict[str, Any] = {}
+    exec(compile(first + source, "work.py", "exec", dont_inherit=True), module)
+
+    assert Signature(module["work"], returns=False).names == ("rows",)
+    with pytest.raises(TypeError, match="annotation 'Missing' cannot be resolved"):
+        Signature(module["wrong"])

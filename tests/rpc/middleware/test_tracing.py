@@ -10,9 +10,6 @@ from uuid import uuid4
 
 import anyio
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span, get_tracer
 
 from nebula.errors import JobEnded, RemoteError
@@ -23,36 +20,15 @@ from nebula.rpc.errors import VerbError
 from nebula.rpc.middleware.tracing import trace_calls, trace_job, trace_requests
 from nebula.rpc.service.responder import Responder
 from nebula.testing import TestClient
+from tests.rpc.middleware.telemetry import Telemetry, is_child
 
 pytestmark = pytest.mark.anyio
 
 STATE = "vendor=abc"
 
 
-class Traces:
-    """A provider, and the spans that it was given."""
-
-    def __init__(self) -> None:
-        self._exporter = InMemorySpanExporter()
-        self.provider = TracerProvider()
-        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-
-    def span(self, name: str, kind: SpanKind) -> ReadableSpan:
-        (found,) = (
-            one for one in self._exporter.get_finished_spans() if one.name == name and one.kind is kind
-        )
-        return found
-
-
-def is_child(child: ReadableSpan, parent: ReadableSpan) -> bool:
-    assert child.context is not None
-    assert parent.context is not None
-    is_same = child.context.trace_id == parent.context.trace_id
-    return is_same and child.parent is not None and child.parent.span_id == parent.context.span_id
-
-
 async def test_spans_are_joined_from_client_to_handler_to_the_calls_within() -> None:
-    traces = Traces()
+    traces = Telemetry()
     names = [f"service-{uuid4().hex}" for _ in range(2)]
     front, back = (Responder(name, middleware=[trace_requests(traces.provider)]) for name in names)
     inner: list[Client] = []
@@ -85,14 +61,13 @@ async def test_spans_are_joined_from_client_to_handler_to_the_calls_within() -> 
     assert second.context is not None
     assert f"{second.context.span_id:016x}" in parent
     assert dict(last.attributes or {}) == {
-        "rpc.system": "nebula",
-        "rpc.service": back.name,
-        "rpc.method": "leaf",
+        "rpc.system.name": "nebula",
+        "rpc.method": f"{back.name}/leaf",
     }
 
 
 async def test_span_of_what_fails_has_the_code_and_not_the_text() -> None:
-    traces = Traces()
+    traces = Telemetry()
     app = Responder(f"service-{uuid4().hex}", middleware=[trace_requests(traces.provider)])
 
     @app.verb
@@ -107,12 +82,13 @@ async def test_span_of_what_fails_has_the_code_and_not_the_text() -> None:
         span = traces.span(f"{app.name}/failing", kind)
         assert span.status.status_code is StatusCode.ERROR
         assert (span.attributes or {})["error.type"] == "sold-out"
+        assert (span.attributes or {})["rpc.response.status_code"] == "sold-out"
         assert "secret" not in span.to_json()
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
 async def test_span_of_a_job_is_a_child_of_the_start(kind: str, tmp_path: Path) -> None:
-    traces = Traces()
+    traces = Telemetry()
     app = Responder(f"service-{uuid4().hex}", state=tmp_path)
 
     async def report(ctx: Job) -> dict[str, str]:
@@ -133,7 +109,7 @@ async def test_span_of_a_job_is_a_child_of_the_start(kind: str, tmp_path: Path) 
         with anyio.fail_after(10):
             trace = await (await client.start(app.name, "report")).result()
 
-    started = traces.span(f"{app.name}/report", SpanKind.PRODUCER)
+    started = traces.span(f"{app.name}/report", SpanKind.CLIENT)
     assert is_child(traces.span("job report", SpanKind.CONSUMER), started)
     assert trace["tracestate"] == STATE
 
@@ -142,7 +118,7 @@ async def test_span_of_a_job_is_a_child_of_the_start(kind: str, tmp_path: Path) 
 async def test_each_run_of_a_job_has_a_span_by_itself_and_what_it_calls_is_its_own(
     kind: str, tmp_path: Path
 ) -> None:
-    traces = Traces()
+    traces = Telemetry()
     app = Responder(f"service-{uuid4().hex}", state=tmp_path, middleware=[trace_requests(traces.provider)])
 
     def note() -> None:
@@ -163,17 +139,24 @@ async def test_each_run_of_a_job_has_a_span_by_itself_and_what_it_calls_is_its_o
         with anyio.fail_after(10):
             trace = await (await client.start(app.name, "report")).result()
 
-    run = traces.span("job report", SpanKind.CONSUMER)
+    run = traces.span(f"job {app.name}/report", SpanKind.CONSUMER)
     assert run.context is not None
-    assert is_child(run, traces.span(f"{app.name}/report", SpanKind.PRODUCER))
+    started = traces.span(f"{app.name}/report", SpanKind.CLIENT)
+    assert is_child(run, started)
     assert is_child(traces.span("within", SpanKind.INTERNAL), run)
     assert f"{run.context.span_id:016x}" in trace["traceparent"]
     assert run.status.status_code is StatusCode.UNSET
-    assert dict(run.attributes or {}).keys() == {"nebula.job", "nebula.attempt", "rpc.method"}
+    assert started.attributes is not None
+    assert dict(run.attributes or {}) == {
+        "rpc.system.name": "nebula",
+        "rpc.method": f"{app.name}/report",
+        "nebula.job.id": started.attributes["nebula.job.id"],
+        "nebula.job.attempt": 1,
+    }
 
 
 async def test_trace_is_handed_on_to_jobs_without_middleware_that_makes_spans(tmp_path: Path) -> None:
-    traces = Traces()
+    traces = Telemetry()
     app = Responder(f"service-{uuid4().hex}", state=tmp_path, middleware=[trace_requests()])
 
     @app.job(engine=None)
@@ -184,14 +167,14 @@ async def test_trace_is_handed_on_to_jobs_without_middleware_that_makes_spans(tm
         with anyio.fail_after(10):
             trace = await (await client.start(report)).result()
 
-    started = traces.span(f"{app.name}/report", SpanKind.PRODUCER)
+    started = traces.span(f"{app.name}/report", SpanKind.CLIENT)
     assert started.context is not None
     assert f"{started.context.span_id:016x}" in trace["traceparent"]
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled", "timed-out", "lost"])
 async def test_span_of_a_run_says_how_it_ended(how: str, tmp_path: Path) -> None:
-    traces = Traces()
+    traces = Telemetry()
     app = Responder(f"service-{uuid4().hex}", state=tmp_path, middleware=[trace_requests(traces.provider)])
     runs = anyio.Event()
 
@@ -212,14 +195,14 @@ async def test_span_of_a_run_says_how_it_ended(how: str, tmp_path: Path) -> None
                 with pytest.raises(JobEnded):
                     await job.result()
 
-    run = traces.span("job report", SpanKind.CONSUMER)
+    run = traces.span(f"job {app.name}/report", SpanKind.CONSUMER)
     assert (run.attributes or {})["error.type"] == ("sold-out" if how == "failed" else how)
     assert "secret" not in run.to_json()
 
 
 @pytest.mark.parametrize("header", ["", "nonsense", "00-" + "g" * 32 + "-" + "1" * 16 + "-01", "0" * 5000])
 async def test_trace_that_cannot_be_read_is_left_aside(header: str, tmp_path: Path) -> None:
-    traces = Traces()
+    traces = Telemetry()
     app = Responder(f"service-{uuid4().hex}", state=tmp_path, middleware=[trace_requests(traces.provider)])
     plain = Responder(f"plain-{uuid4().hex}", state=tmp_path)
 
@@ -239,5 +222,5 @@ async def test_trace_that_cannot_be_read_is_left_aside(header: str, tmp_path: Pa
         with anyio.fail_after(10):
             assert await (await client.start(report_plainly)).result() == {}
             assert await (await client.start(report)).result() != {}
-    assert traces.span("job report", SpanKind.CONSUMER).parent is None
+    assert traces.span(f"job {app.name}/report", SpanKind.CONSUMER).parent is None
     assert traces.span(f"{app.name}/report", SpanKind.SERVER).parent is None

@@ -27,7 +27,7 @@ def _read(signature: Signature, parameters: Any, *, is_text: bool) -> Any:
 
 async def test_text_and_json_requests_of_each_built_in_verb_are_read_by_one_rule(tmp_path: Path) -> None:
     nothing = cast("Any", None)
-    own = BuiltinVerbs(nothing, nothing)
+    own = BuiltinVerbs(nothing, nothing, nothing)
     async with House(tmp_path).living() as service:
         signatures = {one.name: one.signature for one in [*own.verbs(), *management_verbs(service)]}
 

@@ -5,7 +5,6 @@ Services of the same name in several projects have folders of their own, see `ho
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import secrets
@@ -17,6 +16,7 @@ from typing import Any, Final, Self
 
 from nebula.environment import ServiceEnvironment
 from nebula.errors import SettingsError
+from nebula.file_locks import LOCK_EX, LOCK_NB, flock
 from nebula.logs import get_logger
 from nebula.private import make_private
 
@@ -144,7 +144,7 @@ def _try_lock(path: Path) -> int | None:
     try:
         # The file stays when the lock is released: to remove it would let two processes hold locks on two
         # files of the same name.
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(lock, LOCK_EX | LOCK_NB)
     except BlockingIOError:
         os.close(lock)
         return None

@@ -7,7 +7,6 @@ the attempt lives. The system ends the lock with the process: a note without a l
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from nebula.file_locks import LOCK_EX, LOCK_NB, flock
 from nebula.logs import get_logger
 from nebula.rpc.jobs.registry.atomic_publish import ASIDE, restore
 
@@ -106,7 +106,7 @@ def sweep(folder: Path) -> list[Path]:
             continue
         try:
             # A living attempt holds the lock, so this fails at once and the attempt is left alone.
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            flock(file, LOCK_EX | LOCK_NB)
             left = [(path, one.final) for one in _read(note) for path in one.left()]
             for path, final in left:
                 restore(path, final)
@@ -127,7 +127,7 @@ def sweep(folder: Path) -> list[Path]:
 def _locked(path: Path) -> int:
     while True:
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
-        fcntl.flock(file, fcntl.LOCK_EX)
+        flock(file, LOCK_EX)
         # A sweep may have taken it for an old one, and removed it, before it was locked.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file), path.stat()):

@@ -1,0 +1,1 @@
+"""Tools that read OpenAPI, on the documents that the broker serves."""

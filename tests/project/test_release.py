@@ -1,0 +1,52 @@
+"""What a release needs: a version, its section of the changelog, and a tag that fits both."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nebula.version import __version__
+
+_ROOT = Path(__file__).parents[2]
+
+
+def check_tag(tag: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, _ROOT / ".ci/check-tag", tag, *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_version_is_that_of_the_newest_section_of_the_changelog() -> None:
+    changelog = (_ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## \[(.+)\](?: - (\d{4}-\d\d-\d\d))?$", changelog, re.MULTILINE)
+
+    assert sections[0] == ("Unreleased", "")
+    assert sections[1][0] == __version__
+    assert all(date for _, date in sections[1:])
+    assert [date for _, date in sections[1:]] == sorted((date for _, date in sections[1:]), reverse=True)
+
+
+def test_tag_of_this_version_may_be_released_with_its_notes(tmp_path: Path) -> None:
+    done = check_tag(f"v{__version__}", tmp_path / "notes.md")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "notes.md").read_text(encoding="utf-8").strip()
+
+
+@pytest.mark.parametrize("tag", ["v99.0.0", __version__, f"v{__version__}-rc1", ""])
+def test_other_tags_are_refused(tag: str) -> None:
+    done = check_tag(tag)
+
+    assert done.returncode == 1
+    assert f"tag v{__version__}" in done.stderr
+
+
+def test_npm_package_has_no_version_of_its_own() -> None:
+    package = json.loads((_ROOT / "packages/client/package.json").read_text(encoding="utf-8"))
+
+    assert "version" not in package

@@ -1,0 +1,186 @@
+"""Heads that are recognised by what they have in common with others are read as if they came alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nebula.stomp.codec import FrameLimits, FrameParser
+from nebula.stomp.dialects import V1_0, V1_1, V1_2, Dialect
+from nebula.stomp.frames import CLIENT_COMMANDS, Frame
+from nebula.stomp.head_patterns import HeadPattern
+from nebula.stomp.header_lines import HeaderNames
+from tests.depth import DEPTH
+
+NAMES = HeaderNames({"destination", "content-length", "priority"}, {"sender", "receipt"})
+
+READ = {b"destination", b"content-length", b"priority", b"sender"}
+# As many heads as it takes to get a pattern.
+LESSON = range(10, 80)
+
+# Some of them begin like those that are read.
+NAME = st.sampled_from(
+    [b"destination", b"priority", b"content-length", b"sender", *[b"a", b"b", b"ab", b"prio"] * 2]
+)
+VALUE = st.sampled_from([b"1", b"2", b"17", b"x", b"", b"yy", b"01", b" 1", b"1 "])
+# Lengths of the body that is sent, which is empty.
+LENGTH = st.sampled_from([b"0", b"00", b"000", b"0" * 10, b"0" * 20])
+ODD = st.sampled_from(
+    [
+        b"a:1",
+        b"1\nb:1",
+        b"1\ndestination:2",
+        b"1\nb",
+        b"\\n",
+        b"\\x",
+        b"\xc3\xa9",
+        b"\xff",
+        b"\r",
+        b"\0",
+        b"3",
+    ]
+)
+
+
+def value_of(draw: st.DrawFn, name: bytes) -> bytes:
+    """One that is in order, as most are."""
+    if not draw(st.integers(0, 15)):
+        return draw(ODD)
+    return draw(LENGTH if name == b"content-length" else VALUE)
+
+
+@st.composite
+def heads(draw: st.DrawFn) -> list[bytes]:
+    """Heads of one sender: values differ, and now and then a line comes, goes, or has another place."""
+    names = draw(st.lists(NAME, min_size=1, max_size=9))
+    usual = [(name, b"0") for name in names]
+    changing = draw(st.sets(st.integers(0, len(names) - 1), max_size=4))
+    made = [
+        _head([(name, value if name in READ else b"%d" % number) for name, value in usual])
+        for number in LESSON
+    ]
+    for _ in range(draw(st.integers(4, 10))):
+        now = list(usual)
+        for place in changing:
+            now[place] = (names[place], value_of(draw, names[place]))
+        if not draw(st.integers(0, 7)):
+            name = draw(NAME | st.just(b"receipt"))
+            now.insert(draw(st.integers(0, len(now))), (name, value_of(draw, name)))
+        if not draw(st.integers(0, 7)):
+            del now[draw(st.integers(0, len(now) - 1))]
+        made.append(_head(now))
+    return made
+
+
+def _head(lines: list[tuple[bytes, bytes]]) -> bytes:
+    return b"SEND\n" + b"".join(b"%b:%b\n" % line for line in lines) + b"\n"
+
+
+def parser(dialect: Dialect) -> FrameParser:
+    made = FrameParser(CLIENT_COMMANDS, FrameLimits(max_headers=9), NAMES)
+    made.begin(dialect)
+    return made
+
+
+def outcome(reader: FrameParser, head: bytes) -> tuple[list[Frame], str]:
+    # What a parser waits for shows too.
+    return reader.feed(head + b"\0"), f"{reader.failure} {bytes(reader.held)!r}"
+
+
+@pytest.mark.deep
+@settings(max_examples=300 * DEPTH, deadline=None)
+@given(dialect=st.sampled_from([V1_0, V1_1, V1_2, V1_2]), sent=heads())
+def test_heads_that_come_after_others_are_read_as_if_they_came_alone(
+    dialect: Dialect, sent: list[bytes]
+) -> None:
+    one = parser(dialect)
+    for head in sent:
+        found = outcome(one, head)
+        assert found == outcome(parser(dialect), head)
+        if one.failure is not None or one.held:
+            one = parser(dialect)
+
+
+def send(*values: str, body: str = "") -> bytes:
+    """Four headers that are not read, one that is between them, and a length."""
+    own = "a:{}\ndestination:/queue/a\nb:{}\nc:{}\npriority:4\nd:{}\n".format(*values)
+    return f"SEND\n{own}content-length:{len(body)}\n\n{body}\0".encode()
+
+
+def learned() -> FrameParser:
+    """A parser that has seen enough heads of this kind."""
+    reader = parser(V1_2)
+    for number in range(100):
+        reader.feed(send(str(number), "2", "3", "4"))
+    return reader
+
+
+@pytest.fixture
+def matches(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each head was recognised that was compared with a pattern."""
+    told: list[bool] = []
+    match = HeadPattern.match
+
+    def note(self: HeadPattern, head: bytes) -> tuple[int, bytes] | None:
+        found = match(self, head)
+        told.append(found is not None)
+        return found
+
+    monkeypatch.setattr(HeadPattern, "match", note)
+    return told
+
+
+@pytest.mark.interpreted
+def test_heads_with_the_same_names_are_recognised(matches: list[bool]) -> None:
+    reader = learned()
+    (frame,) = reader.feed(send("8", "9", "10", "11", body="xyz"))
+
+    assert matches
+    assert all(matches)
+    assert frame.unread == b"\na:8\nb:9\nc:10\nd:11"
+    assert frame.headers == {"destination": "/queue/a", "priority": "4", "content-length": ""}
+    assert frame.body == b"xyz"
+
+
+@pytest.mark.interpreted
+def test_sender_with_new_names_in_each_head_gets_few_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    make = HeadPattern.__init__
+
+    def note(self: HeadPattern, *args: Any) -> None:
+        made.append(self)
+        make(self, *args)
+
+    monkeypatch.setattr(HeadPattern, "__init__", note)
+    reader = parser(V1_2)
+    for number in range(5_000):
+        reader.feed(f"SEND\ndestination:/queue/a\nname-{number}:1\n\n\0".encode())
+
+    assert len(made) == 7  # after 64 heads, 128, ... 4096
+
+
+def test_line_in_a_value_is_a_line() -> None:
+    (frame,) = learned().feed(send("1\npriority:9\nx:y", "2", "3", "4"))
+
+    assert frame.headers["priority"] == "9"
+    assert frame.unread == b"\na:1\nx:y\nb:2\nc:3\nd:4"
+
+
+def test_length_that_does_not_count_may_differ() -> None:
+    reader = parser(V1_2)
+    one = "SEND\ncontent-length:2\na:{0}\ncontent-length:{1}\n\nxy\0"
+    frames = [
+        frame for number in range(200) for frame in reader.feed(one.format(number, number % 3).encode())
+    ]
+
+    assert [frame.body for frame in frames] == [b"xy"] * 200
+
+
+def test_length_of_too_many_digits_is_refused() -> None:
+    reader = learned()
+    reader.feed(send("1", "2", "3", "4").replace(b"length:0", b"length:" + b"0" * 20))
+
+    assert str(reader.failure).startswith("a body exceeds")
