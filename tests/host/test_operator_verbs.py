@@ -22,6 +22,8 @@ from nebula.broker.operations.views import (
     DelayedRow,
     DiskView,
     DurableRow,
+    FlowRow,
+    HistorySample,
     KindTotals,
     ListenerView,
     MachineView,
@@ -414,9 +416,9 @@ names the dead letters: `subscribe` with the queue itself, or `call` with a glob
 as `dlq.*`. A glob such as `*` or `*.show` is not enough.
 
 Replies have a bounded size: lists come in pages. `matched` is the total number of entries. Where the order
-is by name, pass `after` back to get the next page. Queues and topics can be paged in any order: `skip` leaves
-out so many of the first entries, up to 10,000, and `reverse` turns the order around. With `internal=false`,
-queues and topics whose names begin with `nebula.`, such as inboxes, are counted as `hidden` and left out. A
+is by name, pass `after` back to get the next page. Queues and topics can be paged in any order: `skip` is
+the number of first entries to leave out, up to 10,000, and `reverse` turns the order around. With
+`internal=false`, queues and topics whose names begin with `nebula.`, such as inboxes, are counted as `hidden` and left out. A
 walk over all destinations pauses every thousand of them, so that other clients do not wait for it. Ages are
 lower bounds in seconds, exact to one part in 256.
 
@@ -454,7 +456,8 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def ask_for_all(folder: Path) -> dict[str, Any]:
-    (folder / "nebula.toml").write_text(f'backups = "{folder}"\nschemas = "{folder}"\n')
+    settings = f'backups = "{folder}"\nschemas = "{folder}"\nhttp = 0\nconsole = true\n'
+    (folder / "nebula.toml").write_text(settings)
     with asking("--data", str(folder / "data"), "--config", str(folder / "nebula.toml")) as ask:
         answer: dict[str, Any] = ask("describe")
         return answer
@@ -489,6 +492,8 @@ VIEWS: dict[str, type] = {
     "`kinds` of `broker.status`, by kind of destination": KindTotals,
     "`pools` of `broker.status`, by resource": PoolStatus,
     "`store` of `broker.status`": StoreStatus,
+    "`broker.history`, which only a broker with a console has": HistorySample,
+    "`flows.list`, likewise": FlowRow,
     "`broker.machine`": MachineView,
     "`store` of `broker.machine`": DiskView,
     "`listeners` of `broker.machine`": ListenerView,
