@@ -1,7 +1,7 @@
 // Avro's binary encoding, read by a schema. The libraries for it compile readers with `new Function`, which the
 // page's Content-Security-Policy forbids; this one interprets the schema.
 //
-// The broker has checked a body against its schema before anybody sees it. Bodies of destinations without a schema
+// The broker has checked a body against its schema before it is delivered. Bodies of destinations without a schema
 // can be anything, so every length is still checked against the data that is there.
 
 /** A schema as in an `.avsc` file, read from JSON. */

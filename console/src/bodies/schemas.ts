@@ -37,7 +37,7 @@ export class BrokerSchemas implements SchemaSource {
     const known = this.#bare.get(destination);
     if (known !== undefined && Date.now() - known.asked < BOUND_FOR_MS) return known.found;
     const found = this.#findBare(destination);
-    // Somebody who looks at thousands of destinations asks again rather than keep them all.
+    // A page that looks at thousands of destinations asks again rather than keep them all.
     if (this.#bare.size >= 1_000) this.#bare.clear();
     this.#bare.set(destination, { asked: Date.now(), found });
     return found;

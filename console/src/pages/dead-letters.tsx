@@ -280,7 +280,7 @@ async function purge(which: Which, done: () => void): Promise<void> {
     title: "Purge dead letters?",
     body: (
       <p>
-        The broker drops {describe(which)} for good. There is no way back.
+        The broker drops {describe(which)} for good. This cannot be undone.
       </p>
     ),
     action: "Purge",
@@ -501,7 +501,7 @@ function LetterFacts({ view }: { view: MessageView }) {
   );
 }
 
-/** A copy that is changed and sent; the dead letter goes afterwards where one wants it to. */
+/** Sends an edited copy, and then drops the dead letter if that is wanted. */
 function EditedCopy({ view, onClose, onDropped }: { view: MessageView; onClose: () => void; onDropped: () => void }) {
   const [isDropped, setDropped] = useState(session.may("dlq.purge"));
   const isGone = useRef(false);

@@ -191,7 +191,7 @@ function Queues() {
   );
 }
 
-/** What was read of a queue while somebody looked. */
+/** One reading of a queue, for the charts. */
 interface Sample {
   at: number;
   depth: number;
@@ -268,8 +268,8 @@ function Queue({ name }: { name: string }) {
       </PageHead>
       {isGone ? (
         <Empty title="The queue is empty">
-          It holds no messages and has no consumers, so it does not exist at present. It does as soon as somebody sends to
-          it or subscribes.
+          It holds no messages and has no consumers, so it does not exist at present. The next message or subscription
+          creates it.
         </Empty>
       ) : (
         <Loaded polled={polled}>
@@ -344,7 +344,7 @@ function QueueParts({
             {details.auto_delete && <span class="pill">deleted with its last consumer</span>}
           </span>
         </div>
-        <SubscriptionTable label="Consumers" rows={details.subscriptions} empty="Nobody consumes from this queue." />
+        <SubscriptionTable label="Consumers" rows={details.subscriptions} empty="This queue has no consumers." />
       </section>
     </>
   );

@@ -1,4 +1,4 @@
-// Who subscribes to a destination.
+// The subscriptions of a destination.
 
 import { href } from "../router";
 import { session } from "../session";

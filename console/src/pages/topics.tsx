@@ -59,7 +59,7 @@ function Topics() {
   const [isPublishing, setPublishing] = useState(false);
   return (
     <>
-      <PageHead title="Topics" about="Each message goes to all who subscribe at that moment.">
+      <PageHead title="Topics" about="Each message goes to all subscribers of that moment.">
         <button type="button" onClick={() => setPublishing(true)}>
           Publish …
         </button>
@@ -179,7 +179,7 @@ function TopicTable() {
         rowKey={(row) => row.topic}
         pageSize={PAGE}
         filter="Part of a name, or a glob: /topic/a*"
-        empty={listing === null ? "Loading …" : "Nobody subscribes to a topic at present."}
+        empty={listing === null ? "Loading …" : "No topic has a subscriber at present."}
         onSelect={(row) => go("topics", [row.topic])}
         remote={{
           total: Math.min(listing?.matched ?? 0, MOST_SKIPPED + PAGE),
@@ -250,7 +250,7 @@ function Subscribers({ name }: { name: string }) {
       try {
         return await session.broker<TopicDetails>("topic.show", { topic: name }, { signal });
       } catch (error) {
-        // A topic is there while somebody subscribes.
+        // A topic exists while it has subscribers.
         if ((error as { code?: string }).code === "not-found") return "none";
         throw error;
       }
@@ -266,7 +266,7 @@ function Subscribers({ name }: { name: string }) {
           <SubscriptionTable
             label="Subscribers"
             rows={details === "none" ? [] : details.subscriptions}
-            empty="Nobody subscribes to it."
+            empty="It has no subscribers."
           />
         )}
       </Loaded>

@@ -121,7 +121,7 @@ function Values({ globs, filter, selected }: { globs: readonly string[]; filter:
           </p>
           {tree.size === 0 && tree.isComplete ? (
             <Empty title="There are no values">
-              A value appears here as soon as somebody sends one that you may read.
+              A value that you may read appears here as soon as it is sent.
             </Empty>
           ) : (
             <Tree
@@ -294,8 +294,7 @@ function Details({ destination, value, changes }: { destination: string; value: 
       title: "Delete the value?",
       body: (
         <p>
-          <code>{destination}</code> has no value then, and all who subscribe to it are told so. There is no way back but to
-          set it again.
+          <code>{destination}</code> then has no value, and its subscribers are told so. This cannot be undone.
         </p>
       ),
       action: "Delete",

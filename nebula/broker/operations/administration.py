@@ -97,7 +97,7 @@ class Selection:
         after: where the order is by name: begin behind this one.
         limit: rows of the page.
         has_internal: include Nebula's own destinations, such as inboxes.
-        skip: leave out so many of the first.
+        skip: the number of first entries to leave out.
         is_reversed: the last name, or the least, comes first.
     """
 
