@@ -418,9 +418,9 @@ as `dlq.*`. A glob such as `*` or `*.show` is not enough.
 Replies have a bounded size: lists come in pages. `matched` is the total number of entries. Where the order
 is by name, pass `after` back to get the next page. Queues and topics can be paged in any order: `skip` is
 the number of first entries to leave out, up to 10,000, and `reverse` turns the order around. With
-`internal=false`, queues and topics whose names begin with `nebula.`, such as inboxes, are counted as `hidden` and left out. A
-walk over all destinations pauses every thousand of them, so that other clients do not wait for it. Ages are
-lower bounds in seconds, exact to one part in 256.
+`internal=false`, queues and topics whose names begin with `nebula.`, such as inboxes, are counted as `hidden`
+and left out. A walk over all destinations pauses every thousand of them, so that other clients do not wait
+for it. Ages are lower bounds in seconds, exact to one part in 256.
 
 | error | |
 | --- | --- |
