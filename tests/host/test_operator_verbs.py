@@ -360,7 +360,7 @@ def test_who_was_not_granted_a_verb_may_not_call_it(tmp_path: Path) -> None:
         for verb, parameters in (LOOKS | ACTS).items():
             assert code_of(ask, verb, **parameters) == "not-allowed", verb
         assert described - (LOOKS | ACTS).keys() == {
-            "ping", "describe", "stats", "rights.reload", "schema.get", "schema.list", "schema.register",
+            "ping", "describe", "stats", "rights.mine", "rights.reload", "schema.get", "schema.list", "schema.register",
         }  # fmt: skip
 
 
