@@ -24,6 +24,7 @@ TABLES = {
     "spark": ("nebula.spark.events", "Spark"),
     "record": ("nebula.record.events", "The recorder"),
     "host": ("nebula.host.events", "Inside the broker's process"),
+    "console": ("nebula.console.events", "`nebula console`"),
     "cli": ("nebula.cli.events", "`nebula broker` and `nebula run`"),
     "testing": ("nebula.testing.events", "Brokers for tests"),
 }
