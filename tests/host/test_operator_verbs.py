@@ -59,6 +59,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "operations.md"
 
 LOOKS: dict[str, dict[str, Any]] = {
     "broker.status": {},
+    "broker.history": {},
+    "flows.list": {},
     "broker.machine": {},
     "rights.check": {},
     "queues.list": {},
@@ -353,14 +355,15 @@ def test_log_says_who_began_what_took_too_long(monkeypatch: pytest.MonkeyPatch) 
 def test_who_was_not_granted_a_verb_may_not_call_it(tmp_path: Path) -> None:
     rights = tmp_path / "rights.toml"
     rights.write_text("")
-    (tmp_path / "nebula.toml").write_text(f'backups = "{tmp_path}"\n')
+    (tmp_path / "nebula.toml").write_text(f'backups = "{tmp_path}"\nhttp = 0\nconsole = true\n')
     words = ("--rights", str(rights), "--config", str(tmp_path / "nebula.toml"))
     with asking(*words) as ask:
         described = {each["verb"] for each in ask("describe")["verbs"]}
         for verb, parameters in (LOOKS | ACTS).items():
             assert code_of(ask, verb, **parameters) == "not-allowed", verb
         assert described - (LOOKS | ACTS).keys() == {
-            "ping", "describe", "stats", "rights.mine", "rights.reload", "schema.get", "schema.list", "schema.register",
+            "ping", "describe", "stats", "rights.mine", "rights.reload", "schema.get", "schema.list",
+            "schema.register",
         }  # fmt: skip
 
 
