@@ -32,7 +32,7 @@ WRONG_FILES = [
         "[[listener]]\nxyz = 2",
         (
             '[[listener]] 1: unknown setting "xyz"; remove it: known are host, port, profile, http, origins,'
-            " calls, hosts, tls_cert, tls_key, client_ca, deny, anonymous, durable_false_removes"
+            " calls, console, hosts, tls_cert, tls_key, client_ca, deny, anonymous, durable_false_removes"
         ),
     ),
     (

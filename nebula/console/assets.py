@@ -1,4 +1,7 @@
-"""The files of the console, with the headers that they are served with."""
+"""The files of the console, with the headers that they are served with.
+
+They are built and committed: docs/decisions/0070 says why.
+"""
 
 from __future__ import annotations
 

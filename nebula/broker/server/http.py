@@ -213,7 +213,7 @@ class HttpListener:
 
         Where this listener serves the console, its own pages are trusted too: those whose origin is the host
         and port that the request names, if that host is one of this listener's (`is_ours`). A name that was
-        made to point here is none of them.
+        made to point here is none of them (docs/decisions/0071).
         """
         if origin.lower() in self._origins:
             return True
