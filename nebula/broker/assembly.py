@@ -101,7 +101,7 @@ class Assembly:
         registry: the schemas that it knows; None: no folder of them was named.
         takes_calls: whether a listener serves `POST /call/…`.
         has_console: whether a listener serves the console.
-        history: figures of the last hour, for the console; None: there is none.
+        history: figures of the last hour, for the console; None: they are not kept.
         source: as it was given.
         value_prefixes: prefixes of the names of last values.
         backups: folder for copies of the store that operators ask for; None: copies are not allowed.

@@ -30,7 +30,7 @@ def console(
 
     The page speaks to the broker through this program and signs in itself: a login in the broker's address is
     not used. Certificates are those of --broker's context or of NEBULA_CA, NEBULA_CERT, ...; with a client
-    certificate everybody who can reach this program is its holder to the broker. A broker that is started
+    certificate, the broker takes each user of this program for its holder. A broker that is started
     with --http and --console needs no such program.
 
     Exit status: 0 ended by SIGTERM or Ctrl-C; 2 wrong flags, or an address is taken.

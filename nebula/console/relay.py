@@ -1,8 +1,8 @@
 """The console next to any broker: serves its files, and relays its WebSocket to the broker.
 
 The bytes go through unchanged: a browser speaks STOMP to the broker, with its own login. The relay only knows
-how to reach the broker, by TCP, TLS or WebSocket. If it has a client certificate, the broker takes everybody
-who uses the relay for the holder. So it listens on loopback unless told otherwise, and only its own pages may
+how to reach the broker, by TCP, TLS or WebSocket. If it has a client certificate, the broker takes each
+user of the relay for its holder. So it listens on loopback unless told otherwise, and only its own pages may
 connect.
 """
 

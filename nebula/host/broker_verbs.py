@@ -178,7 +178,7 @@ def _add_flows(
 
     @responder.verb(name="flows.list")
     def flows(request: Request, limit: Limit = 200) -> list[FlowRow]:
-        """Who sends how much to which destinations, and who is subscribed there: those with most messages."""
+        """Counts of messages by sender and destination, with the subscribers: those with most messages."""
         may_call(request, "flows.list")
         return desk.walk(lambda: desk.administration.flows(counted, limit))
 

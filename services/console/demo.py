@@ -34,8 +34,7 @@ _FLIGHTS: Final = "services.flights.app:app"
 _VENUE: Final = "services.venue.app:app"
 _ORDERS: Final = "services.console.orders:app"
 
-# Who has them: the console and the demo's own clients, which are anonymous on this machine, and the services
-# that the broker does not know by login.
+# For the console and the demo's own clients, which are anonymous on this machine, and for the hosted service.
 _RIGHTS: Final = """\
 [capability.Everything]
 publish = ["**"]
@@ -47,7 +46,7 @@ call = ["*", "dlq.*"]
 "app:orders" = ["Everything"]
 """
 
-# For the console, the flights and whoever is on this machine. The venue's listeners are in its own settings.
+# For the console, the flights and other clients on this machine. The venue has its own listeners.
 _LISTENERS: Final = """\
 [[listener]]
 port = {port}
@@ -84,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _play(console: Console, folder: Path, options: argparse.Namespace) -> None:
     site = make_site(folder)
-    rights = folder / "everybody.toml"
+    rights = folder / "demo.toml"
     rights.write_text(_RIGHTS)
     with site.settings.open("a") as settings:
         settings.write(_LISTENERS.format(port=options.port))
@@ -117,7 +116,7 @@ def _has_screen() -> bool:
 
 
 async def _happen(doors: Doors, url: str, seconds: float) -> None:
-    """Have something happen for so long."""
+    """Have something happen for some seconds."""
     # The venue draws its floor on a terminal, which is not wanted here.
     quiet = Console(file=io.StringIO(), quiet=True)
     with anyio.move_on_after(seconds):
@@ -132,7 +131,7 @@ async def _happen(doors: Doors, url: str, seconds: float) -> None:
 
 async def _ask_for_airlines(client: Client) -> None:
     for code in itertools.cycle(_ALL_CARRIERS):
-        # Nobody knows the last one.
+        # The last one does not exist.
         await _tried(lambda code=code: client.call(airline, code))  # type: ignore[misc]
         await anyio.sleep(random.uniform(0.1, 0.5))  # noqa: S311  # traffic, no secret
 
@@ -145,7 +144,7 @@ async def _ask_the_venue(client: Client) -> None:
 
 async def _order(client: Client) -> None:
     for number in itertools.count(1):
-        # Now and then something that nobody sells: a dead letter.
+        # Now and then something that is not sold: a dead letter.
         item = "unicorn" if number % 60 == 7 else random.choice(STOCK)  # noqa: S311
         order = {"number": number, "item": item, "amount": random.randint(1, 9)}  # noqa: S311
         await client.publish("/queue/new-orders", order)

@@ -26,4 +26,4 @@ async def take(order: Order) -> None:
     """Take an order, which needs a moment."""
     await anyio.sleep(0.2)
     if order.item not in STOCK:
-        raise VerbError("unknown-item", f"order {order.number}: nobody sells a {order.item}")
+        raise VerbError("unknown-item", f"order {order.number}: there is no such item: {order.item}")

@@ -24,11 +24,11 @@ import { Table, type Column } from "../widgets/table";
 export default function MapPage() {
   return (
     <>
-      <PageHead title="Map" about="Who sends to which destination, and who receives it" />
+      <PageHead title="Map" about="Senders, destinations and receivers" />
       {session.may("flows.list") ? (
         <Flows />
       ) : (
-        <Empty title="This broker does not count who sends where">
+        <Empty title="This broker does not count messages by sender">
           It does so while it serves the console itself: start it with <code>--http</code> and <code>--console</code>.
         </Empty>
       )}

@@ -31,7 +31,7 @@ class CoreContext:
         key_of: gives the key of a last-value destination, where several may share one (D.30).
         dead_letter: name of the dead-letter queue.
         note_flow: told the sender and destination of each message that is accepted outside of a transaction;
-            None: nobody counts them.
+            None: they are not counted.
         incarnation: begins every message-id, so that none comes again after a restart (D.20). No space, no
             colon, no backslash.
     """

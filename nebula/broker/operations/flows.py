@@ -1,4 +1,4 @@
-"""Counts of messages by sender and destination, from which the console draws who calls whom."""
+"""Counts of messages by sender and destination, for the map of the console."""
 
 from __future__ import annotations
 
