@@ -168,14 +168,19 @@ class _Document:
         is_whole = PARAMETER_NAME in parameters
         schema = self._schema(parameters, f"{name}.request")
         about = "The parameter." if is_whole else "The parameters by name, `{}` for none."
-        # Always required: a request without a body needs its content type all the same, and OpenAPI cannot ask
-        # for a type without a body.
+        # Always required: a request without a body needs its content type all the same, and OpenAPI cannot
+        # ask for a type without a body.
         return {"description": about, "required": True, "content": {JSON_TYPE: {"schema": schema}}}
 
     def _schema(self, schema: Mapping[str, Any], name: str) -> dict[str, Any]:
         reference: dict[str, Any] = self._schemas.of(schema, name)
-        # Generators name types by titles, and a parameter that is a model has the title of that.
-        self._schemas.components[name].pop("title", None)
+        components = self._schemas.components
+        # A component that is a reference to another one confuses generators of clients.
+        if "$ref" in (shown := components[name]) and shown.keys() <= {"$ref", PARAMETER_NAME}:
+            del components[name]
+            return {"$ref": shown["$ref"]}
+        # They name types by titles, and two may have the title of one model.
+        shown.pop("title", None)
         return reference
 
     def _success(self, verb: Mapping[str, Any], name: str) -> dict[str, Any]:

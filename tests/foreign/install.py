@@ -57,7 +57,7 @@ def install_python(folder: Path, requirements: Path) -> Path:
     with alone():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         programs = folder / "bin"
-        command = [programs / "pip", "install", "--quiet", "--requirement", requirements]
+        command = [str(programs / "pip"), "install", "--quiet", "--requirement", str(requirements)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise Unavailable(f"pip install -r {requirements.name} failed: {done.stderr.strip()[-600:]}")

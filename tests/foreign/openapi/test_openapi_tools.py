@@ -21,8 +21,8 @@ REQUIREMENTS: Final = Path(__file__).parent / "requirements.txt"
 # The ids and filters of jobs are checked by the service, and not described as patterns.
 VERBS: Final = "quote|place|broken|nothing|ticks|report|describe|ping|stats|job.owners"
 
-# A timeout of a millisecond may end as 504, and `broken` is made to fail; both are in the document. And numbers
-# are read leniently: `true` is 1.
+# A timeout of a millisecond may end as 504, and `broken` is made to fail; both are in the document. And
+# numbers are read leniently: `true` is 1.
 UNCHECKED: Final = "not_a_server_error,negative_data_rejection"
 
 CALLER: Final = """
@@ -32,14 +32,14 @@ from prices_client.api.prices import nothing, place, quote
 from prices_client.client import Client
 from prices_client.models.error_of_a_call import ErrorOfACall
 from prices_client.models.nothing_request import NothingRequest
-from prices_client.models.place_request import PlaceRequest
+from prices_client.models.order import Order
 from prices_client.models.quote_request import QuoteRequest
 
 with Client(sys.argv[1]) as client:
     print(quote.sync(client=client, body=QuoteRequest(symbol="ABC", qty=2)))
     print(nothing.sync(client=client, body=NothingRequest()))
-    print(place.sync(client=client, body=PlaceRequest(symbol="ABC")).price)
-    refused = place.sync(client=client, body=PlaceRequest(symbol="XYZ"))
+    print(place.sync(client=client, body=Order(symbol="ABC")).price)
+    refused = place.sync(client=client, body=Order(symbol="XYZ"))
     assert isinstance(refused, ErrorOfACall)
     print(refused.code, refused.retryable)
 """
