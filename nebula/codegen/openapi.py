@@ -88,6 +88,7 @@ _METHOD: Final = HTTPStatus.METHOD_NOT_ALLOWED
 _NOT_FOR_RESULTS: Final = frozenset({_METHOD, HTTPStatus.UNSUPPORTED_MEDIA_TYPE})
 
 
+# docs/decisions/0078: one document for the command and the broker, from `describe`.
 def openapi_document(description: Mapping[str, Any], url: str = "/") -> dict[str, Any]:
     """An OpenAPI 3.1 document of a service: `POST /call/SERVICE/VERB` for each of its verbs.
 

@@ -2,7 +2,9 @@
 
     Client(middleware=[trace_calls()])
     Responder("prices", middleware=[trace_requests()])  # and its jobs
+
     @app.on("/topic/news", middleware=[trace_messages()])
+    async def hear(text: str) -> None: ...
 
 Spans are joined over the wire by W3C's `traceparent` and `tracestate` (G.tracing). Names and attributes are
 those of the semantic conventions, see `conventions`. Without a provider of the SDK, OpenTelemetry makes no
@@ -111,6 +113,7 @@ def trace_messages(provider: TracerProvider | None = None, meters: MeterProvider
     """Make a span of kind CONSUMER for each message that a function listens to, and measure it:
 
         @app.on("/queue/orders", middleware=[trace_messages()])
+        async def take(order: str) -> None: ...
 
     It is a child of the span that sent the message, and linked to that.
 
