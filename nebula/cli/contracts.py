@@ -78,7 +78,7 @@ def schema(
     Examples:
       nebula schema prices
       nebula schema prices --asyncapi -o prices.asyncapi.json
-      nebula schema prices --openapi --http-url https://api.example -o prices.openapi.json
+      nebula schema prices --openapi --http-url https://api.example
     """
     from nebula.codegen.asyncapi import asyncapi_document
     from nebula.codegen.openapi import openapi_document
