@@ -57,8 +57,8 @@ def install_python(folder: Path, requirements: Path) -> Path:
     with alone():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         programs = folder / "bin"
-        install: list[str | Path] = [programs / "pip", "install", "--quiet", "--requirement", requirements]
-        done = subprocess.run(install, capture_output=True, text=True)
+        command = [str(programs / "pip"), "install", "--quiet", "--requirement", str(requirements)]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise Unavailable(f"pip install -r {requirements.name} failed: {done.stderr.strip()[-600:]}")
         return programs

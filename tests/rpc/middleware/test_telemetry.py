@@ -386,11 +386,11 @@ def test_each_name_is_one_of_the_conventions_of_that_version() -> None:
 def test_resource_says_which_service_version_and_instance_it_is() -> None:
     app = Responder("prices", version="1.2")
 
-    first, second = (Resource.create(resource_attributes(app)).attributes for _ in range(2))
+    first, second = (Resource.create(resource_attributes(app.name, app.version)).attributes for _ in range(2))
 
     assert (first["service.name"], first["service.version"]) == ("prices", "1.2")
     assert first["service.instance.id"] != second["service.instance.id"]
-    assert "service.version" not in resource_attributes(Responder("prices"))
+    assert "service.version" not in resource_attributes("prices", Responder("prices").version)
 
 
 async def test_without_an_sdk_the_trace_is_handed_on_as_it_came() -> None:
