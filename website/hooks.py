@@ -91,8 +91,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = (ROOT / origin).read_text(encoding="utf-8")
         files.append(File.generated(config, site, content=landing(text) if site == "index.md" else text))
     mermaid = Path(__file__).parent / MERMAID
-    if mermaid.exists():
-        files.append(File.generated(config, MERMAID_URI, abs_src_path=str(mermaid)))
+    if not mermaid.exists():
+        raise PluginError("website/node_modules is missing: run `make docs`, or `npm ci` in website")
+    files.append(File.generated(config, MERMAID_URI, abs_src_path=str(mermaid)))
     for asset in sorted((Path(__file__).parent / "assets").iterdir()):
         uri = f"assets/{asset.name}"
         files.append(File.generated(config, uri, abs_src_path=str(asset)))
@@ -107,7 +108,9 @@ def section(text: str, heading: str) -> str:
     """
     found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if found is None:
-        raise PluginError(f"README.md has no heading `## {heading}`, and the landing page shows what is below it")
+        raise PluginError(
+            f"README.md has no heading `## {heading}`, and the landing page shows what is below it"
+        )
     return found[1].strip()
 
 
@@ -176,9 +179,13 @@ def landing(readme: str) -> str:
 
 def _opening(readme: str) -> tuple[str, str, str]:
     """The first paragraph of README.md, its picture, and what follows up to the next heading."""
-    found = re.match(r"# Nebula\n\n(.*?)\n\n(```mermaid\n.*?^```)\n\n(.*?)\n\n## ", readme, re.MULTILINE | re.DOTALL)
+    found = re.match(
+        r"# Nebula\n\n(.*?)\n\n(```mermaid\n.*?^```)\n\n(.*?)\n\n## ", readme, re.MULTILINE | re.DOTALL
+    )
     if found is None:
-        raise PluginError("README.md does not open with a paragraph, a picture of the parts, and a list of them")
+        raise PluginError(
+            "README.md does not open with a paragraph, a picture of the parts, and a list of them"
+        )
     return found[1], found[2], found[3]
 
 
@@ -215,30 +222,35 @@ def translated(target: str, site: str, repository: str | None) -> str | None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Translate the links of a page, and words of its fences that only our tests know."""
-    site = page.file.src_uri
+    """Translate what is written for GitHub."""
+    return for_the_site(markdown, page.file.src_uri, config.repo_url)
+
+
+def for_the_site(markdown: str, site: str, repository: str | None = None) -> str:
+    """A page as Python-Markdown shows what GitHub shows: links, lists, and fences that only our tests know."""
 
     def link(found: re.Match[str]) -> str:
         # The text may hold a link of its own: a badge.
         text = _LINK.sub(link, found["text"])
-        target = translated(found["target"], site, config.repo_url)
+        target = translated(found["target"], site, repository)
         return text if target is None else f"{found['image']}[{text}]({target})"
+
+    def prose(text: str) -> str:
+        # CommonMark nests a list by the two columns of `- `, Python-Markdown by four.
+        return _LINK.sub(link, re.sub(r"^  (?=- )", "    ", text, flags=re.MULTILINE))
 
     parts: list[str] = []
     end = 0
     for fence in _FENCE.finditer(markdown):
-        parts += [_LINK.sub(link, markdown[end : fence.start()]), _plain_fence(fence[0])]
+        # The word `stays` is for tests/docs_runner.py.
+        plain = re.sub(r"\A```console stays$", "```console", fence[0], count=1, flags=re.MULTILINE)
+        parts += [prose(markdown[end : fence.start()]), plain]
         end = fence.end()
-    parts.append(_LINK.sub(link, markdown[end:]))
+    parts.append(prose(markdown[end:]))
     return "".join(parts)
 
 
-def _plain_fence(fence: str) -> str:
-    """A fence without the word `stays`, which is for tests/docs_runner.py."""
-    return re.sub(r"\A```console stays$", "```console", fence, count=1, flags=re.MULTILINE)
-
-
-def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
     """Load Mermaid on the pages that have a picture, before the theme would fetch one from elsewhere."""
     if 'class="mermaid"' not in output:
         return output
