@@ -250,6 +250,12 @@ def for_the_site(markdown: str, site: str, repository: str | None = None) -> str
     return "".join(parts)
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    """Put each picture into a frame, in which a wide one scrolls on a narrow screen."""
+    framed = r'<div class="nebula-picture" tabindex="0">\g<0></div>'
+    return re.sub(r'<pre class="mermaid">.*?</pre>', framed, html, flags=re.DOTALL)
+
+
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
     """Load Mermaid on the pages that have a picture, before the theme would fetch one from elsewhere."""
     if 'class="mermaid"' not in output:
