@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -227,7 +227,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def for_the_site(markdown: str, site: str, repository: str | None = None) -> str:
-    """A page as Python-Markdown shows what GitHub shows: links, lists, and fences that only our tests know."""
+    """A page, changed so that Python-Markdown shows what GitHub shows: its links, lists and fences."""
 
     def link(found: re.Match[str]) -> str:
         # The text may hold a link of its own: a badge.
@@ -236,8 +236,7 @@ def for_the_site(markdown: str, site: str, repository: str | None = None) -> str
         return text if target is None else f"{found['image']}[{text}]({target})"
 
     def prose(text: str) -> str:
-        # CommonMark nests a list by the two columns of `- `, Python-Markdown by four.
-        return _LINK.sub(link, re.sub(r"^  (?=- )", "    ", text, flags=re.MULTILINE))
+        return _LINK.sub(link, "\n".join(_indented(text.split("\n"))))
 
     parts: list[str] = []
     end = 0
@@ -248,6 +247,33 @@ def for_the_site(markdown: str, site: str, repository: str | None = None) -> str
         end = fence.end()
     parts.append(prose(markdown[end:]))
     return "".join(parts)
+
+
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    """Lines with four columns for what belongs to an item of a list.
+
+    CommonMark wants as many as the item's own mark takes: two for `- `, three for `1. `.
+    """
+    mark = 0  # columns of the item that a line may belong to
+    before = ""
+    is_loose = False  # the item has paragraphs or code of its own
+    for line in lines:
+        item = re.match(r"(?:-|\d+\.) ", line)
+        if item is not None:
+            if is_loose and before.strip():
+                # Otherwise the item would continue the paragraph before it.
+                yield ""
+            mark, is_loose = item.end(), False
+            yield line
+        elif not line.strip():
+            yield line
+        elif mark and line.startswith(" " * mark):
+            is_loose = is_loose or not before.strip()
+            yield " " * (4 - mark) + line
+        else:
+            mark, is_loose = 0, False
+            yield line
+        before = line
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001

@@ -1,7 +1,8 @@
-"""The documentation site has every page, and shows what GitHub shows; tests/foreign/test_site.py builds it."""
+"""The documentation site has every page and shows what GitHub shows; tests/foreign/test_site.py builds it."""
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from markdown_it import MarkdownIt
 from mkdocs.exceptions import PluginError
 
 from website.hooks import MOVED, expanded, for_the_site, landing, origin_of, section, translated
+from website.terminal import FOLDER, SCENES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -116,15 +118,17 @@ def test_landing_page_misses_a_heading_of_the_readme() -> None:
         landing(README.replace("## Speed\n", "## Pace\n"))
 
 
-def structure(html: str) -> Counter[str]:
-    return Counter(re.findall(r"<(li|ul|ol|table|tr|td|h[1-6]|pre|blockquote|a|img)[ >]", html))
+def structure(page: str) -> Counter[str]:
+    return Counter(re.findall(r"<(li|ul|ol|table|tr|td|h[1-6]|pre|blockquote|a|img)[ >]", page))
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_site_and_github_see_the_same_structure(page: str) -> None:
     """Lists, tables, code and links: two dialects of Markdown read them in the same way."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    on_the_site = for_the_site(text, MOVED.get(page, page.removeprefix("docs/")), "https://example.org/nebula")
+    on_the_site = for_the_site(
+        text, MOVED.get(page, page.removeprefix("docs/")), "https://example.org/nebula"
+    )
     extensions = ["tables", "attr_list", "md_in_html", "pymdownx.superfences", "admonition"]
 
     shown = structure(markdown.markdown(on_the_site, extensions=extensions))
@@ -134,3 +138,29 @@ def test_site_and_github_see_the_same_structure(page: str) -> None:
 
 def test_site_loads_no_fonts_from_elsewhere() -> None:
     assert CONFIG["theme"]["font"] is False
+
+
+def test_each_picture_of_the_terminal_is_drawn_by_the_script_and_shown_by_a_page() -> None:
+    drawn = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.svg")}
+    shown = {
+        name
+        for page in DOCS.rglob("*.md")
+        for name in re.findall(r"\]\(pictures/([\w-]+)\.svg\)", page.read_text())
+    }
+
+    assert set(drawn) == {scene.name for scene in SCENES} == shown
+    for scene in SCENES:
+        said = html.unescape(" ".join(re.findall(r">([^<>]+)</text>", drawn[scene.name]))).replace(
+            "\xa0", " "
+        )
+        assert [command for command in scene.commands if command.split(" '")[0] not in said] == []
+
+
+def test_pictures_of_the_terminal_load_nothing() -> None:
+    pictures = [path.read_text(encoding="utf-8") for path in FOLDER.glob("*.svg")]
+
+    assert {url for picture in pictures for url in re.findall(r"https?://[\w.]+", picture)} <= {
+        "http://www.w3.org",
+        "https://www.textualize.io",
+        "http://127.0.0.1",
+    }
