@@ -28,7 +28,9 @@ ROOT = Path(__file__).parent.parent
 # These how-to pages start Spark: tests/spark/test_pages.py runs them, and tests/docs/test_docs.py the others.
 SPARK_PAGES = {"build-in-an-hour.md", "reading.md", "spark-job.md", "spark-streaming.md"}
 
-_FENCE = re.compile(r"^```(?P<language>[\w-]+)(?P<stays> stays)?\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^```(?P<language>[\w-]+)(?P<stays> stays)?\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 _FILE_NAME = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
 # Of STOMP, of HTTP and of a reader's own web application, as the pages have them.

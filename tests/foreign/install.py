@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from benchmarks import peers
@@ -45,3 +46,20 @@ def install_node_modules(folder: Path) -> None:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode != 0:
             raise Unavailable(f"{' '.join(command)} failed: {done.stderr.strip()[-600:]}")
+
+
+def install_python_packages(folder: Path, *requirements: str) -> None:
+    """Install packages of Python into a folder of their own, as `coming_from.txt` pins them.
+
+    Raises:
+        Unavailable: they cannot be fetched.
+    """
+    uv = shutil.which("uv")
+    pip = (
+        [uv, "pip", "install", "--python", sys.executable] if uv else [sys.executable, "-m", "pip", "install"]
+    )
+    pins = ["--constraint", str(Path(__file__).with_name("coming_from.txt"))]
+    command = [*pip, "--quiet", "--target", str(folder), *pins, *requirements]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Unavailable(f"{' '.join(command)} failed: {done.stderr.strip()[-600:]}")
