@@ -25,8 +25,14 @@ from pathlib import Path
 from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent
-# These how-to pages start Spark: tests/spark/test_pages.py runs them, and tests/docs/test_docs.py the others.
-SPARK_PAGES = {"build-in-an-hour.md", "reading.md", "spark-job.md", "spark-streaming.md"}
+# These pages start Spark: tests/spark/test_pages.py runs them, and tests/docs/test_docs.py the others.
+SPARK_PAGES = {
+    "build-in-an-hour.md",
+    "reading.md",
+    "spark-job.md",
+    "spark-streaming.md",
+    "spark-submit-livy.md",
+}
 
 _FENCE = re.compile(
     r"^```(?P<language>[\w-]+)(?P<stays> stays)?\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
@@ -89,9 +95,9 @@ def matches(shown: str, said: str) -> bool:
     return re.fullmatch(r".*?".join(wanted), " ".join(said.split()), re.DOTALL) is not None
 
 
-def run_page(path: Path, folder: Path) -> None:
-    """Do in a folder what a page says, and see what it shows."""
-    page = read_page(path)
+def run_page(path: Path, folder: Path, language: str = "console") -> None:
+    """Do in a folder what a page says in its blocks of a language, and see what it shows."""
+    page = read_page(path, language)
     for name, text in page.files.items():
         (folder / name).write_text(text)
 

@@ -25,8 +25,8 @@ SECTIONS = [
     "Their term, ours",
     "Move step by step",
 ]
-# Not installed with ours. tests/foreign/test_coming_from.py installs the first two and runs their programs; Livy,
-# which `requests` asks, cannot be had from the registries.
+# Not installed with ours. tests/foreign/test_coming_from.py installs the first two and runs their programs.
+# Livy, which `requests` asks, cannot be had from the registries.
 NOT_HERE = {"celery", "nameko", "requests"}
 
 _each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from benchmarks.peers import Broker
-from tests.docs_runner import ROOT, Shell, matches, read_page
+from tests.docs_runner import ROOT, SPARK_PAGES, Shell, matches, read_page
 from tests.foreign.install import install_python_packages
 from tests.foreign.redis_server import RedisServer
 from tests.ports import free_port
@@ -19,7 +19,9 @@ from tests.ports import free_port
 # Blocks of commands that need what is not installed with ours; those of the shell stand for `console`.
 _THEIRS = "shell-session"
 _PAGES = [
-    page for page in sorted((ROOT / "docs" / "coming-from").glob("*.md")) if read_page(page, _THEIRS).commands
+    page
+    for page in sorted((ROOT / "docs" / "coming-from").glob("*.md"))
+    if read_page(page, _THEIRS).commands and page.name not in SPARK_PAGES
 ]
 
 
