@@ -129,6 +129,7 @@ hide: [navigation, toc]
 
 [Tutorial](docs/tutorial.md){{ .md-button .md-button--primary }}
 [What you can build in an hour](docs/how-to/build-in-an-hour.md){{ .md-button }}
+[All pages](docs/README.md){{ .md-button }}
 
 </div>
 <div class="nebula-hero__code" markdown>
