@@ -125,7 +125,7 @@ Url: TypeAlias = Annotated[
     ),
 ]
 AsJson: TypeAlias = Annotated[
-    bool, Option("--json", help="Write JSON on a terminal too. Elsewhere the output always is JSON.")
+    bool, Option("--json", help="Write JSON on a terminal too. Elsewhere the output is always JSON.")
 ]
 FullIds: TypeAlias = Annotated[bool, Option("--full", help="Show whole ids. JSON always has them.")]
 Timeout: TypeAlias = Annotated[

@@ -94,12 +94,11 @@ def prose(text: str) -> Iterator[str]:
         paragraph = paragraph.removeprefix("\b").strip("\n")
         example = re.match(r"Example: (nebula .*)", paragraph)
         if example is not None:
-            yield from ("```sh", example[1], "```", "")
+            yield from ("Example:", "", "```sh", example[1], "```", "")
         elif as_it_stands:
             title, *lines = paragraph.splitlines()
             language = "sh" if title.startswith("Example") else "text"
-            if title not in ("Examples:", "Example:"):
-                yield from (title, "")
+            yield from (title, "")
             yield from (f"```{language}", *(line.removeprefix("  ") for line in lines), "```", "")
         else:
             yield from (marked(" ".join(paragraph.split())), "")
@@ -136,8 +135,8 @@ def page() -> str:
 
 def section(one: Command) -> Iterator[str]:
     usage = " ".join(one.command.collect_usage_pieces(one.context))
-    yield from (f"### {one.words}", "", *prose(one.command.help or ""))
-    yield from ("```text", f"{one.words} {usage}", "```", "")
+    yield from (f"### {one.words}", "", "```text", f"{one.words} {usage}", "```", "")
+    yield from prose(one.command.help or "")
     inner = [name for name, each in getattr(one.command, "commands", {}).items() if not each.hidden]
     if inner:
         links = ", ".join(f"[`{name}`](#{anchor(f'{one.words} {name}')})" for name in inner)
