@@ -62,6 +62,8 @@ def install_python(folder: Path, requirements: Path) -> Path:
         if done.returncode != 0:
             raise Unavailable(f"pip install -r {requirements.name} failed: {done.stderr.strip()[-600:]}")
         return programs
+
+
 def install_python_packages(folder: Path, *requirements: str) -> None:
     """Install packages of Python into a folder of their own, as `coming_from.txt` pins them.
 
