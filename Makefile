@@ -25,7 +25,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-venue demo-pipeline demo-cluster test test-slow check test-foreign test-compiled torture bench bench-quick docs docs-serve wheel compiled npm-package artefacts clean
+.PHONY: help demo demo-venue demo-pipeline demo-cluster demo-console console test test-slow check test-foreign test-compiled torture bench bench-quick docs docs-serve wheel compiled npm-package artefacts clean
 
 help: ## show this text
 	@echo "Nebula: microservice verbs and Spark jobs over STOMP. Begin with: make demo"
@@ -40,6 +40,9 @@ demo-venue: $(RUNS) ## run fifty gaming machines for a minute: last values, TLS 
 
 demo-pipeline: $(RUNS) ## take flights and meters from messages to answers: broker, recorder, Spark, a picture
 	@$(PYTHON) -m services.pipeline.demo
+
+demo-console: $(RUNS) ## open the console on a venue, flights and orders, with something happening, until Ctrl-C
+	@$(PYTHON) -m services.console.demo
 
 demo-cluster: $(RUNS) ## run one service on this machine, on a Spark cluster and through a Connect server
 	@$(PYTHON) -m services.cluster.demo
@@ -97,13 +100,20 @@ npm-package: ## pack the client of web pages into dist/, for npm (needs npm)
 artefacts: wheel npm-package ## build everything that is released, and call a service with each in an empty environment
 	@.ci/try-artefacts dist/*
 
+console: ## build the console into nebula/console/assets (needs Node 18 or newer); commit what it writes
+	@cd console && npm ci --no-audit --no-fund && npm run check && npm run build
+
 compiled: $(COMPILED)/.built ## compile this checkout in place; edits of compiled modules count after the next `make compiled`
 	@cd $(COMPILED) && find nebula *.so -name '*.so' -exec cp --parents {} $(CURDIR) \;
 	@$(PYTHON) -m nebula --version
 
 clean: ## remove the environment and everything that was made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+<<<<<<< HEAD
 	rm -rf spark-warehouse metastore_db derby.log nebula-state pipeline-results tests/foreign/judges/js/node_modules website/node_modules
+=======
+	rm -rf spark-warehouse metastore_db derby.log nebula-state pipeline-results tests/foreign/judges/js/node_modules console/node_modules
+>>>>>>> console
 	rm -f *__mypyc.*.so && find nebula -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

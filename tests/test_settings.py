@@ -83,6 +83,11 @@ WRONG_FILES = [
     ("[[listener]]\nanonymous = 'often'", '[[listener]] 1: anonymous "often" is not true or false'),
     ("http_calls = true", "http_calls needs http: add it, or remove http_calls"),
     ("max_headers = 5", 'top level: unknown setting "max_headers"; it belongs into [limits]'),
+    ("console = true", "console needs http: add it, or remove console"),
+    (
+        "[[listener]]\nconsole = true",
+        "[[listener]] 1 has console, which is served by HTTP: write http = true",
+    ),
     ("[[listener]]\ncalls = true", "[[listener]] 1 has calls, which come by HTTP: write http = true"),
     (
         "[[listener]]\ntls_cert = 'a.pem'",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,9 +16,10 @@ from nebula.broker.core.policies import DestinationPolicy
 from nebula.broker.core.profiles import PROFILES
 from nebula.broker.core.shares import Share
 from nebula.broker.keys import key_function
+from nebula.broker.operations.history import SAMPLE_SECONDS, History
 from nebula.broker.server.lifetimes import Lifetimes
 from nebula.broker.server.listener import Listener, is_loopback
-from nebula.broker.server.pages import Token, pages_of
+from nebula.broker.server.pages import Token, console_pages, pages_of
 from nebula.broker.server.rights_files import load_grants
 from nebula.broker.server.server import Server
 from nebula.broker.settings import (
@@ -97,7 +100,10 @@ class Assembly:
         access: who may do what there.
         registry: the schemas that it knows; None: no folder of them was named.
         takes_calls: whether a listener serves `POST /call/…`.
+        has_console: whether a listener serves the console.
+        history: figures of the last hour, for the console; None: there is none.
         source: as it was given.
+        value_prefixes: prefixes of the names of last values.
         backups: folder for copies of the store that operators ask for; None: copies are not allowed.
 
     Raises:
@@ -116,6 +122,7 @@ class Assembly:
         self._stamps = _stamps_of(settings)
         self.source = source
         self.backups = settings.backups
+        self.value_prefixes = settings.last_value.prefixes
         self.store = self._store(on_progress)
         # Dead letters are other principals' messages, so only a grant that names the queue opens it.
         self.access = AccessPolicy(self._grants(), dead_letter_queues=frozenset({settings.dead_letter}))
@@ -123,8 +130,13 @@ class Assembly:
         listeners = list(settings.listener)
         # `http = PORT` is the short form of a listener for HTTP, on loopback.
         if settings.http is not None:
-            listeners.append(ListenerSettings(port=settings.http, http=True, calls=settings.http_calls))
+            listeners.append(
+                ListenerSettings(
+                    port=settings.http, http=True, calls=settings.http_calls, console=settings.console
+                )
+            )
         self.takes_calls = any(listener.calls for listener in listeners)
+        self.has_console = any(listener.console for listener in listeners)
         self.server = Server(
             # Only described here; `Server.start` opens them. So a file that cannot be used is found before a
             # socket is open or a message is loaded.
@@ -145,11 +157,15 @@ class Assembly:
                 # Without it `Lifetimes` is deterministic, for tests.
                 chance=random.random,
             ),
+            counts_flows=self.has_console,
         )
         token = None if settings.metrics_token is None else Token(settings.metrics_token)
         if token is not None:
             self.server.renewals.append(token.reload)
         self.server.pages.update(pages_of(self.server, token))
+        if self.has_console:
+            self.server.console.update(console_pages())
+        self.history = History() if self.has_console else None
 
     def tell_place(self) -> None:
         """Log where messages are kept, and note the broker's address there. Call it once it listens."""
@@ -159,6 +175,13 @@ class Assembly:
         # For the folder's lock file, so that a second broker can name the first one's addresses.
         self.store.tell_urls(self.server.urls)
         _log.info("messages kept", folder=str(self.store.folder))
+
+    async def keep_history(self) -> None:
+        """Take a sample for `history` now and each ten seconds, until this is cancelled."""
+        while self.history is not None:
+            status = await self.server.runtime.walk(self.server.status())
+            self.history.note(time.time(), status)
+            await asyncio.sleep(SAMPLE_SECONDS)
 
     def reload(self) -> None:
         """Take up changed settings and files. Call it on the server's loop.
@@ -266,6 +289,7 @@ class Assembly:
             self._authenticator(settings),
             settings.calls,
             settings.hosts,
+            settings.console,
         )
 
     def _tls(self, settings: ListenerSettings) -> ServerTls | None:

@@ -75,11 +75,12 @@ class ListenerSettings(_Table):
         description="For `http`: web origins whose pages may connect, such as `https://shop.example`.",
     )
     calls: bool = Field(default=False, description="For `http`: serve `POST /call/SERVICE/VERB`.")
+    console: bool = Field(default=False, description="For `http`: serve the console at /console/.")
     hosts: tuple[str, ...] = Field(
         default=(),
         examples=[["api.example"]],
-        description="For `http`: host names that calls and `/metrics` may use in addition to `host`, such as"
-        " `api.example`.",
+        description="For `http`: host names that calls, the console and `/metrics` may use in addition to"
+        " `host`, such as `api.example`.",
     )
     tls_cert: Path | None = Field(
         default=None,
@@ -131,6 +132,8 @@ class ListenerSettings(_Table):
             raise ValueError("has the profile maxam: add tls_cert, tls_key and client_ca, or remove profile")
         if self.calls and not self.http:
             raise ValueError("has calls, which come by HTTP: write http = true")
+        if self.console and not self.http:
+            raise ValueError("has console, which is served by HTTP: write http = true")
         return self
 
 
@@ -315,6 +318,7 @@ class BrokerSettings(Settings):
     http_calls: bool = Field(
         default=False, description="The listener of `http` also serves `POST /call/SERVICE/VERB`."
     )
+    console: bool = Field(default=False, description="The listener of `http` also serves the console.")
     metrics_token: Path | None = Field(
         default=None,
         examples=["metrics.token"],
@@ -369,6 +373,8 @@ class BrokerSettings(Settings):
                 raise ValueError(f"[[destination]] {number} needs schemas for avro: add it, or remove avro")
         if self.http_calls and self.http is None:
             raise ValueError("http_calls needs http: add it, or remove http_calls")
+        if self.console and self.http is None:
+            raise ValueError("console needs http: add it, or remove console")
         return self
 
 

@@ -32,6 +32,8 @@ export interface CallOptions {
   timeout?: number;
   /** Withdraws the call and notifies the service. */
   signal?: AbortSignal;
+  /** Headers of the request in addition to those of every call: "neb-job-priority", "neb-idempotency-key". */
+  headers?: Record<string, string>;
 }
 
 export interface StreamOptions {
@@ -86,6 +88,16 @@ export class Nebula extends EventTarget {
     heard: (message: IMessage) => void,
     headers?: Record<string, string>,
   ): Promise<StompSubscription>;
+
+  /**
+   * Send a message, and wait until the broker has taken it. Resolves with the headers of its RECEIPT. Rejects where it
+   * was not taken: the error's code is the broker's verdict, "rejected-full" for example.
+   */
+  publish(
+    destination: string,
+    body: string | Uint8Array,
+    headers?: Record<string, string>,
+  ): Promise<Record<string, string>>;
 
   addEventListener(
     type: "connected" | "lost",

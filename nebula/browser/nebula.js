@@ -122,10 +122,11 @@ export class Nebula extends EventTarget {
    * @param {object} [options]
    * @param {number} [options.timeout]
    * @param {AbortSignal} [options.signal] takes the call back: the service is told
+   * @param {Record<string, string>} [options.headers] of the request besides its own: "neb-job-priority", ...
    * @returns {Promise<unknown>} the verb's value; null where there is nothing to report
    * @throws {NebulaError}
    */
-  call(service, verb, parameters, { timeout = this.#timeout, signal } = {}) {
+  call(service, verb, parameters, { timeout = this.#timeout, signal, headers } = {}) {
     if (!this.connected) return Promise.reject(new NebulaError("lost", "not connected", { retryable: true }));
     if (signal?.aborted) return Promise.reject(new NebulaError("aborted", "the call was taken back"));
     const id = newId();
@@ -134,7 +135,7 @@ export class Nebula extends EventTarget {
     const timer = setTimeout(() => this.#fail(id, "timeout", `no answer from ${service}`), timeout);
     const abort = () => this.#takeBack(service, id, ends);
     signal?.addEventListener("abort", abort);
-    this.#send(service, id, { verb, parameters }, timeout);
+    this.#send(service, id, { verb, parameters }, timeout, headers);
     return answer.finally(() => {
       clearTimeout(timer);
       signal?.removeEventListener("abort", abort);
@@ -219,6 +220,29 @@ export class Nebula extends EventTarget {
     const subscription = this.#stomp.subscribe(destination, heard, { ...headers, receipt });
     await done;
     return subscription;
+  }
+
+  /**
+   * Send a message, and wait until the broker has taken it.
+   *
+   * @param {string} destination
+   * @param {string | Uint8Array} body
+   * @param {Record<string, string>} [headers]
+   * @returns {Promise<Record<string, string>>} the headers of the broker's RECEIPT, such as `consumers`
+   * @throws {NebulaError} where it was not taken; its code is the broker's verdict
+   */
+  publish(destination, body, headers = {}) {
+    if (!this.connected) return Promise.reject(new NebulaError("lost", "not connected", { retryable: true }));
+    const receipt = newId();
+    const done = new Promise((resolve, reject) => this.#calls.set(receipt, { resolve, reject }));
+    this.#stomp.watchForReceipt(receipt, ({ headers }) => {
+      const { disposition = "accepted" } = headers;
+      if (disposition === "accepted") this.#settle(receipt)?.resolve({ ...headers });
+      else this.#fail(receipt, disposition, `the broker did not take the message for ${destination}`);
+    });
+    const content = typeof body === "string" ? { body } : { binaryBody: body };
+    this.#stomp.publish({ destination, headers: { ...headers, receipt }, ...content });
+    return done;
   }
 
   #send(service, id, request, timeout, extra = {}) {

@@ -18,6 +18,7 @@ from nebula.cli.bench import bench
 from nebula.cli.broker import BrokerCommand, broker
 from nebula.cli.calls import call, describe
 from nebula.cli.cert import cert, passcode
+from nebula.cli.console import console
 from nebula.cli.contracts import schema, stubs
 from nebula.cli.delayed import delayed
 from nebula.cli.dlq import dlq
@@ -76,8 +77,8 @@ _HEADINGS: Final[Mapping[str, Sequence[Callable[..., Any] | typer.Typer]]] = {
     "Publish": (pub, sub, record),
     "Jobs": (job, engine),
     "Operate": (
-        doctor, top, queues, topics, connections, sessions, principals, peek, purge, disconnect, dlq, delayed,
-        session, store,
+        doctor, top, console, queues, topics, connections, sessions, principals, peek, purge, disconnect,
+        dlq, delayed, session, store,
     ),
     "Secure": (cert, passcode),
     "Tools": (contexts, settings, stubs, schema, bench),

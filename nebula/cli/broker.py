@@ -28,6 +28,7 @@ Data: TypeAlias = Annotated[
 Http: TypeAlias = Annotated[int | None, Option(metavar="PORT")]
 # False must not override the file's setting, so `broker` passes None instead.
 HttpCalls: TypeAlias = Annotated[bool, Option("--http-calls")]
+Console: TypeAlias = Annotated[bool, Option("--console")]
 Rights: TypeAlias = Annotated[list[Path] | None, Option(metavar="FILE")]
 Schemas: TypeAlias = Annotated[Path | None, Option(metavar="DIR")]
 Apps: TypeAlias = Annotated[list[str] | None, Option(metavar="MODULE:APP")]
@@ -66,6 +67,7 @@ def broker(
     data: Data = None,
     http: Http = None,
     http_calls: HttpCalls = False,
+    console: Console = False,
     rights: Rights = None,
     schemas: Schemas = None,
     app: Apps = None,
@@ -96,6 +98,7 @@ def broker(
       nebula broker --port 0 --store memory --app prices:app
       nebula broker --http 8080 --rights rights.toml --schemas schemas/
       nebula broker --http 8080 --http-calls --app prices:app
+      nebula broker --http 8080 --console
       NEBULA_SERVER_LIMITS__MAX_BODY_BYTES=1000000 nebula broker --print-settings
     """
     # Before everything else: the imports alone take a second.
@@ -105,7 +108,8 @@ def broker(
 
     source = SettingsSource(config, {
         "host": host, "port": port, "store": store, "data": data, "http": http, "schemas": schemas,
-        "http_calls": http_calls or None, "rights": rights or None, "app": app or None, "log_level": log_level
+        "http_calls": http_calls or None, "console": console or None, "rights": rights or None,
+        "app": app or None, "log_level": log_level
     })  # fmt: skip
     (_print if print_settings else _run)(source, Output(as_json=as_json))
 
@@ -122,4 +126,9 @@ def _run(source: SettingsSource, output: Output) -> None:
     from nebula.cli.programs import run_broker
 
     # One line for each URL, when all of them listen: a script that has read the first may connect to any.
-    run_broker(settings, lambda url: output.event(f"listening on {url}", event="listening", url=url), source)
+    run_broker(
+        settings,
+        lambda url: output.event(f"listening on {url}", event="listening", url=url),
+        lambda url: output.event(f"console at {url}", event="console", url=url),
+        source,
+    )

@@ -172,6 +172,8 @@ def _all(answer: Mapping[str, Any], *, has_own: bool) -> Iterator[RenderableType
 def _head(verb: Mapping[str, Any]) -> Words:
     """The signature, and what a caller has to know before all else."""
     marks = [name for name in ("job", "stream", "idempotent", "deprecated") if verb.get(name)]
+    if verb.get("allowed") is False:
+        marks.append("not allowed")
     return Words(text(signature_of(verb), "bold") + text("".join(f"  [{mark}]" for mark in marks), "cyan"))
 
 

@@ -29,6 +29,7 @@ from nebula.rpc.service.responder import Responder
 if TYPE_CHECKING:
     from nebula.broker.server.server import Server
     from nebula.broker.settings import BrokerSettings, SettingsSource
+    from nebula.console.relay import Relay
     from nebula.host.apps import App
 
 _log = get_logger("nebula.broker")
@@ -39,7 +40,10 @@ _GC_THRESHOLDS = (50_000, 20, 20)
 
 
 def run_broker(
-    settings: BrokerSettings, on_listening: Callable[[str], None], source: SettingsSource | None = None
+    settings: BrokerSettings,
+    on_listening: Callable[[str], None],
+    on_console: Callable[[str], None],
+    source: SettingsSource | None = None,
 ) -> None:
     """Run a broker and the services it hosts until SIGTERM or SIGINT, then drain and end it.
 
@@ -51,6 +55,7 @@ def run_broker(
     Args:
         settings: everything it is told.
         on_listening: called with each URL once all of them listen and all services take requests.
+        on_console: called afterwards with each URL of the console.
         source: from where a reload reads the settings again; None: they stay as they are.
 
     Raises:
@@ -63,7 +68,7 @@ def run_broker(
     logs.configure(settings.log_level)
     gc.set_threshold(*_GC_THRESHOLDS)
     _raise_file_limit(files_wanted(settings))
-    _run(_serve_broker(settings, apps, on_listening, source))
+    _run(_serve_broker(settings, apps, on_listening, on_console, source))
 
 
 def _raise_file_limit(wanted: int) -> None:
@@ -136,6 +141,34 @@ def run_supervisor(supervisor: Callable[[], Supervisor], level: Level) -> int:
     return status
 
 
+def run_console(relay: Relay, level: Level, on_serving: Callable[[str], None]) -> None:
+    """Serve the console next to a broker until SIGTERM or SIGINT.
+
+    Args:
+        relay: where it listens, and the broker.
+        level: of the log.
+        on_serving: called once with the URL.
+
+    Raises:
+        SettingsError: the address cannot be used.
+    """
+    logs.configure(level)
+
+    async def serve() -> None:
+        with _until_signal():
+            try:
+                async with relay.serving() as url:
+                    on_serving(url)
+                    await anyio.sleep_forever()
+            except OSError as error:
+                place = f"{relay.host}:{relay.port}"
+                raise SettingsError(
+                    f"the console cannot listen on {place}: {error.strerror or error}"
+                ) from error
+
+    _run(serve())
+
+
 def run_recorder(recorder: Recorder, level: Level, on_recording: Callable[[], None]) -> None:
     """Record until SIGTERM or SIGINT; what was received by then is recorded. A second signal ends it at once.
 
@@ -161,10 +194,12 @@ async def _serve_broker(
     settings: BrokerSettings,
     apps: Sequence[App],
     on_listening: Callable[[str], None],
+    on_console: Callable[[str], None],
     source: SettingsSource | None,
 ) -> None:
     from nebula.broker.assembly import Assembly
     from nebula.broker.server.systemd import READY, STOPPING, ServiceManager
+    from nebula.console.assets import PATH
     from nebula.host.apps import hosting
     from nebula.host.broker_verbs import broker_responder
     from nebula.host.http_results import calls_and_results
@@ -190,13 +225,18 @@ async def _serve_broker(
             async with hosting(server, hosted, failure.tell, grace=half):
                 for url in server.urls:
                     on_listening(url)
+                for url, listener in server.places:
+                    if listener.console:
+                        on_console(f"{url.replace('ws', 'http', 1)}{PATH}")
                 assembly.tell_place()
                 # Only now systemd may start units that depend on the broker.
                 manager.tell(READY)
+                sampling = asyncio.ensure_future(assembly.keep_history())
                 try:
                     # It never returns: a signal cancels it, a failure raises.
                     await failure.wait()
                 finally:
+                    sampling.cancel()
                     manager.tell(STOPPING)
                     # First, so that no further client connects during the drain.
                     server.close_listeners()

@@ -12,12 +12,16 @@ from pydantic import BaseModel, Field
 
 from nebula.avro import Registry, Schema
 from nebula.broker.assembly import Assembly
+from nebula.broker.operations.flows import Flows
+from nebula.broker.operations.history import History
+from nebula.broker.operations.views import FlowRow, HistorySample
+from nebula.broker.server.server import Server
 from nebula.broker.settings import DEFAULT_FILE, SettingsSource
 from nebula.broker.store.sqlite import SqliteStore
 from nebula.errors import AvroError, SettingsError, StoreError
 from nebula.headers import BROKER_QUEUE
 from nebula.host.checking_verbs import add_checking_verbs
-from nebula.host.operator_verbs import add_operator_verbs
+from nebula.host.operator_verbs import Desk, Limit, add_operator_verbs
 from nebula.logs import get_logger
 from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
@@ -31,6 +35,20 @@ NAME = "nebula"
 _RELOAD_SECONDS = 10.0
 
 _log = get_logger("nebula.host")
+
+
+class OwnRights(BaseModel):
+    """Who a caller is to the broker, and which of the broker's verbs it may call.
+
+    `value_prefixes` are those of last-value destinations, by which a client tells them from topics.
+    `may_publish` and `may_subscribe` are about the destination that it asked for, and null without one.
+    """
+
+    principal: str
+    verbs: list[str]
+    value_prefixes: list[str]
+    may_publish: bool | None
+    may_subscribe: bool | None
 
 
 class SchemaEntry(BaseModel):
@@ -106,6 +124,11 @@ def broker_responder(assembly: Assembly) -> Responder:
             _log.warning("reload failed", reason=str(error))
             raise VerbError("bad-file", "a file cannot be used; the broker's log says which") from error
 
+    _add_own_rights(responder, assembly)
+    if assembly.history is not None:
+        _add_history(responder, assembly.history, may_call)
+    if assembly.server.flows is not None:
+        _add_flows(responder, assembly.server, assembly.server.flows, may_call)
     if assembly.source is not None:
         _add_check(responder, assembly, assembly.source, may_call)
     add_operator_verbs(responder, assembly.server, may_call)
@@ -118,6 +141,46 @@ def broker_responder(assembly: Assembly) -> Responder:
     else:
         _refuse_schemas(responder)
     return responder
+
+
+def _add_own_rights(responder: Responder, assembly: Assembly) -> None:
+    @responder.verb(name="rights.mine")
+    def mine(request: Request, destination: str | None = None) -> OwnRights:
+        """The caller's principal, the verbs here that it may call, and what it may do with a destination."""
+        statistics = responder.statistics()
+        # None: the message has no `sender`, see `_permission_check`; and no verb is called before the start.
+        if request.principal is None or statistics is None:
+            raise VerbError("not-allowed", "an unknown principal has no rights")
+        rights = assembly.access.rights_of(request.principal)
+        # The built-in verbs, which every service has, have no dot.
+        verbs = sorted(name for name in statistics.tallies if "." in name and rights.may_call(name))
+        return OwnRights(
+            principal=request.principal,
+            verbs=verbs,
+            value_prefixes=list(assembly.value_prefixes),
+            may_publish=None if destination is None else rights.may_publish(destination),
+            may_subscribe=None if destination is None else rights.may_subscribe(destination),
+        )
+
+
+def _add_history(responder: Responder, history: History, may_call: Callable[[Request, str], None]) -> None:
+    @responder.verb(name="broker.history")
+    def since(request: Request, after: Annotated[float, Field(ge=0)] = 0.0) -> list[HistorySample]:
+        """Figures of the last hour, one sample each ten seconds, after the time `after` (since 1970)."""
+        may_call(request, "broker.history")
+        return history.since(after)
+
+
+def _add_flows(
+    responder: Responder, server: Server, counted: Flows, may_call: Callable[[Request, str], None]
+) -> None:
+    desk = Desk(server)
+
+    @responder.verb(name="flows.list")
+    def flows(request: Request, limit: Limit = 200) -> list[FlowRow]:
+        """Who sends how much to which destinations, and who is subscribed there: those with most messages."""
+        may_call(request, "flows.list")
+        return desk.walk(lambda: desk.administration.flows(counted, limit))
 
 
 def _add_check(

@@ -18,8 +18,10 @@ from nebula.broker.core.messages import LAST_VALUE_KIND, TOPIC_KIND
 from nebula.broker.operations.administration import (
     CONNECTION_RANKS,
     MOST_ROWS,
+    MOST_SKIPPED,
     PRINCIPAL_RANKS,
     QUEUE_RANKS,
+    TOPIC_RANKS,
     Administration,
     DelayedFilter,
     Listing,
@@ -67,6 +69,7 @@ MayCall: TypeAlias = Callable[[Request, str], None]
 _SECONDS = 30.0
 
 Limit: TypeAlias = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+Skip: TypeAlias = Annotated[int, Field(ge=0, le=MOST_SKIPPED)]
 Pattern: TypeAlias = Annotated[str, Field(min_length=1)]
 # The number of messages that one request handles; the next request goes on where it ended.
 Count: TypeAlias = Annotated[int, Field(ge=1, le=100_000)]
@@ -211,11 +214,15 @@ def _add_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
         after: str = "",
         limit: Limit = 100,
         internal: bool = True,
+        order: Literal["name", "subscribers", "waiting", "bytes", "changed"] = "name",
+        skip: Skip = 0,
+        reverse: bool = False,
     ) -> Listing[TopicRow]:
-        """Topics that are subscribed to, and last values, by name (`after`: see queues.list)."""
+        """Topics that are subscribed to, and last values, by name or by `order` (see queues.list)."""
         may_call(request, "topics.list")
         only = {None: None, "topic": TOPIC_KIND, "last-value": LAST_VALUE_KIND}[kind]
-        selection = Selection(pattern, None, after, limit, internal)
+        rank = order if order in TOPIC_RANKS else None
+        selection = Selection(pattern, rank, after, limit, internal, skip, reverse)
         return desk.walk(lambda: desk.administration.topics(selection, only, desk.now))
 
     @responder.verb(name="topic.show")
@@ -330,14 +337,17 @@ def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> Non
     def queues(
         request: Request,
         pattern: Pattern = "**",
-        order: Literal["name", "depth", "bytes", "taken"] = "name",
+        order: Literal["name", "depth", "bytes", "taken", "unacked", "consumers", "oldest"] = "name",
         after: str = "",
         limit: Limit = 100,
         internal: bool = True,
+        skip: Skip = 0,
+        reverse: bool = False,
     ) -> Listing[QueueRow]:
-        """Queues by name (`after`: that of the page before), or the first by depth, bytes or taken."""
+        """Queues by name (`after`: that of the page before), or the greatest by `order`."""
         may_call(request, "queues.list")
-        selection = Selection(pattern, order if order in QUEUE_RANKS else None, after, limit, internal)
+        rank = order if order in QUEUE_RANKS else None
+        selection = Selection(pattern, rank, after, limit, internal, skip, reverse)
         return desk.walk(lambda: desk.administration.queues(selection, desk.now))
 
     @responder.verb(name="queue.show")

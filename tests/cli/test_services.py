@@ -14,7 +14,7 @@ import pytest
 from anyio.abc import TaskStatus
 
 from nebula import Client, Responder
-from nebula.cli import counts, instances
+from nebula.cli import counts, describing, instances
 from nebula.cli.render import Output
 from nebula.cli.terminal import Screen
 from nebula.rpc.discovery import Instance
@@ -37,6 +37,14 @@ def drawn(shown: Any) -> str:
     out = StringIO()
     Screen(file=out, width=120).show(shown)
     return out.getvalue()
+
+
+def test_describe_marks_verbs_that_the_caller_may_not_call() -> None:
+    parameters = {"type": "object", "properties": {}, "additionalProperties": False}
+    verb = {"verb": "secret", "description": "", "parameters": parameters, "result": {"type": "string"}}
+
+    assert "[not allowed]" in drawn(describing._head({**verb, "allowed": False}))
+    assert "[" not in drawn(describing._head(verb))
 
 
 def test_services_lists_the_instances_that_are_there(ask: Ask) -> None:

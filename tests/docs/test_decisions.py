@@ -18,6 +18,7 @@ PAGES = {page.name[:4] for page in DECISIONS}
 ELSEWHERE = {
     "0035": "about `benchmarks/simulation.py`, which predicts figures and runs nothing of Nebula",
     "0068": "about `benchmarks/report.py`, the page of results",
+    "0072": "about `console/src/forms`, which is TypeScript",
     "0076": "about `deploy/helm/nebula`, the chart for Kubernetes",
     "0073": "about `website/hooks.py` and `mkdocs.yml`, the documentation site",
     "0074": "about `website/`, the pictures of the documentation site",

@@ -176,6 +176,22 @@ def test_who_was_not_granted_a_verb_may_only_look(schemas: Path, tmp_path: Path)
     assert len(list(schemas.iterdir())) == 1
 
 
+def test_anybody_may_ask_what_it_may_do(tmp_path: Path) -> None:
+    rights = tmp_path / "rights.toml"
+    capability = '[capability.Look]\nsubscribe = ["/topic/*"]\npublish = ["/queue/a"]\ncall = ["queue.*"]\n'
+    rights.write_text(capability + '[identity]\nanonymous = ["Look"]\n')
+    with asking("--rights", str(rights)) as ask:
+        mine, topic = ask("rights.mine"), ask("rights.mine", destination="/topic/news")
+        queue = ask("rights.mine", destination="/queue/a")
+
+    assert mine["principal"].startswith("anonymous")
+    free = {"rights.mine", "schema.bound", "schema.get", "schema.list"}
+    assert set(mine["verbs"]) - free == {"queue.peek", "queue.purge", "queue.show"}
+    assert (mine["may_publish"], mine["may_subscribe"]) == (None, None)
+    assert (topic["may_publish"], topic["may_subscribe"]) == (False, True)
+    assert (queue["may_publish"], queue["may_subscribe"]) == (True, False)
+
+
 def test_rights_are_read_again_when_somebody_asks_who_may(schemas: Path, tmp_path: Path) -> None:
     rights = tmp_path / "rights.toml"
     reload = '[capability.Reload]\ncall = ["rights.reload"]\n'

@@ -22,6 +22,8 @@ from nebula.broker.operations.views import (
     DelayedRow,
     DiskView,
     DurableRow,
+    FlowRow,
+    HistorySample,
     KindTotals,
     ListenerView,
     MachineView,
@@ -160,6 +162,19 @@ def test_lists_go_on_where_a_page_ended(ask: Asked) -> None:
     assert first["matched"] == 5
     assert [row["topic"] for row in (*first["rows"], *rest["rows"])] == [f"X/pages.{n}" for n in range(5)]
     assert rest["after"] is None
+
+
+def test_lists_by_rank_go_on_behind_what_is_skipped(ask: Asked) -> None:
+    for number in range(3):
+        for _ in range(number + 1):
+            ask.client.publish(f"/queue/ranked/{number}", number)
+
+    queues = ask("queues.list", pattern="/queue/ranked/*", order="depth", limit=1, skip=1)
+    values = ask("topics.list", kind="last-value", order="changed", limit=1)
+
+    assert [row["depth"] for row in queues["rows"]] == [2]
+    assert queues["matched"] == 3
+    assert len(values["rows"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -395,16 +410,17 @@ OPENING = """\
 The broker is a service on `/queue/nebula.broker`, so operators need only a client: `nebula call
 nebula.broker queues.list order=depth limit:=10`, or `client.call("nebula.broker", "broker.status")`. Most
 verbs also have [a command](../how-to/operate.md). Where [rights](rights.md) are configured each verb needs
-a grant of `call`, by its name or a glob; `schema.bound`, `schema.get` and `schema.list` need none.
-`queue.peek` of the dead-letter queue, `dlq.show`, and `dlq.replay` with `to` also need a grant that names
-the dead letters: `subscribe` with the queue itself, or `call` with a glob that begins with `dlq.`, such as
-`dlq.*`. A glob such as `*` or `*.show` is not enough.
+a grant of `call`, by its name or a glob; `rights.mine`, `schema.bound`, `schema.get` and `schema.list` need
+none. `queue.peek` of the dead-letter queue, `dlq.show`, and `dlq.replay` with `to` also need a grant that
+names the dead letters: `subscribe` with the queue itself, or `call` with a glob that begins with `dlq.`, such
+as `dlq.*`. A glob such as `*` or `*.show` is not enough.
 
 Replies have a bounded size: lists come in pages. `matched` is the total number of entries. Where the order
-is by name, pass `after` back to get the next page. With `internal=false`, queues and topics whose names
-begin with `nebula.`, such as inboxes, are counted as `hidden` and left out. A walk over all destinations
-pauses every thousand of them, so that other clients do not wait for it. Ages are lower bounds in seconds,
-exact to one part in 256.
+is by name, pass `after` back to get the next page. Queues and topics can be paged in any order: `skip` is
+the number of first entries to leave out, up to 10,000, and `reverse` turns the order around. With
+`internal=false`, queues and topics whose names begin with `nebula.`, such as inboxes, are counted as `hidden`
+and left out. A walk over all destinations pauses every thousand of them, so that other clients do not wait
+for it. Ages are lower bounds in seconds, exact to one part in 256.
 
 | error | |
 | --- | --- |
@@ -440,7 +456,8 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def ask_for_all(folder: Path) -> dict[str, Any]:
-    (folder / "nebula.toml").write_text(f'backups = "{folder}"\nschemas = "{folder}"\n')
+    settings = f'backups = "{folder}"\nschemas = "{folder}"\nhttp = 0\nconsole = true\n'
+    (folder / "nebula.toml").write_text(settings)
     with asking("--data", str(folder / "data"), "--config", str(folder / "nebula.toml")) as ask:
         answer: dict[str, Any] = ask("describe")
         return answer
@@ -475,6 +492,8 @@ VIEWS: dict[str, type] = {
     "`kinds` of `broker.status`, by kind of destination": KindTotals,
     "`pools` of `broker.status`, by resource": PoolStatus,
     "`store` of `broker.status`": StoreStatus,
+    "`broker.history`, which only a broker with a console has": HistorySample,
+    "`flows.list`, likewise": FlowRow,
     "`broker.machine`": MachineView,
     "`store` of `broker.machine`": DiskView,
     "`listeners` of `broker.machine`": ListenerView,

@@ -23,8 +23,9 @@ ANONYMOUS: Final = "anonymous"
 BROKERS_OWN: Final = "app:nebula"
 """The principal of the broker's own responder, which serves `/queue/nebula.broker`."""
 
-# Verbs of the broker's that need no grant: they show what a decoder of messages has to know.
-FREE_VERBS: Final = frozenset({"schema.bound", "schema.get", "schema.list"})
+# Verbs of the broker's that need no grant: they show what a decoder of messages has to know, and a caller
+# its own rights.
+FREE_VERBS: Final = frozenset({"rights.mine", "schema.bound", "schema.get", "schema.list"})
 
 _DEAD_LETTER_VERBS: Final = "dlq."
 _QUEUE: Final = "/queue/"

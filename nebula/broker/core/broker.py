@@ -80,6 +80,7 @@ class Broker:
         self._dirty: list[Session] = []
         # Bound once for `send`, which every message passes: a local step less for each of them.
         self._epoch = self.access.epoch
+        self._note_flow = context.note_flow
         self._find_queue = self.queues.get
         self._next_number = context.numbers.__next__
         self._max_backlog_bytes = context.limits.max_commit_backlog_bytes
@@ -141,6 +142,8 @@ class Broker:
             verdict = self.topics.send(message, now)
         if self.journal is not None and self.journal.backlog_bytes >= self._max_backlog_bytes:
             self.receipts.hold_back(session)
+        if self._note_flow is not None and verdict is ACCEPTED:
+            self._note_flow(head.sender, head.destination)
         return verdict
 
     def settle(self, subscription: Subscription, number: int, now: float, nack: Nack | None = None) -> bool:

@@ -30,6 +30,7 @@ class CoreContext:
         kinds: of destinations, by the prefix of their names; any other name is a queue. The first counts.
         key_of: gives the key of a last-value destination, where several may share one (D.30).
         dead_letter: name of the dead-letter queue.
+        note_flow: told the sender and destination of each message that is accepted; None: nobody counts them.
         incarnation: begins every message-id, so that none comes again after a restart (D.20). No space, no
             colon, no backslash.
     """
@@ -46,6 +47,7 @@ class CoreContext:
     key_of: Callable[[str], str] | None = None
     dead_letter: str = DEAD_LETTER_QUEUE
     incarnation: str = "m"
+    note_flow: Callable[[str, str], None] | None = None
 
     def kind_of(self, destination: str) -> DestinationKind:
         """What a destination is, by its name (D.10)."""

@@ -171,6 +171,8 @@ class Sends:
             self._account.judged = message
         full = self._routing.put(message, now)
         self._account.judged = None
+        if self._context.note_flow is not None:
+            self._context.note_flow(head.sender, head.destination)
         if full is not None:
             # What the transaction itself has caused elsewhere took the room.
             self._queues.make_dead_letter(message, "full")

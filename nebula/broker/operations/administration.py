@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, fields
-from heapq import nsmallest
+from functools import partial
+from heapq import nlargest, nsmallest
 from itertools import chain, islice
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from math import inf
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from nebula.broker.core.account import Account
 from nebula.broker.core.broker import Broker
@@ -21,8 +23,10 @@ from nebula.broker.core.messages import LAST_VALUE_KIND, QUEUE_KIND, TOPIC_KIND,
 from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.value_feed import LastValueTopic
+from nebula.broker.operations.flows import Flows
 from nebula.broker.operations.rows import (
     Arrivals,
+    at_hand,
     connection_details,
     connection_row,
     delayed_row,
@@ -41,6 +45,7 @@ from nebula.broker.operations.views import (
     ConnectionDetails,
     ConnectionRow,
     DelayedRow,
+    FlowRow,
     KindTotals,
     PrincipalRow,
     QueueDetails,
@@ -51,7 +56,7 @@ from nebula.broker.operations.views import (
     TopicRow,
 )
 from nebula.errors import Refused
-from nebula.globs import compile_glob
+from nebula.globs import compile_glob, is_glob
 from nebula.headers import RESERVED_PREFIXES
 
 T = TypeVar("T")
@@ -70,6 +75,10 @@ _AT_ONCE: Final = 1_000
 # A larger reply would end the connection of the broker's own responder, and with it the broker.
 MOST_ROWS: Final = 1_000
 _MOST_NAME_CHARACTERS: Final = 256 * 1024
+# All that are skipped are kept and sorted during the walk: some milliseconds for each thousand names.
+MOST_SKIPPED: Final = 10_000
+
+_MOST_RECEIVERS: Final = 20
 
 _EVERYTHING: Final = "**"
 
@@ -88,6 +97,8 @@ class Selection:
         after: where the order is by name: begin behind this one.
         limit: rows of the page.
         has_internal: include Nebula's own destinations, such as inboxes.
+        skip: the number of first entries to leave out.
+        is_reversed: the last name, or the least, comes first.
     """
 
     pattern: str = _EVERYTHING
@@ -95,6 +106,8 @@ class Selection:
     after: str = ""
     limit: int = 100
     has_internal: bool = True
+    skip: int = 0
+    is_reversed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +148,19 @@ QUEUE_RANKS: Final[Mapping[str, Callable[[Queue], float]]] = {
     "depth": lambda queue: queue.store.depth,
     "bytes": lambda queue: queue.store.stored_bytes,
     "taken": lambda queue: queue.taken_count,
+    "unacked": lambda queue: queue.store.unacked_count,
+    "consumers": lambda queue: len(queue.consumers.subscriptions),
+    # The lowest number is the oldest message.
+    "oldest": lambda queue: -first.number if (first := next(at_hand(queue), None)) else -inf,
+}
+
+# What topics and last values can be ordered by, in addition to their names.
+TOPIC_RANKS: Final[Mapping[str, Callable[[TopicRow], float]]] = {
+    "subscribers": lambda row: row.subscribers or 0,
+    "waiting": lambda row: row.waiting,
+    "bytes": lambda row: row.stored_bytes,
+    # The latest change first, and topics, which hold no value, last.
+    "changed": lambda row: -inf if row.changed_seconds is None else -row.changed_seconds,
 }
 
 # What connections can be ordered by, besides their sessions' names.
@@ -214,22 +240,22 @@ class Administration:
     ) -> Steps[Listing[TopicRow]]:
         """Topics that are subscribed to, and last-value destinations; or those of one kind.
 
+        They can be ordered by one of `TOPIC_RANKS`.
+
         Raises:
             Refused: a malformed glob.
         """
         # One mapping for both: a name is either a topic or a last value (D.10).
-        topics: dict[str, Any] = {}
+        rows: dict[str, Callable[[], TopicRow]] = {}
         if kind is None or kind.fans_out:
-            topics.update(self._broker.topics.topics)
+            for name, topic in self._broker.topics.topics.items():
+                rows[name] = partial(topic_row, name, topic)
         if kind is None or kind.holds_value:
-            topics.update(self._broker.values.topics)
-
-        def row(name: str, topic: Any) -> TopicRow:
-            if self._broker.context.kind_of(name).fans_out:
-                return topic_row(name, topic)
-            return value_row(name, topic, self.arrivals, now)
-
-        return choose(topics, selection, None, row)
+            for name, value in self._broker.values.topics.items():
+                rows[name] = partial(value_row, name, value, self.arrivals, now)
+        order = None if selection.rank is None else TOPIC_RANKS[selection.rank]
+        rank = None if order is None else lambda row: order(row())
+        return choose(rows, selection, rank, lambda _, row: row())
 
     def sessions(self, selection: Selection, now: float) -> Steps[Listing[SessionRow]]:
         """Sessions with durable subscriptions, connected or not.
@@ -366,6 +392,39 @@ class Administration:
         values = yield from _add_up(self._broker.values.topics, _value_counts)
         return {QUEUE_KIND: queues, TOPIC_KIND: topics, LAST_VALUE_KIND: values}
 
+    def flows(self, counted: Flows, limit: int) -> Steps[list[FlowRow]]:
+        """The senders and destinations with most messages, and who is subscribed there."""
+        largest = nlargest(limit, counted.counts.items(), key=lambda each: each[1])
+        receivers = yield from self._receivers({destination for (_, destination), _ in largest})
+        return [
+            FlowRow(sender, destination, count, sorted(receivers[destination])[:_MOST_RECEIVERS])
+            for (sender, destination), count in largest
+        ]
+
+    def _receivers(self, destinations: set[str]) -> Steps[dict[str, set[str]]]:
+        """The principals that are subscribed to each of these destinations, by name or glob."""
+        found: dict[str, set[str]] = {each: set() for each in destinations}
+        globs: dict[str, set[str]] = {}
+        for place, session in enumerate(list(self._broker.sessions.values()), 1):
+            for subscription in session.subscriptions.values():
+                pattern = subscription.pattern
+                if pattern in found:
+                    found[pattern].add(session.principal)
+                elif is_glob(pattern):
+                    globs.setdefault(pattern, set()).add(session.principal)
+            if place % _AT_ONCE == 0:
+                yield
+        for pattern, principals in globs.items():
+            matches = compile_glob(pattern)
+            for destination in filter(matches, destinations):
+                found[destination] |= {
+                    each
+                    for each in principals
+                    if self._broker.access.rights_of(each).may_receive(destination)
+                }
+            yield
+        return found
+
     # --- changing ---
 
     def purge(self, name: str, now: float) -> Steps[int]:
@@ -468,6 +527,9 @@ def _choose(
 ) -> Steps[Listing[R]]:
     # The verb checks the limit too; this is for callers within the process.
     limit, matched, hidden = min(selection.limit, MOST_ROWS), 0, 0
+    skip, is_reversed, after = min(selection.skip, MOST_SKIPPED), selection.is_reversed, selection.after
+    first = nlargest if rank is None and is_reversed else nsmallest
+    sign = 1 if is_reversed else -1
     best: list[tuple[float, str]] = []
     # A copy, because destinations come and go between steps.
     names = iter(list(things))
@@ -479,18 +541,19 @@ def _choose(
             hidden += before - len(found)
         matched += len(found)
         if rank is None:
-            candidates = [(0.0, name) for name in found if name > selection.after]
+            is_behind = after.__gt__ if is_reversed and after else after.__lt__
+            candidates = [(0.0, name) for name in found if is_behind(name)]
         else:
-            candidates = [(-rank(things[name]), name) for name in found]
+            candidates = [(sign * rank(things[name]), name) for name in found]
         # One more than is shown, which tells whether there is a next page. Only the best so far are kept, so
         # a long walk needs no sorted list of everything.
-        best = nsmallest(limit + 1, chain(best, candidates))
+        best = first(skip + limit + 1, chain(best, candidates))
         yield
-    chosen = list(_within([name for _, name in best[:limit]]))
+    chosen = list(_within([name for _, name in best[skip : skip + limit]]))
     # Rows cost more than the choice, so they are made for the chosen ones only.
     rows = [row(name, things[name]) for name in chosen if name in things]
-    # By rank there is no next page, because ranks change between two requests.
-    is_last = rank is not None or len(chosen) == len(best)
+    # By rank there is no name to go on behind, because ranks change between two requests: `skip` counts.
+    is_last = rank is not None or skip + len(chosen) >= len(best)
     return Listing(rows, matched, None if is_last else chosen[-1], hidden)
 
 

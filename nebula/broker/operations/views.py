@@ -447,6 +447,37 @@ class PoolStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class FlowRow:
+    """The messages of one sender to one destination."""
+
+    sender: Annotated[str, Shown("sender", about="A principal.")]
+    destination: Annotated[str, Shown("destination")]
+    messages: Annotated[
+        int, Shown("messages", Unit.COUNT, "Accepted since the pair was first seen, or was seen again.")
+    ]
+    receivers: Annotated[
+        list[str], Shown("receivers", about="Principals that are subscribed at present, the first twenty.")
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySample:
+    """Figures of a broker at one time. Totals count from its start."""
+
+    at: Annotated[float, Shown("at", Unit.TIME, "When they were taken.")]
+    connections: Annotated[int, Shown("connections", Unit.COUNT)]
+    received: Annotated[int, Shown("messages in", Unit.COUNT, "Messages sent to the broker.")]
+    sent_frames: Annotated[int, Shown("frames out", Unit.COUNT, "Deliveries, and replies of the protocol.")]
+    read_bytes: Annotated[int, Shown("read", Unit.BYTES, "Read from all connections, within TLS.")]
+    written_bytes: Annotated[int, Shown("written", Unit.BYTES, "Written to all connections, within TLS.")]
+    memory_bytes: Annotated[int, Shown("memory", Unit.BYTES, "Memory in use, as the broker counts it.")]
+    disk_bytes: Annotated[int, Shown("disk", Unit.BYTES, "Messages on disk.")]
+    messages: Annotated[int, Shown("messages", Unit.COUNT, "Messages that all queues hold.")]
+    unacked: Annotated[int, Shown("un-ACKed", Unit.COUNT, "Messages delivered and not settled.")]
+    dead_letters: Annotated[int, Shown("dead", Unit.COUNT, "Messages in the dead-letter queue.")]
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerStatus:
     """A broker at this moment. Totals count from its start; the difference of two of them is a rate."""
 

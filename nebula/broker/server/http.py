@@ -17,7 +17,7 @@ from nebula.broker.core.fixed_limits import HTTP_BODIES
 from nebula.broker.core.limits import Limits
 from nebula.broker.server.admission import Admission
 from nebula.broker.server.connection import Connection
-from nebula.broker.server.http_posts import Page, Post
+from nebula.broker.server.http_posts import Page, Post, is_ours
 from nebula.broker.server.lifetimes import Lifetimes
 from nebula.broker.server.listener import Listener, host_name, is_loopback
 from nebula.logs import PacedLog
@@ -210,13 +210,25 @@ class HttpListener:
         A browser lets any page of the web open a WebSocket to a broker on its user's machine: the
         origin is all that tells them apart. A page of the same host is trusted where that host is this
         machine by name or address. Any other name might have been made to point here (DNS rebinding).
+
+        Where this listener serves the console, its own pages are trusted too: those whose origin is the host
+        and port that the request names, if that host is one of this listener's (`is_ours`). A name that was
+        made to point here is none of them.
         """
         if origin.lower() in self._origins:
+            return True
+        if self.listener.console and is_ours(host, self.listener) and _is_same_place(origin, host):
             return True
         page = host_name(origin)
         # The names must be equal: a page of `http://localhost:3000` may not connect to `127.0.0.1`. Ports may
         # differ.
         return is_loopback(page) and page == host_name(f"//{host}")
+
+
+def _is_same_place(origin: str, host: str) -> bool:
+    # Behind a proxy that ends TLS the page's scheme is not the listener's, so the scheme does not count.
+    scheme, _, place = origin.lower().partition("://")
+    return scheme in ("http", "https") and place == host.lower()
 
 
 def _admission(most: int) -> Admission:

@@ -140,6 +140,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _respond(self, response: Response) -> None:
         self._forget_body()
+        has_rule = any(name == "cache-control" for name, _ in response.headers)
         written = h11.Response(
             status_code=response.status,
             reason=response.status.phrase,
@@ -147,7 +148,7 @@ class HttpConnection(asyncio.Protocol):
                 *response.headers,
                 ("content-type", response.content_type),
                 ("content-length", str(len(response.body))),
-                ("cache-control", "no-store"),
+                *(() if has_rule else (("cache-control", "no-store"),)),
                 ("connection", "close"),
             ],
         )

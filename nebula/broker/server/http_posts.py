@@ -99,10 +99,12 @@ class Asked:
     Attributes:
         authorization: the header of that name, or an empty string.
         is_ours: whether its `Host` is one of this listener's, or missing; see `is_ours`.
+        takes_gzip: whether its `Accept-Encoding` names gzip.
     """
 
     authorization: str
     is_ours: bool
+    takes_gzip: bool = False
 
 
 Page: TypeAlias = Callable[[Asked], Awaitable[Response]]
@@ -213,7 +215,11 @@ def asked_of(request: h11.Request, listener: Listener) -> Asked:
     """The parts of a request that a page needs."""
     host = value_of(request, b"host")
     # Only HTTP/1.0 may leave it out, and no browser does.
-    return Asked(value_of(request, b"authorization"), not host or is_ours(host, listener))
+    return Asked(
+        value_of(request, b"authorization"),
+        not host or is_ours(host, listener),
+        "gzip" in preferences(value_of(request, b"accept-encoding")),
+    )
 
 
 def is_admitted(transport: asyncio.Transport, listener: Listener, wall: float) -> bool:
@@ -239,7 +245,8 @@ def is_json(content_type: str) -> bool:
 
 
 def preferences(accept: str) -> list[str]:
-    """The media types of an `Accept`, by weight (RFC 9110, 12.5.1), then in their order.
+    """The media types of an `Accept`, by weight (RFC 9110, 12.5.1), then in their order; or the codings of an
+    `Accept-Encoding`.
 
     Lower case, without parameters. What is not wanted (`q=0`) or has a weight that cannot be read is left
     out, and so is what follows the twentieth.

@@ -33,6 +33,7 @@ class Listener:
         origins: web origins whose pages may connect, for an HTTP listener.
         calls: it serves `POST /call/SERVICE/VERB` too, for an HTTP listener.
         hosts: host names that such requests may use, in addition to its own and those of `origins`.
+        console: it serves the console at /console/ too, for an HTTP listener; its own pages may connect.
         authenticator: authenticates peers without a client certificate; None: they are anonymous, which is
             allowed on loopback only.
 
@@ -49,6 +50,7 @@ class Listener:
     authenticator: Authenticator | None = None
     calls: bool = False
     hosts: tuple[str, ...] = ()
+    console: bool = False
 
     def __post_init__(self) -> None:
         # B.2: principals of the MaXaM profile are certificates.

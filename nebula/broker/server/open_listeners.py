@@ -36,6 +36,7 @@ class OpenListeners:
         admission: where connections are counted; those of TLS from before their handshake.
         limits: what peers may use.
         pages: handlers of GET requests of HTTP listeners, by path.
+        console: the same, of listeners with a console in addition.
         posts: handlers of POST requests of listeners with `calls`, by the beginning of the path.
         reads: handlers of GET requests that need the sender's identity, likewise.
         lifetimes: ends requests whose sender is no longer valid.
@@ -48,6 +49,7 @@ class OpenListeners:
         admission: Admission,
         limits: Limits,
         pages: dict[str, Page],
+        console: dict[str, Page],
         posts: dict[str, Post],
         reads: dict[str, Post],
         lifetimes: Lifetimes,
@@ -56,7 +58,7 @@ class OpenListeners:
         self._make_connection = make_connection
         self._admission = admission
         self._limits = limits
-        self._pages = pages
+        self._pages, self._console = pages, console
         self._posts, self._reads = posts, reads
         self._lifetimes = lifetimes
         self._events = events
@@ -192,7 +194,7 @@ class OpenListeners:
                 partial(self._make_connection, listener),
                 origins=listener.origins,
                 limits=self._limits,
-                pages=self._pages,
+                pages={**self._pages, **self._console} if listener.console else self._pages,
                 posts=self._posts if listener.calls else None,
                 reads=self._reads if listener.calls else None,
                 listener=listener,

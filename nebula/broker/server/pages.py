@@ -1,4 +1,4 @@
-"""The HTTP pages of a broker: `/healthz`, `/readyz` and `/metrics`."""
+"""The HTTP pages of a broker: `/healthz`, `/readyz`, `/metrics`, and the files of the console."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from nebula.broker.core.fixed_limits import METRICS_SECONDS
 from nebula.broker.operations.metrics import CONTENT_TYPE, metrics_text
 from nebula.broker.server.http_posts import WRONG_HOST, Asked, Page, Response
 from nebula.broker.server.server import Server
+from nebula.console.assets import REDIRECTED, Asset, assets
+from nebula.console.assets import WRONG_HOST as WRONG_CONSOLE_HOST
 from nebula.errors import SettingsError
 
 # A token of this length cannot be guessed.
@@ -127,3 +129,29 @@ def pages_of(server: Server, token: Token | None) -> Mapping[str, Page]:
         return Response(HTTPStatus.OK, await text.get(), CONTENT_TYPE)
 
     return {"/healthz": health, "/readyz": readiness, "/metrics": metrics}
+
+
+def console_pages() -> Mapping[str, Page]:
+    """The files of the console by path, and the paths that lead to it.
+
+    Each request has to name a host of the listener: from another name the page could not connect anyway.
+    """
+    pages = {path: _page_of(asset) for path, asset in assets().items()}
+    return pages | {path: _redirection_to(target) for path, target in REDIRECTED.items()}
+
+
+def _page_of(asset: Asset) -> Page:
+    async def page(asked: Asked) -> Response:
+        if not asked.is_ours:
+            return Response(HTTPStatus.MISDIRECTED_REQUEST, f"{WRONG_CONSOLE_HOST}\n".encode())
+        body, headers = asset.encoded(takes_gzip=asked.takes_gzip)
+        return Response(HTTPStatus.OK, body, asset.content_type, headers)
+
+    return page
+
+
+def _redirection_to(target: str) -> Page:
+    async def page(_asked: Asked) -> Response:
+        return Response(HTTPStatus.TEMPORARY_REDIRECT, b"", headers=(("location", target),))
+
+    return page

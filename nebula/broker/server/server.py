@@ -31,6 +31,7 @@ from nebula.broker.core.policies import DestinationPolicy, PolicyTable
 from nebula.broker.core.shares import Share
 from nebula.broker.operations.administration import Steps
 from nebula.broker.operations.events import EndReason
+from nebula.broker.operations.flows import Flows
 from nebula.broker.operations.status import ServerFacts, broker_status
 from nebula.broker.operations.views import BrokerStatus
 from nebula.broker.server.admission import Admission
@@ -73,15 +74,18 @@ class Server:
         on_failure: called once, with the reason, when the broker cannot go on. End the program then.
         free_disk_bytes: returns the free space on the store's disk; None: it is not watched.
         lifetimes: how long connections may live; None: as long as their proof of identity is valid.
+        counts_flows: count messages by sender and destination, for the console.
 
     Attributes:
         urls: where it listens, from `start` on.
         places: the same, each URL with its listener.
         pages: what its HTTP listeners reply, by path. Filled before `start`.
+        console: what those with a console reply in addition. Likewise.
         posts: handlers of POST requests by the beginning of the path, on listeners that take calls. Likewise.
         reads: handlers of GET requests that need the sender's identity. Likewise.
         renewals: what reads files again at a reload, in addition to the listeners' own.
         lifetimes: ends connections whose proof of identity is no longer valid.
+        flows: counts of messages by sender and destination; None: they are not counted.
     """
 
     def __init__(
@@ -99,11 +103,13 @@ class Server:
         on_failure: Callable[[Exception], None] | None = None,
         free_disk_bytes: Callable[[], int] | None = None,
         lifetimes: Lifetimes | None = None,
+        counts_flows: bool = False,
     ) -> None:
         self.urls: list[str] = []
         self.places: list[tuple[str, Listener]] = []
         self.limits = limits or Limits()
         self.pages: dict[str, Page] = {}
+        self.console: dict[str, Page] = {}
         self.posts: dict[str, Post] = {}
         self.reads: dict[str, Post] = {}
         self.renewals: list[Callable[[], None]] = []
@@ -113,6 +119,7 @@ class Server:
         self._shares = tuple(shares)
         self._access = access
         self._key_of = key_of
+        self.flows = Flows() if counts_flows else None
         self._prefixes = tuple(last_value_prefixes)
         self._dead_letter = dead_letter
         self._writer = None if store is None else Writer(store, self._on_committed, self._on_store_failed)
@@ -127,6 +134,7 @@ class Server:
             self._admission,
             self.limits,
             self.pages,
+            self.console,
             self.posts,
             self.reads,
             self.lifetimes,
@@ -199,6 +207,7 @@ class Server:
             # Chance comes in here and nowhere below.
             # It begins every message-id (D.20), so runs without a store need different ones too.
             incarnation=secrets.token_hex(4) if kept is None else kept.incarnation,
+            note_flow=None if self.flows is None else self.flows.note,
         )
         broker = Broker(context)
         if kept is not None:

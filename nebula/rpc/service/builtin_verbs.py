@@ -9,7 +9,8 @@ from typing import Any
 
 from nebula.compiled import build_name
 from nebula.destinations import queue_named
-from nebula.rpc.contract.verbs import Endpoint, Verb, VerbOptions
+from nebula.rpc.contract.context import Request
+from nebula.rpc.contract.verbs import Endpoint, Verb, VerbOptions, is_open_to
 from nebula.rpc.service.declaration import ServiceDeclaration
 from nebula.rpc.service.serving import Serving
 from nebula.rpc.service.statistics import ProcessView
@@ -62,12 +63,22 @@ class BuiltinVerbs:
     async def _ping(self) -> None:
         """Reply `success`: the service is there."""
 
-    async def _describe(self) -> dict[str, Any]:
-        """List the verbs with description, queue, and JSON Schema of parameters and result."""
+    async def _describe(self, request: Request) -> dict[str, Any]:
+        """List the verbs with description, queue, and JSON Schema of parameters and result.
+
+        A verb that its caller may not call has `allowed`: false.
+        """
         declared = self._declared
         # Of the run and not of the declaration, because the run also has the verbs that manage jobs.
         entries = sorted(self._serving().entries.values(), key=lambda one: one.name)
-        verbs = [{**one.describe(), "queue": announced_at(one, declared.destinations)} for one in entries]
+        verbs = [
+            {
+                **one.describe(),
+                "queue": announced_at(one, declared.destinations),
+                **({} if is_open_to(one.allow, request.principal) else {"allowed": False}),
+            }
+            for one in entries
+        ]
         listens = [one.describe() for one in declared.subscribers]
         return {
             "service": declared.name,

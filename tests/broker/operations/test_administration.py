@@ -105,6 +105,88 @@ def test_queues_can_be_listed_by_depth(broker: BrokerHarness) -> None:
     assert (listing.matched, listing.after) == (3, None)
 
 
+def test_queues_by_rank_go_on_behind_those_that_are_skipped(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    for number in range(5):
+        alice.publish(f"/queue/{number}", *["m"] * (number + 1))
+
+    pages = [
+        result(administration.queues(Selection(rank="depth", limit=2, skip=skip), broker.now))
+        for skip in (0, 2, 4, 6)
+    ]
+
+    assert [[row.depth for row in page.rows] for page in pages] == [[5, 4], [3, 2], [1], []]
+    assert {page.matched for page in pages} == {5}
+
+
+def test_reversed_lists_begin_at_the_other_end(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    for number in range(5):
+        alice.publish(f"/queue/{number}", *["m"] * (number + 1))
+
+    def page(rank: str | None, after: str = "", skip: int = 0) -> tuple[list[str], str | None]:
+        selection = Selection("**", rank, after, 2, skip=skip, is_reversed=True)
+        listing = result(administration.queues(selection, broker.now))
+        return [row.queue for row in listing.rows], listing.after
+
+    assert page("depth") == (["/queue/0", "/queue/1"], None)
+    assert page("depth", skip=4) == (["/queue/4"], None)
+    assert page(None) == (["/queue/4", "/queue/3"], "/queue/3")
+    assert page(None, "/queue/3") == (["/queue/2", "/queue/1"], "/queue/1")
+    assert page(None, skip=4) == (["/queue/0"], None)
+
+
+def test_names_can_be_skipped(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    for number in range(5):
+        alice.publish(f"/queue/{number}", "m")
+
+    middle = result(administration.queues(Selection(limit=2, skip=2), broker.now))
+    last = result(administration.queues(Selection(limit=2, skip=4), broker.now))
+
+    assert ([row.queue for row in middle.rows], middle.after) == (["/queue/2", "/queue/3"], "/queue/3")
+    assert ([row.queue for row in last.rows], last.after) == (["/queue/4"], None)
+
+
+def test_queues_can_be_listed_by_their_oldest_message_and_by_what_consumers_hold(
+    broker: BrokerHarness,
+) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    alice.publish("/queue/old", "m")
+    alice.publish("/queue/new", "m")
+    alice.subscribe("/queue/read", "ack:client", id="1")
+    alice.publish("/queue/read", "m", "m")
+
+    def names(rank: str) -> list[str]:
+        return [row.queue for row in result(administration.queues(Selection(rank=rank), broker.now)).rows]
+
+    assert names("oldest") == ["/queue/old", "/queue/new", "/queue/read"]
+    assert names("unacked")[0] == names("consumers")[0] == "/queue/read"
+
+
+def test_topics_and_values_can_be_listed_by_rank(broker: BrokerHarness) -> None:
+    administration = looking_at(broker)
+    alice = broker.connect()
+    alice.publish("X/first", "a long value")
+    administration.advance(broker.now)
+    broker.advance(5)
+    alice.publish("X/second", "v")
+    alice.subscribe("/topic/news", id="1")
+
+    def names(rank: str) -> list[str]:
+        return [
+            row.topic for row in result(administration.topics(Selection(rank=rank), None, broker.now)).rows
+        ]
+
+    assert names("subscribers")[0] == "/topic/news"
+    assert names("bytes") == ["X/first", "X/second", "/topic/news"]
+    assert names("changed") == ["X/second", "X/first", "/topic/news"]
+
+
 def test_walk_over_many_destinations_pauses_and_minds_what_happens_meanwhile(broker: BrokerHarness) -> None:
     administration = looking_at(broker)
     alice = broker.connect()

@@ -276,8 +276,12 @@ async def test_verb_is_open_to_the_principals_on_its_list_only(serving: Serving,
         assert await client.call(free) == "in"
         with pytest.raises(RemoteError) as caught:
             await client.call(closed)
+        described = await client.call(app.name, "describe")
 
     assert caught.value.code == "not-allowed"
+    # Callers that show verbs can leave out what would be refused.
+    allowed = {one["verb"]: one.get("allowed", True) for one in described["verbs"]}
+    assert allowed == {"closed": False, "describe": True, "free": True, "ping": True, "stats": True}
 
 
 def gated(app: Responder, **options: Any) -> Any:

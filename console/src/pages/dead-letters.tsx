@@ -1,0 +1,553 @@
+// Dead letters: why they died, and what to do with them.
+
+import { signal } from "@preact/signals";
+import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
+import { Compose, draftOf } from "../bodies/compose";
+import { MessageDetails } from "../bodies/message-details";
+import { bodyOf, type MessageView } from "../bodies/reading";
+import { go, href, route } from "../router";
+import { session, type NebulaError } from "../session";
+import { Dialog, confirm } from "../widgets/dialog";
+import { bytes, count, duration, time } from "../widgets/format";
+import { asNebulaError, usePolled } from "../widgets/poll";
+import { Empty, ErrorNote, Loaded, PageHead } from "../widgets/states";
+import { Table, type Column } from "../widgets/table";
+import { toast } from "../widgets/toast";
+import {
+  copiedHeaders,
+  letters,
+  onDiskText,
+  REASONS,
+  reasonText,
+  replayedText,
+  type DeadLetter,
+  type Letters,
+  type Purged,
+  type Replayed,
+} from "./letters";
+import "./destinations.css";
+
+// What the broker lists in one reply.
+const LISTED = 1_000;
+const MOST_AT_ONCE = 100_000;
+const WHOLE_BYTES = 1_000_000;
+
+interface Filter {
+  source: string;
+  reason: string;
+}
+
+/** Which letters an act is about: chosen ones, or all of a filter. */
+type Which = { numbers: number[] } | { source: string | null; reason: string | null };
+
+const filter = signal<Filter>({ source: "", reason: "" });
+const chosen = signal<ReadonlySet<number>>(new Set());
+
+export default function DeadLettersPage() {
+  const [number] = route.value.rest;
+  return number === undefined ? <DeadLetters /> : <Letter key={number} number={Number(number)} />;
+}
+
+function DeadLetters() {
+  const { source, reason } = filter.value;
+  // The number behind which the rows begin.
+  const [after, setAfter] = useState(0);
+  const [replaying, setReplaying] = useState<Which | null>(null);
+  const sources = useId();
+  const polled = usePolled(
+    (signal) =>
+      session.broker<Letters>(
+        "dlq.list",
+        { source: source || null, reason: reason || null, after, limit: LISTED },
+        { signal },
+      ),
+    5,
+    [source, reason, after],
+  );
+  const last = useRef<Letters | null>(null);
+  if (polled.data !== null) last.current = polled.data;
+  const listed = polled.data ?? last.current;
+  const rows = listed?.rows ?? [];
+  const marked = rows.filter((row) => chosen.value.has(row.number));
+  const known = useMemo(() => [...new Set(rows.map((row) => row.source))].sort(), [rows]);
+
+  const narrow = (next: Partial<Filter>) => {
+    filter.value = { ...filter.value, ...next };
+    chosen.value = new Set();
+    setAfter(0);
+  };
+  const mark = (numbers: readonly number[], is: boolean) => {
+    const next = new Set(chosen.value);
+    for (const number of numbers) {
+      if (is) next.add(number);
+      else next.delete(number);
+    }
+    chosen.value = next;
+  };
+  const which: Which =
+    marked.length > 0
+      ? { numbers: marked.map((row) => row.number) }
+      : { source: source || null, reason: reason || null };
+  const done = () => {
+    chosen.value = new Set();
+    polled.refresh();
+  };
+
+  const mayMark = session.may("dlq.replay") || session.may("dlq.purge");
+  const columns: Column<DeadLetter>[] = [
+    ...(mayMark
+      ? [
+          {
+            key: "chosen",
+            title: "Choose",
+            sortable: false,
+            value: () => null,
+            render: (row: DeadLetter) => (
+              <input
+                type="checkbox"
+                aria-label={`Choose dead letter ${row.number}`}
+                checked={chosen.value.has(row.number)}
+                onChange={(event) => mark([row.number], event.currentTarget.checked)}
+              />
+            ),
+          },
+        ]
+      : []),
+    {
+      key: "number",
+      title: "Number",
+      value: (row) => row.number,
+      render: (row) =>
+        session.may("dlq.show") ? <a href={href("dead-letters", [String(row.number)])}>{row.number}</a> : row.number,
+    },
+    { key: "source", title: "From", value: (row) => row.source, render: (row) => <code>{row.source}</code> },
+    {
+      key: "reason",
+      title: "Why",
+      value: (row) => `${row.reason} ${row.code} ${row.text}`,
+      render: (row) => (
+        <>
+          <Reason reason={row.reason} /> <span class="muted">{row.code || row.text}</span>
+        </>
+      ),
+    },
+    { key: "died_at", title: "When", numeric: true, value: (row) => row.died_at, render: (row) => time(row.died_at) },
+    { key: "deliveries", title: "Deliveries", numeric: true, secondary: true, value: (row) => row.deliveries },
+    { key: "sender", title: "Sender", secondary: true, value: (row) => row.sender },
+    {
+      key: "size",
+      title: "Size",
+      numeric: true,
+      secondary: true,
+      value: (row) => row.body_bytes,
+      render: (row) => bytes(row.body_bytes),
+    },
+  ];
+
+  return (
+    <>
+      <PageHead
+        title="Dead letters"
+        about="Messages that could not be delivered. They stay here until they are replayed, purged or consumed."
+      >
+        {session.may("dlq.replay") && (
+          <button type="button" class="primary" disabled={rows.length === 0} onClick={() => setReplaying(which)}>
+            Replay {nameOf(which)} …
+          </button>
+        )}
+        {session.may("dlq.purge") && (
+          <button type="button" class="danger" disabled={rows.length === 0} onClick={() => void purge(which, done)}>
+            Purge {nameOf(which)} …
+          </button>
+        )}
+      </PageHead>
+      {polled.error !== null && polled.error.code !== "lost" && (
+        <ErrorNote error={polled.error} onRetry={polled.refresh} />
+      )}
+      <Table
+        label="Dead letters"
+        rows={rows}
+        columns={columns}
+        rowKey={(row) => String(row.number)}
+        pageSize={50}
+        filter="Filter what is listed"
+        empty={emptyText(listed, filter.value)}
+        {...(session.may("dlq.show") ? { onSelect: (row: DeadLetter) => go("dead-letters", [String(row.number)]) } : {})}
+        tools={
+          <>
+            <select
+              aria-label="Reason"
+              value={reason}
+              onChange={(event) => narrow({ reason: event.currentTarget.value })}
+            >
+              <option value="">Any reason</option>
+              {REASONS.map((each) => (
+                <option key={each} value={each}>
+                  {each}
+                </option>
+              ))}
+            </select>
+            <input
+              class="source"
+              aria-label="Source"
+              list={sources}
+              placeholder="Any source"
+              value={source}
+              // On `change`, not on each key: a part of a name is the name of nothing.
+              onChange={(event) => narrow({ source: event.currentTarget.value.trim() })}
+            />
+            <datalist id={sources}>
+              {known.map((each) => (
+                <option key={each} value={each} />
+              ))}
+            </datalist>
+            {mayMark && rows.length > 0 && (
+              <button
+                type="button"
+                onClick={() => mark(rows.map((row) => row.number), marked.length < rows.length)}
+              >
+                {marked.length < rows.length ? "Choose all listed" : "Choose none"}
+              </button>
+            )}
+          </>
+        }
+      />
+      {(after > 0 || rows.length === LISTED) && (
+        <div class="actions">
+          {after > 0 && (
+            <button type="button" onClick={() => setAfter(0)}>
+              From the beginning
+            </button>
+          )}
+          {rows.length === LISTED && (
+            <button type="button" onClick={() => setAfter(rows.at(-1)?.number ?? 0)}>
+              Next {count(LISTED)}
+            </button>
+          )}
+        </div>
+      )}
+      {listed !== null && listed.on_disk > 0 && <p class="muted">{onDiskText(listed.on_disk)}</p>}
+      {replaying !== null && <Replay which={replaying} onClose={() => setReplaying(null)} onDone={done} />}
+    </>
+  );
+}
+
+function emptyText(listed: Letters | null, { source, reason }: Filter): string {
+  if (listed === null) return "Loading …";
+  return source || reason ? "No dead letter has this source and reason." : "There are no dead letters.";
+}
+
+function nameOf(which: Which): string {
+  if ("numbers" in which) return count(which.numbers.length);
+  return which.source !== null || which.reason !== null ? "all of these" : "all";
+}
+
+/** Which letters an act is about, in words. */
+function describe(which: Which) {
+  if ("numbers" in which) return which.numbers.length === 1 ? "this dead letter" : letters(which.numbers.length);
+  const { source, reason } = which;
+  return (
+    <>
+      all dead letters
+      {source !== null && (
+        <>
+          {" "}
+          from <code>{source}</code>
+        </>
+      )}
+      {reason !== null && ` with the reason “${reason}”`}
+      {source === null && reason === null && ", whatever their source and reason"}
+    </>
+  );
+}
+
+function parametersOf(which: Which): Record<string, unknown> {
+  return "numbers" in which
+    ? { numbers: which.numbers }
+    : { source: which.source, reason: which.reason, limit: MOST_AT_ONCE };
+}
+
+function Reason({ reason }: { reason: string }) {
+  return (
+    <span class={reason === "expired" || reason === "full" ? "pill warn" : "pill bad"} title={reasonText(reason)}>
+      {reason}
+    </span>
+  );
+}
+
+async function purge(which: Which, done: () => void): Promise<void> {
+  const isSure = await confirm({
+    title: "Purge dead letters?",
+    body: (
+      <p>
+        The broker drops {describe(which)} for good. This cannot be undone.
+      </p>
+    ),
+    action: "Purge",
+    danger: true,
+  });
+  if (!isSure) return;
+  try {
+    const outcome = await session.broker<Purged>("dlq.purge", parametersOf(which), { timeout: 60_000 });
+    toast([`${letters(outcome.purged)} purged.`, outcome.on_disk > 0 ? onDiskText(outcome.on_disk) : ""].join(" ").trim());
+  } catch (error) {
+    const { code, message } = asNebulaError(error);
+    toast(`${message} (${code})`, "failed");
+  }
+  done();
+}
+
+/** Asks where to, and replays. */
+function Replay({ which, onClose, onDone }: { which: Which; onClose: () => void; onDone: () => void }) {
+  const [to, setTo] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  const [outcome, setOutcome] = useState<Replayed | null>(null);
+  const [error, setError] = useState<NebulaError | null>(null);
+  const name = useId();
+  const [isElsewhere, setElsewhere] = useState(false);
+
+  const replay = async () => {
+    setBusy(true);
+    setError(null);
+    try {
+      const target = isElsewhere ? to.trim() : null;
+      const parameters = { ...parametersOf(which), to: target };
+      setOutcome(await session.broker<Replayed>("dlq.replay", parameters, { timeout: 60_000 }));
+      onDone();
+    } catch (failure) {
+      setError(asNebulaError(failure));
+    } finally {
+      setBusy(false);
+    }
+  };
+
+  return (
+    <Dialog
+      title="Replay dead letters"
+      onClose={onClose}
+      actions={
+        outcome === null ? (
+          <>
+            <button type="button" onClick={onClose}>
+              Cancel
+            </button>
+            <button
+              type="button"
+              class="primary"
+              disabled={isBusy || (isElsewhere && to.trim() === "")}
+              onClick={() => void replay()}
+            >
+              {isBusy ? "Replaying …" : "Replay"}
+            </button>
+          </>
+        ) : (
+          <button type="button" class="primary" onClick={onClose}>
+            Close
+          </button>
+        )
+      }
+    >
+      {outcome === null ? (
+        <>
+          <p>
+            The broker moves {describe(which)} into a queue, in the order in which they died. Each is a new message there,
+            with its sender, headers and body, but without its expiry; it is not a dead letter any more.
+          </p>
+          <fieldset class="choices">
+            <legend class="hidden">Where to</legend>
+            <label class="tick">
+              <input type="radio" name={name} checked={!isElsewhere} onChange={() => setElsewhere(false)} />
+              Back to the queue that it was sent to
+            </label>
+            <label class="tick">
+              <input type="radio" name={name} checked={isElsewhere} onChange={() => setElsewhere(true)} />
+              To another queue
+            </label>
+          </fieldset>
+          {isElsewhere && (
+            <label class="field">
+              Queue
+              <input value={to} placeholder="/queue/orders" onInput={(event) => setTo(event.currentTarget.value)} />
+            </label>
+          )}
+        </>
+      ) : (
+        <p role="status">{replayedText(outcome)}</p>
+      )}
+      {error !== null && <ErrorNote error={error} />}
+    </Dialog>
+  );
+}
+
+function Letter({ number }: { number: number }) {
+  const [isReplaying, setReplaying] = useState(false);
+  const [isEditing, setEditing] = useState(false);
+  const polled = usePolled(
+    (signal) => session.broker<MessageView>("dlq.show", { number, max_bytes: WHOLE_BYTES }, { signal }),
+    0,
+    [number],
+  );
+  const view = polled.data;
+  const back = () => go("dead-letters");
+  return (
+    <>
+      <PageHead
+        title={
+          <>
+            <a class="back" href={href("dead-letters")}>
+              ← Dead letters
+            </a>
+            <div>Dead letter {number}</div>
+          </>
+        }
+      >
+        {view !== null && session.may("dlq.replay") && (
+          <button type="button" class="primary" onClick={() => setReplaying(true)}>
+            Replay …
+          </button>
+        )}
+        {view !== null && (
+          <button
+            type="button"
+            disabled={view.is_cut}
+            title={view.is_cut ? "Its body is too large to be edited here." : undefined}
+            onClick={() => setEditing(true)}
+          >
+            Edit a copy …
+          </button>
+        )}
+        {view !== null && session.may("dlq.purge") && (
+          <button type="button" class="danger" onClick={() => void purge({ numbers: [number] }, back)}>
+            Purge …
+          </button>
+        )}
+      </PageHead>
+      {polled.error?.code === "not-found" ? (
+        <Empty title="There is no such dead letter any more">
+          It was replayed, purged or consumed; or it is on disk, until those before it are gone.
+        </Empty>
+      ) : (
+        <Loaded polled={polled}>
+          {(found) => (
+            <>
+              <LetterFacts view={found} />
+              <MessageDetails view={found} />
+            </>
+          )}
+        </Loaded>
+      )}
+      {isReplaying && (
+        <Replay which={{ numbers: [number] }} onClose={() => setReplaying(false)} onDone={polled.refresh} />
+      )}
+      {isEditing && view !== null && <EditedCopy view={view} onClose={() => setEditing(false)} onDropped={back} />}
+    </>
+  );
+}
+
+function LetterFacts({ view }: { view: MessageView }) {
+  const { headers } = view;
+  const reason = headers["dead-letter-reason"] ?? "";
+  const at = Number(headers["dead-letter-at"]) / 1000;
+  const source = headers["dead-letter-from"] ?? "";
+  return (
+    <div class="card">
+      <dl class="facts">
+        <dt>Why</dt>
+        <dd>
+          <Reason reason={reason} /> {reasonText(reason)}
+        </dd>
+        {headers["dead-letter-code"] !== undefined && (
+          <>
+            <dt>Error</dt>
+            <dd>
+              <code>{headers["dead-letter-code"]}</code>
+            </dd>
+          </>
+        )}
+        {headers["dead-letter-text"] !== undefined && (
+          <>
+            <dt>Explanation</dt>
+            <dd>{headers["dead-letter-text"]}</dd>
+          </>
+        )}
+        {headers["dead-letter-handler"] !== undefined && (
+          <>
+            <dt>Handler</dt>
+            <dd>
+              <code>{headers["dead-letter-handler"]}</code>
+            </dd>
+          </>
+        )}
+        <dt>From</dt>
+        <dd>
+          {source.startsWith("/queue/") ? (
+            <a class="destination-link" href={href("queues", [source])}>
+              {source}
+            </a>
+          ) : (
+            <code>{source}</code>
+          )}
+        </dd>
+        <dt>When</dt>
+        <dd>{Number.isFinite(at) ? `${time(at)}, ${duration(Date.now() / 1000 - at)} ago` : "–"}</dd>
+        <dt>Deliveries</dt>
+        <dd>{headers["dead-letter-deliveries"] ?? "0"}</dd>
+        <dt>Sender</dt>
+        <dd>{view.sender}</dd>
+        <dt>Stored</dt>
+        <dd>{view.is_persistent ? "persistent, on disk" : "in memory"}</dd>
+    </dl>
+    </div>
+  );
+}
+
+/** Sends an edited copy, and then drops the dead letter if that is wanted. */
+function EditedCopy({ view, onClose, onDropped }: { view: MessageView; onClose: () => void; onDropped: () => void }) {
+  const [isDropped, setDropped] = useState(session.may("dlq.purge"));
+  const isGone = useRef(false);
+  const close = () => (isGone.current ? onDropped() : onClose());
+  const draft = useMemo(
+    () => draftOf(view.headers["dead-letter-from"] ?? "", copiedHeaders(view), bodyOf(view).bytes),
+    [view],
+  );
+  useEffect(() => {
+    isGone.current = false;
+  }, [view]);
+
+  const drop = async (): Promise<string> => {
+    if (!isDropped || isGone.current) return isGone.current ? "" : `Dead letter ${view.number} stays.`;
+    try {
+      const { purged } = await session.broker<Purged>("dlq.purge", { numbers: [view.number] });
+      isGone.current = true;
+      return purged === 1 ? `Dead letter ${view.number} is dropped.` : `Dead letter ${view.number} was gone already.`;
+    } catch (error) {
+      return `Dead letter ${view.number} stays: ${asNebulaError(error).message}.`;
+    }
+  };
+
+  return (
+    <Dialog wide title={`Edit a copy of dead letter ${view.number}`} onClose={close}>
+      <p>
+        This sends a new message, whose sender is you
+        {session.principal.value !== view.sender && <>, and not {view.sender}</>}. The dead letter itself does not change;
+        it is dropped only after the broker has accepted the copy.
+      </p>
+      <Compose draft={draft} action="Send the copy" onSent={drop}>
+        {session.may("dlq.purge") ? (
+          <label class="tick">
+            <input
+              type="checkbox"
+              checked={isDropped}
+              onChange={(event) => setDropped(event.currentTarget.checked)}
+            />
+            Then drop the dead letter
+          </label>
+        ) : (
+          <p class="muted">
+            The dead letter stays: to drop it needs the right to call <code>dlq.purge</code>.
+          </p>
+        )}
+      </Compose>
+    </Dialog>
+  );
+}

@@ -1,0 +1,495 @@
+// Queues, and one of them with its messages.
+
+import { signal } from "@preact/signals";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Compose, newDraft } from "../bodies/compose";
+import { MessageDetails } from "../bodies/message-details";
+import type { MessageView } from "../bodies/reading";
+import { href, route } from "../router";
+import { session } from "../session";
+import { Chart } from "../widgets/chart";
+import { Dialog, confirm } from "../widgets/dialog";
+import { bytes, count, duration, rate } from "../widgets/format";
+import { usePolled } from "../widgets/poll";
+import { Empty, ErrorNote, Loaded, PageHead } from "../widgets/states";
+import { Table, type Column, type Sort } from "../widgets/table";
+import { attempt } from "../widgets/toast";
+import { globOf, useDebounced } from "./globs";
+import { SendButton, useMayPublish } from "./permission";
+import { RateReader, type QueueRow } from "./rates";
+import { SubscriptionTable, type SubscriptionRow } from "./subscriptions";
+import "./destinations.css";
+
+const PAGE = 50;
+// What the broker skips at most.
+const MOST_SKIPPED = 10_000;
+const EVERY_SECONDS = 2;
+
+interface Listing {
+  rows: QueueRow[];
+  matched: number;
+  hidden: number;
+}
+
+interface QueueDetails {
+  summary: QueueRow;
+  max_messages: number;
+  max_bytes: number;
+  is_exclusive: boolean;
+  auto_delete: boolean;
+  subscriptions: SubscriptionRow[];
+}
+
+// Kept while one looks at a queue, and comes back.
+const view = signal<{ page: number; sort: Sort; filter: string; internal: boolean }>({
+  page: 0,
+  sort: { key: "name", descending: false },
+  filter: "",
+  internal: false,
+});
+
+export default function QueuesPage() {
+  const [queue] = route.value.rest;
+  return queue === undefined ? <Queues /> : <Queue key={queue} name={queue} />;
+}
+
+function Queues() {
+  const { page, sort, filter, internal } = view.value;
+  const settled = useDebounced(filter, 250);
+  const [isPublishing, setPublishing] = useState(false);
+  const rates = useRef(new RateReader());
+  const polled = usePolled(
+    async (signal) => {
+      const listing = await session.broker<Listing>(
+        "queues.list",
+        {
+          pattern: globOf(settled),
+          order: sort.key,
+          // By name the broker begins with A, else with the greatest.
+          reverse: sort.key === "name" ? sort.descending : !sort.descending,
+          skip: page * PAGE,
+          limit: PAGE,
+          internal,
+        },
+        { signal },
+      );
+      rates.current.read(listing.rows, performance.now());
+      return listing;
+    },
+    EVERY_SECONDS,
+    [settled, sort.key, sort.descending, page, internal],
+  );
+  // The rows that were shown last stay until the next ones are there.
+  const last = useRef<Listing | null>(null);
+  if (polled.data !== null) last.current = polled.data;
+  const listing = polled.data ?? last.current;
+
+  const columns: Column<QueueRow>[] = [
+    {
+      key: "name",
+      title: "Queue",
+      value: (row) => row.queue,
+      render: (row) => (
+        <a class="destination-link" href={href("queues", [row.queue])}>
+          {row.queue}
+        </a>
+      ),
+    },
+    { key: "depth", title: "Depth", numeric: true, value: (row) => row.depth, about: "Waiting, un-ACKed and postponed" },
+    { key: "unacked", title: "Un-ACKed", numeric: true, secondary: true, value: (row) => row.unacked },
+    { key: "consumers", title: "Consumers", numeric: true, value: (row) => row.consumers },
+    {
+      key: "in",
+      title: "In",
+      numeric: true,
+      sortable: false,
+      value: (row) => rates.current.of(row.queue)?.in,
+      render: (row) => rate(rates.current.of(row.queue)?.in),
+    },
+    {
+      key: "out",
+      title: "Out",
+      numeric: true,
+      sortable: false,
+      value: (row) => rates.current.of(row.queue)?.out,
+      render: (row) => rate(rates.current.of(row.queue)?.out),
+    },
+    {
+      key: "oldest",
+      title: "Oldest",
+      numeric: true,
+      secondary: true,
+      about: "Age of the first message, at least",
+      value: (row) => row.oldest_seconds,
+      render: (row) => duration(row.oldest_seconds),
+    },
+    {
+      key: "bytes",
+      title: "Memory",
+      numeric: true,
+      secondary: true,
+      value: (row) => row.stored_bytes,
+      render: (row) => bytes(row.stored_bytes),
+    },
+    { key: "taken", title: "Taken", numeric: true, secondary: true, about: "Since the queue was made", value: (row) => row.taken },
+  ];
+
+  return (
+    <>
+      <PageHead
+        title="Queues"
+        about="Each message goes to one consumer. A queue exists while it holds messages or has consumers."
+      >
+        <button type="button" onClick={() => setPublishing(true)}>
+          Publish …
+        </button>
+      </PageHead>
+      {polled.error !== null && polled.error.code !== "lost" && (
+        <ErrorNote error={polled.error} onRetry={polled.refresh} />
+      )}
+      <Table
+        label="Queues"
+        rows={listing?.rows ?? []}
+        columns={columns}
+        rowKey={(row) => row.queue}
+        pageSize={PAGE}
+        filter="Part of a name, or a glob: /queue/a*"
+        empty={listing === null ? "Loading …" : "No queue holds a message or has a consumer."}
+        onSelect={(row) => (location.hash = href("queues", [row.queue]))}
+        remote={{
+          total: Math.min(listing?.matched ?? 0, MOST_SKIPPED + PAGE),
+          page,
+          sort,
+          filter,
+          onPage: (next) => (view.value = { ...view.value, page: next }),
+          onSort: (next) => (view.value = { ...view.value, sort: next, page: 0 }),
+          onFilter: (next) => (view.value = { ...view.value, filter: next, page: 0 }),
+        }}
+        tools={
+          <label class="tick">
+            <input
+              type="checkbox"
+              checked={internal}
+              onChange={(event) => (view.value = { ...view.value, internal: event.currentTarget.checked, page: 0 })}
+            />
+            Nebula’s own
+          </label>
+        }
+      />
+      {listing !== null && listing.matched > MOST_SKIPPED + PAGE && (
+        <p class="muted">
+          {count(listing.matched)} queues match; the first {count(MOST_SKIPPED + PAGE)} can be paged through. Filter to see
+          the others.
+        </p>
+      )}
+      {isPublishing && (
+        <Dialog wide title="Publish a message" onClose={() => setPublishing(false)}>
+          <Compose draft={newDraft("/queue/")} onSent={() => polled.refresh()} />
+        </Dialog>
+      )}
+    </>
+  );
+}
+
+/** One reading of a queue, for the charts. */
+interface Sample {
+  at: number;
+  depth: number;
+  in: number | null;
+  out: number | null;
+}
+
+const SAMPLES = 300;
+
+function Queue({ name }: { name: string }) {
+  const rates = useRef(new RateReader());
+  const samples = useRef<Sample[]>([]);
+  const [isPublishing, setPublishing] = useState(false);
+  const mayPublish = useMayPublish(name);
+  const polled = usePolled(
+    async (signal) => {
+      const found = await session.broker<QueueDetails>("queue.show", { queue: name }, { signal });
+      rates.current.read([found.summary], performance.now());
+      const now = rates.current.of(name);
+      const sample = { at: Date.now() / 1000, depth: found.summary.depth, in: now?.in ?? null, out: now?.out ?? null };
+      samples.current = [...samples.current.slice(1 - SAMPLES), sample];
+      return found;
+    },
+    EVERY_SECONDS,
+    [name],
+  );
+  const isGone = polled.error?.code === "not-found";
+  const depth = isGone ? 0 : (polled.data?.summary.depth ?? 0);
+
+  const purge = async () => {
+    const isSure = await confirm({
+      title: "Purge the queue?",
+      body: (
+        <>
+          <p>
+            All messages that wait in <code>{name}</code> are dropped for good: {count(depth)} at present. They do not
+            become dead letters.
+          </p>
+          <p>Messages that a consumer holds un-ACKed stay.</p>
+        </>
+      ),
+      action: "Purge",
+      danger: true,
+    });
+    if (!isSure) return;
+    let purged = 0;
+    await attempt(
+      async () => (purged = await session.broker<number>("queue.purge", { queue: name })),
+      () => `${count(purged)} ${purged === 1 ? "message" : "messages"} purged from ${name}`,
+    );
+    polled.refresh();
+  };
+
+  return (
+    <>
+      <PageHead
+        title={
+          <>
+            <a class="back" href={href("queues")}>
+              ← Queues
+            </a>
+            <div class="destination">{name}</div>
+          </>
+        }
+      >
+        <SendButton may={mayPublish} destination={name} onClick={() => setPublishing(true)}>
+          Publish …
+        </SendButton>
+        {session.may("queue.purge") && (
+          <button type="button" class="danger" disabled={depth === 0} onClick={() => void purge()}>
+            Purge …
+          </button>
+        )}
+      </PageHead>
+      {isGone ? (
+        <Empty title="The queue is empty">
+          It holds no messages and has no consumers, so it does not exist at present. The next message or subscription
+          creates it.
+        </Empty>
+      ) : (
+        <Loaded polled={polled}>
+          {(details) => <QueueParts name={name} details={details} rates={rates.current} samples={samples.current} />}
+        </Loaded>
+      )}
+      {isPublishing && (
+        <Dialog wide title="Publish a message" onClose={() => setPublishing(false)}>
+          <Compose draft={newDraft(name)} onSent={() => polled.refresh()} />
+        </Dialog>
+      )}
+    </>
+  );
+}
+
+function QueueParts({
+  name,
+  details,
+  rates,
+  samples,
+}: {
+  name: string;
+  details: QueueDetails;
+  rates: RateReader;
+  samples: readonly Sample[];
+}) {
+  const { summary } = details;
+  const now = rates.of(name);
+  const times = samples.map(({ at }) => at);
+  return (
+    <>
+      <dl class="tiles">
+        <Tile title="Depth" small={`of ${count(details.max_messages)}; ${count(summary.unacked)} un-ACKed`}>
+          {count(summary.depth)}
+        </Tile>
+        <Tile title="In" small={`${count(summary.taken)} taken in all`}>
+          {rate(now?.in)}
+        </Tile>
+        <Tile title="Out">{rate(now?.out)}</Tile>
+        <Tile title="Oldest message" small={summary.postponed > 0 ? `${count(summary.postponed)} postponed` : undefined}>
+          {duration(summary.oldest_seconds)}
+        </Tile>
+        <Tile title="Memory" small={`of ${bytes(details.max_bytes)}`}>
+          {bytes(summary.stored_bytes)}
+        </Tile>
+        <Tile title="On disk alone" small={bytes(summary.paged_bytes)}>
+          {count(summary.paged_out)}
+        </Tile>
+      </dl>
+      <div class="grid">
+        <Chart
+          title="Depth"
+          times={times}
+          format={count}
+          series={[{ label: "messages", colour: "--chart-1", values: samples.map(({ depth }) => depth) }]}
+        />
+        <Chart
+          title="Messages per second"
+          times={times}
+          series={[
+            { label: "in", colour: "--chart-2", values: samples.map((each) => each.in) },
+            { label: "out", colour: "--chart-3", values: samples.map((each) => each.out) },
+          ]}
+        />
+      </div>
+      {session.may("queue.peek") && <Peek name={name} />}
+      <section class="part">
+        <div class="part-head">
+          <h2>Consumers</h2>
+          <span>
+            {details.is_exclusive && <span class="pill">exclusive</span>}{" "}
+            {details.auto_delete && <span class="pill">deleted with its last consumer</span>}
+          </span>
+        </div>
+        <SubscriptionTable label="Consumers" rows={details.subscriptions} empty="This queue has no consumers." />
+      </section>
+    </>
+  );
+}
+
+function Tile({ title, small, children }: { title: string; small?: string | undefined; children: string }) {
+  return (
+    <div class="tile">
+      <dt>{title}</dt>
+      <dd>
+        {children}
+        {small !== undefined && <small>{small}</small>}
+      </dd>
+    </div>
+  );
+}
+
+const PEEKED = 10;
+const PREVIEW_BYTES = 400;
+const WHOLE_BYTES = 1_000_000;
+
+/** The first waiting messages; nothing is consumed. */
+function Peek({ name }: { name: string }) {
+  // The numbers behind which the pages begin; the last one is shown.
+  const [pages, setPages] = useState<readonly number[]>([0]);
+  const [opened, setOpened] = useState<number | null>(null);
+  const after = pages.at(-1) ?? 0;
+  const polled = usePolled(
+    (signal) =>
+      session.broker<MessageView[]>(
+        "queue.peek",
+        { queue: name, after, limit: PEEKED, max_bytes: PREVIEW_BYTES },
+        { signal },
+      ),
+    5,
+    [name, after],
+  );
+  const rows = polled.data ?? [];
+  const columns: Column<MessageView>[] = [
+    {
+      key: "number",
+      title: "Number",
+      value: (row) => row.number,
+      render: (row) => (
+        <button
+          type="button"
+          class="link"
+          aria-expanded={opened === row.number}
+          aria-label={`Message ${row.number}`}
+          onClick={() => setOpened(opened === row.number ? null : row.number)}
+        >
+          {row.number}
+        </button>
+      ),
+    },
+    {
+      key: "body",
+      title: "Body",
+      value: (row) => row.body,
+      render: (row) => (
+        <span class="preview">{row.encoding === "text" ? row.body.slice(0, 200) : `${bytes(row.body_bytes)} of bytes`}</span>
+      ),
+    },
+    { key: "age", title: "Age", numeric: true, value: (row) => row.age_seconds, render: (row) => duration(row.age_seconds) },
+    { key: "size", title: "Size", numeric: true, secondary: true, value: (row) => row.body_bytes, render: (row) => bytes(row.body_bytes) },
+    { key: "attempts", title: "Failed", numeric: true, secondary: true, about: "Deliveries that failed", value: (row) => row.attempts },
+    { key: "sender", title: "Sender", secondary: true, value: (row) => row.sender },
+  ];
+  const unsortable = columns.map((column) => ({ ...column, sortable: false }));
+  return (
+    <section class="part">
+      <div class="part-head">
+        <h2>Waiting messages</h2>
+        <div class="actions">
+          <button type="button" disabled={pages.length === 1} onClick={() => setPages(pages.slice(0, -1))}>
+            Before
+          </button>
+          <button
+            type="button"
+            disabled={rows.length < PEEKED}
+            onClick={() => setPages([...pages, rows.at(-1)?.number ?? after])}
+          >
+            Next {PEEKED}
+          </button>
+        </div>
+      </div>
+      {polled.error !== null && polled.error.code !== "lost" && polled.error.code !== "not-found" && (
+        <ErrorNote error={polled.error} onRetry={polled.refresh} />
+      )}
+      <Table
+        label="Waiting messages"
+        rows={rows}
+        columns={unsortable}
+        rowKey={(row) => String(row.number)}
+        selected={opened === null ? null : String(opened)}
+        onSelect={(row) => setOpened(row.number)}
+        empty={polled.data === null ? "Loading …" : "No message waits."}
+      />
+      {opened !== null && <Peeked name={name} number={opened} onClose={() => setOpened(null)} />}
+    </section>
+  );
+}
+
+function Peeked({ name, number, onClose }: { name: string; number: number; onClose: () => void }) {
+  const place = useRef<HTMLDivElement>(null);
+  const polled = usePolled(
+    async (signal) => {
+      const asked = { queue: name, after: number - 1, limit: 1, max_bytes: WHOLE_BYTES };
+      const [found] = await session.broker<MessageView[]>("queue.peek", asked, { signal });
+      return found?.number === number ? found : "gone";
+    },
+    0,
+    [name, number],
+  );
+  useEffect(() => place.current?.focus(), [number]);
+  return (
+    <div class="opened" ref={place} tabIndex={-1} role="group" aria-label={`Message ${number}`}>
+      <div class="opened-head">
+        <h3>Message {number}</h3>
+        <button type="button" class="icon" aria-label="Close the message" onClick={onClose}>
+          ✕
+        </button>
+      </div>
+      <Loaded polled={polled}>
+        {(found) =>
+          found === "gone" ? (
+            <p class="muted">The message does not wait any more: it was consumed, has expired, or was purged.</p>
+          ) : (
+            <>
+              <MessageFacts view={found} />
+              <MessageDetails view={found} />
+            </>
+          )
+        }
+      </Loaded>
+    </div>
+  );
+}
+
+function MessageFacts({ view }: { view: MessageView }) {
+  return (
+    <p class="muted">
+      From {view.sender}, {duration(view.age_seconds)} ago. {view.is_persistent ? "Persistent." : "In memory only."}
+      {view.expires_in_seconds !== null && ` Expires in ${duration(view.expires_in_seconds)}.`}
+      {view.attempts > 0 && ` ${count(view.attempts)} ${view.attempts === 1 ? "delivery has" : "deliveries have"} failed.`}
+    </p>
+  );
+}

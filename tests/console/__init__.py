@@ -1,0 +1,1 @@
+"""The console's files, and how they are served."""
