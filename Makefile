@@ -109,11 +109,7 @@ compiled: $(COMPILED)/.built ## compile this checkout in place; edits of compile
 
 clean: ## remove the environment and everything that was made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-<<<<<<< HEAD
-	rm -rf spark-warehouse metastore_db derby.log nebula-state pipeline-results tests/foreign/judges/js/node_modules website/node_modules
-=======
-	rm -rf spark-warehouse metastore_db derby.log nebula-state pipeline-results tests/foreign/judges/js/node_modules console/node_modules
->>>>>>> console
+	rm -rf spark-warehouse metastore_db derby.log nebula-state pipeline-results tests/foreign/judges/js/node_modules website/node_modules console/node_modules
 	rm -f *__mypyc.*.so && find nebula -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
