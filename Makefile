@@ -25,7 +25,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-venue demo-pipeline demo-cluster demo-console console test test-slow check test-foreign test-compiled torture bench bench-quick wheel compiled npm-package artefacts clean
+.PHONY: help demo demo-venue demo-pipeline demo-cluster demo-console console test test-slow check test-foreign test-compiled torture bench bench-quick docs docs-serve wheel compiled npm-package artefacts clean
 
 help: ## show this text
 	@echo "Nebula: microservice verbs and Spark jobs over STOMP. Begin with: make demo"
@@ -82,6 +82,12 @@ bench: $(TESTS) ## measure both builds beside RabbitMQ, ActiveMQ and NATS (Debia
 bench-quick: $(TESTS) ## measure Nebula alone, interpreted, in some minutes
 	@$(PYTHON) -m benchmarks --quick
 
+docs: $(TESTS) ## build the documentation site into build/site, and check its links (npm installs what draws pictures)
+	@$(PYTHON) -m website.build
+
+docs-serve: $(TESTS) ## show the documentation site on 127.0.0.1:8000, and follow changes of its pages
+	@$(PYTHON) -m website.build --serve
+
 wheel: $(COMPILED)/.built ## build into dist/: the sdist, a pure wheel, and one that is compiled for this platform
 	@rm -rf dist
 	@$(PYTHON) -m build --no-isolation --outdir dist . > build/wheel.log 2>&1 || { tail -n 40 build/wheel.log >&2; exit 1; }
@@ -103,7 +109,7 @@ compiled: $(COMPILED)/.built ## compile this checkout in place; edits of compile
 
 clean: ## remove the environment and everything that was made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf spark-warehouse metastore_db derby.log nebula-state pipeline-results tests/foreign/judges/js/node_modules console/node_modules
+	rm -rf spark-warehouse metastore_db derby.log nebula-state pipeline-results tests/foreign/judges/js/node_modules website/node_modules console/node_modules
 	rm -f *__mypyc.*.so && find nebula -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -128,5 +134,5 @@ $(TORTURES): $(TESTS)
 
 $(TESTS): $(RUNS)
 	@echo "Setting up $(VENV): what tests, checks, measures and builds ..."
-	@$(INSTALL) --group test --group check --group bench --group build
+	@$(INSTALL) --group test --group check --group bench --group build --group docs
 	@touch $@

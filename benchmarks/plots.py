@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from html import escape
 
 _WIDTH = 720
-# About what a letter of a label takes, and what the figure behind the longest bar does.
-_LETTER_WIDTH, _SHOWN_WIDTH = 7, 100
+# What a letter of a label takes in a wide font, and what the figure behind the longest bar does.
+_LETTER_WIDTH, _SHOWN_WIDTH = 9, 100
 _BAR_HEIGHT, _BAR_STEP = 14, 20
 _PANEL_HEAD, _PANEL_GAP = 26, 14
 _STYLE = """\

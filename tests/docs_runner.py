@@ -4,6 +4,8 @@ A fenced `python`, `toml` or `text` block whose first line is `# NAME` is a file
 `console` block that begins with `$ ` is a command; what follows it is compared with what the command shows
 on a terminal, where `...` stands for anything. A command that ends in `&`, or that stands in a block
 `console stays` (a shell of its own), stays until the page ends, and may say more than is shown.
+
+Commands of other projects, which are not installed with ours, are in `shell-session` blocks of the same form.
 """
 
 from __future__ import annotations
@@ -23,10 +25,18 @@ from pathlib import Path
 from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent
-# These how-to pages start Spark: tests/spark/test_pages.py runs them, and tests/docs/test_docs.py the others.
-SPARK_PAGES = {"build-in-an-hour.md", "reading.md", "spark-job.md", "spark-streaming.md"}
+# These pages start Spark: tests/spark/test_pages.py runs them, and tests/docs/test_docs.py the others.
+SPARK_PAGES = {
+    "build-in-an-hour.md",
+    "reading.md",
+    "spark-job.md",
+    "spark-streaming.md",
+    "spark-submit-livy.md",
+}
 
-_FENCE = re.compile(r"^```(?P<language>\w+)(?P<stays> stays)?\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^```(?P<language>[\w-]+)(?P<stays> stays)?\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 _FILE_NAME = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
 # Of STOMP, of HTTP and of a reader's own web application, as the pages have them.
@@ -55,11 +65,16 @@ class Page:
     commands: list[Command] = field(default_factory=list)
 
 
-def read_page(path: Path) -> Page:
+def read_page(path: Path, language: str = "console") -> Page:
+    """The files and commands of a page.
+
+    Args:
+        language: of the blocks that have the commands.
+    """
     page = Page()
     for fence in _FENCE.finditer(path.read_text(encoding="utf-8")):
         body = fence["body"]
-        if fence["language"] == "console":
+        if fence["language"] == language:
             page.commands += _commands(body, stays=fence["stays"] is not None)
         elif name := _FILE_NAME.match(body):
             page.files[name["name"]] = body
@@ -80,9 +95,9 @@ def matches(shown: str, said: str) -> bool:
     return re.fullmatch(r".*?".join(wanted), " ".join(said.split()), re.DOTALL) is not None
 
 
-def run_page(path: Path, folder: Path) -> None:
-    """Do in a folder what a page says, and see what it shows."""
-    page = read_page(path)
+def run_page(path: Path, folder: Path, language: str = "console") -> None:
+    """Do in a folder what a page says in its blocks of a language, and see what it shows."""
+    page = read_page(path, language)
     for name, text in page.files.items():
         (folder / name).write_text(text)
 

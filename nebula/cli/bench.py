@@ -39,31 +39,33 @@ _SHOWN_SECONDS: Final = 0.1
 _Step = Callable[[], Awaitable[object]]
 """Does one thing whose time counts."""
 
-Seconds: TypeAlias = Annotated[float, Option("--seconds", "-s", min=0.01, help="How long to go on.")]
+Seconds: TypeAlias = Annotated[float, Option("--seconds", "-s", min=0.01, help="How long to measure.")]
 HarmlessVerb: TypeAlias = Annotated[
     str,
     Argument(
         metavar="VERB", help="A verb without side effects.", autocompletion=completion_of("complete_verbs")
     ),
 ]
-InFlight: TypeAlias = Annotated[int, Option("--in-flight", "-n", min=1, help="Calls under way at once.")]
+InFlight: TypeAlias = Annotated[
+    int, Option("--in-flight", "-n", min=1, help="How many calls are under way at the same time.")
+]
 Target: TypeAlias = Annotated[
     str | None,
     Argument(
         metavar="DEST",
-        help="Where to; without it a queue of its own, read meanwhile. `orders` is /queue/orders.",
+        help="Default: a queue of its own, which is read. `orders` is /queue/orders.",
         callback=named_destination,
     ),
 ]
-Size: TypeAlias = Annotated[int, Option("--size", metavar="BYTES", min=0, help="Of a body.")]
+Size: TypeAlias = Annotated[int, Option("--size", metavar="BYTES", min=0, help="Size of a body.")]
 Persistent: TypeAlias = Annotated[
-    bool, Option("--persistent", help="Kept on disk: a RECEIPT waits until it is there.")
+    bool, Option("--persistent", help="Keep the messages on disk; each RECEIPT waits for it.")
 ]
 
 bench = typer.Typer(
     name="bench",
     no_args_is_help=True,
-    help="Measure a service or a broker, from here. Read ratios: other machines have other figures.",
+    help="Measure a service or a broker from here. Compare ratios: other machines have other figures.",
 )
 
 
@@ -79,9 +81,9 @@ def bench_call(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Call a verb again and again over one connection: calls a second, and how long they took.
+    """Call a verb repeatedly over one connection: calls per second, and how long they took.
 
-    Exit status 0 if any call went well; else 1 if the service answered with errors, 3 if it did not answer.
+    Exit status 0 if any call succeeded; else 1 if the service replied with errors, 3 if it did not reply.
 
     Example: nebula bench call prices quote symbol=ABC qty:=2 --in-flight 64
     """
@@ -151,7 +153,7 @@ def bench_pub(
     broker: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish as fast as it goes, with a receipt for every 256: messages a second.
+    """Publish as fast as possible, with a receipt for every 256 messages: messages per second.
 
     Messages that are published to a queue that you name stay there until they are consumed.
 

@@ -80,8 +80,8 @@ def broker(
     The first line says where it listens; off a terminal it is JSON:
     {"event": "listening", "url": "stomp://127.0.0.1:61613"}. The log goes to stderr.
 
-    Flags win over NEBULA_SERVER_... in the environment (NEBULA_SERVER_PORT=0), that over the file, that
-    over the defaults.
+    Flags override the environment (NEBULA_SERVER_PORT=0), which overrides the file, which overrides the
+    defaults.
 
     Persistent messages are kept in --data; one broker at a time may use a folder. SIGTERM drains: what was
     accepted is stored, receipted and written before each client gets its ERROR; a second SIGTERM ends it at

@@ -27,16 +27,16 @@ OnlyVerb: TypeAlias = Annotated[
     str | None,
     Argument(
         metavar="VERB",
-        help="Only this one, with its schema.",
+        help="Only this verb, with its schema.",
         show_default=False,
         autocompletion=completion_of("complete_verbs"),
     ),
 ]
 HasOwn: TypeAlias = Annotated[
-    bool, Option("--all", help="Also ping, describe, stats, job.*: what every service has.")
+    bool, Option("--all", help="Include what every service has: ping, describe, stats, job.*")
 ]
 Instance: TypeAlias = Annotated[
-    str | None, Option(metavar="NAME", help="Ask this one, of those that `nebula services` shows.")
+    str | None, Option(metavar="NAME", help="Ask this instance, as `nebula services` shows it.")
 ]
 
 
@@ -54,7 +54,7 @@ def call(
 ) -> None:
     """Call a verb of a service and show its result.
 
-    A job's verb answers at once with the job's id: see `nebula watch`.
+    The verb of a job replies at once with the job's id: see `nebula watch`.
 
     \b
     Examples:
@@ -96,11 +96,11 @@ def describe(
 ) -> None:
     """Show the verbs of a service: what they take and give, and how they fail; as JSON with the full schema.
 
-    With VERB it is that one alone, with its schema, a line that calls it, and the same for curl.
+    With VERB: only that verb, with its schema and lines that call it, also by curl.
 
-    Whichever of its instances comes first answers. On a terminal it is told if they are not all alike. With
-    --watch it is shown anew when instances come or go, such as those of a new version; off a terminal there
-    is a line of JSON each time, null while it has no value.
+    The first instance to reply answers; on a terminal a note says if the instances differ. --watch
+    refreshes the output when instances come or go, such as those of a new version. Off a terminal it writes
+    a line of JSON each time, null while there is no description.
 
     \b
     Examples:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from nebula.broker.operations.certificates import Authority, Certificate
 
 Folder: TypeAlias = Annotated[
-    Path, Option("--folder", metavar="DIR", help="Where the CA's files are, and all are written.")
+    Path, Option("--folder", metavar="DIR", help="Folder of the CA's files, and of the new ones.")
 ]
 # By default ten years for a CA, whose file all peers have, and one year for certificates.
 Days: TypeAlias = Annotated[int, Option(min=1, help="How long it is valid.")]
-Force: TypeAlias = Annotated[bool, Option("--force", help="Overwrite files that are there.")]
+Force: TypeAlias = Annotated[bool, Option("--force", help="Overwrite existing files.")]
 
 _HERE = Path()
 _CA = "ca"
@@ -37,7 +37,7 @@ cert = typer.Typer(
 
 @cert.command()
 def ca(
-    name: Annotated[str, Argument(metavar="NAME", help="What the CA is called, for people.")] = "nebula",
+    name: Annotated[str, Argument(metavar="NAME", help="Name of the CA, for people.")] = "nebula",
     *,
     folder: Folder = _HERE,
     days: Days = 3650,
@@ -46,7 +46,7 @@ def ca(
 ) -> None:
     """Make a CA: ca.pem, which all peers need, and ca.key, which only you may read.
 
-    A CA that is made anew vouches for none of the certificates of the one before.
+    Certificates signed by an earlier CA are not valid under a new one.
 
     Example: nebula cert ca "Example site"
     """
@@ -59,12 +59,10 @@ def ca(
 
 @cert.command()
 def server(
-    host: Annotated[
-        list[str], Option("--host", help="Name or IP address that clients know it by; repeatable.")
-    ],
+    host: Annotated[list[str], Option("--host", help="Name or IP address that clients use; repeatable.")],
     *,
     folder: Folder = _HERE,
-    stem: Annotated[str, Option("--name", metavar="NAME", help="Of the files.")] = "server",
+    stem: Annotated[str, Option("--name", metavar="NAME", help="Name of the files.")] = "server",
     days: Days = 365,
     force: Force = False,
     as_json: AsJson = False,
@@ -78,14 +76,14 @@ def server(
 
 @cert.command()
 def client(
-    name: Annotated[str, Argument(metavar="NAME", help="Who it is, for people; also of the files.")],
+    name: Annotated[str, Argument(metavar="NAME", help="Name of the client, for people, and of the files.")],
     *,
     folder: Folder = _HERE,
     days: Days = 365,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a client's certificate: NAME.pem and NAME.key. Its fingerprint is who it is to the broker.
+    """Make a client's certificate: NAME.pem and NAME.key. The broker knows the client by its fingerprint.
 
     Example: nebula cert client till-1
     """
@@ -93,7 +91,7 @@ def client(
 
 
 def passcode(
-    login: Annotated[str, Argument(metavar="LOGIN", help="Whose passcode it is.")],
+    login: Annotated[str, Argument(metavar="LOGIN", help="The login that gets the passcode.")],
     *,
     as_json: Annotated[bool, Option("--json", help="The line as a JSON object.")] = False,
 ) -> None:

@@ -31,6 +31,9 @@ _AsJson = Annotated[
     bool,
     Option("--json", help="Tell what was written as JSON; without -o show the text as one line of JSON."),
 ]
+_AsyncApi = Annotated[bool, Option("--asyncapi", help="As an AsyncAPI 3 document.")]
+_OpenApi = Annotated[bool, Option("--openapi", help="As an OpenAPI 3.1 document of the calls over HTTP.")]
+_HttpUrl = Annotated[str, Option("--http-url", metavar="URL", help="Of the HTTP listener, for --openapi.")]
 
 
 def stubs(
@@ -74,13 +77,9 @@ def stubs(
 def schema(
     service: Service,
     *,
-    asyncapi: Annotated[bool, Option("--asyncapi", help="As an AsyncAPI 3 document.")] = False,
-    openapi: Annotated[
-        bool, Option("--openapi", help="As an OpenAPI 3.1 document of the calls over HTTP.")
-    ] = False,
-    http_url: Annotated[
-        str, Option("--http-url", metavar="URL", help="Of the HTTP listener, for --openapi.")
-    ] = "/",
+    asyncapi: _AsyncApi = False,
+    openapi: _OpenApi = False,
+    http_url: _HttpUrl = "/",
     output: _Out = None,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -92,7 +91,7 @@ def schema(
     Examples:
       nebula schema prices
       nebula schema prices --asyncapi -o prices.asyncapi.json
-      nebula schema prices --openapi --http-url https://api.example -o prices.openapi.json
+      nebula schema prices --openapi --http-url https://api.example
     """
     from nebula.codegen.asyncapi import asyncapi_document
     from nebula.codegen.openapi import openapi_document
@@ -101,16 +100,10 @@ def schema(
         raise SettingsError("--asyncapi and --openapi are two documents: ask for one of them")
     told = _told(service, broker, timeout)
     with _reading_description(service):
-        if openapi:
-            document = openapi_document(told, http_url)
-        else:
-            document = asyncapi_document(told, broker) if asyncapi else _by_verb(told)
-    if as_json and output is None:
-        # It is JSON anyway: on one line, as other commands have it.
-        Output(as_json=True).json_line(document)
-        return
-    text = json.dumps(document, indent=2) + "\n"
-    _put(text, output, {"service": service, "verbs": len(told["verbs"])}, as_json=as_json)
+        document = openapi_document(told, http_url) if openapi else _by_verb(told)
+        if asyncapi:
+            document = asyncapi_document(told, broker)
+    _put_json(document, output, {"service": service, "verbs": len(told["verbs"])}, as_json=as_json)
 
 
 def _told(service: str, broker: str | None, timeout: float) -> Any:
@@ -152,3 +145,12 @@ def _put(text: str, output: Path | None, facts: Mapping[str, Any], *, as_json: b
     except OSError as error:
         raise SettingsError(f"{output}: {error.strerror or error}") from error
     shown.event(f"wrote {output}", **facts, file=str(output), bytes=len(text.encode()))
+
+
+def _put_json(document: Any, output: Path | None, facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Show a document, or write it and say so."""
+    if as_json and output is None:
+        # It is JSON anyway: on one line, as other commands have it.
+        Output(as_json=True).json_line(document)
+        return
+    _put(json.dumps(document, indent=2) + "\n", output, facts, as_json=as_json)

@@ -15,7 +15,7 @@ from nebula.cli.replies import DeadLetters, Message, Purged, Replayed
 from nebula.cli.tables import table
 
 Numbers: TypeAlias = Annotated[
-    list[int] | None, Argument(metavar="NUMBER", help="Those of these numbers, as the list shows them.")
+    list[int] | None, Argument(metavar="NUMBER", help="Only these, by the numbers in the list.")
 ]
 From: TypeAlias = Annotated[
     str | None,
@@ -27,7 +27,7 @@ From: TypeAlias = Annotated[
     ),
 ]
 Reason: TypeAlias = Annotated[
-    str | None, Option(help="Only what died of this: exhausted, expired, full or rejected.")
+    str | None, Option(help="Only messages with this reason: exhausted, expired, full or rejected.")
 ]
 Most: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, max=100_000, help="How many at most.")]
 
@@ -45,7 +45,7 @@ def list_(
     source: From = None,
     exact: Exact = False,
     reason: Reason = None,
-    after: Annotated[int, Option(min=0, help="Begin behind this number.")] = 0,
+    after: Annotated[int, Option(min=0, help="Begin after this number.")] = 0,
     limit: Annotated[int, Option("--limit", "-n", min=1, max=1_000, help="How many.")] = 100,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -53,7 +53,7 @@ def list_(
 ) -> None:
     """List dead letters, the oldest first, with source, reason, time and number of deliveries.
 
-    The code is what its last consumer said went wrong; `show` has its text and the name of the handler too.
+    The code is the error that the last consumer reported; `show` also has its text and the handler's name.
 
     Example: nebula dlq list --from orders
     """
@@ -78,7 +78,7 @@ def list_(
 def show(
     letter: Annotated[int, Argument(metavar="NUMBER", help="As the list shows it.")],
     *,
-    max_bytes: Annotated[int, Option(min=0, max=1_000_000, help="Of the body.")] = 100_000,
+    max_bytes: Annotated[int, Option(min=0, max=1_000_000, help="How much of the body.")] = 100_000,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
@@ -105,7 +105,7 @@ def replay(
     everything: All = False,
     to: Annotated[
         str | None,
-        Option(metavar="QUEUE", help="Put them there, not where they came from.", callback=named_queue),
+        Option(metavar="QUEUE", help="Put them into this queue instead.", callback=named_queue),
     ] = None,
     limit: Most = 1_000,
     broker: Url = None,
@@ -114,8 +114,8 @@ def replay(
 ) -> None:
     """Put dead letters back where they came from, as new messages there.
 
-    None is lost and none comes twice, whatever happens meanwhile. Those that cannot go back stay dead
-    letters: because there is no room, they came from a topic, or their sender may not send there.
+    None is lost or doubled, whatever happens meanwhile. A message stays a dead letter if its queue has no
+    room, if it came from a topic, or if its sender may no longer send there.
 
     \b
     Examples:

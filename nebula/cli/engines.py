@@ -28,10 +28,10 @@ _SILENT: Final[Mapping[str, Any]] = {"": {"state": "no answer"}}
 
 Instance: TypeAlias = Annotated[
     str | None,
-    Option("--instance", metavar="NAME", help="Only this one, as `nebula services` shows it."),
+    Option("--instance", metavar="NAME", help="Only this instance, as `nebula services` shows it."),
 ]
 Engine: TypeAlias = Annotated[
-    str | None, Argument(metavar="NAME", help="The engine's; not needed where there is only one.")
+    str | None, Argument(metavar="NAME", help="The engine; not needed if there is only one.")
 ]
 
 engine = typer.Typer(
@@ -51,9 +51,9 @@ def engines(
 ) -> None:
     """Show what runs the jobs of a service, by instance and name: Spark's engines, and the service itself.
 
-    `running` and `memory` are with isolated jobs; `had` counts jobs since the engine's present start; `why`
-    is what ails it, or why it ended last. JSON has all that is known: processes, Java and Spark, settings
-    (without values that may be secret), each isolated job, jobs by how they ended.
+    `running` and `memory` include isolated jobs. `had` counts the jobs since the engine was started. `why`
+    is what is wrong with it, or why it last ended. JSON also has processes, versions of Java and Spark,
+    settings (without values that may be secret), each isolated job, and jobs by how they ended.
 
     \b
     Examples:
@@ -101,9 +101,9 @@ def restart(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Replace an engine, of one instance of a service or of each: the jobs on it are lost, or run again.
+    """Replace an engine, in one instance of a service or in all: its jobs are lost, or run again.
 
-    It is for the engine's operators, Spark(operators=[…]). Isolated jobs run on.
+    Only the engine's operators may do this, Spark(operators=[…]). Isolated jobs continue.
 
     \b
     Examples:

@@ -38,9 +38,10 @@ job.command()(cancel)
 # Two screens; the service keeps a thousand lines for each job.
 _LOG_LINES: Final = 100
 
-Follow: TypeAlias = Annotated[bool, Option("--follow", "-f", help="Go on until the job's end.")]
+Follow: TypeAlias = Annotated[bool, Option("--follow", "-f", help="Continue until the job ends.")]
 Lines: TypeAlias = Annotated[
-    int | None, Option("--lines", "-n", min=1, max=1000, help="How many, the last ones; 100.")
+    int | None,
+    Option("--lines", "-n", min=1, max=1000, help="Only the last lines, this many. The default is 100."),
 ]
 After: TypeAlias = Annotated[
     int | None, Option(min=0, metavar="NUMBER", help="Only lines that come after this one.")
@@ -55,12 +56,12 @@ _DATE: Final = Column("", "at", date)
 def show(
     job: JobId,
     *,
-    lines: Annotated[int, Option("--lines", "-n", min=0, max=1000, help="How many of its log.")] = 10,
+    lines: Annotated[int, Option("--lines", "-n", min=0, max=1000, help="How many lines of its log.")] = 10,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Show all that is known of a job: parameters, steps and how long each took, result or error, last lines.
+    """Show everything about a job: parameters, steps and how long they took, result or error, end of its log.
 
     Example: nebula job show reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
     """
@@ -91,7 +92,7 @@ def result(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Show the result of a job once it has ended, with --format all rows of a table or list.
+    """Show the result of a job that has ended; with --format, all rows of a table or list.
 
     On a terminal, without --format, shows the value, or for a table its location and first rows. Rows are
     fetched a page at a time, as they are written.
@@ -130,9 +131,9 @@ def log(
 ) -> None:
     """Show the log of a job; off a terminal a line of JSON for each of its lines, with number and time.
 
-    A job keeps its last 1,000 lines. With --follow all that there are, and each new one as it comes; Ctrl-C
-    leaves the job alone. Lines that are gone before they could be shown are told on a terminal; numbers tell
-    it, too.
+    A job keeps its last 1,000 lines. --follow shows them all and then each new one; Ctrl-C leaves the job
+    running. If lines were dropped before they could be shown, a note on a terminal says so, and their
+    numbers are missing.
 
     \b
     Examples:
@@ -165,9 +166,9 @@ def rerun(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Begin a new job with the parameters of this one, and show its id. This one stays as it is.
+    """Start a new job with the parameters of this one, and show its id.
 
-    Nothing else is taken over: priority and the other options are those that are given here.
+    Only the parameters are copied: give the priority and other options again.
 
     \b
     Examples:

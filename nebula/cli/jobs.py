@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 States: TypeAlias = Annotated[
     list[JobState] | None,
-    Option(metavar="STATE", help="Only jobs in this state, such as running; may be given several times."),
+    Option(metavar="STATE", help="Only jobs in this state, such as running; repeatable."),
 ]
 OnlyVerb: TypeAlias = Annotated[str | None, Option(help="Only jobs of this verb.")]
 Owner: TypeAlias = Annotated[str | None, Option(help="Only jobs that this principal asked for.")]
@@ -32,7 +32,7 @@ Since: TypeAlias = Annotated[
 ]
 Until: TypeAlias = Annotated[str | None, Option(metavar="TIME", help="Only jobs accepted before.")]
 Words: TypeAlias = Annotated[
-    str | None, Option(help="Only jobs whose note or error has these words; A to Z in either case.")
+    str | None, Option(help="Only jobs whose note or error contains this text (A to Z in either case).")
 ]
 Before: TypeAlias = Annotated[
     str | None, Option(metavar="JOB", help="Only jobs accepted before this one: the next page.")
@@ -59,7 +59,7 @@ def jobs(
 ) -> None:
     """List the jobs of a service, the latest first; `nebula job show` shows one of them.
 
-    On a terminal it says how to get the next page; in JSON that is --before with the last one's `job`.
+    On a terminal a note says how to get the next page. With JSON, pass the last `job` as --before.
 
     \b
     Examples:
@@ -116,7 +116,7 @@ def watch(
     broker: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Follow a job to its end: a progress bar, or a JSON line for each status. Ctrl-C leaves the job alone.
+    """Follow a job to its end: a progress bar, or a JSON line for each status. Ctrl-C leaves the job running.
 
     Exit status 0 if it ended as done, else 1.
 
@@ -149,7 +149,7 @@ def watch(
 def cancel(
     job: JobId, *, broker: Url = None, timeout: Timeout = DEFAULT_TIMEOUT, as_json: AsJson = False
 ) -> None:
-    """Ask for a job's end and show its status now; `nebula job watch` shows how it ends.
+    """Cancel a job and show its status; `nebula job watch` shows how it ends.
 
     Example: nebula job cancel reports/01JD3Z7VTP5W0Q4YH2X8K6M9NB
     """

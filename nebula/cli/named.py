@@ -12,7 +12,7 @@ from nebula.stomp.client.addresses import parse_address
 
 
 def contexts(*, as_json: AsJson = False) -> None:
-    """Show the named brokers of this user, and which one counts where none is named.
+    """Show the named brokers of this user, and which one is the default.
 
     \b
     They stand in ~/.config/nebula/contexts.toml, or where NEBULA_CONTEXTS says:

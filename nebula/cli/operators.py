@@ -33,9 +33,7 @@ All: TypeAlias = Annotated[bool, Option("--all", help="All of them.")]
 Internal: TypeAlias = Annotated[
     bool, Option("--all", "-a", help="Include Nebula's own, whose names begin with nebula, such as inboxes.")
 ]
-Yes: TypeAlias = Annotated[
-    bool, Option("--yes", "-y", help="Do not ask first. Off a terminal it has to be given.")
-]
+Yes: TypeAlias = Annotated[bool, Option("--yes", "-y", help="Do not ask first. Required off a terminal.")]
 Exact: TypeAlias = Annotated[
     bool, Option("--exact", help="The name as it stands: do not read `orders` as /queue/orders.")
 ]

@@ -116,8 +116,8 @@ Url: TypeAlias = Annotated[
         "--broker",
         "-b",
         metavar="URL|HOST:PORT|NAME",
-        help="The broker, or a context's name (`nebula contexts`). Without it NEBULA_BROKER, else"
-        " stomp://127.0.0.1:61613.",
+        help="Address of the broker, or a context's name (`nebula contexts`). The default is"
+        " NEBULA_BROKER, else stomp://127.0.0.1:61613.",
         show_default=False,
         # The callback turns a context's name into its address.
         callback=_address_of,
@@ -125,15 +125,17 @@ Url: TypeAlias = Annotated[
     ),
 ]
 AsJson: TypeAlias = Annotated[
-    bool, Option("--json", help="JSON also on a terminal. Off one it is JSON anyway.")
+    bool, Option("--json", help="Write JSON on a terminal too. Elsewhere the output is always JSON.")
 ]
 FullIds: TypeAlias = Annotated[bool, Option("--full", help="Show whole ids. JSON always has them.")]
 Timeout: TypeAlias = Annotated[
     # Above 0, because a call that does not wait never succeeds.
     float, Option("--timeout", "-t", metavar="SECONDS", min=0.001, help="How long to wait for the answer.")
 ]
-LogLevel: TypeAlias = Annotated[Level, Option(help="Least important events that are logged.")]
-Watch: TypeAlias = Annotated[bool, Option("--watch", "-w", help="Show it anew as it changes, until Ctrl-C.")]
+LogLevel: TypeAlias = Annotated[Level, Option(help="Lowest level of events that are logged.")]
+Watch: TypeAlias = Annotated[
+    bool, Option("--watch", "-w", help="Refresh the output as it changes, until Ctrl-C.")
+]
 Service: TypeAlias = Annotated[
     str,
     Argument(
@@ -158,8 +160,8 @@ JobId: TypeAlias = Annotated[
     str,
     Argument(
         metavar="JOB",
-        help="SERVICE/ULID, or its first characters, as `nebula jobs` shows it; - takes it from what"
-        " `nebula call` answered.",
+        help="SERVICE/ULID, or its first characters, as `nebula jobs` shows it; - reads the reply of"
+        " `nebula call` from stdin.",
         callback=job_named,
         autocompletion=completion_of("complete_jobs"),
     ),

@@ -58,7 +58,7 @@ Connections: TypeAlias = Annotated[
 ]
 Principal: TypeAlias = Annotated[str | None, Option(help="Only those of this principal.")]
 Ordered: TypeAlias = Annotated[
-    Order, Option(help="By session, or the first by traffic, outbox or un-ACKed messages.")
+    Order, Option(help="By session; or by traffic, outbox or un-ACKed messages, largest first.")
 ]
 Sessions: TypeAlias = Annotated[
     str, Argument(metavar="SESSION | GLOB", help="One with its durable subscriptions, or those that match.")
@@ -116,7 +116,7 @@ def disconnect(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """End a connection. It is told why, and may come again.
+    """End a connection. The client gets an ERROR that says why, and may connect again.
 
     Example: nebula disconnect 85132c7a
     """
@@ -165,7 +165,7 @@ def topics(
 ) -> None:
     """List topics that are subscribed to, and last values; or show one.
 
-    Those of Nebula's own are counted and not shown, unless the glob begins as they do.
+    Nebula's own are counted but not shown, unless you use --all or the glob begins with nebula.
 
     \b
     Examples:

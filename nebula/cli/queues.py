@@ -51,7 +51,9 @@ Pattern: TypeAlias = Annotated[
         autocompletion=_completion,
     ),
 ]
-Ordered: TypeAlias = Annotated[Order, Option(help="By name, or the first by depth, bytes or what came.")]
+Ordered: TypeAlias = Annotated[
+    Order, Option(help="By name; or by depth, bytes or messages taken in, largest first.")
+]
 
 
 def queues(
@@ -98,8 +100,8 @@ def peek(
     queue: Queue,
     *,
     limit: Annotated[int, Option("--limit", "-n", min=1, max=100, help="How many messages.")] = 10,
-    after: Annotated[int, Option(min=0, help="Begin behind the message of this number.")] = 0,
-    max_bytes: Annotated[int, Option(min=0, max=1_000_000, help="Of each body.")] = 1_000,
+    after: Annotated[int, Option(min=0, help="Begin after the message with this number.")] = 0,
+    max_bytes: Annotated[int, Option(min=0, max=1_000_000, help="How much of each body.")] = 1_000,
     exact: Exact = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -145,7 +147,7 @@ def purge(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Drop all messages that wait in a queue. What consumers have un-ACKed stays.
+    """Drop all messages that wait in a queue. Messages that consumers have not ACKed stay.
 
     Example: nebula purge orders --yes
     """

@@ -39,39 +39,40 @@ Destinations: TypeAlias = Annotated[
 ]
 Into: TypeAlias = Annotated[
     # Without a default: data should not be written into whatever folder the shell is in.
-    Path, Option(metavar="FOLDER", help="Where the files go; made if it is not there.")
+    Path, Option(metavar="FOLDER", help="Folder for the files; created if missing.")
 ]
 Status: TypeAlias = Annotated[
-    bool, Option("--status", help="Show how the recorders of the folder are, and end.")
+    bool, Option("--status", help="Show the state of the folder's recorders, and exit.")
 ]
 Durable: TypeAlias = Annotated[
     str | None,
-    Option(metavar="NAME", help="The name under which the broker keeps what topics get meanwhile."),
+    Option(metavar="NAME", help="Durable subscription to topics: keeps messages while this is away."),
 ]
 Name: TypeAlias = Annotated[
-    str, Option(metavar="NAME", help="The recorder's own, if several write into the folder.")
+    str, Option(metavar="NAME", help="Name of this recorder, if several write into the folder.")
 ]
 Codec: TypeAlias = Annotated[str, Option(help="deflate, zstandard (pip install 'nebula-rpc[zstd]') or null.")]
-RotateBytes: TypeAlias = Annotated[int, Option(min=1, help="A file of this size is closed.")]
+RotateBytes: TypeAlias = Annotated[int, Option(min=1, help="Close a file at this size.")]
 RotateSeconds: TypeAlias = Annotated[
-    float, Option(min=0.1, help="Seconds after which a file is closed; the end of an hour closes it too.")
+    float, Option(min=0.1, help="Close a file after this time; the end of an hour closes it too.")
 ]
 SyncSeconds: TypeAlias = Annotated[
-    float, Option(min=0.001, help="Seconds that a message may wait for others that are synced with it.")
+    float, Option(min=0.001, help="How long a message may wait for others to be synced with it.")
 ]
-SyncMessages: TypeAlias = Annotated[int, Option(min=1, help="Messages that are synced at once.")]
+SyncMessages: TypeAlias = Annotated[int, Option(min=1, help="Sync as soon as this number of messages waits.")]
 Prefetch: TypeAlias = Annotated[
-    int, Option(min=1, max=100_000, help="Messages that the broker may send ahead of our ACKs.")
+    int, Option(min=1, max=100_000, help="How many messages the broker may send before they are ACKed.")
 ]
 Schemas: TypeAlias = Annotated[
-    Path | None, Option(metavar="FOLDER", help="Of .avsc files; the broker is asked for others.")
+    Path | None, Option(metavar="FOLDER", help="Folder of .avsc files; other schemas come from the broker.")
 ]
 Bare: TypeAlias = Annotated[
     list[str] | None,
-    Option(metavar="DEST=FILE", help="The .avsc of a destination whose bodies have no envelope."),
+    Option(metavar="DEST=FILE", help="Schema (.avsc) of a destination whose bodies have no envelope."),
 ]
 IdleSeconds: TypeAlias = Annotated[
-    float | None, Option(min=0.1, help="End when no message has come for these seconds.", show_default=False)
+    float | None,
+    Option(min=0.1, help="Exit after this number of seconds without a message.", show_default=False),
 ]
 
 
@@ -95,14 +96,15 @@ def record(
     log_level: LogLevel = Level.INFO,
     as_json: AsJson = False,
 ) -> None:
-    """Record messages into Avro files until SIGTERM, Ctrl-C or --idle-seconds without any.
+    """Record messages into Avro files, until SIGTERM or Ctrl-C.
 
-    A message is ACKed when the file that holds it is synced: none is lost, and one that comes again is
-    dropped. Files are TYPE/date=YYYY-MM-DD/hour=HH/*.avro, and appear when they are whole. Data in envelopes
-    go under their schema's name, all else as records of headers and body under message.DEST. Of values
-    (X/...) only the latest are recorded: record the queue that the broker's copy_to names.
+    A message is ACKed when the file that holds it is synced: none is lost, and repetitions are dropped.
+    Files are TYPE/date=YYYY-MM-DD/hour=HH/*.avro, and appear when they are complete. Data in envelopes are
+    stored under the name of their schema, everything else as records of headers and body under
+    message.DEST. Of last values (X/...) only the latest ones are recorded. To record them all, have the
+    broker copy them into a queue (copy_to), and record that queue.
 
-    On a terminal a line shows how it goes; off one a JSON line says so every ten seconds.
+    On a terminal a line shows the progress; off one there is a JSON line every ten seconds.
 
     \b
     Examples:

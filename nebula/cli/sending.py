@@ -29,7 +29,9 @@ _BYTES: Final = "application/octet-stream"
 
 ExpiresIn: TypeAlias = Annotated[
     float | None,
-    Option(metavar="SECONDS", min=0.001, help="Not to be run any more after that. Without it: ever."),
+    Option(
+        metavar="SECONDS", min=0.001, help="Do not run it after that time. By default it does not expire."
+    ),
 ]
 Destination: TypeAlias = Annotated[
     str,
@@ -41,7 +43,8 @@ Destination: TypeAlias = Annotated[
     ),
 ]
 Body: TypeAlias = Annotated[
-    str | None, Argument(metavar="BODY", help="What to send; - reads it from stdin. Without it: empty.")
+    str | None,
+    Argument(metavar="BODY", help="The message; - reads it from stdin. The default is an empty one."),
 ]
 File: TypeAlias = Annotated[
     Path | None,
@@ -49,7 +52,7 @@ File: TypeAlias = Annotated[
         "--file",
         "-f",
         metavar="FILE",
-        help="Send what is in this file.",
+        help="Send the content of this file.",
         exists=True,
         dir_okay=False,
         readable=True,
@@ -60,7 +63,7 @@ Header: TypeAlias = Annotated[
 ]
 ContentType: TypeAlias = Annotated[
     str | None,
-    Option(metavar="TYPE", help="Without it: JSON if the body is JSON, else text, else bytes."),
+    Option(metavar="TYPE", help="The default is JSON if the body is JSON, else text, else bytes."),
 ]
 
 

@@ -44,7 +44,7 @@ App: TypeAlias = Annotated[
     str,
     Argument(
         metavar="MODULE:APP",
-        help="The Responder APP of MODULE, here or installed. `prices.py` means its only one.",
+        help="The Responder APP in MODULE, here or installed. `prices.py`: the only one in it.",
     ),
 ]
 Workers: TypeAlias = Annotated[
@@ -58,7 +58,7 @@ Workers: TypeAlias = Annotated[
     ),
 ]
 Reload: TypeAlias = Annotated[
-    bool, Option("--reload", help="Start anew when a Python file under this folder changes.")
+    bool, Option("--reload", help="Restart when a Python file under this folder changes.")
 ]
 Exclusive: TypeAlias = Annotated[
     bool, Option("--exclusive", help="Do not start if an instance of the service has another contract.")
@@ -82,7 +82,7 @@ def run(
     The first line says that it serves; off a terminal it is JSON:
     {"event": "serving", "service": "prices", "queues": ["/queue/prices"]}. The log goes to stderr.
     With --workers or --reload it comes when all processes serve, and "http" is a list of their addresses.
-    A lost connection is made again, for ever; a broker that is not there at first is status 3.
+    It reconnects whenever the connection is lost. If there is no broker at the start, the exit status is 3.
 
     Two programs with the same service name share its requests. If their contracts differ (verbs, parameters
     or results), the log warns, and with --exclusive the second one ends with status 1 before its first

@@ -18,7 +18,7 @@ Wait = Annotated[
     float, Option("--timeout", "-t", metavar="SECONDS", min=0.001, help="How long to wait for the instances.")
 ]
 Interval = Annotated[
-    float, Option("--interval", "-i", metavar="SECONDS", min=0.1, help="With --watch: between two looks.")
+    float, Option("--interval", "-i", metavar="SECONDS", min=0.1, help="With --watch: how often to refresh.")
 ]
 
 
@@ -27,7 +27,7 @@ def services(
         str | None,
         Argument(
             metavar="SERVICE",
-            help="Only the instances of this one.",
+            help="Only the instances of this service.",
             show_default=False,
             autocompletion=completion_of("complete_services"),
         ),
@@ -70,7 +70,7 @@ def ping(
 ) -> None:
     """Ask each instance of a service whether it answers, and how fast.
 
-    Exit status 0 if all that are there answered, else 3.
+    Exit status 0 if all instances replied, else 3.
 
     Example: nebula ping prices
     """
@@ -88,7 +88,7 @@ def stats(
     service: Service,
     *,
     by_instance: Annotated[
-        bool, Option("--by-instance", help="A row for each verb of each instance; JSON has both anyway.")
+        bool, Option("--by-instance", help="A row for each verb of each instance. JSON always has both.")
     ] = False,
     watch: Watch = False,
     interval: Interval = 2.0,
@@ -98,8 +98,8 @@ def stats(
 ) -> None:
     """Show what the verbs of a service did since it started: requests, errors and times, of all instances.
 
-    p50 and p99: half of the requests, and all but one in a hundred, took no longer. What the service is
-    called for without being asked (@app.on) is told in the same way. Exit status 3 if no instance told any.
+    p50 and p99: half of the requests, and all but one in a hundred, took no longer. Functions of @app.on are
+    shown in the same way. Exit status 3 if no instance replied.
 
     \b
     Examples:

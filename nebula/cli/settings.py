@@ -39,7 +39,7 @@ def check(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a running broker to check a settings file. It takes nothing of it.
+    """Ask a running broker to check a settings file, without applying it.
 
     The environment and the flags of the broker count as at its start. The output names the settings that a
     reload (SIGHUP) takes, those that need a restart, and all errors. Files that the settings name are not

@@ -30,7 +30,7 @@ def principals(
         str, Option(metavar="GLOB", help="Only matching principals, such as sensor-1 or 'sensor-*'.")
     ] = "**",
     order: Annotated[
-        Order, Option(help="By name, or the first by what they use, or by how often they were refused.")
+        Order, Option(help="By name; or by what they use or how often they were refused, largest first.")
     ] = Order.NAME,
     limit: Limit = 100,
     broker: Url = None,

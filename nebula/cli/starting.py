@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 _TIMES: Final = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M%z", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d"]
 
 Priority: TypeAlias = Annotated[
-    int | None, Option(min=0, max=9, help="Of a job: among those that wait the higher goes first.")
+    int | None, Option(min=0, max=9, help="For a job: a job with a higher priority starts first.")
 ]
 NotBefore: TypeAlias = Annotated[
     datetime | None,
-    Option(formats=_TIMES, metavar="TIME", help="Of a job: accept it now, begin it then; 2030-01-31T06:00."),
+    Option(formats=_TIMES, metavar="TIME", help="For a job: when to start it, such as 2030-01-31T06:00."),
 ]
 Notify: TypeAlias = Annotated[
     str | None,
     Option(
         metavar="DESTINATION",
-        help="Of a job: where its statuses are sent too; to a /queue/… its end is certain to arrive.",
+        help="For a job: send its statuses there too. A /queue/… certainly gets the last one.",
         callback=named_destination,
     ),
 ]

@@ -34,7 +34,7 @@ store = typer.Typer(
 
 @store.command()
 def check(*, data: Data = None, config: Config = None, as_json: AsJson = False) -> None:
-    """Look at every page and row of a store that no broker runs on. Exit status 1 if something is wrong.
+    """Check every page and row of a store that no broker is using. Exit status 1 if something is wrong.
 
     Example: nebula store check --data /var/lib/nebula
     """
@@ -57,7 +57,7 @@ def check(*, data: Data = None, config: Config = None, as_json: AsJson = False) 
 
 @store.command()
 def compact(*, data: Data = None, config: Config = None, as_json: AsJson = False) -> None:
-    """Give the room of what is gone back to the file system; no broker may run. It takes as much meanwhile.
+    """Return free space to the file system; no broker may run. This needs as much space again meanwhile.
 
     Example: nebula store compact
     """
@@ -72,14 +72,14 @@ def compact(*, data: Data = None, config: Config = None, as_json: AsJson = False
 @store.command(name="export")
 def export_(
     file: Annotated[
-        Path, Argument(metavar="FILE", help="Made for this user alone; - is stdout.")
+        Path, Argument(metavar="FILE", help="Readable by this user only; - is stdout.")
     ] = _STANDARD,
     *,
     data: Data = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a store that no broker runs on as lines of JSON, one for each row.
+    """Write a store that no broker is using as lines of JSON, one for each row.
 
     Example: nebula store export messages.jsonl
     """
@@ -104,7 +104,7 @@ def import_(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a store of an export, in a folder that has none: all of it or nothing.
+    """Create a store from an export, in a folder that has none: all of it or nothing.
 
     Example: nebula store import messages.jsonl --data /var/lib/nebula
     """
@@ -120,7 +120,7 @@ def import_(
 @store.command()
 def backup(
     target: Annotated[
-        Path, Argument(metavar="TARGET", help="A file, or a folder where a broker shall be able to start.")
+        Path, Argument(metavar="TARGET", help="A file, or a folder in which a broker can start.")
     ],
     *,
     data: Data = None,

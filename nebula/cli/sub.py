@@ -25,18 +25,16 @@ Source: TypeAlias = Annotated[
         callback=named_source,
     ),
 ]
-Eager: TypeAlias = Annotated[
-    bool, Option("--eager", help="Begin with the values that are there already (X/…).")
-]
+Eager: TypeAlias = Annotated[bool, Option("--eager", help="Begin with the current values (X/…).")]
 Durable: TypeAlias = Annotated[
     str | None,
-    Option(metavar="NAME", help="Go on where this name left; with --client-id. Implies --ack."),
+    Option(metavar="NAME", help="Resume this durable subscription of --client-id. Implies --ack."),
 ]
 ClientId: TypeAlias = Annotated[
-    str | None, Option(metavar="ID", help="The session that durable names belong to.")
+    str | None, Option(metavar="ID", help="The session that the durable subscription belongs to.")
 ]
 Ack: TypeAlias = Annotated[
-    bool, Option("--ack", help="A message is consumed once it is shown. Without it: once it is sent.")
+    bool, Option("--ack", help="Consume a message when it is shown, not when it is sent.")
 ]
 
 
@@ -52,7 +50,7 @@ def sub(
 ) -> None:
     """Show the messages of a destination as they come, each on a line, until Ctrl-C.
 
-    What is shown of a queue is taken from it. A value that was deleted is shown as such.
+    Messages of a queue are consumed. A deleted value is shown as deleted.
 
     \b
     Examples:

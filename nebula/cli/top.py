@@ -14,9 +14,9 @@ from nebula.cli.render import Output
 
 def top(
     *,
-    interval: Annotated[float, Option("--interval", "-i", min=0.2, help="Seconds between two looks.")] = 2.0,
+    interval: Annotated[float, Option("--interval", "-i", min=0.2, help="Seconds between refreshes.")] = 2.0,
     limit: Annotated[int, Option("--limit", "-n", min=1, max=200, help="Rows of each table.")] = 15,
-    once: Annotated[bool, Option("--once", help="One look, after one interval.")] = False,
+    once: Annotated[bool, Option("--once", help="Show one view, after one interval, and exit.")] = False,
     show: Annotated[
         Table | None, Option(help="The first table. The default is queues; with --once, two tables.")
     ] = None,

@@ -88,6 +88,7 @@ _METHOD: Final = HTTPStatus.METHOD_NOT_ALLOWED
 _NOT_FOR_RESULTS: Final = frozenset({_METHOD, HTTPStatus.UNSUPPORTED_MEDIA_TYPE})
 
 
+# docs/decisions/0078: one document for the command and the broker, from `describe`.
 def openapi_document(description: Mapping[str, Any], url: str = "/") -> dict[str, Any]:
     """An OpenAPI 3.1 document of a service: `POST /call/SERVICE/VERB` for each of its verbs.
 
@@ -174,8 +175,13 @@ class _Document:
 
     def _schema(self, schema: Mapping[str, Any], name: str) -> dict[str, Any]:
         reference: dict[str, Any] = self._schemas.of(schema, name)
-        # Generators name types by titles, and a parameter that is a model has the title of that.
-        self._schemas.components[name].pop("title", None)
+        components = self._schemas.components
+        # A component that is a reference to another one confuses generators of clients.
+        if "$ref" in (shown := components[name]) and shown.keys() <= {"$ref", PARAMETER_NAME}:
+            del components[name]
+            return {"$ref": shown["$ref"]}
+        # They name types by titles, and two may have the title of one model.
+        shown.pop("title", None)
         return reference
 
     def _success(self, verb: Mapping[str, Any], name: str) -> dict[str, Any]:

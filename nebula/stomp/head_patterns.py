@@ -40,11 +40,9 @@ class HeadPattern:
         for place, part in enumerate(parts):
             if place % 3 == 1:  # a line that is read
                 is_length = part == LENGTH and self._length_group < 0  # of two the first one counts
-                expression += b"\n" + re.escape(part)
+                expression += b"\n" + re.escape(part) + _DIGITS * is_length
                 if is_length:
-                    self._length_group = groups
-                    groups += 1
-                    expression += _DIGITS
+                    self._length_group, groups = groups, groups + 1
             elif place % 3 == 2:  # the rest of that line
                 expression += b"" if is_length else re.escape(part or b"")
             elif names := [line.partition(b":")[0] for line in part.split(b"\n")[1:]]:
@@ -57,7 +55,6 @@ class HeadPattern:
         found = self._fullmatch(head)
         if found is None:
             return None
-        groups, length = list(found.groups()), self._length
-        if self._length_group >= 0:
-            length = int(groups.pop(self._length_group))
+        groups = list(found.groups())
+        length = self._length if self._length_group < 0 else int(groups.pop(self._length_group))
         return length, b"".join(groups)

@@ -47,7 +47,10 @@ def test_document_is_valid(document: dict[str, Any]) -> None:
     assert document["servers"] == [{"url": "https://api.example"}]
 
 
-def test_validator_refuses_what_is_no_document(document: dict[str, Any]) -> None:
+def test_validator_refuses_what_is_no_document(told: dict[str, Any]) -> None:
+    # The smaller, the quicker it is checked.
+    verbs = [one for one in told["verbs"] if one["verb"] == "place"]
+    document = openapi_document({**told, "verbs": verbs})
     broken = json.loads(json.dumps(document))
     broken["components"]["schemas"]["Order"]["properties"]["symbol"]["minLength"] = "one"
 

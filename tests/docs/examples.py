@@ -12,6 +12,7 @@ from typing import Annotated
 import anyio
 import pytest
 from fastapi import FastAPI
+from opentelemetry.sdk.resources import Resource
 from pydantic import BaseModel
 from starlette.responses import JSONResponse
 
@@ -26,7 +27,14 @@ from nebula.broker.server.server import Server
 from nebula.errors import CallTimeout, NebulaError
 from nebula.rpc.errors import VerbError
 from nebula.rpc.middleware.chain import CallNext
-from nebula.rpc.middleware.tracing import trace_calls, trace_job, trace_requests
+from nebula.rpc.middleware.tracing import (
+    resource_attributes,
+    trace_calls,
+    trace_job,
+    trace_message,
+    trace_messages,
+    trace_requests,
+)
 from nebula.rpc.http_problems import problem_of
 from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.shown import Shown, Unit
@@ -142,6 +150,7 @@ SURROUNDINGS: dict[str, str] = {
         "EXAMPLE\napp = Responder('new', middleware=[timed])\nasync with TestClient(app) as client:\n"
         "    await client.call('new', 'ping')"
     ),
+    "nebula.rpc.middleware.tracing:trace_message": CLIENT,
     "nebula.rpc.middleware.tracing:trace_job": NEW_APP.format(
         "await (await client.start(report, 3)).result()"
     ),
@@ -163,8 +172,8 @@ SURROUNDINGS: dict[str, str] = {
     "nebula.testing.hearing:handled": "async with TestClient(shop) as client:\n    EXAMPLE",
 }
 
-# It takes a fixed port.
-CHECKED_ONLY = {"nebula.broker.server.http:"}
+# One takes a fixed port, and the other has no end.
+CHECKED_ONLY = {"nebula.broker.server.http:", "nebula.rpc.middleware.tracing:trace_message"}
 
 # Pictures of parts and of what passes between them.
 DIAGRAMS = {

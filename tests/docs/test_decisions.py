@@ -20,6 +20,8 @@ ELSEWHERE = {
     "0068": "about `benchmarks/report.py`, the page of results",
     "0072": "about `console/src/forms`, which is TypeScript",
     "0076": "about `deploy/helm/nebula`, the chart for Kubernetes",
+    "0073": "about `website/hooks.py` and `mkdocs.yml`, the documentation site",
+    "0074": "about `website/`, the pictures of the documentation site",
 }
 
 LINK = re.compile(r"docs/decisions/(\w+)")

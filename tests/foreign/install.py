@@ -57,8 +57,25 @@ def install_python(folder: Path, requirements: Path) -> Path:
     with alone():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         programs = folder / "bin"
-        install: list[str | Path] = [programs / "pip", "install", "--quiet", "--requirement", requirements]
-        done = subprocess.run(install, capture_output=True, text=True)
+        command = [str(programs / "pip"), "install", "--quiet", "--requirement", str(requirements)]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise Unavailable(f"pip install -r {requirements.name} failed: {done.stderr.strip()[-600:]}")
         return programs
+
+
+def install_python_packages(folder: Path, *requirements: str) -> None:
+    """Install packages of Python into a folder of their own, as `coming_from.txt` pins them.
+
+    Raises:
+        Unavailable: they cannot be fetched.
+    """
+    uv = shutil.which("uv")
+    pip = (
+        [uv, "pip", "install", "--python", sys.executable] if uv else [sys.executable, "-m", "pip", "install"]
+    )
+    pins = ["--constraint", str(Path(__file__).with_name("coming_from.txt"))]
+    command = [*pip, "--quiet", "--target", str(folder), *pins, *requirements]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Unavailable(f"{' '.join(command)} failed: {done.stderr.strip()[-600:]}")

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]  # it has no types
 import pytest
+from jsonschema import Draft202012Validator, FormatChecker  # type: ignore[import-untyped]  # it has no types
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from tests.host.http_house import JSON, House, basic, post
@@ -100,7 +100,7 @@ def test_what_happens_is_what_the_document_says(
     assert found == status
     media = operation["responses"][str(status)]["content"]["application/json"]
     # The document itself is where its references lead.
-    jsonschema.Draft202012Validator({**media["schema"], "components": document["components"]}).validate(value)
+    Draft202012Validator({**media["schema"], "components": document["components"]}).validate(value)
     if status != 200:
         known = media["examples"]
         assert value["code"] in known
@@ -116,7 +116,7 @@ def test_parameters_that_the_service_takes_are_those_that_the_document_allows(
             continue
         content = document["paths"][f"/call/prices/{verb}"]["post"]["requestBody"]["content"]
         schema = {**content["application/json"]["schema"], "components": document["components"]}
-        checked = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+        checked = Draft202012Validator(schema, format_checker=FormatChecker())
         assert checked.is_valid(json.loads(body)) is (status == 200), (verb, body)
 
 

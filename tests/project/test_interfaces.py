@@ -102,6 +102,7 @@ _INTERFACES: dict[str, tuple[str, ...]] = {
     # The scheduler is pure, and the verb is not.
     "rpc.jobs.scheduler.open_job.JobRules": ("rpc.jobs.verb.JobVerb", "testing.fake_jobs._FakeJob"),
     "rpc.middleware.chain.CallingMiddleware": ("rpc.middleware.tracing._TraceRequests", _USER),
+    "rpc.middleware.chain.PublishingMiddleware": ("rpc.middleware.tracing._TraceCalls", _USER),
     "rpc.service.declared_jobs.Engine": ("spark.engine.Spark", _ABOVE),
     "rpc.service.subscribers.HasSubscribers": ("rpc.service.responder.Responder", _ABOVE),
     "rpc.streams.reading.Line": ("rpc.client.inbox.Inbox", _ABOVE),

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/explanation/layers.md").read_text()
 PICTURES = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 ROWS = re.findall(r"^\| (`.*`) \| (.*) \|$", PAGE, re.MULTILINE)
-# Python has `compression` from 3.14 on.
-PYTHONS_OWN = sys.stdlib_module_names | {"compression"}
+# Python has `annotationlib` and `compression` from 3.14 on.
+PYTHONS_OWN = sys.stdlib_module_names | {"annotationlib", "compression"}
 # Their rooms have rows of their own in the table of libraries.
 WITH_ROOMS = ["nebula", "nebula.broker", "nebula.rpc", "nebula.rpc.jobs", "nebula.stomp"]
 

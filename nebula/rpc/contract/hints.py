@@ -21,7 +21,7 @@ def hints_of(function: Callable[..., Any], where: str, *, returns: bool) -> dict
     Raises:
         TypeError: an annotation cannot be resolved.
     """
-    annotations = _annotations_of(function)
+    annotations = annotations_of(function)
     if not returns:
         annotations.pop("return", None)
     # Unwrapped, because a decorator's wrapper copies the annotations, but its own module may lack the names
@@ -42,7 +42,23 @@ def hints_of(function: Callable[..., Any], where: str, *, returns: bool) -> dict
         ) from error
 
 
-def _annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
+def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a function, with annotations that need not be resolvable.
+
+    Raises:
+        ValueError, TypeError: as `inspect.signature`.
+    """
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        signature = inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+    else:
+        signature = inspect.signature(function)
+    return list(signature.parameters.values())
+
+
+def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function as they are: those that cannot be resolved as strings or references."""
     if sys.version_info >= (3, 14):
         import annotationlib
 

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any, Final, TypeVar, get_args, overload
 
-from nebula.rpc.contract.hints import hints_of, is_any_of, name_of
+from nebula.rpc.contract.hints import hints_of, is_any_of, name_of, parameters_of
 
 __all__ = ["Dependency", "Depends", "Plan", "ProviderKind", "Step", "dependency_of"]
 
@@ -166,7 +166,7 @@ class Plan:
 
 def _parameters_of(provider: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
-        return list(inspect.signature(provider).parameters.values())
+        return parameters_of(provider)
     except ValueError:
         # Written in C, as `dict` is, and says nothing of it: it is called with nothing.
         return []

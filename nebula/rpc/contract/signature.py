@@ -36,7 +36,7 @@ from typing_extensions import deprecated
 from nebula.errors import AvroError
 from nebula.nearest import did_you_mean
 from nebula.rpc.contract.call_options import as_option
-from nebula.rpc.contract.hints import hints_of, is_any_of, name_of, plain_type
+from nebula.rpc.contract.hints import hints_of, is_any_of, name_of, parameters_of, plain_type
 from nebula.rpc.contract.injection import Plan, dependency_of
 from nebula.rpc.contract.results import BadResult, ResultContract
 from nebula.rpc.contract.yielding import items_of, stands_for_stream
@@ -102,7 +102,7 @@ class Signature:
     ) -> None:
         self._where = name_of(function)
         hints = hints_of(function, self._where, returns=returns)
-        declared = list(inspect.signature(function).parameters.values())
+        declared = parameters_of(function)
         self._refuse_odd(declared)
         contexts = [one.name for one in declared if is_any_of(hints.get(one.name), context)]
         if len(contexts) > 1:
@@ -404,7 +404,7 @@ def refuse_method(function: Callable[..., Any], instead: str) -> None:
     if not inspect.isfunction(function):
         return
     kind = function.__qualname__.rpartition(".")[0].rpartition(".")[2]
-    first = next(iter(inspect.signature(function).parameters.values()), None)
+    first = next(iter(parameters_of(function)), None)
     if kind in ("", "<locals>") or first is None or first.name not in ("self", "cls"):
         return
     raise TypeError(f"{name_of(function)} is a method without its object; {instead.format(kind=kind)}")

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 from pydantic_core import from_json
 
-from nebula.rpc.contract.hints import name_of
+from nebula.rpc.contract.hints import name_of, parameters_of
 from nebula.rpc.contract.job_context import Job
 from nebula.rpc.contract.job_runner import ENGINE_LOST, OUT_OF_MEMORY
 from nebula.rpc.contract.signature import (
@@ -189,7 +189,7 @@ class JobVerb:
     def _value_of(self, name: str, arguments: Arguments) -> Any:
         args, kwargs = arguments
         given = dict(zip(self.signature.names, args, strict=False)) | kwargs
-        default = inspect.signature(self.function).parameters[name].default
+        default = next(one.default for one in parameters_of(self.function) if one.name == name)
         # Through JSON, so that a date or a model gives the same key as its JSON form.
         return from_json(dump_json(given.get(name, default)))
 
@@ -214,7 +214,7 @@ class JobVerb:
         """Whether it is a default such as `math.inf`, which JSON lacks; binding restores it."""
         if not isinstance(value, float) or math.isfinite(value):
             return False
-        default = inspect.signature(self.function).parameters[name].default
+        default = next(one.default for one in parameters_of(self.function) if one.name == name)
         return value is default or value == default
 
     async def run_check(self, arguments: Arguments, timeout: float) -> None:

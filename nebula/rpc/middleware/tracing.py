@@ -2,7 +2,9 @@
 
     Client(middleware=[trace_calls()])
     Responder("prices", middleware=[trace_requests()])  # and its jobs
+
     @app.on("/topic/news", middleware=[trace_messages()])
+    async def hear(text: str) -> None: ...
 
 Spans are joined over the wire by W3C's `traceparent` and `tracestate` (G.tracing). Names and attributes are
 those of the semantic conventions, see `conventions`. Without a provider of the SDK, OpenTelemetry makes no
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import uuid4
 
 from nebula.headers import NO_REPLY, TRACEPARENT
@@ -111,6 +113,7 @@ def trace_messages(provider: TracerProvider | None = None, meters: MeterProvider
     """Make a span of kind CONSUMER for each message that a function listens to, and measure it:
 
         @app.on("/queue/orders", middleware=[trace_messages()])
+        async def take(order: str) -> None: ...
 
     It is a child of the span that sent the message, and linked to that.
 
@@ -186,26 +189,20 @@ def trace_job(job: Job, provider: TracerProvider | None = None) -> Iterator[Span
         yield operation.span
 
 
-class _Service(Protocol):
-    """A `Responder`."""
-
-    name: str
-    version: str
-
-
-def resource_attributes(service: _Service) -> dict[str, str]:
+def resource_attributes(service: str, version: str = "") -> dict[str, str]:
     """What telemetry says about its origin: `service.name`, `service.version`, and a `service.instance.id`.
 
-        Resource.create(resource_attributes(app))
+        Resource.create(resource_attributes(app.name, app.version))
 
-    The id is a new random one with each call, for one process. What the environment says in
-    `OTEL_RESOURCE_ATTRIBUTES` is overridden by these.
+    The id is a new random one with each call, for one process. These override what the environment says in
+    `OTEL_RESOURCE_ATTRIBUTES`.
 
     Args:
-        service: the `Responder`.
+        service: its name.
+        version: of the service; empty: it is left out.
     """
-    found = {"service.name": service.name, "service.instance.id": str(uuid4())}
-    return {**found, "service.version": service.version} if service.version else found
+    found = {"service.name": service, "service.instance.id": str(uuid4())}
+    return {**found, "service.version": version} if version else found
 
 
 class _TraceCalls:

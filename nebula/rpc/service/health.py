@@ -13,6 +13,7 @@ import anyio
 
 from nebula.logs import get_logger
 from nebula.loop_calls import call_soon_from_thread
+from nebula.rpc.contract.hints import parameters_of
 
 __all__ = ["Check", "Checks", "HasHealth"]
 
@@ -51,7 +52,7 @@ class Checks:
             TypeError: it takes arguments.
         """
         hook = _Hook(check, self._kind, self._seconds)
-        if any(one.default is one.empty for one in inspect.signature(check).parameters.values()):
+        if any(one.default is one.empty for one in parameters_of(check)):
             raise TypeError(f"{hook.name}: a hook for {self._kind} takes no arguments")
         self._hooks.append(hook)
         return check

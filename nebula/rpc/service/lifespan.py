@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from nebula.rpc.contract.context import Request
-from nebula.rpc.contract.hints import name_of
+from nebula.rpc.contract.hints import name_of, parameters_of
 from nebula.rpc.contract.job_context import Job
 
 __all__ = ["lifespan_state", "opened_by"]
@@ -69,6 +69,6 @@ def _require_async_context(lifespan: Callable[..., Any]) -> None:
 
 def _parameters_of(lifespan: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
-        return list(inspect.signature(lifespan).parameters.values())
+        return parameters_of(lifespan)
     except ValueError:  # written in C
         return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 import typing
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from nebula.rpc.contract.hints import annotations_of
 from nebula.rpc.contract.results import BadResult, of_job
 from nebula.rpc.contract.signature import Signature
 from nebula.rpc.jobs.registry.atomic_publish import place, remove, restore
@@ -176,5 +176,5 @@ def _returns_list(function: Callable[..., Any]) -> bool:
         returned = typing.get_type_hints(function).get("return")
     except (NameError, TypeError):
         # An annotation that only a type checker can read is not a list of models.
-        returned = inspect.signature(function).return_annotation
+        returned = annotations_of(function).get("return")
     return (typing.get_origin(returned) or returned) is list

@@ -32,14 +32,14 @@ from prices_client.api.prices import nothing, place, quote
 from prices_client.client import Client
 from prices_client.models.error_of_a_call import ErrorOfACall
 from prices_client.models.nothing_request import NothingRequest
-from prices_client.models.place_request import PlaceRequest
+from prices_client.models.order import Order
 from prices_client.models.quote_request import QuoteRequest
 
 with Client(sys.argv[1]) as client:
     print(quote.sync(client=client, body=QuoteRequest(symbol="ABC", qty=2)))
     print(nothing.sync(client=client, body=NothingRequest()))
-    print(place.sync(client=client, body=PlaceRequest(symbol="ABC")).price)
-    refused = place.sync(client=client, body=PlaceRequest(symbol="XYZ"))
+    print(place.sync(client=client, body=Order(symbol="ABC")).price)
+    refused = place.sync(client=client, body=Order(symbol="XYZ"))
     assert isinstance(refused, ErrorOfACall)
     print(refused.code, refused.retryable)
 """

@@ -100,7 +100,7 @@ def facts_of(item: Any) -> dict[str, Any]:
     return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in item.attributes}
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_programs_of_the_page_send_joined_spans_and_metrics_by_otlp(tmp_path: Path) -> None:
     for name, text in (read_page(PAGE).files | {"serve.py": SERVE}).items():
         (tmp_path / name).write_text(text)
@@ -119,10 +119,10 @@ def test_programs_of_the_page_send_joined_spans_and_metrics_by_otlp(tmp_path: Pa
         called = subprocess.run(
             [sys.executable, "shop.py"],
             cwd=tmp_path, env=environment | {"NEBULA_BROKER": url},
-            text=True, capture_output=True, timeout=30,
+            text=True, capture_output=True, timeout=80,
         )  # fmt: skip
         # Both send what they have when they end.
-        serving.communicate("stop\n", timeout=30)
+        serving.communicate("stop\n", timeout=80)
 
     assert called.stdout.strip() == "1.25", called.stderr
     assert receiver.resources["prices"]["service.version"] == "1.2"

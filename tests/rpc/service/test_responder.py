@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 import threading
+import time
 import types
 from collections.abc import Callable
 from functools import partial, wraps
@@ -20,6 +22,7 @@ from nebula.rpc.contract.verbs import target_of, verb
 from nebula.rpc.service.responder import Responder
 from nebula.stomp.client import AckMode, StompClient
 from nebula.stomp.client.link import Link
+from nebula.version import __version__
 from tests.rpc.conftest import RunningBroker, Serving
 
 
@@ -138,6 +141,34 @@ async def test_stats_counts_requests_and_errors_by_verb(serving: Serving, client
     assert (stats["verbs"]["invert"]["requests"], stats["verbs"]["invert"]["errors"]) == (2, 1)
     assert stats["verbs"]["invert"]["longest_seconds"] > 0
     assert (stats["waiting"], stats["busy"]) == (0, 1)  # itself
+
+
+@pytest.mark.anyio
+async def test_stats_describes_the_process_and_runs_hooks_only_on_request(
+    serving: Serving, client: Client
+) -> None:
+    app = fresh()
+    asked: list[str] = []
+
+    @app.ready
+    async def database() -> bool:
+        asked.append("ready")
+        return False
+
+    @app.live
+    async def memory() -> bool:
+        asked.append("live")
+        return False
+
+    async with serving(app):
+        plain = (await client.call(app.name, "stats"))["process"]
+        before = list(asked)
+        examined = (await client.call(app.name, "stats", {"health": True}))["process"]
+
+    assert (plain["nebula"], plain["python"]) == (__version__, platform.python_version())
+    assert abs(plain["time"] - time.time()) < 60
+    assert (plain["failing"], before) == (None, [])
+    assert examined["failing"] == ["memory", "database"]
 
 
 # --- handlers ---

@@ -1,0 +1,1 @@
+"""The documentation site, built as users build it and looked at in a browser."""
