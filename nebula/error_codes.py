@@ -56,7 +56,7 @@ CODES: Final[Mapping[str, ErrorCode]] = _by_code(
     ),
     ErrorCode("streaming-only", "The verb's result is too long for one reply: read it as a stream."),
     ErrorCode("not-found", "The thing asked for does not exist (any more): list those that do."),
-    ErrorCode("elsewhere", "Another instance holds the job: ask the queue in `details.via`."),
+    ErrorCode("elsewhere", "Another instance holds the job: send the request to the queue in `details.via`."),
     ErrorCode(
         "bad-result",
         "The service returned what its verb does not declare, or what JSON cannot carry: its log says what.",
@@ -85,7 +85,8 @@ CODES: Final[Mapping[str, ErrorCode]] = _by_code(
     ),
     ErrorCode("analysis", "Spark refused the query (SQLSTATE 42xxx): correct it."),
     ErrorCode(
-        "data", "The data do not fit the computation (SQLSTATE 22xxx): correct them, or compute otherwise."
+        "data",
+        "The data do not fit the computation (SQLSTATE 22xxx): correct them, or change the computation.",
     ),
     ErrorCode(
         "python", "Python code in a Spark worker raised an exception: the message says where, correct it."
@@ -96,7 +97,7 @@ CODES: Final[Mapping[str, ErrorCode]] = _by_code(
     ),
     ErrorCode(
         "result-too-large",
-        "The result is larger than a reply, or what the engine collects, may be: ask for less, or in pages.",
+        "The result is too large for a reply, or for the engine to collect: ask for less, or in pages.",
     ),
     ErrorCode(
         "out-of-memory",
@@ -136,7 +137,7 @@ BROKER_CODES: Final[Mapping[str, ErrorCode]] = _by_code(
         "hosted",
         "The connection is that of a service in the broker's own process: stop the broker to end it.",
     ),
-    ErrorCode("bad-schema", "The schema cannot be taken in: the message says why, correct it."),
+    ErrorCode("bad-schema", "The schema cannot be registered: the message says why, correct it."),
     ErrorCode("bad-file", "A file cannot be used: the broker's log says which."),
     ErrorCode("not-copied", "The store could not be copied: the broker's log says why."),
 )
@@ -154,7 +155,7 @@ REFUSALS: Final[Mapping[str, ErrorCode]] = _by_code(
     ErrorCode("glob", "The destination is a malformed glob: the message says where, correct it."),
     ErrorCode(
         "transaction",
-        "The transaction is unknown, open already or too large: begin another, or send less in it.",
+        "The transaction is unknown, already open or too large: begin another one, or send less in it.",
     ),
     ErrorCode("too-many-inboxes", "The session has all the inboxes it may have: end some, or share one."),
     ErrorCode("too-many-connections", "The principal has used up its share of connections: close some."),
@@ -170,7 +171,7 @@ REFUSALS: Final[Mapping[str, ErrorCode]] = _by_code(
     # Raised by clients.
     ErrorCode(
         "error",
-        "A service of another framework answered `error` without a code: the message says what it says.",
+        "A service that does not use Nebula replied `error` without a code: the message is the service's.",
     ),
     ErrorCode("ignored", "The broker ignored the SUBSCRIBE or UNSUBSCRIBE: have the right granted."),
     ErrorCode(
@@ -182,6 +183,8 @@ REFUSALS: Final[Mapping[str, ErrorCode]] = _by_code(
         "refused",
         "The broker refuses the subscription of a Spark stream: check destination, `clientId` and rights.",
     ),
-    ErrorCode("no-outcome", "A fake of `nebula.testing` was called once too often: give it more outcomes."),
+    ErrorCode(
+        "no-outcome", "A fake of `nebula.testing` was called more often than it has outcomes: give it more."
+    ),
 )
 """Codes of `Refused`, and others that are in no reply of Nebula's broker or services."""

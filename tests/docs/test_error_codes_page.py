@@ -16,20 +16,20 @@ OPENING: Final = """\
 # Error codes
 
 An error has a code, a stable word that programs branch on, and a message for people. Over HTTP both are
-fields of the problem, which has the status below. After a retryable error the same call may succeed later:
-[`Retry`](../how-to/calls-that-fail.md) repeats it if it may run twice. [Errors](../how-to/errors.md) shows
-how a verb declares codes of its own. This page is generated from `nebula/error_codes.py`.
+in the body of the response, which has the status below. After a retryable error the same call may succeed
+later: [`Retry`](../how-to/calls-that-fail.md) repeats it if it may run twice. [Errors](../how-to/errors.md)
+shows how a verb declares codes of its own. This page is generated from `nebula/error_codes.py`.
 """
 
 SERVICES: Final = "Every service may reply with these, and no verb may declare one of them as its own."
-JOBS: Final = "Why a job failed or was lost. A call can fail so too, if its verb uses an engine."
+JOBS: Final = "Why a job failed or was lost. A call of a verb that uses an engine can fail with them too."
 RESULTS: Final = "Replies to questions about the result of a job."
 BROKER: Final = """\
 `nebula queues`, `nebula dlq` and other commands for operators call these verbs. They reply with some of the
 codes above as well."""
 REFUSED: Final = """\
-No reply has these. The broker refuses a frame with a text alone, and its core raises `Refused` with the code;
-from `error` on, clients raise them."""
+No reply has these codes. Those before `error` are raised in the broker's core, as `Refused`: the peer gets
+only the text, in an ERROR frame. Clients raise `error` and those below it."""
 
 # Where codes of CODES begin that only jobs have.
 FIRST_OF_JOBS: Final = "engine-unavailable"

@@ -20,27 +20,27 @@ class Profile:
         name: as in the settings.
         dialects: the versions it serves, lowest first (D.1).
         heart_beat: what it offers and desires, in seconds (B.4, D.2).
-        max_client_heart_beat: the most seconds of both numbers of a client, which must send them;
-            None: it may send what it likes, or nothing (D.2).
-        virtual_host: what `host` must be; None: anything, or nothing (D.17).
-        needs_certificate: only a TLS client certificate says who a peer is; login and passcode are
-            ignored.
+        max_client_heart_beat: the most seconds for both numbers of a client, which must send them;
+            None: it may send any numbers, or none (D.2).
+        virtual_host: what `host` must be; None: any host, or none (D.17).
+        needs_certificate: a peer is identified by its TLS client certificate only; login and passcode
+            are ignored.
         has_transactions: BEGIN, COMMIT and ABORT are served (D.24).
         acks_alone: on last-value destinations an ACK releases the one message that it names, in
             both client modes (D.7).
         acks_by_message_id: ACK and NACK of STOMP 1.1 may leave out `subscription` where the
             `message-id` is un-ACKed on only one subscription.
-        ignores_silently: what is not permitted, SEND apart, gets no RECEIPT at all (D.5).
-        names_twice: a RECEIPT of SEND has its verdict as `content-disposition` too (D.4).
+        ignores_silently: a frame that is not permitted, except SEND, gets no RECEIPT at all (D.5).
+        names_twice: a RECEIPT of SEND also has its verdict as `content-disposition` (D.4).
         annotates: the broker adds headers of its own without being asked: `durable` on RECEIPTs,
-            `sender` on what is no queue's (G.sender).
-        names_server: CONNECTED says what we are.
+            `sender` on messages that do not come from a queue (G.sender).
+        names_server: CONNECTED has the header `server`.
         bare_names_are_queues: a destination without a known prefix is a queue; otherwise a SEND to
             it is invalid (D.10).
-        flags_in_any_case: `true` and `false` of our own headers are read in any case (G.forms).
+        flags_in_any_case: `true` and `false` in Nebula's headers may be written in any case (G.forms).
         needs_explicit_length: only an explicit `content-length:0` deletes a value (D.28).
-        false_removes: UNSUBSCRIBE with `durable:false` removes and anything else pauses: the
-            table's reading, in place of the text's (D.3).
+        false_removes: UNSUBSCRIBE with `durable:false` removes a durable subscription, and anything
+            else pauses it: as MaXaM's table says, instead of its text (D.3).
     """
 
     name: str = "standard"

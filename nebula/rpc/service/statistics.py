@@ -33,13 +33,13 @@ class VerbStatistics:
     requests: Annotated[int, Shown("requests", Unit.COUNT)]
     errors: Annotated[int, Shown("errors", Unit.COUNT, "Requests whose reply is an error.")]
     bad_results: Annotated[
-        int, Shown("", Unit.COUNT, "Requests whose handler returned something else than it declares.")
+        int, Shown("", Unit.COUNT, "Requests whose handler returned another type than it declares.")
     ]
-    mean_seconds: Annotated[float, Shown("mean", Unit.LATENCY, "Of requests that have ended.")]
+    mean_seconds: Annotated[float, Shown("mean", Unit.LATENCY, "Mean over the requests that have ended.")]
     longest_seconds: Annotated[float, Shown("longest", Unit.LATENCY)]
-    p50_seconds: Annotated[float | None, Shown("p50", Unit.LATENCY, "Half of them took no longer.")]
-    p99_seconds: Annotated[float | None, Shown("p99", Unit.LATENCY, "99 % of them took no longer.")]
-    latency: Annotated[Any, Shown("", about="A histogram, to be added to those of other instances.")]
+    p50_seconds: Annotated[float | None, Shown("p50", Unit.LATENCY, "Half of the requests took no longer.")]
+    p99_seconds: Annotated[float | None, Shown("p99", Unit.LATENCY, "99 % of the requests took no longer.")]
+    latency: Annotated[Any, Shown("", about="A histogram that can be added to those of other instances.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,13 @@ class HandlerStatistics:
     destination: Annotated[str, Shown("listens to")]
     handler: Annotated[str, Shown("by", about="The name of the function.")]
     messages: Annotated[int, Shown("messages", Unit.COUNT)]
-    unreadable: Annotated[int, Shown("unreadable", Unit.COUNT, "Messages whose body does not fit.")]
-    given_up: Annotated[int, Shown("given up", Unit.COUNT, "Messages that failed too often.")]
-    waiting: Annotated[int, Shown("waiting", Unit.COUNT, "Messages that came and are not begun.")]
+    unreadable: Annotated[
+        int, Shown("unreadable", Unit.COUNT, "Messages whose body does not fit the function.")
+    ]
+    given_up: Annotated[int, Shown("given up", Unit.COUNT, "Messages that the function failed on too often.")]
+    waiting: Annotated[
+        int, Shown("waiting", Unit.COUNT, "Messages that have arrived and wait for the function.")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
