@@ -18,9 +18,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "profiles.md"
 OPENING = """\
 # Profiles
 
-STOMP leaves choices to the server, and MaXaM's text makes some of them differently from what clients of
-plain STOMP expect. So a listener has a profile: `standard`, for any STOMP client, or `maxam`, for MaXaM's
-clients.
+STOMP leaves choices to the server. MaXaM, a messaging interface of gaming venues, makes some of them
+differently from what clients of plain STOMP expect. So a listener has a profile: `standard`, for any STOMP
+client, or `maxam`, for MaXaM's clients. [The protocol](protocol.md#b-the-maxam-profile) describes MaXaM.
 
 ```toml
 # nebula.toml
