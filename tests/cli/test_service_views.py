@@ -35,7 +35,7 @@ VIEWS: dict[str, type] = {
 }
 
 OPENING = """\
-# What services tell operators
+# Verbs of services for operators
 
 Every service replies to `stats`, and one with jobs to `job.list`, `job.show` and `engine.status`.
 The commands `nebula stats`, `nebula job list`, `nebula job show` and `nebula engines` show the replies as

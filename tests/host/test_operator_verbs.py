@@ -496,7 +496,7 @@ VIEWS: dict[str, type] = {
     "`pools` of `broker.status`, by resource": PoolStatus,
     "`store` of `broker.status`": StoreStatus,
     "`broker.history`, which only a broker with a console has": HistorySample,
-    "`flows.list`, likewise": FlowRow,
+    "`flows.list`, which only a broker with a console has": FlowRow,
     "`broker.machine`": MachineView,
     "`store` of `broker.machine`": DiskView,
     "`listeners` of `broker.machine`": ListenerView,
@@ -532,10 +532,7 @@ def field_rows(view: type) -> Iterator[str]:
 
 def field_tables() -> Iterator[str]:
     for verb, view in VIEWS.items():
-        of = " ".join(
-            word if word == "subscriptions" or word == "of" else f"`{word}`" for word in verb.split()
-        )
-        yield from (f"### {of}", "", "| field | unit | |", "| --- | --- | --- |", *field_rows(view), "")
+        yield from (f"### {verb}", "", "| field | unit | |", "| --- | --- | --- |", *field_rows(view), "")
 
 
 def page(described: dict[str, Any]) -> str:

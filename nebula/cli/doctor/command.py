@@ -66,7 +66,7 @@ def doctor(
     timeout: Timeout = _TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Check a running set-up, and say what to mend.
+    """Check a running set-up, and say what to fix.
 
     Versions, clocks, the store's disk, limits of the system, certificates, rights, queues, services, and
     settings. Each check ends as ok, warning, error or skipped; a check that needs a right that you lack is
