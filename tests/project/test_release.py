@@ -46,6 +46,14 @@ def test_other_tags_are_refused(tag: str) -> None:
     assert f"tag v{__version__}" in done.stderr
 
 
+def test_chart_and_page_name_this_version() -> None:
+    chart = (_ROOT / "deploy/helm/nebula/Chart.yaml").read_text(encoding="utf-8")
+    page = (_ROOT / "docs/how-to/install.md").read_text(encoding="utf-8")
+
+    assert f'appVersion: "{__version__}"' in chart
+    assert set(re.findall(r"nebula_rpc-([\d.]+)-py3", page)) == {__version__}
+
+
 def test_npm_package_has_no_version_of_its_own() -> None:
     package = json.loads((_ROOT / "packages/client/package.json").read_text(encoding="utf-8"))
 
