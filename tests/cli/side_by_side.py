@@ -264,6 +264,7 @@ NO_EQUIVALENT: Final = {
     "record": "It is a program. In a program of your own, use `nebula.record.Recorder`.",
     "doctor": "It judges what verbs return, and measures the machine on which it runs.",
     "settings check": "It needs a broker that `nebula broker` has started. Its verb is `settings.check`.",
+    "console": "It serves a page for people; what that shows, the verbs of the broker return.",
     "settings schema": "It asks no broker. The schema is in docs/reference/nebula.schema.json too.",
     "settings example": "It asks no broker. The example is in docs/reference/nebula.example.toml too.",
     "stubs": 'It writes a module. `client.call(SERVICE, "describe")` returns what the module is made from.',

@@ -30,7 +30,7 @@ def test_console_demo_has_something_happen_and_leaves_nothing_running() -> None:
             page = demo.stdout.readline().split("at ")[1].split(". Ctrl-C")[0]
             status, text = get(page)
             with Client(page.replace("http", "ws").replace("/console/", "")) as client:
-                services = {each.name for each in client.services()}
+                services = {each.service for each in client.services()}
                 flights = client.call("flights", "airline", {"code": "UA"})
                 job = client.start("flights", "delays", {"month": 1})
                 rows = job.result()

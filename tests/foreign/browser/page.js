@@ -112,6 +112,20 @@ const CHECKS = {
   "may not read everything": async () => {
     expect((await failure(nebula.subscribe("/queue/nebula.broker", () => {}))).code, "refused");
   },
+  "sends messages of text and bytes, and has the broker's verdict": async () => {
+    const heard = [];
+    const all = new Promise((resolve) => {
+      const take = ({ binaryBody, headers }) => heard.push([[...binaryBody], headers.colour]) === 2 && resolve();
+      void nebula.subscribe("/topic/sent", take).then(async () => {
+        await nebula.publish("/topic/sent", "A", { colour: "red" });
+        await nebula.publish("/topic/sent", new Uint8Array([0, 255]));
+      });
+    });
+    await all;
+    expect(heard, [[[65], "red"], [[0, 255], undefined]]);
+    const refused = await failure(nebula.publish("/queue/nobody", "A", { "require-consumers": "true" }));
+    expect(refused.code, "rejected-no-consumer");
+  },
   "reads a stream to its end": async () => {
     const [items, code] = await read(nebula.stream("shop", "numbers", { up_to: 2000 }));
     expect([items.length, items[0], items.at(-1), code], [2000, 0, 1999, null]);

@@ -26,6 +26,9 @@ for await (const status of job.watch()) {
 const told: JobStatus = await nebula.job(job.id).status();
 const rows: string[] = await job.result();
 
+const receipt: Record<string, string> = await nebula.publish("/queue/orders", new Uint8Array([1]), { colour: "red" });
+await nebula.publish("/queue/orders", receipt["receipt-id"] ?? "");
+
 try {
   await nebula.subscribe("X/news", (message) => message.ack(), { ack: "client" });
 } catch (error) {
