@@ -51,6 +51,7 @@ def verb(page: Page) -> None:
     page.get_by_role("button", name="Add", exact=False).first.click()
     page.get_by_label("item").first.fill("cup")
     page.get_by_label("pieces").first.fill("6")
+    page.get_by_label("due").first.fill("2030-01-31")
     page.get_by_role("button", name="Call", exact=True).click()
     page.get_by_role("region", name="Reply").get_by_text("success").wait_for()
 
@@ -69,12 +70,6 @@ def result(page: Page) -> None:
     """The plot of what the job has found."""
     page.get_by_role("region", name="Result", exact=True).get_by_text("Plot", exact=True).click()
     page.locator("figure.plot svg, figure svg").first.wait_for()
-
-
-def jobs(page: Page) -> None:
-    """The jobs that have run and those that run."""
-    _open(page, "Jobs")
-    page.get_by_role("heading", name="Timeline").wait_for()
 
 
 def queues(page: Page) -> None:
@@ -114,8 +109,8 @@ class Scene:
 
 
 SCENES: Final = (
-    Scene("console-verb", verb, 700),
-    Scene("console-job", job, 720),
+    Scene("console-verb", verb, 860),
+    Scene("console-job", job, 740),
     Scene("console-result", result, 860, "dark"),
     Scene("console-queues", queues, 640),
     Scene("console-dead-letters", dead_letters, 760),
