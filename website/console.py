@@ -1,8 +1,8 @@
 """`python -m website.console`: the pictures of the console in docs/how-to/pictures.
 
-Each picture is the console in Debian's Chromium, over the broker and the services of `make demo-console` with the
-small warehouse of the terminal's pictures. Nothing compares the pictures with the code, so take them again when
-the console changes. Needs Chromium and Java.
+Each picture is the console in Debian's Chromium, over the broker and the services of `make demo-console` with
+the warehouse of the terminal's pictures. Nothing compares the pictures with the code, so take them again
+when the console changes. Needs Chromium and Java.
 """
 
 from __future__ import annotations
@@ -69,13 +69,15 @@ def job(page: Page) -> None:
 def result(page: Page) -> None:
     """The plot of what the job has found."""
     page.get_by_role("region", name="Result", exact=True).get_by_text("Plot", exact=True).click()
-    page.locator("figure.plot svg, figure svg").first.wait_for()
+    page.get_by_role("img", name="Result: flights by carrier").wait_for()
 
 
 def queues(page: Page) -> None:
     """The queues with their rates, which need two looks."""
     _open(page, "Queues")
-    page.get_by_role("row", name="/queue/new-orders").get_by_text(re.compile(r"[1-9][\d.]*/s")).first.wait_for()
+    page.get_by_role("row", name="/queue/new-orders").get_by_text(
+        re.compile(r"[1-9][\d.]*/s")
+    ).first.wait_for()
 
 
 def dead_letters(page: Page) -> None:
@@ -88,7 +90,8 @@ def dead_letters(page: Page) -> None:
 def last_values(page: Page) -> None:
     """A value in the tree of all values."""
     _open(page, "Last values")
-    page.get_by_role("treeitem", name="EGM").wait_for()
+    page.get_by_role("treeitem").filter(has_text='"state":"done"').first.click()
+    page.get_by_role("region", name="Value of").wait_for()
 
 
 def overview(page: Page) -> None:
@@ -114,7 +117,7 @@ SCENES: Final = (
     Scene("console-result", result, 860, "dark"),
     Scene("console-queues", queues, 640),
     Scene("console-dead-letters", dead_letters, 760),
-    Scene("console-values", last_values, 640),
+    Scene("console-values", last_values, 760),
     Scene("console-overview", overview, 800),
 )
 

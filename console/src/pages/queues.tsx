@@ -305,7 +305,7 @@ function QueueParts({
         <Tile title="Depth" small={`of ${count(details.max_messages)}; ${count(summary.unacked)} un-ACKed`}>
           {count(summary.depth)}
         </Tile>
-        <Tile title="In" small={`${count(summary.taken)} taken in all`}>
+        <Tile title="In" small={`${count(summary.taken)} accepted in all`}>
           {rate(now?.in)}
         </Tile>
         <Tile title="Out">{rate(now?.out)}</Tile>
@@ -420,7 +420,7 @@ function Peek({ name }: { name: string }) {
         <h2>Waiting messages</h2>
         <div class="actions">
           <button type="button" disabled={pages.length === 1} onClick={() => setPages(pages.slice(0, -1))}>
-            Before
+            Previous
           </button>
           <button
             type="button"

@@ -69,7 +69,7 @@ export function Chart(props: ChartProps) {
           y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
         },
         axes: [
-          { ...lines, font, size: 28, space: 70, values: clocks },
+          { ...lines, font, size: 32, gap: 9, space: 70, values: clocks },
           {
             ...lines,
             font,
