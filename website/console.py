@@ -95,7 +95,7 @@ def last_values(page: Page) -> None:
 
 
 def overview(page: Page) -> None:
-    """What happens, and what is to be looked at."""
+    """Rates, charts and alarms."""
     _open(page, "Overview")
     page.get_by_text("5 minutes", exact=True).click()
     page.locator(".chart").first.wait_for()
