@@ -1,1 +1,1 @@
-"""The documentation site: what MkDocs cannot do by itself, and the pictures of the terminal."""
+"""The documentation site: what MkDocs cannot do by itself, and the pictures of terminal and console."""

@@ -42,7 +42,7 @@ class BusyHour(BaseModel):
 
 @app.verb
 def airline(code: str) -> str:
-    """The name of the carrier with this two-letter code."""
+    """The name of the carrier with this two-letter code, such as UA."""
     name = carriers().get(code.upper())
     if name is None:
         raise VerbError("not-found", f"no carrier has the code {code!r}; there are {', '.join(carriers())}")

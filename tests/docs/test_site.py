@@ -15,6 +15,7 @@ import yaml
 from markdown_it import MarkdownIt
 from mkdocs.exceptions import PluginError
 
+from website import console
 from website.hooks import MOVED, expanded, for_the_site, landing, origin_of, section, translated
 from website.terminal import FOLDER, SCENES
 
@@ -154,6 +155,26 @@ def test_each_picture_of_the_terminal_is_drawn_by_the_script_and_shown_by_a_page
             "\xa0", " "
         )
         assert [command for command in scene.commands if command.split(" '")[0] not in said] == []
+
+
+def test_each_picture_of_the_console_is_taken_by_the_script_and_shown_by_a_page() -> None:
+    taken = {path.stem: path for path in FOLDER.glob("*.png")}
+    shown = set(re.findall(r"\]\(pictures/([\w-]+)\.png\)", (DOCS / "how-to/console.md").read_text()))
+
+    assert set(taken) == {scene.name for scene in console.SCENES} == shown
+    assert [name for name, path in taken.items() if path.stat().st_size > 150_000] == []
+
+
+def test_pages_show_only_pictures_that_exist_and_say_what_is_on_them() -> None:
+    pictures = [
+        (page, words, target)
+        for page in PAGES
+        for words, target in re.findall(r"!\[([^\]]*)\]\((?!https?:)([^)\s]+)\)", (ROOT / page).read_text())
+    ]
+
+    assert pictures
+    assert [each for each in pictures if not (ROOT / each[0]).parent.joinpath(each[2]).is_file()] == []
+    assert [each for each in pictures if len(each[1]) < 20] == []
 
 
 def test_pictures_of_the_terminal_load_nothing() -> None:

@@ -219,7 +219,7 @@ function Facts({ row, details }: { row: JobRow; details: JobDetails }) {
     ["Not before", details.not_before === null ? null : time(details.not_before)],
     ["Expires", details.expires_at === null ? null : time(details.expires_at)],
     ["Exclusive", details.exclusive],
-    ["Held by", details.via.replace(/^\/queue\//, "")],
+    ["Instance", details.via.replace(/^\/queue\//, "")],
   ];
   return (
     <section class="card" aria-label="About the job">

@@ -27,11 +27,18 @@ export function RowsTable({ label, rows, columns, from = 0 }: { label: string; r
   return <Table label={label} rows={numbered} columns={shown} rowKey={({ number }) => String(number)} pageSize={50} />;
 }
 
-function written(value: unknown): string {
+const DIGITS = 6;
+
+function written(value: unknown) {
   const cell = cellOf(value);
   if (cell === null) return "–";
+  if (typeof cell === "number" && !Number.isInteger(cell)) {
+    const rounded = String(Number(cell.toPrecision(DIGITS)));
+    // JSON and what is saved have all digits, too.
+    return rounded === String(cell) ? rounded : <span title={String(cell)}>{rounded}</span>;
+  }
   // Counts as people write them; ids and years would be harder to read so.
-  return typeof cell === "number" && Math.abs(cell) >= 10_000 && Number.isInteger(cell) ? count(cell) : String(cell);
+  return typeof cell === "number" && Math.abs(cell) >= 10_000 ? count(cell) : String(cell);
 }
 
 export function RowsPlot({ label, rows, columns, first }: { label: string; rows: readonly Row[]; columns: readonly RowColumn[]; first: Plotted }) {

@@ -29,10 +29,13 @@ export function StepsView({ details, state, tasks, current }: { details: JobDeta
             <li key={`${step.number} ${step.started_at}`} aria-current={isPresent ? "step" : undefined}>
               <span class="step-name"><span class="muted">{step.number}/{step.total}</span> {step.name || `step ${step.number}`}</span>
               <span class="step-took">{duration(end - step.started_at)}{isPresent && " …"}</span>
-              <svg class="step-bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">
-                <rect class="step-track" width="100" height="4" />
-                <rect class={isPresent ? "timeline-run accent" : "timeline-run ok"} x={left * 100} width={Math.min(width, 1 - left) * 100} height="4" />
-              </svg>
+              {/* Of a single step it would be full, and look like progress. */}
+              {steps.length > 1 && (
+                <svg class="step-bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">
+                  <rect class="step-track" width="100" height="4" />
+                  <rect class={isPresent ? "timeline-run accent" : "timeline-run ok"} x={left * 100} width={Math.min(width, 1 - left) * 100} height="4" />
+                </svg>
+              )}
               {isPresent && tasks !== null && <TaskCounts tasks={tasks} />}
             </li>
           );

@@ -61,7 +61,7 @@ function readiness({ not_ready: reason }: BrokerStatus): Alarm[] {
   const cure = reason.includes("disk")
     ? "Free space on the disk of the store, or purge queues: persistent messages are refused until then."
     : reason.includes("store")
-      ? "See the broker's log, mend its disk, and start it again: what had a RECEIPT is on disk."
+      ? "See the broker's log, repair its disk, and start it again: what had a RECEIPT is on disk."
       : "It ends after its last messages. Clients connect again when it is back.";
   return [{ key: "not-ready", level: "bad", title: `The broker is not ready: ${reason}`, cure }];
 }
@@ -127,7 +127,7 @@ function backlog(status: BrokerStatus, queues: readonly QueueRow[]): Alarm[] {
       key: "dead-letters",
       level: "warn",
       title: plural(status.dead_letters, "dead letter"),
-      cure: "See why they died; mend the cause, then replay or purge them.",
+      cure: "See why they were not delivered; fix the cause, then replay or purge them.",
       link: { to: href("dead-letters"), text: "Dead letters" },
     });
   }

@@ -117,7 +117,7 @@ function Connections({ chosen }: { chosen: string | undefined }) {
         render: (row) => speed(speeds.current.of(row.session).written),
         numeric: true,
       },
-      { key: "subscriptions", title: "Subscriptions", value: (row) => row.subscriptions, numeric: true, secondary: true },
+      { key: "subscriptions", title: "Subscribed", about: "Number of subscriptions", value: (row) => row.subscriptions, numeric: true, secondary: true },
       {
         key: "unacked",
         title: "Un-ACKed",
@@ -287,7 +287,7 @@ const SESSION_COLUMNS: Column<SessionRow>[] = [
         <span class="pill warn">away for {duration(row.away_seconds)}</span>
       ),
   },
-  { key: "subscriptions", title: "Subscriptions", value: (row) => row.subscriptions, numeric: true, secondary: true },
+  { key: "subscriptions", title: "Subscribed", about: "Number of subscriptions", value: (row) => row.subscriptions, numeric: true, secondary: true },
   {
     key: "waiting",
     title: "Waiting",

@@ -154,11 +154,17 @@ function Line({ edge, drawn, isFaint }: { edge: Edge; drawn: Picture; isFaint: b
   );
 }
 
+/** A name without its middle: what it begins with says what it is, its end which one. */
+function elided(name: string, characters: number): string {
+  const head = Math.floor((characters - 1) / 2);
+  return `${name.slice(0, head)}…${name.slice(1 + head - characters)}`;
+}
+
 function Box(props: { node: Node; width: number; isChosen: boolean; isFaint: boolean; onChoose: () => void }) {
   const { node, width, isChosen, isFaint, onChoose } = props;
   const characters = Math.max(8, Math.floor((width - 76) / 7.2));
   const name = shortId(node.name);
-  const short = name.length > characters ? `…${name.slice(1 - characters)}` : name;
+  const short = name.length > characters ? elided(name, characters) : name;
   return (
     <g
       class={`map-node ${node.column} ${isChosen ? "chosen" : ""} ${isFaint ? "faint" : ""}`}

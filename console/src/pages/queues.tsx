@@ -96,7 +96,7 @@ function Queues() {
       ),
     },
     { key: "depth", title: "Depth", numeric: true, value: (row) => row.depth, about: "Waiting, un-ACKed and postponed" },
-    { key: "unacked", title: "Un-ACKed", numeric: true, secondary: true, value: (row) => row.unacked },
+    { key: "unacked", title: "Un-ACKed", numeric: true, secondary: true, about: "Delivered to a consumer, and not acknowledged yet", value: (row) => row.unacked },
     { key: "consumers", title: "Consumers", numeric: true, value: (row) => row.consumers },
     {
       key: "in",
@@ -131,7 +131,7 @@ function Queues() {
       value: (row) => row.stored_bytes,
       render: (row) => bytes(row.stored_bytes),
     },
-    { key: "taken", title: "Taken", numeric: true, secondary: true, about: "Since the queue was made", value: (row) => row.taken },
+    { key: "taken", title: "Accepted", numeric: true, secondary: true, about: "Messages that the queue has accepted since it was created", value: (row) => row.taken },
   ];
 
   return (
@@ -172,7 +172,7 @@ function Queues() {
               checked={internal}
               onChange={(event) => (view.value = { ...view.value, internal: event.currentTarget.checked, page: 0 })}
             />
-            Nebula’s own
+            Show Nebula’s own
           </label>
         }
       />
@@ -305,7 +305,7 @@ function QueueParts({
         <Tile title="Depth" small={`of ${count(details.max_messages)}; ${count(summary.unacked)} un-ACKed`}>
           {count(summary.depth)}
         </Tile>
-        <Tile title="In" small={`${count(summary.taken)} taken in all`}>
+        <Tile title="In" small={`${count(summary.taken)} accepted in all`}>
           {rate(now?.in)}
         </Tile>
         <Tile title="Out">{rate(now?.out)}</Tile>
@@ -420,7 +420,7 @@ function Peek({ name }: { name: string }) {
         <h2>Waiting messages</h2>
         <div class="actions">
           <button type="button" disabled={pages.length === 1} onClick={() => setPages(pages.slice(0, -1))}>
-            Before
+            Previous
           </button>
           <button
             type="button"

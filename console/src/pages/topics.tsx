@@ -197,7 +197,7 @@ function TopicTable() {
               checked={internal}
               onChange={(event) => (view.value = { ...view.value, internal: event.currentTarget.checked, page: 0 })}
             />
-            Nebula’s own
+            Show Nebula’s own
           </label>
         }
       />

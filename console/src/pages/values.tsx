@@ -44,14 +44,14 @@ export default function LastValuesPage() {
         <input
           type="search"
           aria-label="Filter the values"
-          placeholder="Filter"
+          placeholder="Filter by name"
           value={filter}
           onInput={(event) => setFilter(event.currentTarget.value)}
         />
         <input
           aria-label="Glob of the values to subscribe to"
           title="Only these values are subscribed to; useful where there are very many."
-          placeholder={`Only these: ${prefixes[0] ?? "X/"}EGM.*`}
+          placeholder={`Load only a glob: ${prefixes[0] ?? "X/"}prices.*`}
           value={glob}
           spellcheck={false}
           onInput={(event) => setGlob(event.currentTarget.value)}

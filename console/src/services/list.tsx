@@ -81,7 +81,7 @@ export function ServiceList() {
   });
   return (
     <>
-      <PageHead title="Services" about="Services that you may call, with their running instances." />
+      <PageHead title="Services" about="Services that you may call. Open one to see its verbs, call them and start its jobs." />
       {error !== null && <ErrorNote error={error} />}
       {rows.length > 0 ? (
         <Table label="Services" rows={rows} columns={COLUMNS} rowKey={({ name }) => name} initialSort={{ key: "name", descending: false }} filter="Filter services" />

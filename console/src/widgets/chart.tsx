@@ -69,7 +69,7 @@ export function Chart(props: ChartProps) {
           y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
         },
         axes: [
-          { ...lines, font, size: 28, space: 70, values: clocks },
+          { ...lines, font, size: 32, gap: 9, space: 70, values: clocks },
           {
             ...lines,
             font,
@@ -86,7 +86,8 @@ export function Chart(props: ChartProps) {
               label: each.label,
               stroke,
               width: points ? 0 : 1.75,
-              points: points ? { show: true, size: 6, fill: stroke } : { show: false },
+              // Of a single value there is no line yet.
+              points: points ? { show: true, size: 6, fill: stroke } : { show: isSingle, size: 6, fill: stroke },
             };
           }),
         ],
@@ -131,6 +132,10 @@ export function Chart(props: ChartProps) {
 
 function written(value: number | null | undefined, format: (value: number) => string): string {
   return value === null || value === undefined ? "–" : format(value);
+}
+
+function isSingle(plot: uPlot, series: number): boolean {
+  return [...(plot.data[series] ?? [])].filter((value) => value != null).length === 1;
 }
 
 function isWhole([, ...rows]: uPlot.AlignedData): boolean {
