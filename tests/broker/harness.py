@@ -234,6 +234,7 @@ class BrokerHarness:
         store: Store | None = None,
         key_of: Callable[[str], str] | None = None,
         shares: Sequence[Share] | None = None,
+        note_flow: Callable[[str, str], None] | None = None,
     ) -> None:
         limits = limits or Limits()
         if shares is None:
@@ -250,6 +251,7 @@ class BrokerHarness:
             numbers=count(1 if kept is None else kept.first_number),
             wall_offset=WALL_OFFSET,
             key_of=key_of,
+            note_flow=note_flow,
             incarnation="m" if kept is None else kept.incarnation,
         )
         self.broker = Broker(context)

@@ -30,8 +30,8 @@ class CoreContext:
         kinds: of destinations, by the prefix of their names; any other name is a queue. The first counts.
         key_of: gives the key of a last-value destination, where several may share one (D.30).
         dead_letter: name of the dead-letter queue.
-        note_flow: told the sender and destination of each message that is accepted outside of a transaction;
-            None: they are not counted.
+        note_flow: told the sender and destination of each message that is accepted; None: they are not
+            counted.
         incarnation: begins every message-id, so that none comes again after a restart (D.20). No space, no
             colon, no backslash.
     """

@@ -175,6 +175,8 @@ class Sends:
             # What the transaction itself has caused elsewhere took the room.
             self._queues.make_dead_letter(message, "full")
             self._queues.forget_if_idle(full, now)
+        elif self._context.note_flow is not None:
+            self._context.note_flow(head.sender, head.destination)
 
     def dead_letter(self, head: Head, body: bytes, unread: bytes, now: float) -> None:
         """Keep a message that had no room as a dead letter, if it was for a queue: its sender is not told."""
