@@ -100,7 +100,8 @@ npm-package: ## pack the client of web pages into dist/, for npm (needs npm)
 artefacts: wheel npm-package ## build everything that is released, and call a service with each in an empty environment
 	@.ci/try-artefacts dist/*
 
-console: ## build the console into nebula/console/assets (needs Node 18 or newer); commit what it writes
+console: $(TESTS) ## build the console into nebula/console/assets (needs Node 18 or newer); commit what it writes
+	@$(PYTHON) -m tests.console.broker_calls
 	@cd console && npm ci --no-audit --no-fund && npm run check && npm run build
 
 compiled: $(COMPILED)/.built ## compile this checkout in place; edits of compiled modules count after the next `make compiled`

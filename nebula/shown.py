@@ -5,14 +5,15 @@ What operators work with (a queue, a connection, a job) is declared once, as a d
 
     depth: Annotated[int, Shown("depth", Unit.COUNT, "Messages held: waiting, un-ACKed and postponed.")]
 
-A verb of the broker returns the dataclass, so its field names are the names in JSON; the verbs of services
-build their replies from one by `row_of`. The tables of the command line take title and format from it, the
-reference pages of the verbs take the meaning, and a metric that is the same number takes its help text.
+A verb of the broker returns the dataclass, so its field names are the names in JSON, and the schema that it
+describes has the meanings; the verbs of services build their replies from one by `row_of`. The tables of the
+command line take title and format from it, the reference pages of the verbs take the meaning, and a metric
+that is the same number takes its help text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -60,6 +61,11 @@ class Shown:
     title: str
     unit: Unit = Unit.TEXT
     about: str = ""
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Callable[[Any], Any]) -> Any:
+        """The schema of the field, with its meaning: called by pydantic."""
+        schema = handler(core_schema)
+        return {**schema, "description": self.about} if self.about else schema
 
 
 @lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 import { computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 import { Nebula, NebulaError, type CallOptions, type Job, type StreamOptions } from "nebula";
 import type { IMessage } from "@stomp/stompjs";
+import { NebulaService } from "./broker";
 
 export { NebulaError };
 export type Message = IMessage;
@@ -15,9 +16,6 @@ export type Credentials =
 
 /** "lost": the broker is gone, and the page tries to reach it again. */
 export type ConnectionState = "signed-out" | "connecting" | "open" | "lost";
-
-/** The queue of the broker's own verbs. */
-export const BROKER = "/queue/nebula.broker";
 
 interface Standing {
   destination: string;
@@ -43,6 +41,8 @@ export class Session {
   readonly #standing = new Set<Standing>();
   #nebula: Nebula | null = null;
 
+  /** The broker's own verbs. */
+  readonly broker = new NebulaService(this);
   /** The state of the connection. */
   readonly state: ReadonlySignal<ConnectionState> = this.#state;
   /** Whether calls can be made. */
@@ -99,11 +99,6 @@ export class Session {
   /** Call a verb of a service (a name, or a destination). */
   call<T = unknown>(service: string, verb: string, parameters?: unknown, options?: CallOptions): Promise<T> {
     return this.#client().call<T>(service, verb, parameters, options);
-  }
-
-  /** Call one of the broker's own verbs. */
-  broker<T = unknown>(verb: string, parameters: unknown = {}, options?: CallOptions): Promise<T> {
-    return this.call<T>(BROKER, verb, parameters, options);
   }
 
   /** The items that a verb yields. */
@@ -197,16 +192,9 @@ interface Rights {
   valuePrefixes: string[];
 }
 
-/** The reply of `rights.mine`. */
-interface OwnRights {
-  principal: string;
-  verbs: string[];
-  value_prefixes: string[];
-}
-
 async function readRights(nebula: Nebula): Promise<Rights | null> {
   try {
-    const mine = await nebula.call<OwnRights>(BROKER, "rights.mine", {});
+    const mine = await new NebulaService(nebula).rights_mine();
     return { principal: mine.principal, verbs: new Set(mine.verbs), valuePrefixes: mine.value_prefixes };
   } catch {
     return null;

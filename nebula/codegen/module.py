@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from nebula.codegen.layout import bracketed, broken, docstring, quoted
-from nebula.codegen.names import Names, class_name, identifier, parameter_name
+from nebula.codegen.names import Names, callers_name, class_name, identifier, parameter_name
 from nebula.codegen.schemas import Schema
 from nebula.codegen.types import Scope, Types
 from nebula.codegen.values import expression_of
@@ -102,9 +102,10 @@ class _Module:
         return "\n\n\n".join([first, *parts]) + "\n"
 
     def _about(self) -> list[str]:
+        address = callers_name(self._service, self._queue)
         about = (
             f"The verbs of the service `{self._service}`, for its callers: `client.call(FUNCTION, …)`.\n\n"
-            f"Written by `nebula stubs {self._service}` from the service's own description. Write it\n"
+            f"Written by `nebula stubs {address}` from the service's own description. Write it\n"
             "anew rather than change it."
         )
         return docstring(about, 0)

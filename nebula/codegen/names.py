@@ -11,6 +11,8 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from nebula.destinations import QUEUE, queue_named
+
 # What a stub imports: none of it may be hidden by a verb or a model of the service.
 _IMPORTED: Final = frozenset(
     {
@@ -48,6 +50,11 @@ class Names:
                 name, number = f"{last}{number}", number + 1
         self._taken.add(name)
         return name
+
+
+def callers_name(service: str, queue: str) -> str:
+    """What callers name a service by: its own name, or that of its queue where they differ."""
+    return service if queue == queue_named(service) else queue.removeprefix(QUEUE)
 
 
 def parameter_name(text: str) -> str:

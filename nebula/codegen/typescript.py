@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from nebula.codegen.names import Names, class_name, identifier, unique
+from nebula.codegen.names import Names, callers_name, class_name, identifier, unique
 from nebula.codegen.schemas import (
     Definitions,
     Schema,
@@ -38,7 +38,7 @@ _SCALARS: Final = {
 _TAKEN: Final = frozenset(
     {
         *("AsyncGenerator", "CallOptions", "ErrorCode", "Job", "Nebula"),
-        *("Partial", "Promise", "Record", "StreamOptions"),
+        *("Partial", "Pick", "Promise", "Record", "StreamOptions"),
     }
 )
 # The description is a stranger's. Each definition counts for each schema that reaches it.
@@ -80,14 +80,17 @@ class _Module:
         self._known: dict[str, str] = {}
         self._declared: list[list[str]] = []
         self._imports = {"Nebula"}
+        self._used: set[str] = set()
+        self._ambiguous = _ambiguous_titles(self._verbs)
         self._steps = 0
 
     def text(self) -> str:
+        address = callers_name(self._service, self._queue)
         named = unique((identifier(str(verb["verb"])) for verb in self._verbs), ("constructor",))
         methods = [self._method(name, verb) for name, verb in zip(named, self._verbs, strict=True)]
         head = [
             f"// The verbs of the service {quoted(self._service)}, for web pages and Node.",
-            f"// Written by `nebula stubs {_in_line(self._service)} --typescript` from its own description.",
+            f"// Written by `nebula stubs {_in_line(address)} --typescript` from its own description.",
             "// Do not edit it: write it anew.",
             "",
             f"import type {{ {', '.join(sorted(self._imports))} }} from {quoted(self._package)};",
@@ -96,12 +99,15 @@ class _Module:
         return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
     def _whole_class(self, methods: Sequence[list[str]]) -> list[str]:
+        # Anything with these methods will do, such as a wrapper that signs in again, or a test's fake.
+        used = " | ".join(map(quoted, sorted(self._used)))
+        needed = f"Pick<Nebula, {used}>" if used else "Nebula"
         lines = [
             *comment([f"Calls to the service {quoted(self._service)}."]),
             f"export class {self._class} {{",
-            "  readonly #nebula: Nebula;",
+            f"  readonly #nebula: {needed};",
             "",
-            "  constructor(nebula: Nebula) {",
+            f"  constructor(nebula: {needed}) {{",
             "    this.#nebula = nebula;",
             "  }",
         ]
@@ -129,6 +135,7 @@ class _Module:
         parameter, is_optional = self._parameter(verb)
         kind, options, result = self._kind(verb)
         self._imports.add(options)
+        self._used.add(kind)
         arguments = [f"options?: {options}"]
         if parameter is not None:
             arguments.insert(0, f"parameters{'?' if is_optional else ''}: {parameter}")
@@ -144,7 +151,11 @@ class _Module:
 
     def _kind(self, verb: Mapping[str, Any]) -> tuple[str, str, str]:
         """The method of `Nebula`, the type of its options, and that of what it gives."""
-        schema = verb.get("item" if verb.get("stream") else "result", {})
+        schema = _result_of(verb)
+        if _title_of(schema) in self._ambiguous:
+            # Named after its verb: a number behind the title would change when verbs are added.
+            suffix = "Item" if verb.get("stream") else "Reply"
+            schema = {**schema, "title": f"{class_name(str(verb['verb']))}{suffix}"}
         result = self._expression(schema, self._scope(schema, "Reply"))
         if verb.get("stream"):
             return "stream", "StreamOptions", result
@@ -247,10 +258,11 @@ class _Module:
         required = schema.get("required", ())
         for name, one in schema.get("properties", {}).items():
             mark = "" if name in required else "?"
-            yield (
-                one if isinstance(one, Mapping) else {},
-                f"{_key(name)}{mark}: {self._expression(one, scope)}",
-            )
+            about = one if isinstance(one, Mapping) else {}
+            if name in required and "default" in about:
+                # It is always there, as in a reply: the default is nothing to its reader.
+                about = {key: value for key, value in about.items() if key != "default"}
+            yield about, f"{_key(name)}{mark}: {self._expression(one, scope)}"
         # Without a word about it pydantic ignores unknown fields, which TypeScript had better find.
         if schema.get("additionalProperties"):
             yield {}, "[name: string]: unknown"
@@ -318,6 +330,26 @@ class _Scope:
         # What is declared already, by its name among the definitions.
         self.names: dict[str, str] = {}
         self.suffix = suffix
+
+
+def _result_of(verb: Mapping[str, Any]) -> Any:
+    return verb.get("item" if verb.get("stream") else "result", {})
+
+
+def _title_of(schema: Any) -> str | None:
+    """The name of a model that is a result as a whole; None for other results."""
+    is_model = isinstance(schema, Mapping) and "title" in schema and _is_interface(schema)
+    return class_name(str(schema["title"])) if is_model else None
+
+
+def _ambiguous_titles(verbs: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Titles that several models have, such as a generic dataclass with different arguments."""
+    models: dict[str, set[str]] = {}
+    for schema in map(_result_of, verbs):
+        title = _title_of(schema)
+        if title is not None:
+            models.setdefault(title, set()).add(digest(schema))
+    return frozenset(title for title, found in models.items() if len(found) > 1)
 
 
 def _is_interface(schema: Schema) -> bool:

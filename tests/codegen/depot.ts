@@ -62,15 +62,12 @@ export interface PayParameters {
 }
 
 export interface CardReply {
-  /** @defaultValue `"card"` */
   kind: "card";
   number: string;
 }
 
 export interface CashReply {
-  /** @defaultValue `"cash"` */
   kind: "cash";
-  /** @defaultValue `0` */
   coins: number;
 }
 
@@ -191,83 +188,44 @@ export interface Receipt {
 export interface OrderReply {
   /** Its "name". */
   symbol: string;
-  /** @defaultValue `"buy"` */
   side: Side;
-  /** @defaultValue `1` */
   level: Level;
-  /**
-   * @format decimal
-   * @defaultValue `"1.50"`
-   */
+  /** @format decimal */
   price: string;
-  /** @defaultValue `1.0` */
   weight: number;
-  /** @defaultValue `null` */
   when: string | null;
-  /**
-   * @format date
-   * @defaultValue `"2026-11-21"`
-   */
+  /** @format date */
   day: string;
-  /**
-   * @format time
-   * @defaultValue `"12:30:00"`
-   */
+  /** @format time */
   hour: string;
-  /**
-   * @format duration
-   * @defaultValue `"PT3S"`
-   */
+  /** @format duration */
   patience: string;
-  /**
-   * @format base64url
-   * @defaultValue `"_w=="`
-   */
+  /** @format base64url */
   photo: string;
   payment: CardReply | CashReply;
   points: PointReply[];
-  /** @defaultValue `{"fast": true}` */
   options: Options;
-  /** @defaultValue `[1, "a"]` */
   pair: [number, string];
-  /**
-   * @format uuid
-   * @defaultValue `"00000000-0000-0000-0000-000000000001"`
-   */
+  /** @format uuid */
   ident: string;
-  /** @defaultValue `{}` */
   labels: Record<string, number[]>;
-  /** @defaultValue `[1]` */
   marks: number[];
-  /** @defaultValue `{"x": 1, "y": 0, "tags": [], "digest": "_wA="}` */
   place: PointReply;
-  /** @defaultValue `[]` */
   parts: OrderReply[];
-  /** @defaultValue `null` */
   anything: unknown;
-  /** @defaultValue `"x"` */
   class: string;
-  /** @defaultValue `null` */
   date: string | null;
-  /** @defaultValue `1` */
   copies: number;
-  /**
-   * @defaultValue `null`
-   * @deprecated use `copies`
-   */
+  /** @deprecated use `copies` */
   old: number | null;
 }
 
 /** A place on the floor. */
 export interface PointReply {
   x: number;
-  /** @defaultValue `0` */
   y: number;
   tags: string[];
-  /**
-   * @format base64url
-   * @defaultValue `"_wA="`
-   */
+  /** @format base64url */
   digest: string;
 }
 
@@ -320,9 +278,9 @@ export const ErrorCode = {
 
 /** Calls to the service "depot". */
 export class Depot {
-  readonly #nebula: Nebula;
+  readonly #nebula: Pick<Nebula, "call" | "start" | "stream">;
 
-  constructor(nebula: Nebula) {
+  constructor(nebula: Pick<Nebula, "call" | "start" | "stream">) {
     this.#nebula = nebula;
   }
 

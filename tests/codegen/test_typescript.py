@@ -109,6 +109,55 @@ def test_verb_on_a_queue_of_its_own_is_called_there() -> None:
     assert queue_named("shop") not in text
 
 
+def test_header_names_the_service_as_callers_do() -> None:
+    told = description() | {"queues": ["/queue/shop.north"]}
+
+    assert "// Written by `nebula stubs shop.north --typescript`" in write_typescript(told, PACKAGE)
+    assert "// Written by `nebula stubs shop --typescript`" in write_typescript(description(), PACKAGE)
+
+
+def test_different_results_of_one_title_are_named_after_their_verbs() -> None:
+    def page(row: str) -> dict[str, Any]:
+        rows = {"type": "array", "items": {"type": row}}
+        return {"title": "Page", "type": "object", "properties": {"rows": rows}, "required": ["rows"]}
+
+    told = description()
+    (verb,) = told["verbs"]
+    told["verbs"] = [
+        verb | {"verb": "names.list", "result": page("string")},
+        verb | {"verb": "numbers.list", "result": page("integer")},
+        verb | {"verb": "numbers.watch", "stream": True, "item": page("integer")},
+    ]
+    text = write_typescript(told, PACKAGE)
+
+    assert "names_list(options?: CallOptions): Promise<NamesListReply>" in text
+    assert "export interface NamesListReply {\n  rows: string[];\n}" in text
+    assert "numbers_list(options?: CallOptions): Promise<NumbersListReply>" in text
+    assert "AsyncGenerator<NumbersWatchItem, void, void>" in text
+    assert "Page" not in text
+
+    del told["verbs"][0]
+    assert "Promise<Page>" in write_typescript(told, PACKAGE)
+
+
+def test_default_is_told_where_a_field_may_be_left_out_only() -> None:
+    field = {"type": "integer", "default": 3}
+    model = {"title": "Box", "type": "object", "properties": {"size": field}}
+
+    assert "/** @defaultValue `3` */\n  size?: number;" in write_typescript(
+        description(result=model), PACKAGE
+    )
+    always = model | {"required": ["size"]}
+    assert "{\n  size: number;\n}" in write_typescript(description(result=always), PACKAGE)
+
+
+def test_class_needs_no_more_of_a_client_than_its_verbs_use() -> None:
+    told = description()
+    told["verbs"].append(told["verbs"][0] | {"verb": "watch", "stream": True})
+
+    assert 'constructor(nebula: Pick<Nebula, "call" | "stream">) {' in write_typescript(told, PACKAGE)
+
+
 def test_names_that_javascript_has_taken_are_changed_or_quoted() -> None:
     told = description()
     names = ("constructor", "delete", "a.b", "a-b", "größe", "__proto__")

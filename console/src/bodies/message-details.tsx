@@ -4,7 +4,8 @@ import { useMemo } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import { BodyView } from "./body-view";
 import { HeadersTable } from "./headers-table";
-import { bodyOf, type MessageView } from "./reading";
+import type { MessageView } from "../broker";
+import { bodyOf } from "./reading";
 
 export function MessageDetails({ view, children }: { view: MessageView; children?: ComponentChildren }) {
   const body = useMemo(() => bodyOf(view), [view]);

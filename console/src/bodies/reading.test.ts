@@ -2,7 +2,8 @@ import { describe, expect, it } from "vitest";
 import type { Schema } from "./avro";
 import { fieldsOfEnvelope, readEnvelope } from "./envelope";
 import { bytesOfHex, hexLines, hexText, textOf } from "./hex";
-import { bodyOf, jsonOf, prettyJson, readAvro, readPlain, type Body, type MessageView, type SchemaSource } from "./reading";
+import type { MessageView } from "../broker";
+import { bodyOf, jsonOf, prettyJson, readAvro, readPlain, type Body, type SchemaSource } from "./reading";
 
 const hex = (digits: string) => bytesOfHex(digits) ?? new Uint8Array();
 

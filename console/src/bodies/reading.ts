@@ -1,5 +1,6 @@
 // What a message's body is: JSON, text, Avro, or bytes.
 
+import type { MessageView } from "../broker";
 import { decodeDatum, AvroError, type Schema } from "./avro";
 import { envelopeOf, singleObjectOf, type Envelope } from "./envelope";
 import { bytesOfBase64, bytesOfHex, textOf } from "./hex";
@@ -11,22 +12,6 @@ export interface Body {
   total: number;
   destination: string;
   contentType: string;
-}
-
-/** A message as the broker's verbs show it. */
-export interface MessageView {
-  number: number;
-  destination: string;
-  sender: string;
-  headers: Record<string, string>;
-  body: string;
-  encoding: "text" | "base64";
-  body_bytes: number;
-  is_cut: boolean;
-  is_persistent: boolean;
-  attempts: number;
-  age_seconds: number;
-  expires_in_seconds: number | null;
 }
 
 /** The body of a message that a verb has shown. */

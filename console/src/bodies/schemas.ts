@@ -1,16 +1,12 @@
 // Schemas of the broker, asked for once.
 
+import type { NebulaService, SchemaText } from "../broker";
 import { session } from "../session";
 import type { Schema } from "./avro";
 import type { SchemaSource } from "./reading";
 
-interface Entry {
-  name: string;
-  fingerprint: string;
-}
-
-/** A schema, as `schema.get` has it. */
-type Text = Entry & { definition: Schema };
+type Text = SchemaText & { definition: Schema };
+type Verbs = Pick<NebulaService, "schema_bound" | "schema_get" | "schema_list">;
 
 // A schema of a fingerprint never changes; what a destination is bound to changes with a reload of the settings.
 const BOUND_FOR_MS = 30_000;
@@ -19,13 +15,12 @@ export class BrokerSchemas implements SchemaSource {
   readonly #texts = new Map<string, Promise<Text>>();
   readonly #bare = new Map<string, { asked: number; found: Promise<Text | null> }>();
 
-  /** @param ask calls one of the broker's verbs */
-  constructor(readonly ask: <T>(verb: string, parameters: unknown) => Promise<T>) {}
+  constructor(readonly broker: Verbs) {}
 
   get(fingerprint: string): Promise<Text> {
     let found = this.#texts.get(fingerprint);
     if (found === undefined) {
-      found = this.ask<Text>("schema.get", { fingerprint });
+      found = this.broker.schema_get({ fingerprint }) as Promise<Text>;
       this.#texts.set(fingerprint, found);
       // What failed is asked again the next time.
       found.catch(() => this.#texts.delete(fingerprint));
@@ -44,18 +39,18 @@ export class BrokerSchemas implements SchemaSource {
   }
 
   async #findBare(destination: string): Promise<Text | null> {
-    let bound: { name: string; content: string } | null;
+    let bound;
     try {
-      bound = await this.ask<typeof bound>("schema.bound", { destination });
+      bound = await this.broker.schema_bound({ destination });
     } catch {
       // Not to be asked for by this principal, or a broker without schemas: then it is not known to be Avro.
       return null;
     }
     if (bound === null || bound.content !== "bare") return null;
-    const [entry] = await this.ask<Entry[]>("schema.list", { name: bound.name });
+    const [entry] = await this.broker.schema_list({ name: bound.name });
     return entry === undefined ? null : this.get(entry.fingerprint);
   }
 }
 
 /** Those of the broker that the page is connected to. */
-export const schemas = new BrokerSchemas((verb, parameters) => session.broker(verb, parameters));
+export const schemas = new BrokerSchemas(session.broker);

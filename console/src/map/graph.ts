@@ -1,12 +1,6 @@
 // Who sends to what, and who receives it: three columns, and lines between them.
 
-/** A row of `flows.list`. */
-export interface Flow {
-  sender: string;
-  destination: string;
-  messages: number;
-  receivers: string[];
-}
+import type { FlowRow } from "../broker";
 
 /** A line: from a sender to a destination, or from there to a receiver. */
 export interface Edge {
@@ -51,7 +45,7 @@ export class FlowReader {
   #at = 0;
 
   /** @param at in seconds */
-  read(flows: readonly Flow[], at: number): Rated[] {
+  read(flows: readonly FlowRow[], at: number): Rated[] {
     const seconds = at - this.#at;
     const next = new Map<string, number>();
     const rated = flows.map(({ sender, destination, messages, receivers }) => {

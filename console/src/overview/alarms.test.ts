@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { alarmsOf } from "./alarms";
-import type { BrokerStatus } from "./status";
+import type { BrokerStatus } from "../broker";
 
 function status(more: Partial<BrokerStatus> = {}): BrokerStatus {
   return {

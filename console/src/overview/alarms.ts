@@ -1,8 +1,11 @@
 // What is wrong with a broker, and what to do about it.
 
+import type { BrokerStatus, QueueRow } from "../broker";
 import { bytes, count, duration, percent, plural } from "../widgets/format";
 import { href } from "../router";
-import type { BrokerStatus, QueueRow } from "./status";
+
+/** A queue, as far as it is looked at here. */
+export type Queue = Pick<QueueRow, "queue" | "depth" | "consumers" | "unacked">;
 
 export interface Alarm {
   /** The same alarm has the same key, whatever its figures are. */
@@ -44,7 +47,7 @@ const CURES: Record<string, string> = {
 export function alarmsOf(
   status: BrokerStatus,
   before: BrokerStatus | null,
-  queues: readonly QueueRow[] = [],
+  queues: readonly Queue[] = [],
 ): Alarm[] {
   const alarms = [
     ...readiness(status),
@@ -106,7 +109,7 @@ function pools(status: BrokerStatus, before: BrokerStatus | null): Alarm[] {
   return alarms;
 }
 
-function backlog(status: BrokerStatus, queues: readonly QueueRow[]): Alarm[] {
+function backlog(status: BrokerStatus, queues: readonly Queue[]): Alarm[] {
   const alarms: Alarm[] = [];
   const waiting = queues.filter(({ depth, consumers }) => depth > 0 && consumers === 0);
   // The dead letters have an alarm of their own.

@@ -1,24 +1,11 @@
 // Figures over the last hour: what the broker has kept, and what was read since the page was opened.
 
 import { effect, signal, type ReadonlySignal } from "@preact/signals";
+import type { BrokerStatus, HistorySample } from "../broker";
 import { session } from "../session";
-import type { BrokerStatus } from "./status";
 
 /** Figures at one time; totals count from the start of the broker. */
-export interface Sample {
-  /** Seconds since 1970. */
-  at: number;
-  connections: number;
-  received: number;
-  sent_frames: number;
-  read_bytes: number;
-  written_bytes: number;
-  memory_bytes: number;
-  disk_bytes: number;
-  messages: number;
-  unacked: number;
-  dead_letters: number;
-}
+export type Sample = HistorySample;
 
 export const WINDOW_SECONDS = 3600;
 const EVERY_MS = 2_000;
@@ -100,7 +87,7 @@ async function read(): Promise<void> {
   if (!isReading && !document.hidden) {
     isReading = true;
     try {
-      const told = await session.broker<BrokerStatus>("broker.status");
+      const told = await session.broker.broker_status();
       const before = status.value;
       status.value = told;
       failure.value = null;
@@ -119,7 +106,7 @@ async function read(): Promise<void> {
 async function readKept(): Promise<void> {
   if (!session.may("broker.history")) return;
   try {
-    const kept = aligned(await session.broker<Sample[]>("broker.history"), Date.now() / 1000);
+    const kept = aligned(await session.broker.broker_history(), Date.now() / 1000);
     const last = kept.at(-1);
     if (last === undefined) return;
     // What was read here is more exact than what the broker has kept.

@@ -1,5 +1,6 @@
 import { useMemo, useRef } from "preact/hooks";
-import { Speeds, type ConnectionRow, type DurableRow, type SessionRow, type SubscriptionRow } from "../connections/rows";
+import type { ConnectionRow, DurableRow, SessionRow, SubscriptionRow } from "../broker";
+import { Speeds } from "../connections/speeds";
 import { go, href, route } from "../router";
 import { session } from "../session";
 import { confirm, Dialog } from "../widgets/dialog";
@@ -15,11 +16,6 @@ const MOST = 1_000;
 
 // The query of the other half of this page.
 const DURABLE = { kind: "durable" };
-
-interface Listing<R> {
-  rows: R[];
-  matched: number;
-}
 
 export default function ConnectionsPage() {
   const [chosen] = route.value.rest;
@@ -54,7 +50,7 @@ export default function ConnectionsPage() {
 function Connections({ chosen }: { chosen: string | undefined }) {
   const speeds = useRef(new Speeds());
   const polled = usePolled(async () => {
-    const found = await session.broker<Listing<ConnectionRow>>("connections.list", {
+    const found = await session.broker.connections_list({
       order: "traffic",
       limit: MOST,
     });
@@ -171,15 +167,9 @@ function speed(value: number | null): string {
   return value === null ? "–" : `${bytes(value)}/s`;
 }
 
-interface ConnectionDetails {
-  summary: ConnectionRow;
-  transactions: number;
-  subscriptions: SubscriptionRow[];
-}
-
 function ConnectionDialog({ name, onChange }: { name: string; onChange: () => void }) {
   const close = () => go("connections");
-  const polled = usePolled(() => session.broker<ConnectionDetails>("connection.show", { session: name }), 2, [name]);
+  const polled = usePolled(() => session.broker.connection_show({ session: name }), 2, [name]);
   const disconnect = async () => {
     const isSure = await confirm({
       title: "Disconnect?",
@@ -193,7 +183,7 @@ function ConnectionDialog({ name, onChange }: { name: string; onChange: () => vo
       danger: true,
     });
     if (!isSure) return;
-    if (await attempt(() => session.broker("connection.end", { session: name }), "Disconnected.")) {
+    if (await attempt(() => session.broker.connection_end({ session: name }), "Disconnected.")) {
       close();
       onChange();
     }
@@ -306,7 +296,7 @@ const SESSION_COLUMNS: Column<SessionRow>[] = [
 ];
 
 function Sessions({ chosen }: { chosen: string | undefined }) {
-  const polled = usePolled(() => session.broker<Listing<SessionRow>>("sessions.list", { limit: MOST }), 3);
+  const polled = usePolled(() => session.broker.sessions_list({ limit: MOST }), 3);
   return (
     <Loaded polled={polled}>
       {({ rows, matched }) => (
@@ -333,14 +323,9 @@ function Sessions({ chosen }: { chosen: string | undefined }) {
   );
 }
 
-interface SessionDetails {
-  summary: SessionRow;
-  subscriptions: DurableRow[];
-}
-
 function SessionDialog({ name, onChange }: { name: string; onChange: () => void }) {
   const close = () => go("connections", [], DURABLE);
-  const polled = usePolled(() => session.broker<SessionDetails>("session.show", { session: name }), 3, [name]);
+  const polled = usePolled(() => session.broker.session_show({ session: name }), 3, [name]);
   const purge = async () => {
     const isSure = await confirm({
       title: "Drop what waits?",
@@ -353,7 +338,7 @@ function SessionDialog({ name, onChange }: { name: string; onChange: () => void 
       danger: true,
     });
     if (!isSure) return;
-    await attempt(() => session.broker("session.purge", { session: name }), "Dropped.");
+    await attempt(() => session.broker.session_purge({ session: name }), "Dropped.");
     polled.refresh();
     onChange();
   };
@@ -370,7 +355,7 @@ function SessionDialog({ name, onChange }: { name: string; onChange: () => void 
       danger: true,
     });
     if (!isSure) return;
-    if (await attempt(() => session.broker("session.end", { session: name }), "The session has ended.")) {
+    if (await attempt(() => session.broker.session_end({ session: name }), "The session has ended.")) {
       close();
       onChange();
     }

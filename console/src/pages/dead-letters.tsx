@@ -4,7 +4,8 @@ import { signal } from "@preact/signals";
 import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 import { Compose, draftOf } from "../bodies/compose";
 import { MessageDetails } from "../bodies/message-details";
-import { bodyOf, type MessageView } from "../bodies/reading";
+import { bodyOf } from "../bodies/reading";
+import type { DeadLetter, Letters, MessageView, Replayed } from "../broker";
 import { go, href, route } from "../router";
 import { session, type NebulaError } from "../session";
 import { Dialog, confirm } from "../widgets/dialog";
@@ -20,10 +21,6 @@ import {
   REASONS,
   reasonText,
   replayedText,
-  type DeadLetter,
-  type Letters,
-  type Purged,
-  type Replayed,
 } from "./letters";
 import "./destinations.css";
 
@@ -56,8 +53,7 @@ function DeadLetters() {
   const sources = useId();
   const polled = usePolled(
     (signal) =>
-      session.broker<Letters>(
-        "dlq.list",
+      session.broker.dlq_list(
         { source: source || null, reason: reason || null, after, limit: LISTED },
         { signal },
       ),
@@ -288,7 +284,7 @@ async function purge(which: Which, done: () => void): Promise<void> {
   });
   if (!isSure) return;
   try {
-    const outcome = await session.broker<Purged>("dlq.purge", parametersOf(which), { timeout: 60_000 });
+    const outcome = await session.broker.dlq_purge(parametersOf(which), { timeout: 60_000 });
     toast([`${letters(outcome.purged)} purged.`, outcome.on_disk > 0 ? onDiskText(outcome.on_disk) : ""].join(" ").trim());
   } catch (error) {
     const { code, message } = asNebulaError(error);
@@ -312,7 +308,7 @@ function Replay({ which, onClose, onDone }: { which: Which; onClose: () => void;
     try {
       const target = isElsewhere ? to.trim() : null;
       const parameters = { ...parametersOf(which), to: target };
-      setOutcome(await session.broker<Replayed>("dlq.replay", parameters, { timeout: 60_000 }));
+      setOutcome(await session.broker.dlq_replay(parameters, { timeout: 60_000 }));
       onDone();
     } catch (failure) {
       setError(asNebulaError(failure));
@@ -383,7 +379,7 @@ function Letter({ number }: { number: number }) {
   const [isReplaying, setReplaying] = useState(false);
   const [isEditing, setEditing] = useState(false);
   const polled = usePolled(
-    (signal) => session.broker<MessageView>("dlq.show", { number, max_bytes: WHOLE_BYTES }, { signal }),
+    (signal) => session.broker.dlq_show({ number, max_bytes: WHOLE_BYTES }, { signal }),
     0,
     [number],
   );
@@ -517,7 +513,7 @@ function EditedCopy({ view, onClose, onDropped }: { view: MessageView; onClose: 
   const drop = async (): Promise<string> => {
     if (!isDropped || isGone.current) return isGone.current ? "" : `Dead letter ${view.number} stays.`;
     try {
-      const { purged } = await session.broker<Purged>("dlq.purge", { numbers: [view.number] });
+      const { purged } = await session.broker.dlq_purge({ numbers: [view.number] });
       isGone.current = true;
       return purged === 1 ? `Dead letter ${view.number} is dropped.` : `Dead letter ${view.number} was gone already.`;
     } catch (error) {

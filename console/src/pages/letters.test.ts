@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import type { MessageView } from "../bodies/reading";
+import type { MessageView } from "../broker";
 import { copiedHeaders, REASONS, reasonText, replayedText } from "./letters";
 
 it("each reason is explained", () => {

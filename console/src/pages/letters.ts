@@ -1,39 +1,6 @@
 // Dead letters: what they are, and what becomes of a replay.
 
-import type { MessageView } from "../bodies/reading";
-
-/** A dead letter, as `dlq.list` has it. */
-export interface DeadLetter {
-  number: number;
-  source: string;
-  reason: string;
-  died_at: number;
-  deliveries: number;
-  sender: string;
-  body_bytes: number;
-  is_persistent: boolean;
-  code: string;
-  text: string;
-  handler: string;
-}
-
-export interface Letters {
-  rows: DeadLetter[];
-  on_disk: number;
-}
-
-export interface Replayed {
-  replayed: number;
-  full: number;
-  without_queue: number;
-  not_permitted: number;
-  on_disk: number;
-}
-
-export interface Purged {
-  purged: number;
-  on_disk: number;
-}
+import type { MessageView, Replayed } from "../broker";
 
 export const REASONS = ["exhausted", "expired", "full", "rejected"] as const;
 

@@ -8,7 +8,6 @@ import {
   picture,
   thickness,
   type Edge,
-  type Flow,
   type Node,
   type Picture,
   type Rated,
@@ -41,7 +40,7 @@ const OWN = /^(\/topic\/|X\/)nebula\./;
 function Flows() {
   const reader = useRef(new FlowReader());
   const polled = usePolled(async () => {
-    const flows = await session.broker<Flow[]>("flows.list", { limit: 300 });
+    const flows = await session.broker.flows_list({ limit: 300 });
     // How services announce themselves and take back calls is of no interest here.
     const others = flows.filter(({ destination }) => !OWN.test(destination));
     return reader.current.read(others, performance.now() / 1000);

@@ -1,10 +1,10 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useMemo, useRef } from "preact/hooks";
+import type { BrokerStatus } from "../broker";
 import { href } from "../router";
 import { session } from "../session";
 import { alarmsOf, type Alarm } from "../overview/alarms";
 import { history, historyFailure, lately, latestStatus, rates, WINDOW_SECONDS } from "../overview/history";
-import type { BrokerStatus, QueueRow } from "../overview/status";
 import { Chart } from "../widgets/chart";
 import { bytes, count, duration, percent, rate, short } from "../widgets/format";
 import { usePolled } from "../widgets/poll";
@@ -24,7 +24,7 @@ export default function OverviewPage() {
   const queues = usePolled(
     async () =>
       session.may("queues.list")
-        ? (await session.broker<{ rows: QueueRow[] }>("queues.list", { order: "depth", limit: 100 })).rows
+        ? (await session.broker.queues_list({ order: "depth", limit: 100 })).rows
         : [],
     10,
   );

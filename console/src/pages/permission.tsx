@@ -7,7 +7,7 @@ import { usePolled } from "../widgets/poll";
 /** Whether the principal may send to a destination; null: not known yet, then it may be tried. */
 export function useMayPublish(destination: string): boolean | null {
   const polled = usePolled(
-    (signal) => session.broker<{ may_publish: boolean }>("rights.mine", { destination }, { signal }),
+    (signal) => session.broker.rights_mine({ destination }, { signal }),
     0,
     [destination],
   );

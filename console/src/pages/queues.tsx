@@ -1,52 +1,25 @@
 // Queues, and one of them with its messages.
 
-import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Compose, newDraft } from "../bodies/compose";
 import { MessageDetails } from "../bodies/message-details";
-import type { MessageView } from "../bodies/reading";
-import { href, route } from "../router";
+import type { MessageView, QueueDetails, QueueRow, QueuesListParameters } from "../broker";
+import { route } from "../router";
 import { session } from "../session";
 import { Chart } from "../widgets/chart";
-import { Dialog, confirm } from "../widgets/dialog";
+import { confirm } from "../widgets/dialog";
 import { bytes, count, duration, rate } from "../widgets/format";
 import { usePolled } from "../widgets/poll";
 import { Empty, ErrorNote, Loaded, PageHead } from "../widgets/states";
-import { Table, type Column, type Sort } from "../widgets/table";
+import { Table, type Column } from "../widgets/table";
 import { attempt } from "../widgets/toast";
-import { globOf, useDebounced } from "./globs";
+import { DestinationHead, DestinationTable, listView, PublishDialog, useListed } from "./destinations";
 import { SendButton, useMayPublish } from "./permission";
-import { RateReader, type QueueRow } from "./rates";
-import { SubscriptionTable, type SubscriptionRow } from "./subscriptions";
-import "./destinations.css";
+import { RateReader } from "./rates";
+import { SubscriptionTable } from "./subscriptions";
 
-const PAGE = 50;
-// What the broker skips at most.
-const MOST_SKIPPED = 10_000;
 const EVERY_SECONDS = 2;
 
-interface Listing {
-  rows: QueueRow[];
-  matched: number;
-  hidden: number;
-}
-
-interface QueueDetails {
-  summary: QueueRow;
-  max_messages: number;
-  max_bytes: number;
-  is_exclusive: boolean;
-  auto_delete: boolean;
-  subscriptions: SubscriptionRow[];
-}
-
-// Kept while one looks at a queue, and comes back.
-const view = signal<{ page: number; sort: Sort; filter: string; internal: boolean }>({
-  page: 0,
-  sort: { key: "name", descending: false },
-  filter: "",
-  internal: false,
-});
+const view = listView();
 
 export default function QueuesPage() {
   const [queue] = route.value.rest;
@@ -54,47 +27,16 @@ export default function QueuesPage() {
 }
 
 function Queues() {
-  const { page, sort, filter, internal } = view.value;
-  const settled = useDebounced(filter, 250);
   const [isPublishing, setPublishing] = useState(false);
   const rates = useRef(new RateReader());
-  const polled = usePolled(
-    async (signal) => {
-      const listing = await session.broker<Listing>(
-        "queues.list",
-        {
-          pattern: globOf(settled),
-          order: sort.key,
-          // By name the broker begins with A, else with the greatest.
-          reverse: sort.key === "name" ? sort.descending : !sort.descending,
-          skip: page * PAGE,
-          limit: PAGE,
-          internal,
-        },
-        { signal },
-      );
-      rates.current.read(listing.rows, performance.now());
-      return listing;
-    },
-    EVERY_SECONDS,
-    [settled, sort.key, sort.descending, page, internal],
-  );
-  // The rows that were shown last stay until the next ones are there.
-  const last = useRef<Listing | null>(null);
-  if (polled.data !== null) last.current = polled.data;
-  const listing = polled.data ?? last.current;
+  const listed = useListed<QueueRow>(view, async (wanted, order, signal) => {
+    const parameters = { ...wanted, order: order as QueuesListParameters["order"] };
+    const listing = await session.broker.queues_list(parameters, { signal });
+    rates.current.read(listing.rows, performance.now());
+    return listing;
+  });
 
   const columns: Column<QueueRow>[] = [
-    {
-      key: "name",
-      title: "Queue",
-      value: (row) => row.queue,
-      render: (row) => (
-        <a class="destination-link" href={href("queues", [row.queue])}>
-          {row.queue}
-        </a>
-      ),
-    },
     { key: "depth", title: "Depth", numeric: true, value: (row) => row.depth, about: "Waiting, un-ACKed and postponed" },
     { key: "unacked", title: "Un-ACKed", numeric: true, secondary: true, about: "Delivered to a consumer, and not acknowledged yet", value: (row) => row.unacked },
     { key: "consumers", title: "Consumers", numeric: true, value: (row) => row.consumers },
@@ -144,48 +86,18 @@ function Queues() {
           Publish …
         </button>
       </PageHead>
-      {polled.error !== null && polled.error.code !== "lost" && (
-        <ErrorNote error={polled.error} onRetry={polled.refresh} />
-      )}
-      <Table
+      <DestinationTable
+        listed={listed}
+        page="queues"
         label="Queues"
-        rows={listing?.rows ?? []}
+        title="Queue"
+        example="/queue/a*"
+        empty="No queue holds a message or has a consumer."
         columns={columns}
-        rowKey={(row) => row.queue}
-        pageSize={PAGE}
-        filter="Part of a name, or a glob: /queue/a*"
-        empty={listing === null ? "Loading …" : "No queue holds a message or has a consumer."}
-        onSelect={(row) => (location.hash = href("queues", [row.queue]))}
-        remote={{
-          total: Math.min(listing?.matched ?? 0, MOST_SKIPPED + PAGE),
-          page,
-          sort,
-          filter,
-          onPage: (next) => (view.value = { ...view.value, page: next }),
-          onSort: (next) => (view.value = { ...view.value, sort: next, page: 0 }),
-          onFilter: (next) => (view.value = { ...view.value, filter: next, page: 0 }),
-        }}
-        tools={
-          <label class="tick">
-            <input
-              type="checkbox"
-              checked={internal}
-              onChange={(event) => (view.value = { ...view.value, internal: event.currentTarget.checked, page: 0 })}
-            />
-            Show Nebula’s own
-          </label>
-        }
+        nameOf={(row) => row.queue}
       />
-      {listing !== null && listing.matched > MOST_SKIPPED + PAGE && (
-        <p class="muted">
-          {count(listing.matched)} queues match; the first {count(MOST_SKIPPED + PAGE)} can be paged through. Filter to see
-          the others.
-        </p>
-      )}
       {isPublishing && (
-        <Dialog wide title="Publish a message" onClose={() => setPublishing(false)}>
-          <Compose draft={newDraft("/queue/")} onSent={() => polled.refresh()} />
-        </Dialog>
+        <PublishDialog to="/queue/" onClose={() => setPublishing(false)} onSent={listed.polled.refresh} />
       )}
     </>
   );
@@ -208,7 +120,7 @@ function Queue({ name }: { name: string }) {
   const mayPublish = useMayPublish(name);
   const polled = usePolled(
     async (signal) => {
-      const found = await session.broker<QueueDetails>("queue.show", { queue: name }, { signal });
+      const found = await session.broker.queue_show({ queue: name }, { signal });
       rates.current.read([found.summary], performance.now());
       const now = rates.current.of(name);
       const sample = { at: Date.now() / 1000, depth: found.summary.depth, in: now?.in ?? null, out: now?.out ?? null };
@@ -239,7 +151,7 @@ function Queue({ name }: { name: string }) {
     if (!isSure) return;
     let purged = 0;
     await attempt(
-      async () => (purged = await session.broker<number>("queue.purge", { queue: name })),
+      async () => (purged = await session.broker.queue_purge({ queue: name })),
       () => `${count(purged)} ${purged === 1 ? "message" : "messages"} purged from ${name}`,
     );
     polled.refresh();
@@ -247,16 +159,7 @@ function Queue({ name }: { name: string }) {
 
   return (
     <>
-      <PageHead
-        title={
-          <>
-            <a class="back" href={href("queues")}>
-              ← Queues
-            </a>
-            <div class="destination">{name}</div>
-          </>
-        }
-      >
+      <DestinationHead page="queues" back="Queues" name={name}>
         <SendButton may={mayPublish} destination={name} onClick={() => setPublishing(true)}>
           Publish …
         </SendButton>
@@ -265,7 +168,7 @@ function Queue({ name }: { name: string }) {
             Purge …
           </button>
         )}
-      </PageHead>
+      </DestinationHead>
       {isGone ? (
         <Empty title="The queue is empty">
           It holds no messages and has no consumers, so it does not exist at present. The next message or subscription
@@ -276,11 +179,7 @@ function Queue({ name }: { name: string }) {
           {(details) => <QueueParts name={name} details={details} rates={rates.current} samples={samples.current} />}
         </Loaded>
       )}
-      {isPublishing && (
-        <Dialog wide title="Publish a message" onClose={() => setPublishing(false)}>
-          <Compose draft={newDraft(name)} onSent={() => polled.refresh()} />
-        </Dialog>
-      )}
+      {isPublishing && <PublishDialog to={name} onClose={() => setPublishing(false)} onSent={polled.refresh} />}
     </>
   );
 }
@@ -374,8 +273,7 @@ function Peek({ name }: { name: string }) {
   const after = pages.at(-1) ?? 0;
   const polled = usePolled(
     (signal) =>
-      session.broker<MessageView[]>(
-        "queue.peek",
+      session.broker.queue_peek(
         { queue: name, after, limit: PEEKED, max_bytes: PREVIEW_BYTES },
         { signal },
       ),
@@ -453,7 +351,7 @@ function Peeked({ name, number, onClose }: { name: string; number: number; onClo
   const polled = usePolled(
     async (signal) => {
       const asked = { queue: name, after: number - 1, limit: 1, max_bytes: WHOLE_BYTES };
-      const [found] = await session.broker<MessageView[]>("queue.peek", asked, { signal });
+      const [found] = await session.broker.queue_peek(asked, { signal });
       return found?.number === number ? found : "gone";
     },
     0,

@@ -1,5 +1,6 @@
 import { expect, it } from "vitest";
-import { RateReader, ratesOf, type QueueRow } from "./rates";
+import type { QueueRow } from "../broker";
+import { RateReader, ratesOf } from "./rates";
 
 function row(taken: number, depth: number, queue = "/queue/a"): QueueRow {
   return {

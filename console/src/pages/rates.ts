@@ -1,18 +1,6 @@
 // Rates of queues: differences of their counters between two readings.
 
-/** A queue, as `queues.list` and `queue.show` have it. */
-export interface QueueRow {
-  queue: string;
-  depth: number;
-  unacked: number;
-  paged_out: number;
-  stored_bytes: number;
-  paged_bytes: number;
-  consumers: number;
-  taken: number;
-  oldest_seconds: number | null;
-  postponed: number;
-}
+import type { QueueRow } from "../broker";
 
 /** Messages a second. */
 export interface Rates {

@@ -1,19 +1,9 @@
 // The subscriptions of a destination.
 
+import type { SubscriptionRow } from "../broker";
 import { href } from "../router";
 import { session } from "../session";
 import { Table, type Column } from "../widgets/table";
-
-/** A subscription of a connected session. */
-export interface SubscriptionRow {
-  session: string;
-  principal: string;
-  id: string;
-  destination: string;
-  ack: string;
-  prefetch: number;
-  unacked: number;
-}
 
 export function SubscriptionTable({
   label,

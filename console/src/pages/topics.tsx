@@ -1,54 +1,22 @@
 // Topics, and a live view of one or of a glob.
 
-import { signal } from "@preact/signals";
-import { useRef, useState } from "preact/hooks";
-import { Compose, newDraft } from "../bodies/compose";
-import { go, href, route } from "../router";
+import { useState } from "preact/hooks";
+import type { TopicRow, TopicsListParameters } from "../broker";
+import { go, route } from "../router";
 import { session } from "../session";
-import { Dialog } from "../widgets/dialog";
-import { bytes, count } from "../widgets/format";
+import { bytes } from "../widgets/format";
 import { usePolled } from "../widgets/poll";
-import { ErrorNote, Loaded, PageHead } from "../widgets/states";
-import { Table, type Column, type Sort } from "../widgets/table";
-import { globOf, isGlob, useDebounced } from "./globs";
+import { Loaded, PageHead } from "../widgets/states";
+import type { Column } from "../widgets/table";
+import { DestinationHead, DestinationTable, listView, PublishDialog, useListed } from "./destinations";
+import { isGlob } from "./globs";
 import { LiveView } from "./live-view";
 import { SendButton, useMayPublish } from "./permission";
-import { SubscriptionTable, type SubscriptionRow } from "./subscriptions";
-import "./destinations.css";
+import { SubscriptionTable } from "./subscriptions";
 
-const PAGE = 50;
-const MOST_SKIPPED = 10_000;
 const PREFIX = "/topic/";
 
-/** A topic or a last value, as `topics.list` has it. */
-export interface TopicRow {
-  topic: string;
-  kind: "topic" | "last-value";
-  subscribers: number | null;
-  waiting: number;
-  stored_bytes: number;
-  has_value: boolean | null;
-  changed_seconds: number | null;
-  sender: string | null;
-  owner: string | null;
-}
-
-interface Listing {
-  rows: TopicRow[];
-  matched: number;
-}
-
-export interface TopicDetails {
-  summary: TopicRow;
-  subscriptions: SubscriptionRow[];
-}
-
-const view = signal<{ page: number; sort: Sort; filter: string; internal: boolean }>({
-  page: 0,
-  sort: { key: "name", descending: false },
-  filter: "",
-  internal: false,
-});
+const view = listView();
 
 export default function TopicsPage() {
   const [topic] = route.value.rest;
@@ -73,11 +41,7 @@ function Topics() {
           to.
         </p>
       )}
-      {isPublishing && (
-        <Dialog wide title="Publish a message" onClose={() => setPublishing(false)}>
-          <Compose draft={newDraft(PREFIX)} />
-        </Dialog>
-      )}
+      {isPublishing && <PublishDialog to={PREFIX} onClose={() => setPublishing(false)} />}
     </>
   );
 }
@@ -116,40 +80,11 @@ export function watchable(glob: string): string | null {
 }
 
 function TopicTable() {
-  const { page, sort, filter, internal } = view.value;
-  const settled = useDebounced(filter, 250);
-  const polled = usePolled(
-    (signal) =>
-      session.broker<Listing>(
-        "topics.list",
-        {
-          pattern: globOf(settled),
-          kind: "topic",
-          order: sort.key,
-          reverse: sort.key === "name" ? sort.descending : !sort.descending,
-          skip: page * PAGE,
-          limit: PAGE,
-          internal,
-        },
-        { signal },
-      ),
-    2,
-    [settled, sort.key, sort.descending, page, internal],
-  );
-  const last = useRef<Listing | null>(null);
-  if (polled.data !== null) last.current = polled.data;
-  const listing = polled.data ?? last.current;
+  const listed = useListed<TopicRow>(view, (wanted, order, signal) => {
+    const parameters = { ...wanted, kind: "topic", order: order as TopicsListParameters["order"] } as const;
+    return session.broker.topics_list(parameters, { signal });
+  });
   const columns: Column<TopicRow>[] = [
-    {
-      key: "name",
-      title: "Topic",
-      value: (row) => row.topic,
-      render: (row) => (
-        <a class="destination-link" href={href("topics", [row.topic])}>
-          {row.topic}
-        </a>
-      ),
-    },
     { key: "subscribers", title: "Subscribers", numeric: true, value: (row) => row.subscribers },
     {
       key: "waiting",
@@ -168,46 +103,16 @@ function TopicTable() {
     },
   ];
   return (
-    <>
-      {polled.error !== null && polled.error.code !== "lost" && (
-        <ErrorNote error={polled.error} onRetry={polled.refresh} />
-      )}
-      <Table
-        label="Topics"
-        rows={listing?.rows ?? []}
-        columns={columns}
-        rowKey={(row) => row.topic}
-        pageSize={PAGE}
-        filter="Part of a name, or a glob: /topic/a*"
-        empty={listing === null ? "Loading …" : "No topic has a subscriber at present."}
-        onSelect={(row) => go("topics", [row.topic])}
-        remote={{
-          total: Math.min(listing?.matched ?? 0, MOST_SKIPPED + PAGE),
-          page,
-          sort,
-          filter,
-          onPage: (next) => (view.value = { ...view.value, page: next }),
-          onSort: (next) => (view.value = { ...view.value, sort: next, page: 0 }),
-          onFilter: (next) => (view.value = { ...view.value, filter: next, page: 0 }),
-        }}
-        tools={
-          <label class="tick">
-            <input
-              type="checkbox"
-              checked={internal}
-              onChange={(event) => (view.value = { ...view.value, internal: event.currentTarget.checked, page: 0 })}
-            />
-            Show Nebula’s own
-          </label>
-        }
-      />
-      {listing !== null && listing.matched > MOST_SKIPPED + PAGE && (
-        <p class="muted">
-          {count(listing.matched)} topics match; the first {count(MOST_SKIPPED + PAGE)} can be paged through. Filter to see
-          the others.
-        </p>
-      )}
-    </>
+    <DestinationTable
+      listed={listed}
+      page="topics"
+      label="Topics"
+      title="Topic"
+      example="/topic/a*"
+      empty="No topic has a subscriber at present."
+      columns={columns}
+      nameOf={(row) => row.topic}
+    />
   );
 }
 
@@ -217,29 +122,16 @@ function Topic({ name }: { name: string }) {
   const problem = watchable(name);
   return (
     <>
-      <PageHead
-        title={
-          <>
-            <a class="back" href={href("topics")}>
-              ← Topics
-            </a>
-            <div class="destination">{name}</div>
-          </>
-        }
-      >
+      <DestinationHead page="topics" back="Topics" name={name}>
         {!isGlob(name) && (
           <SendButton may={mayPublish} destination={name} onClick={() => setPublishing(true)}>
             Publish …
           </SendButton>
         )}
-      </PageHead>
+      </DestinationHead>
       {problem === null ? <LiveView glob={name} /> : <p class="note warn">{problem}</p>}
       {session.may("topic.show") && name.startsWith(PREFIX) && <Subscribers name={name} />}
-      {isPublishing && (
-        <Dialog wide title="Publish a message" onClose={() => setPublishing(false)}>
-          <Compose draft={newDraft(name)} />
-        </Dialog>
-      )}
+      {isPublishing && <PublishDialog to={name} onClose={() => setPublishing(false)} />}
     </>
   );
 }
@@ -248,7 +140,7 @@ function Subscribers({ name }: { name: string }) {
   const polled = usePolled(
     async (signal) => {
       try {
-        return await session.broker<TopicDetails>("topic.show", { topic: name }, { signal });
+        return await session.broker.topic_show({ topic: name }, { signal });
       } catch (error) {
         // A topic exists while it has subscribers.
         if ((error as { code?: string }).code === "not-found") return "none";

@@ -17,7 +17,6 @@ import { useDebounced } from "./globs";
 import { FrameBatch } from "./live";
 import { previewOf } from "./live-view";
 import { SendButton, useMayPublish } from "./permission";
-import type { TopicDetails } from "./topics";
 import { ValueTree, type Node, type Row, type Value } from "./value-tree";
 import "./destinations.css";
 
@@ -343,7 +342,7 @@ function Facts({ destination, value, changes }: { destination: string; value: Va
   const mayShow = session.may("topic.show");
   const polled = usePolled(
     async (signal) =>
-      mayShow ? session.broker<TopicDetails>("topic.show", { topic: destination }, { signal }) : null,
+      mayShow ? session.broker.topic_show({ topic: destination }, { signal }) : null,
     mayShow ? 2 : 0,
     [destination, mayShow],
   );

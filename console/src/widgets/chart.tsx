@@ -5,6 +5,7 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { colour, isDark } from "../theme";
 import { short } from "./format";
+import { clock, clocks, spanOf } from "./time-axis";
 
 export interface Series {
   label: string;
@@ -31,9 +32,6 @@ export interface ChartProps {
 const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((each) => each * 10 ** power)).flat();
 const ANY = [...[-6, -5, -4, -3, -2, -1].flatMap((power) => [1, 2, 5].map((each) => each * 10 ** power)), ...WHOLE];
-
-// A row that has just begun is drawn at the end of so many seconds.
-const FEWEST_SECONDS = 30;
 
 const HEIGHT = 150;
 
@@ -65,11 +63,12 @@ export function Chart(props: ChartProps) {
         legend: { show: false },
         hooks: { setCursor: [({ cursor }) => setPointed(cursor.idx ?? null)] },
         scales: {
-          x: { range: (_plot, first, last) => timesOf(first, last) },
+          // Not by what uPlot proposes, which is a whole day where there is one time.
+          x: { range: (plot) => spanOf(plot.data[0], Date.now() / 1000) },
           y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
         },
         axes: [
-          { ...lines, font, size: 32, gap: 9, space: 70, values: clocks },
+          { ...lines, font, size: 32, gap: 9, space: 70, values: (_plot, ticks) => clocks(ticks) },
           {
             ...lines,
             font,
@@ -141,18 +140,4 @@ function isSingle(plot: uPlot, series: number): boolean {
 function isWhole([, ...rows]: uPlot.AlignedData): boolean {
   for (const row of rows) for (const value of row) if (value != null && !Number.isInteger(value)) return false;
   return true;
-}
-
-function timesOf(first: number | null, last: number | null): uPlot.Range.MinMax {
-  const end = last ?? Date.now() / 1000;
-  return [Math.min(first ?? end, end - FEWEST_SECONDS), end];
-}
-
-function clock(seconds: number): string {
-  return new Date(seconds * 1000).toLocaleTimeString("en-GB");
-}
-
-function clocks(_plot: uPlot, ticks: number[]): string[] {
-  const isFine = ticks.length > 1 && ticks[1]! - ticks[0]! < 60;
-  return ticks.map((tick) => (isFine ? clock(tick) : clock(tick).slice(0, 5)));
 }

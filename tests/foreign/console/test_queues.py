@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from nebula import AckMode, avro
-from tests.foreign.console.conftest import OPERATOR, OpenPage, Site, axe_findings
+from tests.foreign.console.conftest import OPERATOR, OpenPage, Site, axe_findings, sign_in
 from tests.foreign.console.pouring import pour
 
 if TYPE_CHECKING:
@@ -150,6 +150,32 @@ def test_ten_thousand_queues_sort_filter_and_page(operator: Page, site: Site) ->
     pager.get_by_text("of 400").wait_for()
 
     assert operator.locator("tbody tr").count() == 50
+
+
+# Charts are drawn on a canvas: what is written there is noted.
+_NOTE_TEXTS = """
+  window.written = [];
+  const fillText = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+    window.written.push(text);
+    return fillText.call(this, text, ...place);
+  };
+"""
+
+
+def test_time_axis_of_a_chart_that_has_just_begun_shows_the_last_seconds(operator: Page, site: Site) -> None:
+    with site.client() as client:
+        client.publish("/queue/charted", "one")
+    at(operator, site, "queues", "/queue/charted")
+    # Not by the overview, which has charts too.
+    operator.add_init_script(_NOTE_TEXTS)
+    operator.reload()
+    sign_in(operator, *OPERATOR)
+    operator.wait_for_function("written.some((text) => text.includes(':'))")
+
+    times = operator.evaluate("written.filter((text) => text.includes(':'))")
+    # Hours and minutes alone are of an axis that is longer.
+    assert [each for each in times if re.fullmatch(r"\d\d:\d\d:\d\d", each) is None] == []
 
 
 _COUNT_FRAMES = """() => {

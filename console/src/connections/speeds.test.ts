@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { Speeds, type ConnectionRow } from "./rows";
+import type { ConnectionRow } from "../broker";
+import { Speeds } from "./speeds";
 
 function row(session: string, read: number, written: number): ConnectionRow {
   return {

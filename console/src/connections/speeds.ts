@@ -1,56 +1,6 @@
-// Rows of connections and sessions, and how fast connections are.
+// How fast connections are.
 
-/** A row of `connections.list`. */
-export interface ConnectionRow {
-  session: string;
-  principal: string;
-  subscriptions: number;
-  unacked: number;
-  outbox_bytes: number;
-  link: {
-    peer: string;
-    scheme: string;
-    profile: string;
-    version: string | null;
-    since_seconds: number;
-    read_bytes: number;
-    written_bytes: number;
-    sent_frames: number;
-    buffered_bytes: number;
-    is_held_back: boolean;
-  };
-}
-
-/** A row of `sessions.list`. */
-export interface SessionRow {
-  session: string;
-  principal: string;
-  away_seconds: number | null;
-  subscriptions: number;
-  waiting: number;
-  stored_bytes: number;
-}
-
-/** A subscription, in `connection.show`. */
-export interface SubscriptionRow {
-  session: string;
-  principal: string;
-  id: string;
-  destination: string;
-  ack: string;
-  prefetch: number;
-  unacked: number;
-}
-
-/** A durable subscription, in `session.show`. */
-export interface DurableRow {
-  id: string;
-  destination: string;
-  ack: string;
-  is_active: boolean;
-  waiting: number;
-  stored_bytes: number;
-}
+import type { ConnectionRow } from "../broker";
 
 /** Bytes per second; null: not known yet. */
 export interface Speed {
