@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,7 +14,7 @@ from nebula.broker.core.policies import DestinationPolicy
 from nebula.broker.core.profiles import PROFILES
 from nebula.broker.core.shares import Share
 from nebula.broker.keys import key_function
-from nebula.broker.operations.history import SAMPLE_SECONDS, History
+from nebula.broker.operations.history import History
 from nebula.broker.server.lifetimes import Lifetimes
 from nebula.broker.server.listener import Listener, is_loopback
 from nebula.broker.server.pages import Token, console_pages, pages_of
@@ -175,13 +173,6 @@ class Assembly:
         # For the folder's lock file, so that a second broker can name the first one's addresses.
         self.store.tell_urls(self.server.urls)
         _log.info("messages kept", folder=str(self.store.folder))
-
-    async def keep_history(self) -> None:
-        """Take a sample for `history` now and each ten seconds, until this is cancelled."""
-        while self.history is not None:
-            status = await self.server.runtime.walk(self.server.status())
-            self.history.note(time.time(), status)
-            await asyncio.sleep(SAMPLE_SECONDS)
 
     def reload(self) -> None:
         """Take up changed settings and files. Call it on the server's loop.

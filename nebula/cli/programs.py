@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from nebula.rpc.service.responder import Responder
 
 # Programs import only what they run, so that services run where no broker is installed.
 if TYPE_CHECKING:
+    from nebula.broker.operations.history import History
     from nebula.broker.server.server import Server
     from nebula.broker.settings import BrokerSettings, SettingsSource
     from nebula.console.relay import Relay
@@ -160,11 +162,10 @@ def run_console(relay: Relay, level: Level, on_serving: Callable[[str], None]) -
                 async with relay.serving() as url:
                     on_serving(url)
                     await anyio.sleep_forever()
-            except OSError as error:
+            except (OSError, UnicodeError) as error:
+                reason = (error.strerror or error) if isinstance(error, OSError) else "not a host name"
                 place = f"{relay.host}:{relay.port}"
-                raise SettingsError(
-                    f"the console cannot listen on {place}: {error.strerror or error}"
-                ) from error
+                raise SettingsError(f"the console cannot listen on {place}: {reason}") from error
 
     _run(serve())
 
@@ -231,7 +232,7 @@ async def _serve_broker(
                 assembly.tell_place()
                 # Only now systemd may start units that depend on the broker.
                 manager.tell(READY)
-                sampling = asyncio.ensure_future(assembly.keep_history())
+                sampling = asyncio.ensure_future(_keep_history(server, assembly.history))
                 try:
                     # It never returns: a signal cancels it, a failure raises.
                     await failure.wait()
@@ -244,6 +245,15 @@ async def _serve_broker(
             # Shielded, because the signal has cancelled the scope around this.
             with anyio.CancelScope(shield=True):
                 await _stop(server, half)
+
+
+async def _keep_history(server: Server, history: History | None) -> None:
+    """Take a sample now and each ten seconds, until this is cancelled."""
+    from nebula.broker.operations.history import SAMPLE_SECONDS
+
+    while history is not None:
+        history.note(time.time(), await server.runtime.walk(server.status()))
+        await anyio.sleep(SAMPLE_SECONDS)
 
 
 async def _stop(server: Server, seconds: float) -> None:

@@ -53,9 +53,9 @@ Run = Callable[..., Ended]
 
 # These show what comes otherwise than by an answer. Each has a test below, of its name.
 OTHERS = {
-    "broker", "run", "services", "send", "pub", "sub", "record", "contexts", "passcode", "bench pub",
-    "cert ca", "cert server", "cert client", "store check", "store compact", "store export", "store import",
-    "store backup", "settings schema", "settings example",
+    "broker", "console", "run", "services", "send", "pub", "sub", "record", "contexts", "passcode",
+    "bench pub", "cert ca", "cert server", "cert client", "store check", "store compact", "store export",
+    "store import", "store backup", "settings schema", "settings example",
 }  # fmt: skip
 
 
@@ -503,6 +503,14 @@ def test_broker_shows_settings_as_text(ask: Run, env: dict[str, str], tmp_path: 
 
         check_harmless(ended.out, ended.err)
         assert is_seen(ended.out + ended.err)
+
+
+def test_console_shows_a_wrong_address_as_text(ask: Run) -> None:
+    for words in (("--broker", f"stomp://{EVIL}"), ("--broker", "stomp://127.0.0.1", "--host", EVIL)):
+        ended = ask("console", *words)
+
+        check_harmless(ended.out, ended.err)
+        assert "owned" in ended.out + ended.err
 
 
 class Terminal:

@@ -48,7 +48,7 @@ def test_started_broker_collects_garbage_rarely() -> None:
             print(gc.get_threshold()[0])
 
         programs._run = run
-        programs.run_broker(BrokerSettings(), print)
+        programs.run_broker(BrokerSettings(), print, print)
     """
     command = [sys.executable, "-c", program]
 

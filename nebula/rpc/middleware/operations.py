@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from time import monotonic
+from time import perf_counter
 from typing import Final
 
 from opentelemetry.context import Context
@@ -72,7 +72,7 @@ class Operation:
         self.context = in_context(span)
         self._facts, self._measure = facts, measure
         self._is_over = False
-        self._began = monotonic()
+        self._began = perf_counter()
 
     def end(self, code: str | None = None, *, is_reply: bool = False) -> None:
         """The operation is over.
@@ -97,7 +97,7 @@ class Operation:
                 span.set_attribute(METHOD, OTHER)
                 facts = {**facts, METHOD: OTHER}
         span.end()
-        self._measure(monotonic() - self._began, facts, code, self.context)
+        self._measure(perf_counter() - self._began, facts, code, self.context)
 
     def end_call(self, error: BaseException | None) -> None:
         """A call is over, with the error that the caller gets, or None."""
