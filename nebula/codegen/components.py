@@ -48,14 +48,17 @@ class Components:
             one: self._name(definitions[one], one, digest([one, graph.reached([one])])) for one in definitions
         }
         for one, component in given.items():
-            self.components[component] = self._shown(definitions[one], given)
+            shown = self.components[component] = self._shown(definitions[one], given)
+            # Generators name types by their titles, and refuse two of one name.
+            if "title" in shown and component != _title_key(definitions[one], one):
+                shown["title"] = component
         self.components[name] = self._shown(schema, given)
         return {"$ref": f"{COMPONENTS}{name}"}
 
     def _name(self, definition: Schema, one: str, identity: str) -> str:
         # The digest includes nested definitions, because two models may differ only there.
         if identity not in self._known:
-            title = key_of(class_name(str(definition.get("title") or one)))
+            title = _title_key(definition, one)
             taken, name, number = self._taken | set(self._known.values()), title, 2
             while name in taken:
                 name, number = f"{title}{number}", number + 1
@@ -88,6 +91,10 @@ class Components:
             shown["x-deprecation-message"] = shown.pop(DEPRECATED_BECAUSE)
         self._own_form(node, shown)
         return shown
+
+
+def _title_key(definition: Schema, name: str) -> str:
+    return key_of(class_name(str(definition.get("title") or name)))
 
 
 def free(taken: Mapping[str, Any], name: str) -> str:

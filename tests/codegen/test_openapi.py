@@ -156,5 +156,5 @@ def test_model_that_is_called_as_the_error_has_another_name(told: dict[str, Any]
 
     document = openapi_document({**told, "verbs": [{**told["verbs"][0], "result": result}]})
 
-    assert document["components"]["schemas"]["NebulaError2"] == {"title": "NebulaError", "type": "string"}
+    assert document["components"]["schemas"]["NebulaError2"] == {"title": "NebulaError2", "type": "string"}
     assert document["components"]["schemas"]["NebulaError"]["required"] == ["code", "message", "retryable"]

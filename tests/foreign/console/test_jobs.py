@@ -62,7 +62,8 @@ def test_job_is_started_and_followed_to_its_result(site: Site, operator: Page) -
     log.get_by_text("assembled").wait_for()
     result = operator.get_by_role("region", name="Result")
     result.get_by_text(re.compile("^rows 1.200 of 450$")).wait_for()
-    assert steps.all_inner_texts()[0].startswith("1/2 gather")
+    # The recorded steps come with the end, in place of those that were seen.
+    steps.first.filter(has_text="1/2 gather").wait_for()
 
 
 def test_job_is_started_with_a_priority(site: Site, operator: Page) -> None:

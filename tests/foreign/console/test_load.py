@@ -67,7 +67,7 @@ def traffic(site: Site) -> Iterator[None]:
                 for number in itertools.islice(numbers, RATE // 10):
                     client.post("/topic/load", b'{"number": %d}' % number, {})
                 await client.drain()
-                await anyio.sleep(until - anyio.current_time())
+                await anyio.sleep(max(0.0, until - anyio.current_time()))
 
     thread = threading.Thread(target=anyio.run, args=(publish,))
     thread.start()

@@ -89,5 +89,5 @@ def test_generated_client_calls_the_service(programs: Path, port: int, tmp_path:
     called = run(tmp_path, programs / "python", "caller.py", url)
 
     assert status == 200
-    assert generated.returncode == 0, generated.stdout
+    assert generated.returncode == 0, generated.stdout + generated.stderr
     assert called.stdout.split("\n")[:-1] == ["2.5", "None", "1.25", "out-of-stock True"], called.stderr
