@@ -29,7 +29,7 @@ _UNUSUAL: Final = b"\n:\\\r\0"
 _USUAL: Final = bytes(set(range(128)).difference(_UNUSUAL))
 _USUAL_FORM: Final = b"\n:" * 1024
 
-# What it may contain, and not what it may not: a class that is negated takes twice as long to match.
+# What it may contain, and not what it may not: a negated class takes up to twice as long to match.
 USUAL_VALUE: Final = b":[%b]*+" % re.escape(_USUAL)
 """A pattern for the rest of a line in the usual form, behind its name."""
 
