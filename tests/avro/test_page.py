@@ -22,7 +22,7 @@ def test_each_key_of_the_envelope_has_its_row() -> None:
 
 
 def test_bounds_are_those_of_the_code() -> None:
-    table = PAGE.partition("| bound | |")[2].partition("\n\n")[0]
+    table = PAGE.partition("| limit | of |")[2].partition("\n\n")[0]
 
     assert re.findall(r"^\| (.*?) \| ", table, re.MULTILINE)[1:] == [
         f"{MAX_DEPTH}",
