@@ -123,7 +123,7 @@ _SUMMARY = (
 _COSTS = (
     ("a message through a queue", "Queue, auto acks", "Nebula"),
     ("with rights", "Queue, auto acks, with rights", "Nebula, rights configured"),
-    ("with a store that it is not kept in", "Queue, auto acks, with a store", "Nebula, with a store"),
+    ("not persistent, with a store on disk", "Queue, auto acks, with a store", "Nebula, with a store"),
     ("with cumulative client ACKs", "Queue, cumulative client acks", "Nebula"),
     ("with a receipt for each SEND", "Queue, a receipt per message", "Nebula"),
     ("by TLS", "Queue, auto acks, by TLS and WebSocket", "Nebula, TLS"),

@@ -15,6 +15,7 @@ from nebula.rpc.contract.job_runner import (
     JobOutput,
     JobTask,
     Progress,
+    StageCounts,
     TaskCounts,
 )
 from nebula.spark import lines
@@ -168,7 +169,8 @@ class JobTable:
             case lines.Logged():
                 self._listener.on_log(job, attempt, line.text)
             case lines.Progressed():
-                tasks = None if line.tasks is None else TaskCounts(*line.tasks)
+                stages = tuple(StageCounts(*stage) for stage in line.stages)
+                tasks = None if line.tasks is None else TaskCounts(*line.tasks, stages)
                 progress = Progress(line.fraction, line.note, line.step, tasks, line.counters, line.at)
                 self._listener.on_progress(job, attempt, progress)
             case _:

@@ -179,6 +179,7 @@ class Progressed:
     tasks: tuple[int, int, int] | None  # done, known, active
     counters: Mapping[str, int] = dataclasses.field(default_factory=dict)
     at: float | None = None  # when a step began, seconds since the epoch
+    stages: tuple[tuple[int, str, int, int, int], ...] = ()  # id, name, done, known, active
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,5 +370,7 @@ class LineReader:
 
 
 def _restored(name: str, value: Any) -> Any:
-    # JSON has no tuples; these two fields of Progressed are ones.
+    # JSON has no tuples; these fields of Progressed are ones.
+    if name == "stages":
+        return tuple(tuple(stage) for stage in value)
     return tuple(value) if name in ("step", "tasks") and value is not None else value

@@ -107,7 +107,9 @@ class FakeHost:
         key = (submit.job, submit.attempt)
         match submit.function.rpartition(":")[2]:
             case "done":
-                progress = lines.Progressed(*key, 0.5, "half", (1, 2, "first"), (5, 10, 2))
+                progress = lines.Progressed(
+                    *key, 0.5, "half", (1, 2, "first"), (5, 10, 2), stages=((7, "count", 5, 8, 2),)
+                )
                 self.say(progress, lines.Done(*key, submit.parameters, None, None, None, None))
             case "trace":
                 self.say(lines.Done(*key, dict(submit.trace), None, None, None, None))

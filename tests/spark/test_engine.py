@@ -163,6 +163,16 @@ def test_progress_follows_tasks_and_steps_and_never_falls(spark: Engine) -> None
     assert [progress.note for progress in told if progress.note.startswith("part")]
 
 
+def test_progress_has_the_stages_of_its_step(spark: Engine) -> None:
+    spark.run_job("stages", "two_steps")
+
+    told = [progress for progress in spark.told.all("stages", "progress") if progress.tasks is not None]
+    assert {progress.step for progress in told if progress.tasks.stages} == {(1, 2, "first")}
+    stages = [stage for progress in told for stage in progress.tasks.stages]
+    assert any(0 < stage.done < stage.known and stage.active for stage in stages)
+    assert "collect" in {stage.name for stage in stages}
+
+
 def test_output_appears_when_the_job_is_done(spark: Engine, tmp_path: Path) -> None:
     output = spark.run_job("writes", "writes", path=str(tmp_path / "out.txt"))
 

@@ -7,7 +7,15 @@ from itertools import pairwise
 
 import pytest
 
-from nebula.spark.host.progress import Meter, SparkJobSeen, StageSeen, Tasks, count_tasks
+from nebula.spark.host.progress import (
+    MAX_STAGES,
+    Meter,
+    SparkJobSeen,
+    Stages,
+    StageSeen,
+    Tasks,
+    count_tasks,
+)
 
 
 def job(state: str, *stages: tuple[int, str, int, int]) -> SparkJobSeen:
@@ -158,3 +166,21 @@ def test_names_and_notes_are_cut() -> None:
     meter.report(None, "y" * 1000)
 
     assert (name, meter.note) == ("x" * 300, "y" * 300)
+
+
+def test_stages_that_have_begun_are_known_as_they_were_seen_last() -> None:
+    stages = Stages()
+
+    stages.see([job("running", (4, "-", 16, 0), (5, "+", 16, 8))])
+    stages.see([job("done", (5, "+", 16, 16)), job("running", (6, "-", 16, 0), (8, "+", 4, 1))])
+
+    assert [(stage.id, stage.done, stage.tasks) for stage in stages.newest] == [(5, 16, 16), (8, 1, 4)]
+
+
+def test_the_newest_stages_are_known_however_many_a_step_has() -> None:
+    stages = Stages()
+
+    for number in range(100):
+        stages.see([job("done", (number, "+", 1, 1))])
+
+    assert [stage.id for stage in stages.newest] == list(range(100 - MAX_STAGES, 100))

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import nebula.spark.runner
-from nebula.rpc.contract.job_runner import JobFailure, JobOutput, JobTask, Progress, TaskCounts
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput, JobTask, Progress, StageCounts, TaskCounts
 from nebula.rpc.middleware.conventions import Meters
 from nebula.rpc.middleware.job_spans import TracedRunner
 from nebula.spark import Spark, SparkRunner
@@ -47,7 +47,8 @@ async def test_job_that_was_submitted_before_the_engine_is_up_is_told_in_order(t
         output = await told.until("A", "done")
 
     assert told.names("A") == ["starting", "started", "done"]
-    assert told.all("A", "progress") == [Progress(0.5, "half", (1, 2, "first"), TaskCounts(5, 10, 2))]
+    tasks = TaskCounts(5, 10, 2, (StageCounts(7, "count", 5, 8, 2),))
+    assert told.all("A", "progress") == [Progress(0.5, "half", (1, 2, "first"), tasks)]
     assert output == JobOutput(value={"month": 1})
 
 

@@ -60,6 +60,7 @@ def _session(spark: LateSpark) -> ClassicSession:
             stageId=_always(number),
             submissionTime=_always(1),
             numActiveTasks=_always(0),
+            name=_always("collect at /srv/jobs/report.py:7"),
             **dict.fromkeys(counts, _always(1)),
         )
 

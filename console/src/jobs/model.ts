@@ -33,7 +33,18 @@ export interface Step {
   ended_at: number | null;
 }
 
+/** A stage of Spark; its name is empty where Spark has none. */
+export interface Stage {
+  id: number;
+  name: string;
+  done: number;
+  known: number;
+  active: number;
+}
+
 export interface Tasks {
+  /** The newest that have begun, oldest first; missing where none is known. */
+  stages?: readonly Stage[];
   done: number;
   known: number;
   active: number;

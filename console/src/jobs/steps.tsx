@@ -3,7 +3,7 @@
 import { useRef } from "preact/hooks";
 import { count, duration } from "../widgets/format";
 import { useNow } from "./list";
-import { hasEnded, type JobDetails, type Step, type Tasks } from "./model";
+import { hasEnded, type JobDetails, type Stage, type Step, type Tasks } from "./model";
 
 export function StepsView({ details, state, tasks, current }: { details: JobDetails; state: string; tasks: Tasks | null; current: [number, number, string] | null }) {
   const now = useNow(500);
@@ -37,12 +37,18 @@ export function StepsView({ details, state, tasks, current }: { details: JobDeta
                 </svg>
               )}
               {isPresent && tasks !== null && <TaskCounts tasks={tasks} />}
+              {isPresent && tasks !== null && <Stages stages={tasks.stages ?? []} />}
             </li>
           );
         })}
         {isOpen && done < total && <li class="muted">{total - done === 1 ? "1 more step" : `${total - done} more steps`}</li>}
       </ol>
-      {!isOpen && tasks !== null && <p class="muted">{count(tasks.done)} Spark tasks in the last step</p>}
+      {!isOpen && tasks !== null && (
+        <>
+          <p class="muted">{count(tasks.done)} Spark tasks in the last step</p>
+          <Stages stages={tasks.stages ?? []} />
+        </>
+      )}
     </section>
   );
 }
@@ -54,6 +60,21 @@ function known(steps: readonly Step[], current: [number, number, string] | null,
   const [number, total, name] = current;
   const before = steps.map((step) => (step.ended_at === null ? { ...step, ended_at: begun } : step));
   return [...before, { number, total, name, started_at: begun, ended_at: null }];
+}
+
+function Stages({ stages }: { stages: readonly Stage[] }) {
+  if (stages.length === 0) return null;
+  return (
+    <ol class="stages" aria-label="Spark stages">
+      {stages.map(({ id, name, done, known, active }) => (
+        <li key={id}>
+          <span>Stage {id}{name && <span class="muted"> {name}</span>}</span>
+          <progress class={done < known ? "accent" : "ok"} value={known > 0 ? done / known : 0} max={1} aria-label={`Tasks of stage ${id}`} />
+          <span class="muted">{count(done)} of {count(known)} tasks{active > 0 && `, ${count(active)} running`}</span>
+        </li>
+      ))}
+    </ol>
+  );
 }
 
 function TaskCounts({ tasks }: { tasks: Tasks }) {

@@ -14,8 +14,17 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 from nebula.rpc.contract.job_context import Job
 
 __all__ = [
-    "ENGINE_LOST", "OUT_OF_MEMORY", "JobFailure", "JobListener", "JobMiddleware", "JobOutput", "JobRunner",
-    "JobTask", "Progress", "Started",
+    "ENGINE_LOST",
+    "OUT_OF_MEMORY",
+    "JobFailure",
+    "JobListener",
+    "JobMiddleware",
+    "JobOutput",
+    "JobRunner",
+    "JobTask",
+    "Progress",
+    "StageCounts",
+    "Started",
     "TaskCounts",
 ]  # fmt: skip
 
@@ -57,12 +66,36 @@ class JobTask:
 
 
 @dataclass(frozen=True, slots=True)
+class StageCounts:
+    """A part of a step whose tasks run together, such as a stage of Spark.
+
+    Attributes:
+        id: rises in the order in which the stages of a job begin.
+        name: what Spark calls it, such as `count`; empty where it has no name.
+        done: tasks that have finished.
+        known: its tasks.
+        active: tasks that run now, as far as it is known.
+    """
+
+    id: int
+    name: str
+    done: int
+    known: int
+    active: int
+
+
+@dataclass(frozen=True, slots=True)
 class TaskCounts:
-    """Small units of work inside a job, such as Spark's tasks: finished, known so far, running now."""
+    """Small units of work inside a job, such as Spark's tasks: finished, known so far, running now.
+
+    Attributes:
+        stages: the newest stages that have begun, oldest first.
+    """
 
     done: int
     known: int
     active: int
+    stages: tuple[StageCounts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,12 @@ class ClassicPlace:
         counters = zip(("rows_read", "rows_written"), self._all_rows(), strict=True)
         # Tasks wait and there is no executor: the cluster has not granted one.
         waits = tasks.known > tasks.done and not tasks.active and self._has_no_executors()
-        return Counted(tasks, {name: rows for name, rows in counters if rows}, _NO_EXECUTORS if waits else "")
+        return Counted(
+            tasks,
+            {name: rows for name, rows in counters if rows},
+            _NO_EXECUTORS if waits else "",
+            self._counter.newest,
+        )
 
     def _has_no_executors(self) -> bool:
         # The driver is among those that hold blocks; on one machine it is the executor, too.

@@ -322,7 +322,9 @@ class ConnectPlace:
     def count(self) -> Counted:
         """See `Place`: what the server has told; it does so every second or two."""
         tasks, bytes_read = self._counter.count()
-        return Counted(tasks, {"bytes_read": bytes_read} if bytes_read else {})
+        return Counted(
+            tasks, {"bytes_read": bytes_read} if bytes_read else {}, stages=self._counter.newest_stages
+        )
 
     def active(self) -> int:
         """See `Place`: unknown. What a killed Python task still holds, the server alone knows."""

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from nebula.rpc.contract.job_context import Job
 from nebula.spark import lines
 from nebula.spark.host.log_capture import hearer_of_thread
-from nebula.spark.host.progress import Meter, Tasks
+from nebula.spark.host.progress import Counted, Meter, Tasks
 from nebula.spark.host.results import Results
 from nebula.spark.host.session import Place
 from nebula.spark.reading import Reader
@@ -88,7 +88,7 @@ class SparkJob(Job):
             self._meter.begin_step(number, total, name)
             self._place.begin_step()
             # Each one is told as it begins: the next may begin before the host looks again.
-            self._tell(self._told.counters, None, at=time.time())
+            self._tell(Counted(Tasks(0, 0, 0), self._told.counters), None, at=time.time())
         return nullcontext()
 
     def progress(self, done: float, total: float, note: str = "") -> None:
@@ -118,7 +118,7 @@ class SparkJob(Job):
             self._has_reported = True
             counted = self._place.count()
             self._meter.see(counted.tasks)
-            self._tell(counted.counters, _counts(counted.tasks), waits_for=counted.waits_for)
+            self._tell(counted, _counts(counted.tasks))
 
     def report_last(self) -> None:
         """Say what was counted last, where the host has said anything by now: most jobs are over sooner."""
@@ -126,17 +126,15 @@ class SparkJob(Job):
             self._place.settle()
             self.report()
 
-    def _tell(
-        self,
-        counters: Mapping[str, int],
-        tasks: tuple[int, int, int] | None,
-        *,
-        at: float | None = None,
-        waits_for: str = "",
-    ) -> None:
+    def _tell(self, counted: Counted, tasks: tuple[int, int, int] | None, *, at: float | None = None) -> None:
         meter = self._meter
-        note = waits_for or meter.note
-        seen = lines.Progressed(*self._key, meter.fraction, note, meter.step, tasks, counters, at)
+        note = counted.waits_for or meter.note
+        stages = tuple(
+            (stage.id, stage.name, stage.done, stage.tasks, stage.active) for stage in counted.stages
+        )
+        seen = lines.Progressed(
+            *self._key, meter.fraction, note, meter.step, tasks, counted.counters, at, stages
+        )
         if seen != self._told:
             self._told = seen
             self._say(seen)

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from nebula.spark.host.progress import SparkJobSeen, StageSeen, Tasks, count_tasks
+from nebula.spark.host.progress import SparkJobSeen, Stages, StageSeen, Tasks, count_tasks
 
 
 class OperationCounter:
@@ -16,12 +16,14 @@ class OperationCounter:
         self._lock = threading.Lock()
         self._operations: dict[str, _Operation] = {}
         self._bytes_before = 0
+        self._stages = Stages()
 
     def __call__(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         """Called by the client, in the thread that waits for the operation."""
         seen = list(stages or ())
         job = SparkJobSeen(is_running=not done, stages=tuple(_stage(stage) for stage in seen))
         with self._lock:
+            self._stages.see([job])
             self._operations[operation_id or ""] = _Operation(
                 job, 0 if done else inflight_tasks, sum(stage.num_bytes_read for stage in seen)
             )
@@ -31,6 +33,13 @@ class OperationCounter:
         with self._lock:
             self._bytes_before += sum(operation.bytes_read for operation in self._operations.values())
             self._operations.clear()
+            self._stages = Stages()
+
+    @property
+    def newest_stages(self) -> tuple[StageSeen, ...]:
+        """The newest stages since the last reset that have done something, oldest first."""
+        with self._lock:
+            return self._stages.newest
 
     def count(self) -> tuple[Tasks, int]:
         """The tasks by now, and the bytes that were read from sources."""

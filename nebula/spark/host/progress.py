@@ -10,7 +10,7 @@ their ids, hence an unsubmitted one below a submitted one is skipped.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 # A job is at 1 only when its result is there: after the last task comes the commit of what it wrote.
@@ -18,6 +18,9 @@ _CAP = 0.99
 
 # Names and notes are one line for people.
 _MAX_TEXT = 300
+
+# A loop may run thousands of stages in one step. The newest are enough for people who watch it.
+MAX_STAGES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class StageSeen:
     tasks: int
     done: int
     active: int
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +60,31 @@ class Counted:
         tasks: those of its present step.
         counters: of all its steps, by name.
         waits_for: what keeps its tasks from running, for people; empty where nothing does.
+        stages: the newest that have begun in the present step, `MAX_STAGES` at most, oldest first.
     """
 
     tasks: Tasks
     counters: Mapping[str, int] = field(default_factory=dict)
     waits_for: str = ""
+    stages: Sequence[StageSeen] = ()
+
+
+class Stages:
+    """The newest stages that have begun, as they were seen last: Spark's store forgets ended jobs."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, StageSeen] = {}
+
+    def see(self, jobs: Iterable[SparkJobSeen]) -> None:
+        """Note the stages that have begun; a later sight of a stage replaces the earlier one."""
+        self._seen.update((stage.id, stage) for job in jobs for stage in job.stages if stage.is_submitted)
+        for forgotten in sorted(self._seen)[:-MAX_STAGES]:
+            del self._seen[forgotten]
+
+    @property
+    def newest(self) -> tuple[StageSeen, ...]:
+        """`MAX_STAGES` at most, oldest first."""
+        return tuple(self._seen[number] for number in sorted(self._seen))
 
 
 def count_tasks(jobs: Iterable[SparkJobSeen]) -> Tasks:

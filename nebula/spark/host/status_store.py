@@ -9,7 +9,7 @@ from collections.abc import Iterable, Set
 from contextlib import suppress
 from typing import Any
 
-from nebula.spark.host.progress import SparkJobSeen, StageSeen, Tasks, count_tasks
+from nebula.spark.host.progress import SparkJobSeen, Stages, StageSeen, Tasks, count_tasks
 
 _STORE_PATIENCE_MS = 250
 
@@ -69,6 +69,7 @@ class TaskCounter:
         self._ended: set[int] = set()
         self._done = 0
         self._stages: set[int] = set()
+        self._newest = Stages()
         # By stage: several Spark jobs may list one and the same.
         self._rows: dict[int, tuple[int, int]] = {}
 
@@ -81,6 +82,7 @@ class TaskCounter:
             tracker, (number for number in tracker.getJobIdsForTag(self._tag) if number not in self._ended)
         )
         self._read_rows(context.statusStore(), seen.values())
+        self._newest.see(seen.values())
         now = count_tasks(seen.values())
         total = Tasks(self._done + now.done, self._done + now.known, now.active)
         ended = {number: job for number, job in seen.items() if not job.is_running}
@@ -92,6 +94,11 @@ class TaskCounter:
     def stages(self) -> Set[int]:
         """The stages that had started by the last count."""
         return self._stages
+
+    @property
+    def newest(self) -> tuple[StageSeen, ...]:
+        """The newest stages that had started by the last count, oldest first."""
+        return self._newest.newest
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -130,4 +137,15 @@ def _stage(stage: Any) -> StageSeen:
         tasks=stage.numTasks(),
         done=stage.numCompletedTasks(),
         active=stage.numActiveTasks(),
+        name=_action(stage.name()),
     )
+
+
+def _action(name: str) -> str:
+    """The action in Spark's name of a stage, such as "count at NativeMethodAccessorImpl.java:0".
+
+    The place behind it is a line of Spark's own where Python called, and a path of this machine where an RDD
+    was made. What is no name of a method comes from a thread of Spark's own and says nothing.
+    """
+    action = name.partition(" at ")[0]
+    return action if action.isidentifier() else ""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from nebula.rpc.contract.job_runner import JobFailure, JobOutput, TaskCounts
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput, StageCounts, TaskCounts
 from nebula.rpc.jobs.model.record import MAX_LOG_LINES, JobRecord, JobStep, LogLine
 from nebula.rpc.jobs.model.states import TABLE, IllegalTransition, JobState
 from nebula.rpc.jobs.registry.errors import Superseded
@@ -60,7 +60,7 @@ class RegistrySuite:
             progress=0.25,
             note="reading",
             step=(1, 2, "read"),
-            tasks=TaskCounts(1, 4, 2),
+            tasks=TaskCounts(1, 4, 2, (StageCounts(3, "count", 1, 2, 1), StageCounts(4, "", 0, 2, 1))),
             output=JobOutput(
                 value=[1, None], path="/p", rows=3, bytes=4, schema={"a": "int"}, preview=[{"a": 1}]
             ),

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from nebula.rpc.contract.job_runner import JobFailure, TaskCounts
+from nebula.rpc.contract.job_runner import JobFailure, StageCounts, TaskCounts
 from nebula.rpc.jobs.model.states import (
     END_STATES,
     TABLE,
@@ -68,7 +68,7 @@ def test_status_survives_its_own_json() -> None:
         progress=0.5,
         note="half-way",
         step=(1, 2, "read"),
-        tasks=TaskCounts(3, 4, 1),
+        tasks=TaskCounts(3, 4, 1, (StageCounts(8, "count", 3, 4, 1),)),
         position=2,
         via="/queue/reports.a",
         error=JobFailure("data", "bad row", "22012", trace="secret"),
@@ -78,7 +78,15 @@ def test_status_survives_its_own_json() -> None:
 
     assert again.to_json() == status.to_json()
     assert again.error == JobFailure("data", "bad row", "22012", trace="")
-    assert again.tasks == TaskCounts(3, 4, 1)
+    assert again.tasks == TaskCounts(3, 4, 1, (StageCounts(8, "count", 3, 4, 1),))
+
+
+def test_status_of_a_service_that_knows_no_stages_has_none() -> None:
+    counts = {"done": 3, "known": 4, "active": 1}
+
+    status = JobStatus.from_json({"job": "a/b", "seq": 1, "state": "running", "tasks": counts})
+
+    assert status.to_json()["tasks"] == counts
 
 
 def test_status_has_the_fields_of_the_protocol() -> None:

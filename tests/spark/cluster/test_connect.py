@@ -102,6 +102,12 @@ def test_progress_is_told_by_the_server(spark: Engine) -> None:
 
     counts = [progress.tasks.done for progress in spark.told.all("P", "progress") if progress.tasks]
     assert max(counts) > 0
+    assert [
+        stage
+        for progress in spark.told.all("P", "progress")
+        if progress.tasks
+        for stage in progress.tasks.stages
+    ]
 
 
 @pytest.mark.parametrize("function", ["slow_udf", "between_actions"])

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from nebula.rpc.contract.job_runner import JobFailure, JobOutput, TaskCounts
+from nebula.rpc.contract.job_runner import JobFailure, JobOutput, StageCounts, TaskCounts
 from nebula.rpc.jobs.model.identifiers import qualified
 from nebula.rpc.jobs.model.record import JobRecord, LogLine
 from nebula.rpc.jobs.model.states import END_STATES, JobState
@@ -125,13 +125,23 @@ def _state(word: str) -> str:
         return word
 
 
-def _tasks_to_json(tasks: TaskCounts) -> dict[str, int]:
-    return {"done": tasks.done, "known": tasks.known, "active": tasks.active}
+def _tasks_to_json(tasks: TaskCounts) -> dict[str, Any]:
+    counts: dict[str, Any] = {"done": tasks.done, "known": tasks.known, "active": tasks.active}
+    # Sent only where there are stages, as `counters` are.
+    return {**counts, "stages": [asdict(stage) for stage in tasks.stages]} if tasks.stages else counts
 
 
 def tasks_from_json(tasks: Mapping[str, Any]) -> TaskCounts:
     """Task counts as a status or a record holds them."""
-    return TaskCounts(int(tasks["done"]), int(tasks["known"]), int(tasks.get("active") or 0))
+    stages = tuple(
+        StageCounts(int(stage["id"]), str(stage.get("name") or ""), *_counts_from_json(stage))
+        for stage in tasks.get("stages") or ()
+    )
+    return TaskCounts(*_counts_from_json(tasks), stages)
+
+
+def _counts_from_json(counts: Mapping[str, Any]) -> tuple[int, int, int]:
+    return int(counts["done"]), int(counts["known"]), int(counts.get("active") or 0)
 
 
 def _error_to_json(error: JobFailure) -> dict[str, str]:
@@ -184,7 +194,7 @@ def shown(service: str, record: JobRecord, status: JobStatus, log: Iterable[LogL
         not_before=record.not_before,
         exclusive=record.exclusive,
         steps=[step._asdict() for step in record.steps],
-        tasks=None if record.tasks is None else asdict(record.tasks),
+        tasks=None if record.tasks is None else _tasks_to_json(record.tasks),
         counters=dict(record.counters),
         result=None if record.output is None else result_of(record.output),
         log=[line._asdict() for line in log],

@@ -69,7 +69,10 @@ class JobDetails:
         Sequence[Mapping[str, Any]], Shown("", about="The steps of the last run that have begun.")
     ]
     tasks: Annotated[
-        Mapping[str, int] | None, Shown("", Unit.COUNT, "Spark's tasks: `done`, `known`, `active`.")
+        Mapping[str, Any] | None,
+        Shown(
+            "", Unit.COUNT, "Spark's tasks: `done`, `known`, `active`, and `stages` with the same for each."
+        ),
     ]
     counters: Annotated[Mapping[str, int], Shown("counters", Unit.COUNT, "The job's own counts.")]
     result: Annotated[
