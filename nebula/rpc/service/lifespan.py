@@ -21,8 +21,11 @@ _MANY: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 async def lifespan_state(context: Request[Any] | Job) -> Any:
     """A provider of what `lifespan` yielded, for verbs and for jobs that run in the service:
 
-    @app.verb
-    async def quote(symbol: str, *, pools: Pools = Depends(lifespan_state)) -> Decimal: ...
+        @app.verb
+        async def quote(symbol: str, *, pools: Pools = Depends(lifespan_state)) -> Decimal: ...
+
+    Args:
+        context: the request or the job.
     """
     return context.state
 
