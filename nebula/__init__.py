@@ -1,6 +1,6 @@
 """Nebula: microservice verbs and Spark jobs over STOMP.
 
-The public names, loaded when they are first used, so that a client does not import a broker.
+Public names are loaded on first use, so that a client does not import the broker.
 """
 
 from __future__ import annotations

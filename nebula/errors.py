@@ -29,7 +29,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class LocalProtocolError(ProtocolError):
-    """Our own side tried something that is not legal now: a bug of the caller. Nothing was sent."""
+    """The calling program did something that is not allowed now. Nothing was sent."""
 
 
 class ServerError(NebulaError):
@@ -53,7 +53,7 @@ class ConnectionLost(NebulaError):
 
 # A `ConnectionLost`, because a caller that handles one has to handle the other. Here nothing was sent.
 class ConnectFailed(ConnectionLost):
-    """No session could be opened: the address does not listen, it timed out, or the broker refused."""
+    """No session could be opened: nothing listens there, the attempt timed out, or the broker refused."""
 
 
 # The connection stays: the broker refuses one request (D.6).
@@ -155,7 +155,7 @@ class JobError(NebulaError):
 
 
 class JobEnded(NebulaError):
-    """A job ended in another state than `done`.
+    """A job ended in a state other than `done`.
 
     Attributes:
         job: its id, `<service>/<ulid>`.
@@ -187,7 +187,7 @@ class MissingExtra(SettingsError, ModuleNotFoundError):
 
 
 class OutsideBroker(SettingsError):
-    """A connection to another broker than the one of the block. The text says how to allow it.
+    """A connection to a broker other than the block's own. The text says how to allow it.
 
     Tests (`TestClient`, `nebula_serve`) and `nebula.embedded` connect to their own broker only, so that they
     do not reach a live service by accident.

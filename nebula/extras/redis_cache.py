@@ -22,12 +22,12 @@ _SCAN_COUNT: Final = 1000
 class RedisCache:
     """Keeps replies in Redis, which drops them when their time is over.
 
-    A thread waits for it, so that it serves asyncio and trio alike. When it did not answer in time, calls go
-    on without it for 5 s.
+    A thread waits for it, so that it works on asyncio and trio. If it does not answer in time, calls go on
+    without it for 5 s.
 
     Args:
         url: `redis://[LOGIN:PASSCODE@]HOST[:PORT][/DATABASE]`, or `rediss://…` for TLS.
-        namespace: how all keys begin, so that others may use the same database.
+        namespace: the prefix of all keys, so that others may use the same database.
         timeout: seconds after which a call goes on without the cache.
 
     Raises:
@@ -54,7 +54,7 @@ class RedisCache:
         )
 
     async def drop(self, prefix: str) -> None:
-        """See `CacheStore`. Looks at every key of the database: for now and then."""
+        """See `CacheStore`. Looks at every key of the database: for occasional use."""
         pattern = _literally(self._namespace + prefix) + "*"
         await self._access.do(lambda redis: _drop(redis, pattern))
 

@@ -62,7 +62,7 @@ class RedisStore:
         return Reach.SHARED
 
     async def claim(self, key: str, fingerprint: str, owner: str, lease: float) -> Claim:
-        """Take a key, or tell what it stands for; see `IdempotencyStore`."""
+        """Claim a key, or return what it stands for; see `IdempotencyStore`."""
         found = await self._access.do(
             lambda redis: self._eval(redis, _CLAIM, key, fingerprint, owner, _milliseconds(lease)),
             # The caller that claimed the key has gone, and would not release it.
@@ -73,7 +73,7 @@ class RedisStore:
         return Claim(found[0].decode(), reply=found[1])
 
     async def renew(self, claims: Iterable[tuple[str, str]], lease: float) -> None:
-        """Keep claims from ending."""
+        """Extend claims."""
         for key, owner in claims:
             await self._do(_RENEW, key, owner, _milliseconds(lease))
 

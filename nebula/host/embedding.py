@@ -35,8 +35,8 @@ async def embedded(
 ) -> AsyncIterator[str]:
     """Run a broker and `apps` in this process; the value is the broker's address.
 
-    Broker and apps have a thread and a loop each, so the caller may be on asyncio or trio. They
-    share one interpreter: verbs that compute for long belong into `nebula run`.
+    Broker and apps have a thread and a loop each, so the caller may be on asyncio or trio. They share one
+    interpreter, so run verbs that compute for long with `nebula run` instead.
 
     `Client()` without an address means this broker, in the block and in the apps, whatever `NEBULA_BROKER`
     says; connecting to another one raises `OutsideBroker` unless it is allowed.
@@ -50,7 +50,7 @@ async def embedded(
     Args:
         apps: responders; each is served before the block begins.
         host: where to listen for others.
-        port: 0 takes a free one.
+        port: 0: a free one.
         limits: what peers may use of the broker.
         allow_outside: True allows connections to all other brokers; or their addresses.
 

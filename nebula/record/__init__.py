@@ -1,4 +1,4 @@
-"""Messages into Avro container files, without loss and without doubles."""
+"""Recording of messages into Avro container files, without loss or duplicates."""
 
 from __future__ import annotations
 

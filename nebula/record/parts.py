@@ -40,8 +40,8 @@ class Rotation:
     """When a file is closed and the next one begun.
 
     Attributes:
-        size_bytes: that it has at least.
-        seconds: since it was begun, at least; at the end of its hour in any case.
+        size_bytes: close a file when it has at least this size.
+        seconds: close a file this long after it was begun, at least; at the end of its hour in any case.
 
     Raises:
         SettingsError: one of them is nothing.

@@ -94,9 +94,9 @@ class Recording:
         codec: of the files: `deflate`, `zstandard` or `null`.
         rotation: when files are closed.
         sync_seconds: how long a message waits for others that are synced with it.
-        sync_messages: this number of messages does not wait.
+        sync_messages: this number of waiting messages is synced at once.
         prefetch: messages that the broker may send ahead of our ACKs.
-        schemas: a folder of `.avsc` files, asked before the broker is.
+        schemas: a folder of `.avsc` files, which is searched before the broker is asked.
         bare: schemas of destinations whose bodies are data without an envelope.
         idle_seconds: it ends after this time without a message while connected; None: it does not.
 
@@ -141,25 +141,26 @@ def _named(destination: str) -> str:
 class Recorder:
     """Records destinations of a broker into Avro container files: each message that it ACKs, once.
 
-    Lossless are queues and durable subscriptions to topics: a message is ACKed when the file that holds it is
-    synced, and not before; what comes again, as its ACK was lost, is known by its id and dropped. Files are
-    seen when they are whole, by a rename. Of last values only the latest are recorded; a queue that gets a
-    copy of each (`copy_to`) has them all.
+    Queues and durable subscriptions to topics are recorded without loss: a message is ACKed when the file
+    that holds it is synced, and not before; a message that is delivered again because its ACK was lost is
+    recognised by its id and dropped. Files become visible when they are complete, by a rename. Of last values
+    only the latest are recorded; to have them all, record a queue that gets a copy of each (`copy_to`).
 
     It reconnects without limit. While the disk is full it takes no messages and reports that, and goes on
     when there is room. Memory is bounded: about 64 MiB of bodies, and `prefetch` messages.
 
     Args:
-        recording: what, and how.
+        recording: what to record, and how.
         url: of the broker, or of several that share their queues; see `StompClient`.
         tls: for `stomps://` and `wss://`.
-        on_status: told how it is, once a second or so and at the end, on the loop's thread. It must not wait.
+        on_status: called with the status, about once a second and at the end, on the loop's thread. It must
+            not wait.
 
     Raises:
         SettingsError: an address cannot be used, or a schema.
 
     Attributes:
-        status: how it is. Read-only.
+        status: the current status. Read-only.
     """
 
     def __init__(
@@ -189,19 +190,20 @@ class Recorder:
         self._connections = Connections(self._connect, urls_of(url), self._live, on_state=self._note_state)
 
     def stop(self) -> None:
-        """Have `run` return when what was received is recorded. Idempotent; on the loop's thread."""
+        """Let `run` return when all received messages are recorded. Idempotent; on the loop's thread."""
         self._is_stopping = True
         self._intake.wake()
 
     async def run(self, on_recording: Callable[[], None] = lambda: None) -> None:
-        """Record until `stop`. Cancellation ends it at once; what was not ACKed comes again. Call it once.
+        """Record until `stop`. Cancellation ends it at once; messages that were not ACKed are delivered
+        again. Call it once.
 
         Args:
-            on_recording: called once, when all is subscribed to for the first time.
+            on_recording: called once, when all subscriptions are made for the first time.
 
         Raises:
             SettingsError: the folder cannot be used.
-            LedgerDamaged: what is in it is not what was written.
+            LedgerDamaged: the ledger in it does not have what was written.
             SyncFailed: the disk failed, and is not merely full: start again.
             ConnectFailed, Refused: no broker at the start, or it refuses a subscription.
         """

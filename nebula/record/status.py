@@ -54,8 +54,8 @@ class RecorderStatus:
         began: when it was started, seconds since 1970; `told` is when this was written.
         messages: recorded and ACKed; `total` is those of all its runs in the folder.
         message_bytes: of their bodies.
-        doubles: that came again and were dropped.
-        files: that were closed and are seen.
+        doubles: messages that were delivered again and dropped.
+        files: that were closed and are visible.
         waiting: messages received and not yet recorded.
         in_doubt: messages whose ACK the broker has not confirmed.
         rate: messages per second, over the last ten seconds or so.

@@ -4,7 +4,7 @@
 `service` replies; `streams`, `discovery`, `idempotency` and `jobs` are for both. Nothing in here knows the
 inside of a broker.
 
-What generated stubs import is named here: a stub outlives the module that these names stand in.
+Names that generated stubs import are here, so that a stub does not depend on the modules that define them.
 """
 
 from __future__ import annotations

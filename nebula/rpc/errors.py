@@ -41,7 +41,7 @@ _KEBAB_CASE: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 class VerbError(NebulaError):
-    """Raised by a handler to answer `error` with a code and a text of its own.
+    """Raised by a handler to reply `error` with a code and a text of its own.
 
     A verb's own errors are best declared, as classes that both sides may share:
 
@@ -53,15 +53,15 @@ class VerbError(NebulaError):
         async def order(item: str, count: int) -> str:
             raise OutOfStock("two are left", details={"left": 2})
 
-    `describe` then lists them with their docstrings, and callers of the function catch just that class.
-    A class with a `code` takes the message alone, and without one says what its docstring says first.
+    `describe` then lists them with their docstrings, and callers of the function can catch that class. A
+    class with a `code` takes only the message, by default the first line of its docstring.
 
     Args:
         code: kebab-case: one of `CODES`, or the verb's own word. Not for classes that have one.
-        message: a text for the caller. It goes out as it is: no secrets.
+        message: a text for the caller. It is sent unchanged, so it must contain no secrets.
         details: anything JSON can hold.
-        retryable: the same request may succeed later; by default what the class says, else `CODES` of the
-            code.
+        retryable: the same request may succeed later; by default what the class says, else what `CODES` says
+            for the code.
 
     Raises:
         ValueError: the code is not kebab-case.
@@ -146,9 +146,9 @@ class NotAStream(UnexpectedReply):
 
 
 class StreamBroken(NebulaError):
-    """A stream has a gap, or began anew because its service died: the rest of it cannot be had.
+    """A stream has a gap, or began again because its service died: the rest of it cannot be read.
 
-    What was read before is right. Ask again for what is missing, if the verb lets you say from where.
+    Items read before are valid. Request the missing ones again, if the verb lets you say where to begin.
     """
 
 

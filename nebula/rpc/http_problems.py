@@ -54,7 +54,7 @@ def status_of(code: str, *, retryable: bool = False) -> HTTPStatus:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A failed call, to be answered by HTTP.
+    """A failed call, as an HTTP response.
 
     Attributes:
         status: of the response: 422, 503, …

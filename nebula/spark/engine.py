@@ -22,20 +22,20 @@ class Spark(EngineSettings):
     Attributes:
         master: where Spark runs: on this machine, `local[*]`, or on a cluster in client mode:
             `spark://host:7077`, `yarn`, `k8s://https://host:6443`, `local-cluster[2,1,1024]`. Without master
-            and remote `NEBULA_SPARK` says which of both it is, and where; without that it is `local[*]`.
-        remote: a Spark Connect server instead of a master: `sc://host:15002`, with `/;token=…` where it
-            wants one. The driver is the server's, so that no Java is needed here.
-        ui: show Spark's own pages, on the loopback alone; the engine's status has their address.
-        conf: Spark settings; they win over ours.
+            and remote, `NEBULA_SPARK` gives one of the two; without that it is `local[*]`.
+        remote: a Spark Connect server instead of a master: `sc://host:15002`, with `/;token=…` if it requires
+            one. The driver runs in the server, so that no Java is needed here.
+        ui: serve Spark's own pages, on loopback only; the engine's status has their address.
+        conf: Spark settings; they override Nebula's.
         memory: the driver's heap. In local mode every job shares it; an isolated run has one of its own.
-        max_running: jobs that run side by side, isolated ones included; more wait in the service.
+        max_running: jobs that run at the same time, including isolated ones; more wait in the service.
         warm: start with the service; otherwise with the first job. An engine all of whose jobs are isolated
             is not started by itself.
         max_rows: rows that a job may return as a list; a larger table belongs in a file.
         max_result_bytes: the size of a returned value as JSON, 8 MiB at most.
         start_timeout: seconds until a session must be up.
-        silence_timeout: seconds without a sign of life after which the engine counts as dead. It
-            beats each second.
+        silence_timeout: seconds without a sign of life after which the engine counts as dead. It sends one
+            each second.
         stop_grace: seconds for a clean stop.
         cancel_grace: seconds for the code of a cancelled job to end before it is called stuck.
         replace_after: seconds that an engine with a stuck job is kept while other jobs run on it.

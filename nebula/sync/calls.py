@@ -188,7 +188,7 @@ class Calls:
         timeout: float | None = None,
     ) -> ScatterResult[Any]: ...
     def call_all(self, target: Any, /, *args: Any, **kwargs: Any) -> ScatterResult[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
-        """Ask every instance of a service that is there; returns when no instance is waited for."""
+        """Ask every running instance of a service; returns when it waits for no more instances."""
 
         async def ask() -> ScatterResult[Any]:
             return await self._client.call_all(target, *args, **kwargs)
@@ -198,7 +198,7 @@ class Calls:
     def call_queue(
         self, queue: str, verb: str, parameters: Any = None, *, timeout: float | None = None
     ) -> Any:
-        """`call` by name, to the service that reads a queue: an instance's own, for one."""
+        """`call` by name, to the service that reads a queue, such as an instance's own."""
         return self._loop.do(partial(self._client.call_queue, queue, verb, parameters, timeout=timeout))
 
     @overload

@@ -49,12 +49,12 @@ class Client(Calls):
         reply_to: a queue for replies, shared with other requesters.
         tls: for `stomps://` and `wss://`: trusted CAs, and our own certificate.
         connect_timeout: seconds that one attempt to connect may take.
-        wait: entering waits for a broker for as long as it takes.
-        reconnect: by default. Else every later call fails, too, when the connection has ended.
-        on_state: told each change of the connection's state, on the loop's thread: it must not call the
-            client.
-        retry: of all calls that do not say otherwise.
-        breaker: leaves services alone for a while that fail again and again; by default none.
+        wait: entering waits for a broker without limit.
+        reconnect: False: every call fails once the connection has ended.
+        on_state: called with each change of the connection's state, on the loop's thread: it must not call
+            the client.
+        retry: for all calls that have none of their own.
+        breaker: stops calling services that fail again and again, for a while; by default none.
         middleware: around each call, on the client's own loop; see `CallMiddleware`.
         cache: keeps replies, for this client alone; by default each call asks.
     """
@@ -114,7 +114,7 @@ class Client(Calls):
         return JobHandle(self._client.job(job), self._loop)
 
     def services(self, service: str | None = None, *, timeout: float | None = None) -> list[Instance]:
-        """The instances of services that are there now."""
+        """The instances of services that are running now."""
         return self._loop.do(partial(self._client.services, service, timeout=timeout))
 
     def watch_services(

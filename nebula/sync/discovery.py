@@ -12,7 +12,7 @@ __all__ = ["Presence"]
 
 
 class Presence:
-    """The instances that are there. See `nebula.rpc.discovery.Presence`."""
+    """The instances that are running. See `nebula.rpc.discovery.Presence`."""
 
     def __init__(self, presence: AsyncPresence, loop: Loop) -> None:
         self._presence = presence
@@ -20,11 +20,11 @@ class Presence:
 
     @property
     def instances(self) -> list[Instance]:
-        """The instances that are there as far as is known, by service and name."""
+        """The instances that are running, as far as is known, by service and name."""
         # On the loop, where they change.
         return self._loop.make(lambda: self._presence.instances)
 
     def changes(self) -> Generator[Change]:
-        """Instances that come, go, or have another load, for ever."""
+        """Instances that come, go, or change their load, without end."""
         # It has no end: it waits for the next change until the reader leaves the loop or the block.
         return self._loop.each(self._presence.changes)

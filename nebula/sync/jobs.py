@@ -26,7 +26,7 @@ T = DefaultTypeVar("T", default=Any)
 
 
 class JobHandle(Generic[T]):
-    """One job of one service, seen from afar. See `nebula.rpc.jobs.handle.JobHandle`.
+    """A handle to one job of one service. See `nebula.rpc.jobs.handle.JobHandle`.
 
     Attributes:
         id: `<service>/<ulid>`.
@@ -38,11 +38,11 @@ class JobHandle(Generic[T]):
         self._loop = loop
 
     def status(self) -> JobStatus:
-        """How the job is now."""
+        """The job's current status."""
         return self._loop.do(self._job.status)
 
     def watch(self) -> Generator[JobStatus]:
-        """The job's status now, and each newer one as it comes, the last being its end."""
+        """The job's current status, and each newer one as it comes; the last one is its end."""
         # After a `break`, the generator closes the subscription on the loop (`Loop.each`).
         return self._loop.each(self._job.watch)
 
@@ -78,11 +78,11 @@ class JobHandle(Generic[T]):
         return self._loop.do(self._job.cancel)
 
     def show(self, lines: int = 10) -> dict[str, Any]:
-        """All that is known of the job, with some lines of its log; for its owner alone."""
+        """All that is known about the job, with some lines of its log; for its owner only."""
         return self._loop.do(partial(self._job.show, lines))
 
     def rerun(self, **options: Unpack[StartOptions]) -> JobHandle[T]:
-        """Have the service begin a new job with the parameters of this one: its handle."""
+        """Start a new job with the parameters of this one. Returns its handle."""
         return JobHandle(self._loop.do(partial(self._job.rerun, **options)), self._loop)
 
     @overload

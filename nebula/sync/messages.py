@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class Subscription(Iterator[T], Generic[T]):
-    """What comes by a subscription: `for message in subscription`. See `nebula.stomp.client.Subscription`.
+    """The messages of a subscription: `for message in subscription`. See `nebula.stomp.client.Subscription`.
 
-    Its items are messages, or `Received` where a type was asked for. Ack them here: their own `ack` is for
-    the loop's thread.
+    Its items are messages, or `Received` where a type was asked for. Ack them with the methods here: their
+    own `ack` is for the loop's thread.
     """
 
     def __init__(self, subscription: AsyncSubscription | Values[Any], loop: Loop) -> None:
@@ -39,7 +39,7 @@ class Subscription(Iterator[T], Generic[T]):
         return item
 
     def snapshot(self) -> Generator[T]:
-        """What is there at first, where it is eager."""
+        """The messages that are there at first, if it is eager."""
         # Each item crosses threads by itself (`Loop.each`), so `Client.values` is faster for a large
         # snapshot.
         return self._loop.each(self._items.snapshot)
@@ -54,16 +54,16 @@ class Subscription(Iterator[T], Generic[T]):
         self._loop.make(partial(_message_of(item).nack, **headers))
 
     def pause(self, *, timeout: float | None = None) -> None:
-        """Close a durable one, and wait until the broker has it so."""
+        """Close a durable subscription for now, and wait until the broker confirms it."""
         self._loop.do(partial(self._raw.pause, timeout=timeout))
 
     def remove(self, *, timeout: float | None = None) -> None:
-        """Close a durable one for good."""
+        """Close a durable subscription for good."""
         self._loop.do(partial(self._raw.remove, timeout=timeout))
 
 
 class LastValue(Iterable[T | None], Generic[T]):
-    """A last value, as a value of a type. See `nebula.rpc.client.values.LastValue`.
+    """A last value, read and written as a type. See `nebula.rpc.client.values.LastValue`.
 
     Attributes:
         destination: the value's own.
@@ -75,7 +75,7 @@ class LastValue(Iterable[T | None], Generic[T]):
         self._loop = loop
 
     def get(self) -> T | None:
-        """The present value, or None."""
+        """The current value, or None."""
         return self._loop.do(self._value.get)
 
     def put(self, value: T, *, ephemeral: bool = False) -> None:

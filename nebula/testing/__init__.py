@@ -1,7 +1,7 @@
 """Test support for services and their callers: brokers, fakes, faults and a clock that can be moved.
 
-For stores of your own there is `check_store`. The names are loaded when they are first used, since the pytest
-plugin is loaded by every run of pytest.
+For stores of your own there is `check_store`. The names are loaded on first use, because every run of pytest
+loads the plugin.
 """
 
 from __future__ import annotations

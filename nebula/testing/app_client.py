@@ -30,19 +30,18 @@ class TestClient(Client):
             assert client.call(quote, "ABC", qty=2) == Decimal("20")
 
     Services and handlers run in the loop of the test; without `await`, in a loop on a thread of their own.
-    What they say to each other goes through the codec and the broker as in production, and so do validation
-    and errors.
+    Their messages go through the codec and the broker, with validation and errors, as in production.
 
     `Client()` without an address means this broker as long as the block lasts, in the test and in handlers,
-    whatever `NEBULA_BROKER` says. A client with the address of another broker gets `OutsideBroker` as it is
-    entered: no test reaches a live service by accident. What runs in this process is not outside.
+    whatever `NEBULA_BROKER` says. Entering a client with the address of another broker raises
+    `OutsideBroker`, so that no test reaches a live service by accident. Brokers in this process are allowed.
 
-    Jobs are kept in a temporary folder that goes with the block, whatever `NEBULA_STATE` and `NEBULA_JOBS`
-    say, unless their responder names a place with `state=` or `jobs=`.
+    Jobs are kept in a temporary folder that is removed with the block, whatever `NEBULA_STATE` and
+    `NEBULA_JOBS` say, unless their responder names a place with `state=` or `jobs=`.
 
     Args:
         *apps: responders, and fakes of what they call.
-        timeout: seconds, see `Client`; short, as nothing is far away.
+        timeout: seconds, see `Client`; short, because everything is in this process.
         settings: of the broker by keyword, see `RunningBroker`.
         allow_outside: True allows connections to all other brokers; or their addresses.
         **options: of the `Client`.

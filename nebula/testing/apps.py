@@ -28,7 +28,7 @@ _HINT = (
 
 
 class Serve(Protocol):
-    """What the fixture `nebula_serve` is: `serving` with the fixture's broker."""
+    """The type of the fixture `nebula_serve`: `serving` with the fixture's broker."""
 
     def __call__(
         self, *apps: App | Fake, grace: float = ..., allow_outside: bool | Sequence[str] = ...
@@ -47,15 +47,15 @@ async def serving(
 ) -> AsyncGenerator[None]:
     """Serve `apps` for the block, which begins when all of them take requests.
 
-    They run in the loop of the test, so a handler and the test may share what they like. At the end of the
-    block requests under way have `grace` seconds. An app that fails ends the block with its error, which
-    comes as it is and not in a group, like an error of the block itself.
+    They run in the loop of the test, so a handler and the test may share objects. At the end of the block,
+    requests under way have `grace` seconds. An app that fails ends the block with its error, which is raised
+    as it is and not in a group, like an error of the block itself.
 
     As long as the block lasts, `Client()` without an address means the broker at `url`, whatever
-    `NEBULA_BROKER` says. A client with the address of another broker gets `OutsideBroker`, unless that one is
-    allowed or runs in this process. This holds for the test, the services, and all else in the process.
-    Jobs are kept in a temporary folder that goes with the block, or with the block around it, unless their
-    responder names a place with `state=` or `jobs=`.
+    `NEBULA_BROKER` says. A client with the address of another broker raises `OutsideBroker`, unless that
+    broker is allowed or runs in this process. This holds for the test, the services, and all else in the
+    process. Jobs are kept in a temporary folder that is removed with the block, or with the block around it,
+    unless their responder names a place with `state=` or `jobs=`.
 
     Args:
         url: of the broker.

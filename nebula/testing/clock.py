@@ -46,7 +46,7 @@ _NO_MOCK_CLOCK = (
 
 # docs/decisions/0022: a clock that jumps by itself would overtake the broker's thread.
 class VirtualClock:
-    """How far a test has moved time on. `virtual_clock` makes it."""
+    """A clock that a test can move forward. `virtual_clock` makes it."""
 
     def __init__(self, jump: Callable[[float], Any]) -> None:
         self._jump = jump
@@ -54,14 +54,14 @@ class VirtualClock:
         self.passed = 0.0
 
     def monotonic(self) -> float:
-        """What `time.monotonic` would say, and what was added."""
+        """The time of `time.monotonic`, plus what was added."""
         return time.monotonic() + self.passed
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass at once, and let all tasks that waited for that go on.
+        """Let time pass at once, and let all tasks that waited for it continue.
 
-        What is due within `seconds` is late by as much as it would have been early: a retry that waits
-        again afterwards wants another `advance`. First all tasks may come to where they wait.
+        Whatever is due within `seconds` happens only at their end: a retry that waits again afterwards needs
+        another `advance`. Before time passes, all tasks run until they wait.
 
         Args:
             seconds: how much; time does not run backwards.
@@ -85,17 +85,17 @@ _clocks: list[VirtualClock] = []
 
 @asynccontextmanager
 async def virtual_clock() -> AsyncGenerator[VirtualClock]:
-    """Take the clock over for the block: of the running loop, of clients and services, and of brokers of
+    """Take over the clock for the block: of the running loop, of clients and services, and of brokers of
     `nebula.testing` that are started within it.
 
-    Time runs on as usual, and by `advance` as far as the test wants. Wrap it around everything else:
+    Time runs on as usual, and `advance` moves it as far as the test wants. Wrap it around everything else:
 
         async with virtual_clock() as clock, TestClient(app) as client:
             ...
 
-    Use brokers in memory: by TCP a jump looks like a broker that fell silent, as it did not beat.
+    Use brokers in memory: over TCP, a jump looks like a silent broker, because no heart-beat came.
 
-    It needs asyncio's own loop, or trio with a `MockClock` of rate 1. There is one at a time.
+    It needs asyncio's own loop, or trio with a `MockClock` of rate 1. There can be only one at a time.
 
     Raises:
         RuntimeError: the loop is uvloop's, trio has its usual clock, or there is a clock already.

@@ -34,11 +34,11 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class FakeCall:
-    """One call that a fake has got. Two are equal whose parameters are.
+    """One call that a fake received. Two are equal if their parameters are.
 
     Attributes:
-        parameters: as they were sent, None for none; of a fake of a function its arguments by name, as the
-            function would have got them.
+        parameters: as they were sent, None for none; for a fake of a function, the arguments by name, as the
+            function would have received them.
         request: with headers, principal and deadline; None for a job.
     """
 
@@ -47,12 +47,12 @@ class FakeCall:
 
 
 class Fake:
-    """A verb or job that answers what the test says. `fake` makes it, `serving` and `TestClient` run it.
+    """A verb or job that replies as the test says. `fake` makes it, `serving` and `TestClient` run it.
 
     Attributes:
         service: whose verb it is.
         verb: its name.
-        calls: what it was asked, in the order in which the calls came.
+        calls: the calls that it received, in order.
         is_job: it is started, and not called.
     """
 
@@ -72,7 +72,7 @@ class Fake:
         return f"fake({self.service!r}, {self.verb!r})"
 
     async def take(self, parameters: Any, request: Request) -> Any:
-        """Answer a call: what runs a fake calls it."""
+        """Reply to a call. Called by what runs the fake."""
         # Noted before the outcome, because a call that fails or never ends counts too.
         self.calls.append(FakeCall(parameters, request))
         return await self._outcome(parameters)
@@ -128,24 +128,24 @@ def fake(
 ) -> Fake:
     """Stand in for a remote verb: `fake("prices", "quote", returns="9.99")`, or `fake(quote, returns=…)`.
 
-    By name it takes any parameters. By function it keeps the function's contract: wrong arguments are
-    answered `bad-parameters`, as the service itself would, and a value that the function could not return
-    is refused here and now. Without an outcome it answers `success`, None.
+    By name it takes any parameters. By function it keeps the function's contract: wrong arguments get the
+    reply `bad-parameters`, as from the service itself, and a value that the function could not return is
+    refused at once. Without an outcome it replies `success`, None.
 
-    The fake of a function that yields is a stream: its value is an iterable of the items, async or not.
-    The fake of a job is one: it is accepted, and then done with the value, or failed with the error.
+    The fake of a function that yields is a stream: its value is an iterable of the items, async or not. The
+    fake of a job is a job: it is accepted, and then done with the value, or failed with the error.
 
     Args:
         target: the name of a service or the destination of its queue, or a function that a service declared.
         verb: its name, after that of a service.
         job: the verb that is named is one of a job.
         service: for functions with the bare `@verb` mark, which do not know theirs.
-        returns: the value of each answer.
-        raises: what each call fails with, as a handler's exception would: a `VerbError` is the answer, the
+        returns: the value of each reply.
+        raises: the exception of each call, treated like one of a handler: a `VerbError` is the reply, the
             failure of a call is one of `upstream-…`, all else is `internal`.
-        side_effect: called for each call, with the arguments by name, or by name of service and verb with
-            the parameters alone; `async` or not. Or what the calls get one after the other: values, and
-            exceptions to raise.
+        side_effect: a function, `async` or not, that is called for each call: with the arguments by name if a
+            function is faked, otherwise with the parameters. Or the outcomes of the calls, one after the
+            other: values, and exceptions to raise.
 
     Raises:
         TypeError: more than one outcome, a value that is not of the function's type, or no service.

@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 class Faults:
-    """What goes wrong between a client, or a service, and the broker. Give it to one as its `link`:
+    """Faults between a client, or a service, and the broker. Pass it as `link`:
 
         faults = Faults(url)
         async with Client(url, link=faults) as client:
             faults.drop_connection()
 
-    Until it is told otherwise it lets everything through. It does what the protocol allows to happen, and
-    nothing else: a connection may end at any byte, be slow, and say the same again after a loss; but STOMP
-    keeps the order of a connection, so only what has no order is put out of it.
+    Unless told otherwise, it lets everything through. It does only what the protocol allows to happen: a
+    connection may end at any byte, be slow, and repeat messages after a loss; but STOMP keeps the order of a
+    connection, so only messages without an order are reordered.
 
     Args:
-        url: of the broker: in memory, by TCP or TLS.
+        url: the broker's address: in memory, TCP or TLS.
         tls: see `TlsOptions`.
 
     Raises:
-        ValueError: a WebSocket, whose bytes are no frames of STOMP.
+        ValueError: a WebSocket address, because its bytes are not STOMP frames.
     """
 
     def __init__(self, url: str, *, tls: TlsOptions | None = None) -> None:
@@ -64,10 +64,11 @@ class Faults:
         return link
 
     def drop_connection(self, *, within_frame: bool = False) -> None:
-        """End the connection as a network does: no ERROR, no DISCONNECT, nothing comes or goes any more.
+        """End the connection as a network failure does: no ERROR, no DISCONNECT, no more bytes in either
+        direction.
 
         Args:
-            within_frame: not now, but in the middle of the next frame that comes from the broker.
+            within_frame: not now, but in the middle of the next frame from the broker.
         """
         for link in self._links:
             if within_frame:
@@ -76,21 +77,22 @@ class Faults:
                 link.drop()
 
     def refuse_connections(self, times: int) -> None:
-        """Let that many next attempts to connect fail, as if no broker listened."""
+        """Let the next `times` attempts to connect fail, as if no broker listened."""
         self._refusals = times
 
     def delay(self, seconds: float) -> None:
-        """From now on everything takes this long, each way and in order; 0: no longer.
+        """From now on, delay everything by this time, in each direction and in order; 0 ends the delay.
 
-        More than the heart-beat allows looks like a silent broker; in memory there are no heart-beats.
+        A delay longer than the heart-beat allows looks like a silent broker; in memory there are no
+        heart-beats.
         """
         self._plan.delay = seconds
 
     def duplicate(self, *, times: int = 1, destination: str | None = None) -> None:
-        """Send the next messages twice, as a client does that heard nothing and tried again.
+        """Send the next messages twice, like a client that got no answer and tries again.
 
-        The broker has two messages then, and a service two requests. What the broker sends comes once: it
-        repeats nothing on one connection without saying `redelivered`.
+        The broker then has two messages, and a service two requests. Messages from the broker are not
+        duplicated: it repeats none on one connection without the header `redelivered`.
 
         Args:
             times: how many messages.
@@ -100,9 +102,10 @@ class Faults:
         self._plan.duplicates_to = destination
 
     def reorder(self, *, times: int = 1) -> None:
-        """Let the next message from the broker be overtaken by one that may: of another subscription, or the
-        answer to another call. It is held until such a one comes: a test sees to that. What has an order (a
-        queue, a stream's items, a job's events) keeps it: then nothing happens to that message.
+        """Let the next message from the broker be overtaken by one that may overtake it: of another
+        subscription, or the reply to another call. It is held until such a message comes, so the test has to
+        cause one. Messages with an order (a queue, a stream's items, a job's events) keep it: nothing happens
+        to them.
 
         Args:
             times: how many messages, one after the other.

@@ -40,32 +40,31 @@ _log = get_logger("nebula.testing")
 
 
 class RunningBroker:
-    """A broker on a thread and a loop of its own, so that plain tests and those on trio have one too.
+    """A broker on a thread and a loop of its own, so that plain tests and tests on trio can use one, too.
 
     A context manager, to be used with `with`. It keeps nothing on disk unless `data` names a folder.
 
-    In memory a peer is whom its address names, and no passcode is asked for: `memory://alice@NAME`. What
-    such a principal may do is the broker's business as ever.
+    In memory, a peer is the principal that its address names, without a passcode: `memory://alice@NAME`. Its
+    rights are checked as usual.
 
     Args:
-        settings: everything that `nebula broker` can be told. Of its listeners only those count that are
-            given, none by default.
-        transport: what `url` is. In memory the broker can be reached in any case; for `tls` it gets a
-            certificate, of a CA that is made for it alone.
-        server: instead of `settings`, a broker that was made already, to be started once, without the verbs
-            that brokers answer themselves. `url` is then the first of where it listens, if it does.
-        **tables: instead of `settings`, the same by keyword as `nebula.toml` has it:
+        settings: all settings of `nebula broker`. Only listeners that are given are opened, by default none.
+        transport: the kind of `url`. The broker can always be reached in memory; for `tls` it gets a
+            certificate from a CA that is made for it alone.
+        server: instead of `settings`, an existing broker that can be started once, without a broker's own
+            verbs. `url` is then the first address at which it listens, if it does.
+        **tables: instead of `settings`, the tables of `nebula.toml` as keywords:
             `limits={"max_connections": 2}, destination=[{"pattern": "/queue/small", "max_messages": 1}]`.
 
     Attributes:
         url: where to connect, from `start` on.
-        memory_url: the same in memory; known at once.
-        urls: where else it listens.
+        memory_url: the address in memory; known at once.
+        urls: the other addresses at which it listens.
         tls: what a client needs to trust it; None: it is not encrypted.
         server: the broker itself, from `start` on.
 
     Raises:
-        ValueError: settings that there are not (pydantic's `ValidationError`), or no such transport.
+        ValueError: settings that do not exist (pydantic's `ValidationError`), or no such transport.
     """
 
     def __init__(
@@ -100,12 +99,12 @@ class RunningBroker:
     # --- life ---
 
     def start(self) -> Self:
-        """Begin; returns when it can be connected to, some hundredths of a second later.
+        """Start; returns when clients can connect, some hundredths of a second later.
 
         After `stop` it can be started again: as a new broker at the same address, with the same certificate.
 
         Raises:
-            OSError: an address cannot be had.
+            OSError: an address cannot be used.
             SettingsError: a file that cannot be used.
         """
         # Ends what has begun if a later step fails.
@@ -197,12 +196,12 @@ async def broker(
 ) -> AsyncGenerator[str]:
     """Run the real broker in memory, for the block; the value is its address, `memory://NAME`.
 
-    `Client`, `Responder` and `StompClient` of this process take it like any other, on asyncio and trio.
+    `Client`, `Responder` and `StompClient` of this process use it like any other, on asyncio and trio.
 
     Args:
         settings: see `RunningBroker`.
-        transport: `tcp` listens on a free port of 127.0.0.1 instead. For `tls` take a `RunningBroker`: its
-            clients need to know whom to trust.
+        transport: `tcp` listens on a free port of 127.0.0.1 instead. For `tls` use a `RunningBroker`: its
+            clients need to know which CA to trust.
         **tables: instead of `settings`.
     """
     running = RunningBroker(settings, transport=transport, **tables)

@@ -501,7 +501,7 @@ def store_promises() -> tuple[str, ...]:
 def check_store(make: Callable[[Path], Store], promise: str = "") -> None:
     """Check that a store of your own keeps the contract of `nebula.broker.store.store.Store`.
 
-    As tests with a name each:
+    With a test for each promise:
 
         @pytest.mark.parametrize("promise", store_promises())
         def test_my_store(promise: str) -> None:
@@ -515,7 +515,7 @@ def check_store(make: Callable[[Path], Store], promise: str = "") -> None:
         promise: one of `store_promises()`; empty: all of them, until one is broken.
 
     Raises:
-        AssertionError: the store breaks a promise. A note names it, also in what the store itself raises.
+        AssertionError: the store breaks a promise. A note names it, even on exceptions of the store itself.
         ValueError: there is no such promise.
     """
     if promise and promise not in _PROMISES:

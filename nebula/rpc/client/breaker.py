@@ -32,16 +32,16 @@ _MOST: Final = 1000
 class Breaker:
     """When a target's circuit opens, and for how long.
 
-    An open one fails each call to that target with `CircuitOpen`, at once and without sending it. After
-    `seconds` it is half-open: one call is let through, and what becomes of that closes it or opens it again.
+    While a circuit is open, each call to that target fails with `CircuitOpen` at once and is not sent. After
+    `seconds` it is half-open: one call is let through, and its outcome closes the circuit or opens it again.
 
-    What counts as a failure: no reply in time, no service there, refused by the broker, connection lost, and
-    an `error` that is retryable, such as `busy`. Any other reply says that the target works.
-    To look for a service that may be waited for (`wait_for_responder`) says nothing.
+    These count as failures: no reply in time, no service listening, a refusal by the broker, a lost
+    connection, and a retryable `error` such as `busy`. Any other reply shows that the target works. Attempts
+    during `wait_for_responder` that find no service count as neither.
 
     Attributes:
-        failures: this number in a row opens it.
-        seconds: that it is open.
+        failures: the number of failures in a row that opens a circuit.
+        seconds: how long it stays open.
 
     Raises:
         ValueError: a number that cannot be used.

@@ -71,19 +71,20 @@ class CacheFailed(NebulaError):
 class CacheStore(Protocol):
     """Keeps bytes by key for some seconds. Each method may raise `CacheFailed`.
 
-    A task that waits for one of them may be cancelled, and does not wait longer for that; a value whose `put`
-    was cancelled is not kept.
+    A task that waits for a method may be cancelled, and then does not wait longer; a value whose `put` was
+    cancelled is not kept.
     """
 
     async def get(self, key: str) -> bytes | None:
-        """What is kept under a key; None: nothing, or its time is over."""
+        """What is kept under a key; None: nothing, or it has expired."""
         ...
 
     async def put(self, key: str, value: bytes, seconds: float) -> None:
-        """Keep a value under a key, in place of the one before. Where there is no room it may go earlier."""
+        """Keep a value under a key, in place of the previous one. If there is no room, it may be dropped
+        earlier."""
 
     async def drop(self, prefix: str) -> None:
-        """Forget all keys that begin so."""
+        """Forget all keys with this prefix."""
 
 
 class MemoryCache:
@@ -134,27 +135,28 @@ class _Flight:
 class Cache:
     """Replies of verbs, kept for clients: `Client(cache=Cache({"prices.quote": 60.0}))`.
 
-    A question is a target, a verb and parameters, whatever their order in an object. While it is being asked
-    for the first time, all callers with the same question wait for that one reply (and an error is an error
+    Calls are the same if their target, verb and parameters are equal, whatever the order of keys in an
+    object. While the first such call is under way, all others wait for its reply (and an error is an error
     for all of them; but a call with more time than the first one asks again). Errors are not kept.
 
-    Several clients of one loop may share it, and any number its store. A reply is for callers that ask the
-    same broker as the same principal: for the same addresses with the same logins, tokens and certificates.
+    Several clients on one event loop may share a cache, and any number of clients its store. Replies are
+    shared only by callers that ask the same broker as the same principal: the same addresses with the same
+    logins, tokens and certificates.
 
     Args:
-        verbs: seconds to keep replies, by `SERVICE.VERB`; all other verbs are asked each time, unless a call
+        verbs: seconds to keep replies, by `SERVICE.VERB`; calls of other verbs are always sent, unless a call
             says `cache=SECONDS`.
-        store: where they are kept, by default a `MemoryCache`. A call waits for it for half of its time at
-            most.
+        store: where replies are kept, by default a `MemoryCache`. A call waits for the store for at most half
+            of its time.
         shared: replies are for all users of the store, whatever their principal or machine: for clients of
             one broker with the same rights.
 
     Attributes:
         hits: calls whose reply came from the cache, or from another task's call.
-        misses: those that were asked.
+        misses: calls that were sent.
 
     Raises:
-        ValueError: seconds that are none, or a name that is not SERVICE.VERB.
+        ValueError: seconds that cannot be used, or a name that is not SERVICE.VERB.
     """
 
     def __init__(
@@ -184,14 +186,15 @@ class Cache:
         keep: float | bool = True,
         timeout: float,
     ) -> Reply:
-        """Reply to a request from what is kept, or by asking. Called by clients.
+        """Reply to a request from the cache, or send it. Called by clients.
 
         Args:
             destination: where the request would go.
             request: its body, JSON or Avro.
-            ask: sends it, given the seconds that are left, and raises what is not to be kept.
+            ask: sends the request, given the seconds that are left; it raises errors, which are not kept.
             partition: of the cache: broker and principal, see `cache_partition_of`.
-            keep: seconds; True: as the cache says for the verb; False: neither read nor kept.
+            keep: seconds to keep the reply; True: those of the cache for the verb; False: do not use the
+                cache.
             timeout: seconds, for another task's call and our own.
 
         Raises:
@@ -260,18 +263,19 @@ class Cache:
         return flight.reply
 
     async def invalidate(self, service: str, verb: str | None = None, parameters: Any = _NOT_GIVEN) -> None:
-        """Forget the replies of all callers, and do not keep what is being asked now with this cache.
+        """Forget the replies of all callers, and do not keep those that this cache still waits for.
 
-        When it returns, no reply from before is kept; but for those that another process is asking for with a
-        cache of its own, and the same store.
+        When it returns, no earlier reply is kept, except replies to calls that another process is making with
+        a cache of its own on the same store.
 
         Args:
-            service: of this target (or destination): all of it,
-            verb: or of this verb,
-            parameters: or to this very question, unless it was asked in Avro; None is one without any.
+            service: forget all replies of this service (or destination),
+            verb: or only those of this verb,
+            parameters: or only those to these parameters, unless they were sent in Avro; None: to no
+                parameters.
 
         Raises:
-            CacheFailed: the store cannot be reached; what is stale stays.
+            CacheFailed: the store cannot be reached; stale replies stay in it.
         """
         if parameters is not _NOT_GIVEN and verb is not None:
             value = None if parameters is None else from_json(dump_json(parameters))

@@ -82,7 +82,7 @@ class Calls:
         """The rules of calls, with some options changed.
 
         Raises:
-            ValueError: seconds to keep a reply, for a client without a cache.
+            ValueError: `cache` is a number of seconds, and the client has no cache.
         """
         if self._cache is None and not isinstance(kept := options.get("cache", True), bool):
             raise ValueError(f"cache={kept!r}: the client has no cache; give it one, Client(cache=…)")

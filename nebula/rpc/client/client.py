@@ -93,30 +93,31 @@ _SEND: Final = frozenset({"expires_in"})
 class Client(TypedClient):
     """Calls verbs of services, over a connection that reconnects.
 
-    An async context manager: entering it connects and opens the inbox, leaving it disconnects. Any number
-    of tasks may call at once. It is entered once.
+    An async context manager: entering it connects and opens the inbox, leaving it disconnects. Any number of
+    tasks may call at once. A client can be entered only once.
 
     When the connection ends the client connects again, without limit, to the addresses in turn and with
-    delays that grow to 5 s. Calls in flight fail with `ConnectionLost` (`ServerError` where the broker said
-    why), except those that may run twice: the verb is declared `idempotent`, or they have an
+    delays that grow to 5 s. Calls in flight fail with `ConnectionLost` (`ServerError` if the broker gave a
+    reason), except those that may run twice: the verb is declared `idempotent`, or they have an
     `idempotency_key`. Those are sent again over the next connection, up to three times. Calls made meanwhile
-    wait for a connection, within their own time. Subscriptions are made again.
+    wait for a connection, within their timeouts. Subscriptions are made again.
 
     A request is a function (`client.call(quote, "ABC", qty=2)`: checked and typed by its signature, sent to
     the service that declared it) or names (`client.call("prices", "quote", {"symbol": "ABC"})`).
 
     Args:
-        url: of the broker, see `StompClient`; or of several that share their queues, the first one first.
-        timeout: seconds that a call waits unless it, or an anyio scope around it, says otherwise; and the
-            opening of the inbox, at most.
+        url: the broker's address, see `StompClient`; or those of several brokers that share their queues,
+            tried in this order.
+        timeout: seconds that a call waits, unless the call or an anyio scope around it sets another limit;
+            also the limit for opening the inbox.
         client_id: names the session that durable subscriptions belong to, see `StompClient`.
-        reply_to: a queue for replies that is shared with other requesters; each takes its own. By default
-            the client has an inbox of its own, which is faster.
+        reply_to: a queue for replies that is shared with other requesters; each takes its own replies. By
+            default the client has an inbox of its own, which is faster.
         tls: for `stomps://` and `wss://`, see `TlsOptions`; None reads the environment.
         connect_timeout: seconds that one attempt to connect may take.
-        wait: entering waits for a broker for as long as it takes: put a scope around it. By default it tries
-            each address once, and raises.
-        reconnect: by default. Otherwise every later call fails once the connection has ended.
+        wait: entering waits for a broker without limit, unless you put an anyio scope around it. By default
+            it tries each address once, and then raises.
+        reconnect: False: every call fails once the connection has ended.
         on_state: called with each change of `state`, synchronously. It must not wait; what it raises is
             logged.
         retry: as `with_options(retry=…)`, for all calls.
@@ -127,9 +128,9 @@ class Client(TypedClient):
 
     Raises:
         SettingsError: an address cannot be used, or the TLS options.
-        OutsideBroker: at entering: the address is not that of the block that this runs in, see `TestClient`.
-        ConnectFailed: at entering: no broker is there, or it refuses the client.
-        Refused: at entering: the broker refuses the inbox.
+        OutsideBroker: when entered: the address is not that of the block's broker, see `TestClient`.
+        ConnectFailed: when entered: no broker listens there, or it refuses the client.
+        Refused: when entered: the broker refuses the inbox.
     """
 
     def __init__(
@@ -196,8 +197,8 @@ class Client(TypedClient):
 
     @property
     def stomp(self) -> StompClient:
-        """The current connection, for what is neither a call nor a message to keep; the last one while there
-        is none. What is opened on it ends with it.
+        """The current connection, for frames of STOMP that the client has no method for; while there is no
+        connection, the previous one. What you open on it ends with it.
 
         Raises:
             LocalProtocolError: the client was not entered.
@@ -209,7 +210,7 @@ class Client(TypedClient):
     # docs/decisions/0046: the arguments of a typed call are those of the function, so options have a place of
     # their own.
     def with_options(self, *, timeout: float | None = None, **options: Unpack[Options]) -> Self:
-        """The same client with other options for its calls, above all for those by function:
+        """The same client with other options for its calls, mainly for calls by function:
 
             await client.with_options(timeout=5).call(quote, "ABC")
             await client.with_options(priority=9, dedupe="delays 3").start(delays, month=3)
@@ -224,7 +225,7 @@ class Client(TypedClient):
 
         Raises:
             TypeError: an option is unknown, or of the wrong type.
-            ValueError: seconds to keep a reply, for a client without a cache.
+            ValueError: `cache` is a number of seconds, and the client has no cache.
         """
         require_options("client.with_options(…)", options.keys(), OPTIONS)
         require_kinds("client.with_options(…)", {"timeout": timeout, **options})
@@ -425,12 +426,13 @@ class Client(TypedClient):
         Args:
             destination: a topic, queue or last value: `/topic/news`, `/queue/orders`, `X/EGM.7.state`;
                 `orders` alone is `/queue/orders`, as wherever a destination is named.
-            body: bytes go as they are; a string as it is under a content type of text; all else as JSON.
+            body: bytes are sent unchanged, and so is a string if the content type is text; all else is sent
+                as JSON.
             content_type: of the body.
-            headers: more of them.
+            headers: additional ones.
 
         Raises:
-            ValueError: the destination has half a prefix, as `queue/orders`.
+            ValueError: the prefix of the destination is incomplete, as in `queue/orders`.
             Rejected, CallTimeout, ConnectionLost, ServerError: as for `send`.
         """
         await self._messages.publish(destination, body, content_type, headers, self._timeout)
@@ -441,13 +443,13 @@ class Client(TypedClient):
         """Publish a value as Avro, in an envelope that names its schema.
 
         Args:
-            destination: above all a last-value one.
+            destination: usually a last value.
             value: a pydantic model, or what the schema describes; None deletes, by a tombstone.
-            schema: what it is written with. Readers ask the broker for it: see its verb `schema.register`.
-            headers: more of them.
+            schema: used to write the value. Readers get it from the broker, see its verb `schema.register`.
+            headers: additional ones.
 
         Raises:
-            AvroError: the value is not of the schema; nothing was sent.
+            AvroError: the value does not match the schema; nothing was sent.
             Rejected, CallTimeout, ConnectionLost, ServerError: as for `send`.
         """
         await self._messages.send_avro(destination, value, schema, headers, self._timeout)
@@ -463,23 +465,24 @@ class Client(TypedClient):
     def subscribe(self, destination: str, *, as_: Any = None, **options: Unpack[SubscribeOptions]) -> Any:
         """Subscribe for the block: `async for message in subscription`, see `StompClient.subscribe`.
 
-        It outlives its connection, as `LastingSubscription` says, unless the client does not reconnect.
+        The subscription outlives its connection, see `LastingSubscription`, unless the client does not
+        reconnect.
 
         Args:
-            destination: what to subscribe to; a glob where the broker knows them. `orders` is
+            destination: what to subscribe to; it may be a glob if the broker supports them. `orders` is
                 `/queue/orders`.
-            as_: read each message as this type, from Avro or JSON: a pydantic model, `dict`, …; what comes is
+            as_: read each message as this type, from Avro or JSON: a pydantic model, `dict`, …; each item is
                 a `Received`, with the `message` and its `value`.
             **options: by name only, see `SubscribeOptions`.
 
         Raises:
-            ValueError: the destination has half a prefix, or is a glob without any.
+            ValueError: the prefix of the destination is incomplete, or missing from a glob.
             Refused, ConnectionLost, ServerError: as for `StompClient.subscribe`.
         """
         return self._messages.subscribe(destination, as_, options)
 
     def value(self, destination: str, *, as_: type[T], schema: Schema | None = None) -> LastValue[T]:
-        """One last value, `X/…`, read and written as a type. Nothing is asked until it is used.
+        """One last value, `X/…`, read and written as a type. Nothing is sent until you use it.
 
         Args:
             destination: the value's own, no glob.
@@ -487,7 +490,7 @@ class Client(TypedClient):
             schema: to write values in Avro with, as `send_avro` does; by default they are JSON.
 
         Raises:
-            ValueError: that is no destination of a single last value.
+            ValueError: it is not the destination of a single last value.
         """
         return self._messages.value(destination, as_, schema, self._timeout)
 
@@ -518,13 +521,13 @@ class Client(TypedClient):
     # --- instances of services ---
 
     async def services(self, service: str | None = None, *, timeout: float | None = None) -> list[Instance]:
-        """The instances that are there now, by service and name.
+        """The instances that are running now, sorted by service and name.
 
-        Brokers without last values do not know them: there all are asked, and those that reply within a
-        second are there.
+        Brokers without last values do not know them: there, all instances are asked, and those that reply
+        within a second are returned.
 
         Args:
-            service: whose instances; None: of all services that this client may call.
+            service: return its instances only; None: those of all services that this client may call.
             timeout: seconds, at most.
 
         Raises:
@@ -536,17 +539,17 @@ class Client(TypedClient):
     def watch_services(
         self, service: str | None = None, *, timeout: float | None = None
     ) -> AbstractAsyncContextManager[Presence]:
-        """Follow which instances are there during a block, from its beginning:
+        """Follow which instances are running during a block, from its beginning:
 
             async with client.watch_services("prices") as presence:
                 print(presence.instances)
                 async for change in presence.changes():
                     print(change.instance.name, "has gone" if change.is_gone else "is there")
 
-        It ends with its connection: then `changes` raises, and `instances` are those that were there.
+        It ends with its connection: `changes` then raises, and `instances` no longer changes.
 
         Args:
-            service: whose instances; None: of all services that this client may call.
+            service: return its instances only; None: those of all services that this client may call.
             timeout: seconds until the first list of instances is known.
 
         Raises:

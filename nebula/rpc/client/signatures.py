@@ -89,7 +89,7 @@ class TypedClient(TypedCalls):
         timeout: float | None = None,
     ) -> Scatter[Any]: ...
     def call_all(self, target: Any, /, *args: Any, **kwargs: Any) -> Scatter[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
-        """Ask every instance of a service that is there.
+        """Ask every running instance of a service.
 
         Await it for a `ScatterResult`, or enter it for the replies as they come, see `Scatter`. An instance
         that replies `error` has replied; one that dies, or is too slow, is `missing`.
@@ -99,7 +99,7 @@ class TypedClient(TypedCalls):
                 followed by:
             verb: its name.
             parameters: as for `call`.
-            result: the type to read each reply as; by default JSON's.
+            result: the type to read each reply as; by default plain JSON.
             timeout: seconds that all of it may take, by default as for `call`.
 
         Raises:
@@ -151,19 +151,19 @@ class TypedClient(TypedCalls):
     def stream(self, target: Any, /, *args: Any, **kwargs: Any) -> Stream[Any]:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Ask a service for what a verb yields: `async for item in client.stream(ticks, "ABC")`.
 
-        See `Stream` for how it is read and left. It has no deadline unless one is given here, by
+        See `Stream` for how to read it and how to stop. It has no deadline unless one is given here, by
         `with_options`, by the anyio scopes around this call, or by the request whose handler makes it. But
-        the service has to send something every 30 s, be it a sign of life. A stream is not asked for again
-        when its connection is lost: it may be half read.
+        the service must send something every 30 s, if only a keepalive. A stream is not requested again when
+        its connection is lost, because part of it may have been read.
 
         Args:
-            target: a function that a service declared, which yields, followed by its arguments; or the name
-                of a service (or a destination), followed by:
+            target: a function that yields, declared by a service, followed by its arguments; or the name of a
+                service (or a destination), followed by:
             verb: its name.
             parameters: as for `call`.
-            result: the type to read each item as; by default JSON's.
+            result: the type to read each item as; by default plain JSON.
             timeout: seconds for all of the stream.
-            credit: items that may be under way or unread, from 1: bounds the stream's memory.
+            credit: items that may be in flight or unread, at least 1: bounds the stream's memory.
 
         Raises:
             TypeError: the arguments do not fit the function, or no service declared it.
@@ -203,8 +203,8 @@ class TypedClient(TypedCalls):
         """Have a service begin a job. Returns once the job is accepted, long before it is done.
 
         The request is stored: if the service is away, the job begins when it returns. If no reply comes in
-        time a handle is returned all the same, as the client makes the id; its `status` tells whether the
-        service knows the job by then.
+        time, a handle is returned all the same, because the client makes the id; its `status` then shows
+        whether the service knows the job.
 
         Args:
             target: a function that a service declared with `job`, followed by its arguments; or the name of
@@ -214,14 +214,14 @@ class TypedClient(TypedCalls):
                 `with_options`.
 
         Returns:
-            The handle; of a function's job it has the type of what the function returns.
+            The handle; for a job started by its function, typed with what the function returns.
 
         Raises:
             RemoteError: the service refused: `bad-parameters`, `busy`, …; there is no job.
             Rejected: the broker refused; there is no job.
             UnexpectedReply: the verb is not a job.
-            ConnectionLost, ServerError: the connection ended again and again, or there was none in time;
-                there may be a job.
+            ConnectionLost, ServerError: the connection ended repeatedly, or there was none in time; there may
+                be a job.
         """
         return self._started(target, args, kwargs)
 
@@ -241,8 +241,8 @@ class TypedClient(TypedCalls):
     def send(self, target: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # mypy: of no `*Ts`
         """Put a request into a service's queue without waiting for a reply (D.50).
 
-        When this returns the broker has it, also if no service listens yet: it runs once a service comes, at
-        least once.
+        When this returns, the broker has the request, even if no service listens yet: it runs when a service
+        comes, at least once.
 
         Args:
             target: as for `call`, with its arguments, or followed by verb and parameters.

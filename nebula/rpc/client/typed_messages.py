@@ -35,7 +35,7 @@ _CONTENT_TYPE: Final = "content-type"
 
 
 class Received(Generic[T]):
-    """A message and what it says.
+    """A message and its value.
 
     Attributes:
         message: as it came: its destination and headers, `ack` and `nack`.
@@ -102,9 +102,9 @@ class Schemas:
 
 
 class Values(AsyncIterator[Received[T]], Generic[T]):
-    """A subscription whose messages are read: `async for received in values`.
+    """A subscription whose messages are read as a type: `async for received in values`.
 
-    A message that cannot be read is handed out like any other; its `value` raises.
+    A message that cannot be read is returned like any other; its `value` raises.
 
     Attributes:
         subscription: for `pause` and `remove`.
@@ -118,7 +118,7 @@ class Values(AsyncIterator[Received[T]], Generic[T]):
         return await received(await anext(self.subscription), self._read, self._schemas)
 
     async def snapshot(self) -> AsyncGenerator[Received[T]]:
-        """What is there at first, see `Subscription.snapshot`."""
+        """The messages that are there at first, see `Subscription.snapshot`."""
         async for message in self.subscription.snapshot():
             yield await received(message, self._read, self._schemas)
 

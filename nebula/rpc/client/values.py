@@ -53,7 +53,7 @@ class LastValue(Generic[T]):
         async for now in meter:
             print("gone" if now is None else now.cents)
 
-    Only brokers that keep last values have such, as ours does.
+    Only brokers with last values support this, such as Nebula's.
 
     Args:
         calls: of the client.
@@ -67,7 +67,7 @@ class LastValue(Generic[T]):
         destination: the value's own.
 
     Raises:
-        ValueError: that is no destination of a single last value.
+        ValueError: it is not the destination of a single last value.
     """
 
     def __init__(
@@ -94,26 +94,26 @@ class LastValue(Generic[T]):
         self._timeout = timeout
 
     async def get(self) -> T | None:
-        """The present value, or None.
+        """The current value, or None.
 
         Raises:
             UnexpectedReply, AvroError: it is not of the type.
-            Refused: the broker does not let us see it, or keeps no last values.
-            CallTimeout, ConnectionLost, ServerError: the broker did not say in time.
+            Refused: the broker does not allow reading it, or keeps no last values.
+            CallTimeout, ConnectionLost, ServerError: the broker did not reply in time.
         """
         seconds = self._calls.seconds(self._timeout)
         message = await persist(self._look, _READS_ONLY, seconds)
         return None if message is None else await self._read(message)
 
     async def put(self, value: T, *, ephemeral: bool = False) -> None:
-        """Set it; returns when the broker has it, and every later look finds it.
+        """Set it; returns when the broker has it, and every later read finds it.
 
         Args:
             value: of the type.
-            ephemeral: it goes with this client's connection, however that ends.
+            ephemeral: it is deleted when this client's connection ends, however that happens.
 
         Raises:
-            AvroError: it is not of the schema.
+            AvroError: it does not match the schema.
             Rejected, CallTimeout, ConnectionLost, ServerError: as for `Client.publish`.
             Refused: the broker keeps no last values.
         """

@@ -40,10 +40,10 @@ class CallOptions(TypedDict, total=False):
         retry: how often to try, within the call's time, while it fails with an error that may pass. None, the
             default, is once. A call that may run twice (the verb is declared `idempotent`, or there is an
             `idempotency_key`) is tried again after `RemoteError` that is `retryable`, `NoResponder`,
-            `Rejected` for want of room, `ConnectionLost` and `ServerError`. Any other call only after errors
-            which say that nothing was begun: `NoResponder`, `Rejected` for want of room, `busy`.
-        idempotency_key: a text of the caller's, the same on each attempt. A Nebula service runs the request
-            once, and replies to later attempts with the first reply.
+            `Rejected` for lack of room, `ConnectionLost` and `ServerError`. Any other call only after errors
+            which say that nothing was begun: `NoResponder`, `Rejected` for lack of room, `busy`.
+        idempotency_key: a text that the caller chooses, the same on each attempt. A Nebula service runs the
+            request once, and replies to later attempts with the first reply.
         wait_for_responder: seconds of the call's time to wait for a service to listen, instead of raising
             `NoResponder` at once. Other brokers do not say that no service listens; they keep the request.
         errors: classes of `VerbError`, each with its `code`: an `error` reply with that code is raised as

@@ -79,17 +79,18 @@ _NOWHERE: Final = Surroundings()
 
 
 class Request(Generic[S_co]):
-    """One request, for handlers that declare a parameter of this type. It is no part of the verb's contract.
+    """One request, for handlers that declare a parameter of this type. It is not part of the verb's contract.
 
-    `Request[Pools]` says what the service's `lifespan` yields, for `state`; it is not looked at.
+    `Request[Pools]` gives type checkers the type of `state`, which the service's `lifespan` yields; it is not
+    checked.
 
     Attributes:
         verb: as sent; of a function that listens (`on`): its name.
         parameters: as sent, before validation.
         description: a text for people, or None.
         headers: of the MESSAGE. Shared with other requests: read only.
-        destination: the queue that it came by.
-        principal: its sender, as the broker vouches for it; None where the broker does not say.
+        destination: the queue by which it arrived.
+        principal: its sender, as the broker vouches for it; None if the broker does not.
         deadline: when its caller stops waiting, on `time.monotonic`'s clock, or None.
     """
 
@@ -148,15 +149,15 @@ class Request(Generic[S_co]):
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until its caller stops waiting, 0 when it has; None where it does not say."""
+        """Seconds until its caller stops waiting, 0 if it has stopped; None without a deadline."""
         return None if self.deadline is None else max(0.0, self.deadline - monotonic())
 
     @property
     def cancelled(self) -> bool:
-        """No caller waits for the reply any more: it has withdrawn the request, or its time is over.
+        """Whether no caller waits for the reply any more: the request was withdrawn, or its time is over.
 
-        A handler in a thread cannot be stopped: one that takes long looks at this now and then, and returns.
-        An async one is cancelled, and need not look.
+        A handler in a thread cannot be stopped: if it takes long, it should check this now and then, and
+        return. An async handler is cancelled, and does not need to check.
         """
         return self.ending is not None or (self.deadline is not None and monotonic() >= self.deadline)
 
@@ -164,12 +165,14 @@ class Request(Generic[S_co]):
     def attempt(self) -> int:
         """The number of this delivery of the request, from 1, as far as the broker counts.
 
-        From 2 on, an earlier one may have begun and was not acknowledged: its process died or was stopped.
+        From 2 on, an earlier delivery may have been begun and was not acknowledged: its process died or was
+        stopped.
         """
         return attempts_before(self.headers) + 1
 
     def end(self, why: Ending) -> None:
-        """End its handler, as its caller is gone; for the service alone. The first reason counts."""
+        """End its handler because its caller is gone; only for the service itself. The first reason
+        counts."""
         if self.ending is None:
             self.ending = why
             if self.scope is not None:

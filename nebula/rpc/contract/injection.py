@@ -59,23 +59,23 @@ def Depends(provider: Callable[..., Awaitable[T]], /) -> T: ...
 @overload
 def Depends(provider: Callable[..., T], /) -> T: ...
 def Depends(provider: Callable[..., Any], /) -> Any:  # noqa: N802 - as it is called wherever there is one
-    """Have a parameter of a handler made by a provider, for each request:
+    """Let a provider make the value of a handler's parameter, for each request:
 
         @app.verb
         async def quote(symbol: str, *, db: Db = Depends(get_db)) -> Decimal: ...
 
     It may be in the annotation instead, `db: Annotated[Db, Depends(get_db)]`; type checkers then require the
-    parameter from callers by function, because it has no default. Such a parameter is not part of the verb's
-    contract: callers do not see it and cannot pass it. If it is keyword-only, type checkers know that too. A
-    provider runs once per request, even if several parameters use it. Its exceptions are handled as if the
-    handler had raised them.
+    parameter from callers that pass the function, because it has no default. Such a parameter is not part of
+    the verb's contract: callers do not see it and cannot pass it. If it is keyword-only, type checkers know
+    that too. A provider runs once per request, even if several parameters use it. Its exceptions are handled
+    as if the handler had raised them.
 
     Args:
         provider: a function, `async def` (on the event loop) or plain (in a worker thread, as handlers are);
-            or a class. A generator yields one value, and what it does after that is done when the reply has
-            gone out; where the handler failed, or no caller waits any more, the error is raised at the
-            `yield`. What the generator itself raises then is logged. Its own parameters are the `Request` (in
-            jobs: the `Job`), and `Depends(…)` of others; all else needs a default.
+            or a class. A generator yields one value, and the code after the `yield` runs when the reply has
+            been sent; if the handler failed, or no caller waits any more, the error is raised at the `yield`.
+            Errors that the generator itself raises then are logged. Parameters of a provider may be the
+            `Request` (in jobs: the `Job`), and `Depends(…)` of other providers; all others need a default.
     """
     return Dependency(provider)
 

@@ -26,16 +26,16 @@ __all__ = ["Job", "JobCancelled"]
 class JobCancelled(BaseException):
     """Raised inside a job's code to end it because it was cancelled.
 
-    No `Exception`, for the same reason as asyncio's and trio's own: code that goes on after any error
-    must not go on after this one.
+    It is not an `Exception`, for the same reason as in asyncio and trio: code that continues after any error
+    must not continue after this one.
     """
 
 
 class Job(ABC):
     """The context of one attempt at a job: a parameter of this type in a job's function gets it.
 
-    It is no part of the verb's contract. Its methods may be called from any thread of the job's, as often
-    as the job likes: what is reported goes out at the service's pace, the latest first.
+    It is not part of the verb's contract. Its methods may be called from any thread of the job, as often as
+    needed: reports are sent at the service's pace, the latest first.
     """
 
     @property
@@ -68,14 +68,14 @@ class Job(ABC):
     @property
     @abstractmethod
     def trace(self) -> Mapping[str, str]:
-        """`traceparent` and `tracestate` of its request (W3C Trace Context), as far as that bore them; or of
-        the span of this run, where the service has middleware that makes one.
+        """`traceparent` and `tracestate` of its request (W3C Trace Context), as far as it had them; or those
+        of the span of this run, if middleware of the service makes one.
         """
 
     @property
     @abstractmethod
     def spark(self) -> Any:
-        """A Spark session of this attempt's own: its views and settings are seen by no other job.
+        """The Spark session of this attempt: no other job sees its views and settings.
 
         Raises:
             JobError: the job does not run in a Spark engine.
@@ -93,11 +93,11 @@ class Job(ABC):
     @property
     @abstractmethod
     def is_cancelled(self) -> bool:
-        """Whether the job shall end now."""
+        """Whether the job should end now."""
 
     @abstractmethod
     def step(self, number: int, total: int, name: str = "") -> AbstractContextManager[None]:
-        """Begin step `number` (from 1) of `total`, at once; `with` is for the reader. Steps weigh the same.
+        """Begin step `number` (from 1) of `total` now; `with` is only for readability. Steps weigh the same.
 
         Raises:
             JobCancelled: the job was cancelled; not in an engine that ends it by itself.
@@ -105,7 +105,7 @@ class Job(ABC):
 
     @abstractmethod
     def progress(self, done: float, total: float, note: str = "") -> None:
-        """Say how much of the step is done. It is shown only if it is more than before.
+        """Report how much of the step is done. It is shown only if it is more than before.
 
         Args:
             done: from 0 to `total`.
@@ -122,14 +122,13 @@ class Job(ABC):
 
     @abstractmethod
     def output(self, path: str | Path) -> Path:
-        """Where to write what shall be at `path`, all at once, when the job is done.
+        """Where to write a file or folder that appears at `path`, all at once, when the job is done.
 
-        What is written there is renamed to `path` after the job's code returned, and removed when it
-        failed, was cancelled or lost: where its process was killed, at the service's next start, or within
-        the hour.
+        It is renamed to `path` after the job's code has returned, and removed if the job failed, was
+        cancelled or lost; if its process was killed, at the service's next start or within an hour.
         """
 
     def raise_if_cancelled(self) -> None:
-        """Raise `JobCancelled` if the job shall end now: for loops that report nothing."""
+        """Raise `JobCancelled` if the job should end now: for loops that report nothing."""
         if self.is_cancelled:
             raise JobCancelled

@@ -125,8 +125,8 @@ class JobOutput:
     Attributes:
         value: JSON.
         path: of the file or folder.
-        rows: in it.
-        bytes: of it.
+        rows: the number of rows in it.
+        bytes: its size.
         schema: of the rows, as JSON.
         preview: the first rows as JSON, for people to look at.
     """

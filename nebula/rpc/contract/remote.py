@@ -64,9 +64,9 @@ class Remote:
         Args:
             function: given when used without parentheses.
             name: the verb, by default the function's name.
-            queue: where it is asked for, by default the service's own.
+            queue: where callers send requests for it, by default the service's own queue.
             errors: classes that a call raises where the service replies with their code.
-            idempotent: asking twice has the effect of asking once, so that a call may be sent again.
+            idempotent: calling twice has the same effect as calling once, so that a call may be sent again.
         """
         options = VerbOptions(name, queue=queue, errors=tuple(errors), idempotent=idempotent)
         return self._declaring(function, options, is_job=False)

@@ -23,7 +23,7 @@ class Retry:
     Attributes:
         attempts: in all, including the first.
         first: seconds after the first failure, at least.
-        longest: seconds after the last ones, before the jitter.
+        longest: the longest delay in seconds, before the jitter.
         factor: 1 or more.
         jitter: a fraction of the delay.
 

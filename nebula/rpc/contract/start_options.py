@@ -14,7 +14,7 @@ from nebula.rpc.wire.deadlines import whole_milliseconds
 
 
 class StartOptions(TypedDict, total=False):
-    """Options of `Client.start` by name. Times are seconds; what is absent is the verb's to say."""
+    """Options of `Client.start` by name. Times are seconds; for absent ones the verb decides."""
 
     expires_in: float
     """The request is dropped if no service took it by then."""

@@ -100,17 +100,17 @@ class TypedCalls:
         """Ask a service and wait for its reply.
 
         The request may have been handled although no reply came (`CallTimeout`, `ConnectionLost`), and a
-        service that died before it replied may run it again: a verb has to tolerate that, or the call carries
-        an `idempotency_key`. When the caller is cancelled the service is told: a request that still waits
-        there never starts.
+        service that died before it replied may run it again: the verb has to tolerate that, or the call needs
+        an `idempotency_key`. When the caller is cancelled, the service is informed: a request that still
+        waits there never starts.
 
         Args:
             target: a function that a service declared, followed by its arguments; or the name of a service
                 (or a destination), followed by:
             verb: its name.
-            parameters: an object for keywords, a list for positions, a scalar for a single one; anything that
-                pydantic can write as JSON.
-            result: the type to read the reply as; by default JSON's.
+            parameters: an object for keyword arguments, a list for positional ones, a scalar for a single
+                one; anything that pydantic can write as JSON.
+            result: the type to read the reply as; by default plain JSON.
             timeout: seconds; by default those of `with_options`, of the anyio scopes around the call, of the
                 request whose handler calls, or the client's. Never more than that request has left.
             **options: see `CallOptions`; by default those of `with_options`.
@@ -123,7 +123,7 @@ class TypedCalls:
             NoResponder: no service listens there; nothing was stored.
             Rejected: the broker refused the request; it had no effect.
             CallTimeout: no reply in time.
-            CircuitOpen: the breaker did not let this call through, after a row of failures.
+            CircuitOpen: the breaker did not let this call through, after several failures in a row.
             UnexpectedReply: the reply's value is not of the type asked for.
             ConnectionLost, ServerError: the connection ended first, or there was none in time.
             TypeError: the arguments do not fit the function, or no service declared it.

@@ -36,13 +36,14 @@ class Instance:
     Attributes:
         service: its name.
         name: of the instance; unique among those of the service.
-        queue: where this instance alone is asked; None if the broker does not let it listen there.
-        queues: where the service is asked.
+        queue: the queue of this instance alone; None if the broker does not let it listen there.
+        queues: the queues of the service.
         verbs: that it handles, sorted.
-        schemas: a hash of the contracts of all its verbs: two instances with the same one are alike.
-        version: of the service, as its `Responder` was told.
+        schemas: a hash of the contracts of all its verbs: two instances with the same one have equal
+            contracts.
+        version: of the service, as given to its `Responder`.
         busy: requests that are being handled.
-        waiting: requests that it has and has not begun.
+        waiting: requests that it has received but not begun.
         started_at: seconds since 1970, by its own clock.
     """
 
@@ -87,7 +88,7 @@ class Instance:
 
     @classmethod
     def from_value(cls, value: Any) -> Instance | None:
-        """The same of JSON that was read."""
+        """The same, from parsed JSON."""
         try:
             return _ADAPTER.validate_python(value)
         except ValidationError:

@@ -53,7 +53,7 @@ class Change:
 
     Attributes:
         instance: as it is now, or was last.
-        is_gone: it is there no longer.
+        is_gone: it is no longer there.
     """
 
     instance: Instance
@@ -61,20 +61,20 @@ class Change:
 
 
 class Presence(Protocol):
-    """The instances that are there."""
+    """The instances that are running."""
 
     @property
     def instances(self) -> list[Instance]:
-        """The instances that are there as far as is known, by service and name. On brokers without last
-        values only `changes` asks anew.
+        """The instances that are running, as far as is known, by service and name. With brokers without last
+        values, only `changes` asks again.
         """
         ...
 
     def changes(self) -> AsyncGenerator[Change]:
-        """Instances that come, go, or have another load, for ever.
+        """Instances that come, go, or change their load, without end.
 
-        What happens to one instance between two looks is one change: its last load, or its end. An
-        instance that left and came back gives two: it is gone, and it is there.
+        What happens to one instance between two reads is one change: its last load, or its end. An instance
+        that left and came back gives two changes: it is gone, and it is there.
 
         Raises:
             ConnectionLost, ServerError: the connection ended.

@@ -59,9 +59,9 @@ class InstanceReply(Generic[T]):
 
     Attributes:
         instance: that replied.
-        seconds: that it took.
-        error: it replied `error` (`RemoteError`, or the `VerbError` that was declared for its code), or
-            with something else than asked for (`UnexpectedReply`); None: with a value.
+        seconds: how long it took.
+        error: it replied `error` (`RemoteError`, or the `VerbError` that was declared for its code), or with
+            something of another type (`UnexpectedReply`); None: it replied with a value.
     """
 
     instance: Instance
@@ -74,7 +74,7 @@ class InstanceReply(Generic[T]):
         """The verb's value.
 
         Raises:
-            RemoteError, VerbError, UnexpectedReply: `error`, if it replied so.
+            RemoteError, VerbError, UnexpectedReply: `error`, if there is one.
         """
         if self.error is not None:
             raise self.error
@@ -83,7 +83,7 @@ class InstanceReply(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ScatterResult(Generic[T]):
-    """The replies of all instances, when none is waited for any longer.
+    """The replies of all instances, once the call has ended.
 
     Attributes:
         answers: in the order in which they came.
@@ -95,14 +95,14 @@ class ScatterResult(Generic[T]):
 
     @property
     def values(self) -> dict[str, T]:
-        """The values by the name of their instance, of those that replied with one."""
+        """The values of the instances that replied with one, by their names."""
         return {one.instance.name: one.value for one in self.answers if one.error is None}
 
 
 class Scatter(Generic[T]):
     """A request to all instances of a service: `client.call_all(…)`.
 
-    Awaited, it gives a `ScatterResult` once no instance is waited for. As an async context manager it
+    Awaited, it gives a `ScatterResult` once it waits for no more instances. As an async context manager it
     gives the replies as they come; leaving it early forgets the others:
 
         async with client.call_all("prices", "reload") as answers:
@@ -110,9 +110,9 @@ class Scatter(Generic[T]):
                 print(answer.instance.name, answer.value)
         print(answers.missing)
 
-    Asked are the instances that are there when it begins; without any there is no reply. An instance is
-    waited for until it has replied or died, or the time is over: then it is `missing`, as it is where its
-    queue is full, or its circuit open. Whatever else goes wrong ends all of it.
+    It asks the instances that are running when it begins; without any there is no reply. It waits for an
+    instance until that has replied or died, or the time is over: then the instance is `missing`, as it is if
+    its queue is full or its circuit open. Any other failure ends the whole call.
 
     Args:
         connected: gives a connection within some seconds.

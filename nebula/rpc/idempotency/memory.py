@@ -39,7 +39,7 @@ class _Share:
 # all others, and their retries would be handled twice. So a sender with more than an equal share loses
 # its oldest.
 class MemoryStore:
-    """Keeps replies in memory, up to a size; beyond it the oldest go, of the sender that has most of it.
+    """Keeps replies in memory, up to a size; beyond it, drops the oldest of the sender with the most.
 
     A request whose reply has gone is handled again when it comes again; the log says so, once.
 
@@ -78,7 +78,7 @@ class MemoryStore:
         return len(self._kept)
 
     async def claim(self, key: str, fingerprint: str, owner: str, lease: float) -> Claim:
-        """Take a key, or tell what it stands for; see `IdempotencyStore`."""
+        """Claim a key, or return what it stands for; see `IdempotencyStore`."""
         now = self._clock()
         found = self._kept.get(key) or self._claims.get(key)
         if found is not None and now < found.until:
@@ -88,7 +88,7 @@ class MemoryStore:
         return Claim(fingerprint, is_mine=True)
 
     async def renew(self, claims: Iterable[tuple[str, str]], lease: float) -> None:
-        """Keep claims from ending."""
+        """Extend claims."""
         for key, owner in claims:
             found = self._claims.get(key)
             if found is not None and found.owner == owner:
@@ -119,7 +119,7 @@ class MemoryStore:
             del self._claims[key]
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
     def _make_room(self, size_bytes: int, sender: str) -> None:
         now = self._clock()

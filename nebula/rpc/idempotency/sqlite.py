@@ -67,9 +67,9 @@ class SqliteStore:
     Args:
         path: of the file. It is made for this user alone, and so is its folder; the file must be on a local
             disk.
-        max_bytes: of the file, roughly. When it is full those replies go first that would end first, of the
-            sender that has most of them; the log says so, once. Those requests are handled again when they
-            come again.
+        max_bytes: of the file, roughly. When it is full, the replies that would expire first are dropped, of
+            the sender with the most; the log says so, once. Those requests are handled again when they come
+            again.
         clock: the wall clock, in seconds; the processes share it.
         min_free_disk_bytes: with less free space on its disk the file counts as full and does not grow.
         free_bytes: returns the free space on the disk of a folder.
@@ -101,7 +101,7 @@ class SqliteStore:
         return Reach.MACHINE
 
     async def claim(self, key: str, fingerprint: str, owner: str, lease: float) -> Claim:
-        """Take a key, or tell what it stands for; see `IdempotencyStore`."""
+        """Claim a key, or return what it stands for; see `IdempotencyStore`."""
 
         def claim(db: sqlite3.Connection) -> Claim:
             now = self._clock()
@@ -121,7 +121,7 @@ class SqliteStore:
         return await self._do(claim)
 
     async def renew(self, claims: Iterable[tuple[str, str]], lease: float) -> None:
-        """Keep claims from ending."""
+        """Extend claims."""
         rows = [(key, owner) for key, owner in claims]
 
         def renew(db: sqlite3.Connection) -> None:

@@ -14,7 +14,7 @@ _SENDER_LENGTH: Final = 16
 
 
 class Reach(StrEnum):
-    """How far a key is known, as `describe` says it."""
+    """Where a key is known, as `describe` reports it."""
 
     INSTANCE = "instance"
     """By the process that ran the request. A retry that another instance gets runs again."""
@@ -37,7 +37,7 @@ class Claim:
     Attributes:
         fingerprint: of the parameters that were first sent with it.
         is_mine: it was free, and is the caller's now.
-        reply: what was kept, or None: it is being worked on.
+        reply: the reply that was kept, or None: the request is being handled.
     """
 
     fingerprint: str
@@ -58,33 +58,33 @@ def sender_of(key: str) -> str:
 
 
 class IdempotencyStore(Protocol):
-    """Remembers by key who works on a request, then its reply.
+    """Remembers by key that a request is being handled, and by which owner, then its reply.
 
-    A claim ends when its reply is kept, when it is released, or when it was not renewed for as long as its
-    lease: then its owner is dead, and the next one may have the key. Each method is atomic among all who
-    share the store, and raises `StoreFailed`.
+    A claim ends when its reply is kept, when it is released, or when it was not renewed within its lease: its
+    owner is then considered dead, and another may claim the key. Each method is atomic among all processes
+    that share the store, and may raise `StoreFailed`.
 
-    A store that is full may forget replies before their time; whose they are is `sender_of`, so that no
-    sender need lose theirs for what others sent.
+    A full store may forget replies before their time; `sender_of` gives the sender of each, so that no sender
+    loses replies because of what others sent.
     """
 
     @property
     def reach(self) -> Reach:
-        """Who shares it."""
+        """Which processes share it."""
 
     async def claim(self, key: str, fingerprint: str, owner: str, lease: float) -> Claim:
-        """Take a key that is free, else tell what it stands for.
+        """Claim a key if it is free, otherwise return what it stands for.
 
         Args:
             key: up to 64 characters; see `sender_of`.
             fingerprint: of the parameters; kept with the key.
-            owner: whose claim it is: another word for each.
+            owner: identifies the claim; a different text for each.
             lease: seconds after which the claim ends by itself.
         """
         ...
 
     async def renew(self, claims: Iterable[tuple[str, str]], lease: float) -> None:
-        """Let claims, each a key and its owner, end that many seconds from now. What is lost stays so."""
+        """Let claims, each a key and its owner, end that many seconds from now. A lost claim stays lost."""
 
     async def keep(self, key: str, owner: str, reply: bytes, window: float) -> None:
         """Keep a reply for some seconds, if the claim is still its owner's."""
@@ -93,4 +93,4 @@ class IdempotencyStore(Protocol):
         """Give up a claim without a reply, if it is still its owner's."""
 
     async def close(self) -> None:
-        """Let go of files and connections; what was kept stays. It may be used again afterwards."""
+        """Close files and connections; kept replies stay. The store may be used again afterwards."""

@@ -80,19 +80,19 @@ def _lines(reply: Any) -> list[LogLine]:
 # that is killed tells nothing); `job.status` tells the truth, and costs a request. So it listens, and
 # asks after `ask_after` seconds of silence.
 class JobHandle(Generic[_T]):
-    """One job of one service, seen from afar. Handles are cheap: nothing is open but while a method runs.
+    """A handle to one job of one service. Handles are cheap: nothing is open except while a method runs.
 
-    Each method may raise what `Client.call` does: `RemoteError` (`not-found`: the service does not know
-    the job, or not any more; `not-allowed`), `NoResponder`, `CallTimeout`, `ConnectionLost`; and
-    `UnexpectedReply` where what came tells nothing of a job.
+    Each method may raise what `Client.call` does: `RemoteError` (`not-found`: the service does not know the
+    job, or no longer; `not-allowed`), `NoResponder`, `CallTimeout`, `ConnectionLost`; and `UnexpectedReply`
+    if the reply does not describe a job.
 
     Args:
         client: to ask with.
         job: `<service>/<ulid>`.
-        via: the queue of the instance that holds it, where known; one of the service's own.
+        via: the queue of the instance that holds the job, if known: one of the service's own queues.
         ask_after: seconds without news after which `watch` asks.
-        read: makes what the job's function returns of the result; by default it is JSON's. Raises pydantic's
-            ValidationError.
+        read: converts the result to what the job's function returns; by default it is plain JSON. Raises
+            pydantic's ValidationError.
 
     Attributes:
         id: `<service>/<ulid>`.
@@ -118,11 +118,11 @@ class JobHandle(Generic[_T]):
         self._holder = JobHolder(client, job, service, via, self._pause)
 
     async def status(self) -> JobStatus:
-        """How the job is now."""
+        """The job's current status."""
         return self._read(await self._holder.ask("job.status"))
 
     def watch(self) -> AsyncGenerator[JobStatus]:
-        """The job's status now, and each newer one as it comes, the last being its end.
+        """The job's current status, and each newer one as it comes; the last one is its end.
 
         It may skip statuses and never goes back. Two statuses can have the same `seq` while the job waits: a
         new position, or a new reason to wait, is not a new state. The generator ends when the job has ended,
@@ -131,8 +131,8 @@ class JobHandle(Generic[_T]):
         away.
 
         Raises:
-            NoResponder: the service is away at first; or the instance that holds the job, for a minute.
-            Refused: the broker does not let the statuses be read, or does not answer.
+            NoResponder: the service is away at first; or the instance that holds the job is, for a minute.
+            Refused: the broker does not allow reading the statuses, or does not answer.
         """
         return self._watch(is_known=False)
 
@@ -186,15 +186,15 @@ class JobHandle(Generic[_T]):
         """What the job returned, once it has ended.
 
         Args:
-            as_: the type to read the value as; by default what the function that was started returns, and
-                JSON's where the job was named.
+            as_: the type to read the value as; by default what the function that was started returns, or
+                plain JSON for a job that was started by name.
 
         Returns:
-            the value; for one that is kept in a file, a `JobOutput` that says where and how much (type
-            checkers are told so by `result(JobOutput)`).
+            the value; if it is kept in a file, a `JobOutput` that says where it is and how large (for type
+            checkers, write `result(JobOutput)`).
 
         Raises:
-            JobEnded: it ended in another state than done.
+            JobEnded: it ended in a state other than done.
             UnexpectedReply: the value is not of that type.
         """
         fields, is_known = await self._result_of_short_job()
@@ -219,11 +219,11 @@ class JobHandle(Generic[_T]):
         """Iterate over the rows of the job's table, or the items of its list, once the job has ended.
 
         `async for row in job.rows()` yields dicts with Python types (dates, timestamps, Decimals, bytes), in
-        the order of the table. Pages are fetched as they are read, also across restarts of the service. Only
+        the order of the table. Pages are fetched as they are read, even across restarts of the service. Only
         the job's owner can read them.
 
         Raises:
-            JobEnded: the job ended in another state than done.
+            JobEnded: the job ended in a state other than done.
             RemoteError: `result-gone`, the files no longer exist; `result-unreadable`, the service has no
                 pyarrow; `no-rows`, the result is neither a table nor a list.
         """
@@ -291,13 +291,13 @@ class JobHandle(Generic[_T]):
         return None, True
 
     async def cancel(self) -> JobStatus:
-        """End the job. Returns at once: `cancelling`, mostly; `wait` tells when it is over."""
+        """End the job. Returns at once, usually with `cancelling`; `wait` returns when the job has ended."""
         return self._read(await self._holder.ask("job.cancel"))
 
     async def show(self, lines: int = 10) -> dict[str, Any]:
-        """All that is known of the job, as JSON has it; for its owner alone.
+        """All that is known about the job, as JSON; for its owner only.
 
-        `state`, `progress`, `note`, `error` and what else a status has; `verb`, `owner`, `parameters`,
+        `state`, `progress`, `note`, `error` and the other fields of a status; `verb`, `owner`, `parameters`,
         `steps` (number, total, name, started_at, ended_at), `accepted_at`, `started_at`, `ended_at` (seconds
         since the epoch), `result`, `rerun_of` and the end of its `log`.
 
@@ -308,9 +308,9 @@ class JobHandle(Generic[_T]):
         return known
 
     async def rerun(self, **options: Unpack[StartOptions]) -> JobHandle[_T]:
-        """Have the service begin a new job with the parameters of this one, checked again: its handle.
+        """Start a new job with the parameters of this one, which are checked again. Returns its handle.
 
-        This job stays as it is. It is for its owner alone, if the verb still lets them in.
+        This job stays as it is. Only its owner may do this, if the verb still allows them.
 
         Args:
             **options: of the new job; this one's are not taken over.
@@ -340,7 +340,7 @@ class JobHandle(Generic[_T]):
         numbers that some are gone.
 
         Args:
-            limit: how many lines at most, 1,000 at most.
+            limit: the number of lines, at most 1,000.
             follow: `async for line in job.log(follow=True)`: lines with `number`, `at` and `text`.
             after: the number of the last line that is known already.
         """

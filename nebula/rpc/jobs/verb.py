@@ -46,10 +46,10 @@ class JobVerb:
         name: what callers ask for.
         function: its code; a parameter of type `Job` gets the context.
         engine: the runner that runs it; None: the service itself.
-        timeout: what a run may take, None for any time. A request may ask for less.
-        check: called with the same arguments (without the context) before the job is accepted; a text
-            that it returns refuses the request, in these words. Quick and without side effects.
-        on_lost: what happens when whatever ran it dies: `rerun` only if it may run twice.
+        timeout: how long a run may take, None for no limit. A request may ask for less.
+        check: called with the same arguments (without the context) before the job is accepted; if it returns
+            a text, the request is refused with that text. It must be quick and without side effects.
+        on_lost: what happens when its runner dies: `rerun` only if it may run twice.
         retry_on: codes of failures after which it is run again, only if it may run twice: `worker-crashed`,
             `out-of-memory`, those of its own `JobError`s. A run that is lost with its engine is repeated for
             `engine-lost` as well as `out-of-memory`: an engine that runs out of memory ends all its jobs, and
@@ -57,9 +57,10 @@ class JobVerb:
         retry_delay: seconds between a failure of `retry_on` and the second attempt; for each further one
             twice as long, 600 at most. What `on_lost` runs again does not wait.
         retries: how often it is run again, at most.
-        exclusive: of jobs with the same key never two run at a time, of whichever verbs of the service: the
-            name of a parameter, whose value is the key, or a function that gets the same arguments (without
-            the context) and returns the key, or None for none. Quick; what it raises refuses the request.
+        exclusive: jobs with the same key never run at the same time, whichever verbs of the service they
+            belong to. Give the name of a parameter, whose value is the key, or a function that gets the same
+            arguments (without the context) and returns the key, or None for none. It must be quick; if it
+            raises, the request is refused.
         max_running: how many of this verb run at a time, None for the runner's limit. This and `exclusive`
             hold within one instance of the service, since each has jobs of its own; over all instances only
             where they share a registry in PostgreSQL (`Responder(jobs=…)`, `NEBULA_JOBS`).
@@ -143,12 +144,12 @@ class JobVerb:
         return inspect.iscoroutinefunction(self.function)
 
     def retry_after(self, code: str, attempt: int, *, is_lost: bool = False) -> float | None:
-        """Seconds after which a job whose attempt of this number ended so gets another one, or None.
+        """Seconds until a job whose attempt ended in this way gets another one, or None.
 
         Args:
             code: it failed with, or was lost with.
             attempt: its number, from 1 on.
-            is_lost: what ran it is gone.
+            is_lost: its runner is gone.
         """
         # `retries` counts runs after the first, and `attempt` the first one too.
         if attempt > self.retries:
@@ -218,7 +219,7 @@ class JobVerb:
         return value is default or value == default
 
     async def run_check(self, arguments: Arguments, timeout: float) -> None:
-        """Let the verb's `check` look at the arguments; a plain function does so in a thread.
+        """Call the verb's `check` with the arguments; a plain function runs in a thread.
 
         Raises:
             VerbError: `bad-parameters` in the check's own words, or `deadline-exceeded` after `timeout`.
@@ -246,7 +247,7 @@ class JobVerb:
         Args:
             parameters: as `parameters_of` made them.
             context: of this run.
-            given: what was made for its parameters with `Depends`.
+            given: the values of its parameters with `Depends`.
         """
         args, kwargs = self.signature.bind(parameters)
         arguments: Arguments = args, {**kwargs, **given}

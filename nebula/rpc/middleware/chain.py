@@ -41,16 +41,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 CallNext: TypeAlias = Callable[[Request], Awaitable[ReplyBody]]
-"""Has a request handled: its reply. Raises what the handler raises; a `VerbError` is for its caller."""
+"""Handles a request and returns its reply. Raises what the handler raises; a `VerbError` is for its
+caller."""
 
 # docs/decisions/0026 says why validation and deadlines are not middleware.
 Middleware: TypeAlias = Callable[[Request, CallNext], Awaitable[ReplyBody]]
-"""Around each request for a verb that exists.
+"""Called around each request for a verb that exists.
 
-It is called before rights and parameters are looked at, on the event loop. It returns what `call_next` gave,
-or a `ReplyBody` of its own, or raises what the handler might raise. It may call `call_next` again. An object
-that is `JobMiddleware`, too, stands around the runs of jobs; one that is `CallingMiddleware` around the calls
-that handlers make with `Responder.client`.
+It runs before rights and parameters are checked, on the event loop. It returns what `call_next` returned, or
+a `ReplyBody` of its own, or raises what the handler might raise. It may call `call_next` again. An object
+that is also a `JobMiddleware` is called around the runs of jobs, one that is also a `CallingMiddleware`
+around the calls that handlers make with `Responder.client`.
 """
 
 # Not None, because a middleware without a `return` gives None, and that is an error.
@@ -67,10 +68,11 @@ class Call:
     """One call of a client, for its middleware. Headers and timeout may be changed: they are what is sent.
 
     Attributes:
-        kind: the client's method; `call` is `call_all`, too, for each instance. A stream is its opening.
+        kind: the client's method; `call` also for each instance of `call_all`. For a stream, it is the
+            opening.
         destination: the service's queue.
         verb: what is asked for.
-        headers: more of them; names of our own and of STOMP are not to be set here.
+        headers: additional ones; do not set headers of Nebula or of STOMP here.
         timeout: seconds, None where the client's defaults count.
         broker: host and port of the client's broker; None where it has no address.
     """
@@ -117,10 +119,10 @@ PublishNext: TypeAlias = Callable[[Publication], Awaitable[None]]
 
 
 MakeCall: TypeAlias = Callable[[Call], Awaitable[Any]]
-"""Makes a call: its result. Raises what the call raises."""
+"""Makes a call and returns its result. Raises what the call raises."""
 
 CallMiddleware: TypeAlias = Callable[[Call, MakeCall], Awaitable[Any]]
-"""Around each call: outside of its retries and of the cache. It returns what `call_next` gave."""
+"""Called around each call, outside of its retries and the cache. It returns what `call_next` returned."""
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ def limit_requests(seconds: float) -> Middleware:
     """Reply `deadline-exceeded` where a handler takes longer.
 
     An async handler is cancelled, one that yields is closed. One in a thread cannot be stopped: it runs to
-    its end, and its result is dropped. What its caller waits counts anyway, where that is less.
+    its end, and its result is dropped. The caller's own deadline applies as well, if it is earlier.
 
     Args:
         seconds: of one request.

@@ -96,9 +96,9 @@ def trace_requests(provider: TracerProvider | None = None, meters: MeterProvider
     A request that wants no reply (`Client.send`) is a message: its span is of kind CONSUMER. Calls of
     `Responder.client` have spans by themselves; other clients need `trace_calls`.
 
-    And one of kind CONSUMER for each run of a job, a child of the call that asked for it: from when it is
-    handed to what runs it until it has ended, however that is. It is the job's `trace`. In the service it is
-    the current span of the job's code; in an engine `trace_job` makes children of it.
+    It also makes a span of kind CONSUMER for each run of a job, a child of the call that asked for it, from
+    when the job is handed to its runner until it has ended, in whatever way. It is the job's `trace`. In the
+    service it is the current span of the job's code; in an engine `trace_job` makes children of it.
 
     Metrics: `rpc.server.call.duration`, `nebula.job.run.duration`; of messages those of `trace_messages`.
 

@@ -171,11 +171,12 @@ class HasHealth:
         self._ready, self._live = Checks("ready"), Checks("live")
 
     def ready(self, check: _C) -> _C:
-        """Declare a hook that says whether requests can be handled now: a database that is away, for one.
+        """Declare a hook that says whether requests can be handled now, for example whether a database is
+        reachable.
 
-        A function without arguments, `async def` or plain. False, an exception, or no answer within some
-        seconds is a no; it is returned as it is. Probes ask it, see `nebula run --http`; requests come all
-        the same.
+        A function without arguments, `async def` or plain, which is returned unchanged. False, an exception,
+        or no result within some seconds means no. Probes call it, see `nebula run --http`; requests are taken
+        in any case.
 
         Raises:
             TypeError: it takes arguments.
@@ -183,9 +184,9 @@ class HasHealth:
         return self._ready.declare(check)
 
     def live(self, check: _C) -> _C:
-        """Declare a hook that says whether the process is of use at all; as `ready` otherwise.
+        """Declare a hook that says whether the process still works at all; otherwise like `ready`.
 
-        Where it says no, an orchestrator starts the service anew.
+        If it says no, an orchestrator restarts the service.
         """
         return self._live.declare(check)
 

@@ -19,10 +19,12 @@ _MANY: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 async def lifespan_state(context: Request[Any] | Job) -> Any:
-    """A provider of what `lifespan` yielded, for verbs and for jobs that run in the service:
+    """A provider of what `lifespan` yielded: `pools: Pools = Depends(lifespan_state)`.
 
-    @app.verb
-    async def quote(symbol: str, *, pools: Pools = Depends(lifespan_state)) -> Decimal: ...
+    For verbs, and for jobs that run in the service.
+
+    Args:
+        context: the request or the job.
     """
     return context.state
 

@@ -46,14 +46,14 @@ _SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
     """A service: declare verbs on it, then `run` it.
 
-    Nothing happens at declaration but bookkeeping. Every valid request gets a reply: the verb's value,
-    `success` for None, or `error` with a code of `nebula.rpc.errors.CODES` (or the verb's own, see
-    `VerbError`). `async def` handlers run on the event loop, plain ones in worker threads. `ping`,
-    `describe` and `stats` are there without being declared.
+    Declaring a verb only registers it. Every valid request gets a reply: the verb's value, `success` for
+    None, or `error` with a code of `nebula.rpc.errors.CODES` (or the verb's own, see `VerbError`).
+    `async def` handlers run on the event loop, plain ones in worker threads. `ping`, `describe` and `stats`
+    are built in.
 
     Args:
         name: letters, digits, `-`, `_`. Callers ask for the service by it.
-        version: of the service, in words of its own; `describe` tells it, and those who look who is there.
+        version: of the service, any text; `describe` and discovery report it.
         client_id: names the session of its durable subscriptions, see `on`: for one process at a time.
         queues: where requests are taken from, `/queue/<name>` by default; names or destinations. The first
             is the service's address. Each has workers and threads of its own, so that slow requests on one
@@ -62,36 +62,39 @@ class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
         ack: `late`: ACK after the reply was written, so that a crash brings the request again (at least
             once). `early`: before the handler runs (at most once).
         max_waiting: requests that may wait for a worker, per queue, and for their turn, per verb of limited
-            `concurrency`; the next ones get the reply `busy` at once. Those that ask for no reply wait
-            nevertheless. By default there is no such limit: what the service does not fetch waits at the
-            broker, until its time is over.
-        max_attempts: deliveries after which a request gets `too-many-attempts` and is not run again. Counts
-            on brokers that tell the number, as ours does.
-        retry: how often, and after which delays, functions that listen (`on`) are called for a message of a
-            queue, where they do not say. By default `Retry(attempts=max_attempts)`.
-        max_reply_bytes: a longer reply goes out as `error`, `result-too-large`: the broker ends the
-            connection of a client that sends more than it takes. Ours takes 8 MiB, see `max_body_bytes`.
-        stream_idle: seconds after which a handler that yields is closed if its reader owes credit and says
-            nothing, more than 0. Nebula's readers say that they are there every 10 s.
+            `concurrency`; the next ones get the reply `busy` at once. Requests that want no reply wait
+            nevertheless. By default there is no such limit: requests that the service does not fetch wait at
+            the broker, until their time is over.
+        max_attempts: deliveries after which a request gets `too-many-attempts` and is not run again. Needs a
+            broker that reports the number, such as Nebula's.
+        retry: how often, and after which delays, functions declared with `on` are called for a message of a
+            queue, unless they have a `retry` of their own. By default `Retry(attempts=max_attempts)`.
+        max_reply_bytes: a longer reply is replaced by the error `result-too-large`, because a broker ends the
+            connection of a client that sends more than it accepts. Nebula's accepts 8 MiB, see
+            `max_body_bytes`.
+        stream_idle: seconds, more than 0, after which a handler that yields is closed if it has no credit and
+            its reader sends nothing. Nebula's readers send a keepalive every 10 s.
         debug: `internal` errors show the exception to the caller.
         idempotency: remembers the replies to requests with a key (`neb-idempotency-key`), so that a second
-            one gets the reply of the first; see `nebula.rpc.idempotency`. By default it is this process's
-            memory, and other instances know nothing of it.
+            one gets the reply of the first; see `nebula.rpc.idempotency`. By default in this process's
+            memory, which other instances do not know.
         idempotency_window: seconds that such a reply is remembered.
         lifespan: returns an async context manager; takes the service or nothing. What it yields is
             `Request.state`, and `state` of jobs that run in the service. It is entered before the first
             connection and left after the last reply; a lost connection leaves it open. An exception in it
             ends the service.
-        middleware: around each request for a verb that there is, the first one outermost, see `Middleware`.
+        middleware: around each request for an existing verb, the first one outermost, see `Middleware`.
         spark: the engine that jobs run in, or several by name; `default` is that of a job that names none.
         state: where jobs are kept, for all services of this machine; see `StateFolder`. By default in the
             folder `NEBULA_STATE`, or in the user's state folder (`~/.local/state/nebula`), where projects
-            with services of the same name have separate folders. The service logs the folder at its start.
-            In `TestClient`, `nebula_serve` and `embedded` the default is a temporary folder, which is removed
-            with the block, and `NEBULA_STATE` and `NEBULA_JOBS` do not count.
+            with services of the same name have separate folders. The service logs the folder at its start. In
+            `TestClient`, `nebula_serve` and `embedded` the default is a temporary folder, which is removed
+            with the block, and `NEBULA_STATE` and `NEBULA_JOBS` are ignored.
         jobs: `postgresql://…`, a database in which the instances of the service share one queue of jobs, by
-            default that of `NEBULA_JOBS`, if there is one; else each instance has its own, in `state`.
-        job_limits: how many jobs may wait, how long ended ones are remembered, and such; see `JobLimits`.
+            default that of `NEBULA_JOBS`, if it is set; otherwise each instance has a queue of its own, in
+            `state`.
+        job_limits: how many jobs may wait, how long ended ones are remembered, and similar limits; see
+            `JobLimits`.
 
     Raises:
         TypeError: a lifespan that cannot be opened.
@@ -167,13 +170,13 @@ class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
                 await client.call(reserve, item)
 
         All handlers and jobs of the process share it and its one connection, to the service's own broker and
-        as its principal. It is opened when it is first wanted, reconnects, and is closed after the last
-        reply; it is there in the `lifespan`, too. A call ends no later than the request whose handler makes
-        it, and belongs to the trace of that; who sent that one is `Request.on_behalf_of` there.
+        as its principal. It is opened on first use, reconnects, and is closed after the last reply; the
+        `lifespan` can use it, too. A call ends no later than the request whose handler makes it, and belongs
+        to its trace; the called service sees the sender of that request as `Request.on_behalf_of`.
 
         Raises:
-            LocalProtocolError: the service does not run in this process: elsewhere make a `Client`.
-            ConnectionLost: it was never connected, and will not be in time.
+            LocalProtocolError: the service does not run in this process: create a `Client` instead.
+            ConnectionLost: there was no first connection in time.
         """
         if self._serving is None:
             raise LocalProtocolError(
@@ -197,7 +200,7 @@ class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
 
     @property
     def is_serving(self) -> bool:
-        """Requests are taken now."""
+        """Whether requests are taken now."""
         return self._serving is not None and self._serving.is_taking
 
     async def not_ready(self) -> list[str]:
@@ -208,7 +211,7 @@ class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
         return [*await self.not_live(), *await self.not_ready()]
 
     def statistics(self) -> Statistics | None:
-        """What its verbs did since it started, as `stats` tells callers; None before it ever ran."""
+        """Statistics of its verbs since the start, as `stats` returns them; None before the first run."""
         return None if self._serving is None else self._serving.statistics()
 
     def job_statistics(self) -> JobStatistics | None:
@@ -232,24 +235,24 @@ class Responder(TypedCalls, HasVerbs, HasSubscribers, HasHealth):
         """Serve until cancelled.
 
         When cancelled, no further request is begun or fetched, and those under way have `grace` seconds to
-        get a reply. Requests that came and were not begun go to another instance at once, and those without
-        a reply at the end. Other brokers give nothing to another instance before the end: there, requests
-        that were not begun get the reply `busy`.
+        get a reply. Requests that were received but not begun go to another instance at once, and those
+        without a reply at the end. Other brokers give nothing to another instance before the end: there,
+        requests that were not begun get the reply `busy`.
 
         When the connection ends the service connects again, for ever, to the addresses in turn and with
-        jittered delays that grow to 5 s, and listens again. Jobs and handlers go on meanwhile. A request
-        that was being handled gets no reply any more; it comes again, to this instance or another.
+        jittered delays that grow to 5 s, and listens again. Jobs and handlers go on meanwhile. A request that
+        was being handled gets no reply any more; it is delivered again, to this instance or another.
 
         Args:
-            url: of the broker, see `StompClient`; or of several that share their queues.
+            url: the broker's address, see `StompClient`; or those of several brokers that share their queues.
             started: set when every queue is being listened to for the first time.
             grace: seconds.
-            tls: for `stomps://` and `wss://`: whom to trust, and our own certificate; None is what the
-                environment says, see `TlsOptions`.
-            wait: for the first connection, too, as long as it takes; else each address is tried once.
-            reconnect: False makes the end of the connection that of the service. By default that is so over a
-                `link`, whose end is for its owner to deal with.
-            link: opens what carries the bytes, instead of a connection to the address.
+            tls: for `stomps://` and `wss://`: trusted CAs and the service's own certificate; None reads the
+                environment, see `TlsOptions`.
+            wait: for the first connection, too, without limit; otherwise each address is tried once.
+            reconnect: False ends the service with the connection. This is the default for a `link`, whose
+                owner has to deal with its end.
+            link: opens the byte stream, instead of a connection to the address.
             exclusive: do not start if an instance of the service has another contract: verbs, parameters or
                 results. Instances with the same contract may run. The broker shows instances only to
                 principals that may call the service. Without `exclusive`, a warning is logged.

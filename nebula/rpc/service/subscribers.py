@@ -195,44 +195,47 @@ class HasSubscribers(ABC):
         middleware: Sequence[Middleware] = (),
         retry: Retry | None = None,
     ) -> Callable[[_F], _F]:
-        """Have a function called for each message that is sent to a destination:
+        """Call a function for each message that is sent to a destination:
 
             @app.on("X/EGM.*", eager=True)
             async def note(meter: Meter | None, request: Request) -> None: ...
 
-        Its one parameter is what the message says, read and checked by its type: JSON, text, Avro in an
-        envelope, or bytes (`application/octet-stream`). Where the type allows None, a message without a body
-        and the deletion of a last value come as that; else it does not hear of deletions. What it returns is
-        of no interest. The function itself is returned. `Request` and `Depends` parameters are as for verbs.
+        Its one parameter is the content of the message, read and checked by its type: JSON, text, Avro in an
+        envelope, or bytes (`application/octet-stream`). If the type allows None, a message without a body and
+        the deletion of a last value are passed as None; otherwise the function is not called for deletions.
+        Its return value is ignored. The function itself is returned. `Request` and `Depends` parameters are
+        as for verbs.
 
-        Messages are handled one after the other unless `concurrency` says more; then in any order, except for
-        each last value one at a time, and of what changes meanwhile the newest only. No more are fetched than
-        are handled soon: what waits, waits at the broker.
+        Messages are handled one after the other, unless `concurrency` is more than 1; then in any order, but
+        those of one last value one at a time, and of several changes meanwhile only the newest. Only messages
+        that can be handled soon are fetched; the others wait at the broker.
 
-        A message is acked when the function has returned. Where it raises, one of a queue comes again after
-        the delay that `retry` says, to this instance or another, and is dead-lettered when its attempts are
-        over; the broker has it meanwhile, and the others go on in their order. Where its process dies it
-        comes again at once, which is an attempt too. Of a topic or last value a failure is logged and
-        counted. What cannot be read is logged, counted, and dead-lettered if it came by a queue. `stats` has
-        the counts; the dead letter has the error's code and text, the name of the function and how often it
-        was delivered, see docs/reference/headers.md.
+        A message is acked when the function has returned. If the function raises, a message of a queue is
+        delivered again after the delay of `retry`, to this instance or another, and is dead-lettered when its
+        attempts are used up; the broker keeps it meanwhile, and the others go on in their order. If the
+        process dies, the message is delivered again at once, which counts as an attempt too. For a topic or a
+        last value, a failure is logged and counted. A message that cannot be read is logged, counted, and
+        dead-lettered if it came by a queue. `stats` has the counts; the dead letter has the error's code and
+        text, the name of the function and how often it was delivered, see docs/reference/headers.md.
 
-        After a lost connection all subscriptions are made again. What was sent to a topic meanwhile is lost
+        After a lost connection all subscriptions are made again. Messages sent to a topic meanwhile are lost
         unless the subscription is durable.
 
         Args:
-            destination: `/queue/…`, `/topic/…` or a last value, `X/…`; globs of the last two where the broker
-                knows them. `orders` is `/queue/orders`.
-            durable: a name under which the broker keeps what comes while the service is away. It belongs to
-                the service's `client_id`, and is for one process.
-            eager: begin with the values that are there, with each connection.
+            destination: `/queue/…`, `/topic/…` or a last value, `X/…`; globs of the last two if the broker
+                supports them. `orders` is `/queue/orders`.
+            durable: a name under which the broker keeps messages while the service is away. It belongs to the
+                service's `client_id`, and is for one process.
+            eager: begin with the current values, on each connection.
             ack: `early`: before the function runs (at most once).
             concurrency: how many messages are handled at once.
             middleware: around each call of the function, as around requests, the first one outermost; that of
-                the service is for requests alone. Its request has the function's name as `verb`. What it
-                raises is as if the function had; a `ReplyBody` of its own is as if that had returned.
-            retry: how often a message of a queue is tried, and after which delays; `Retry(first=0)` for none.
-                By default as the service says. The broker's `max_deliveries` has to allow as many attempts.
+                the service is only for requests. The `Request` that it gets has the function's name as
+                `verb`. If it raises, the function counts as failed; if it returns a `ReplyBody` of its own,
+                as successful.
+            retry: how often a message of a queue is tried, and after which delays; `Retry(first=0)`: without
+                delay. By default that of the service. The broker's `max_deliveries` has to allow as many
+                attempts.
 
         Raises:
             TypeError: the function does not take one parameter, or yields.
@@ -284,18 +287,18 @@ class HasSubscribers(ABC):
 
         Args:
             destination: a topic, queue or last value; `orders` is `/queue/orders`.
-            body: bytes as they are; a string as it is under a content type of text; all else as JSON. `b""`
-                deletes a last value.
+            body: bytes are sent unchanged, and so is a string if the content type is text; all else is sent
+                as JSON. `b""` deletes a last value.
             content_type: of the body.
-            headers: more of them.
+            headers: additional ones.
 
         Raises:
             LocalProtocolError: the service does not run.
-            ValueError: the destination has half a prefix, as `queue/orders`.
+            ValueError: the prefix of the destination is incomplete, as in `queue/orders`.
             CallTimeout: the broker did not confirm it within 30 s, or the time of the request that is being
                 handled; it may have it.
             Rejected, ConnectionLost, ServerError: as for `Client.publish`. It does not wait for the next
-                connection: a handler that fails now is called again, where that can be.
+                connection: a handler that fails now is called again, if possible.
         """
         client = self._connection()
         if client is None:

@@ -74,26 +74,28 @@ class HasVerbs:
     ) -> Any:
         """Declare a function as a verb, with or without parentheses.
 
-        The function itself is returned, marked with this service, so that `client.call(function, …)`
-        knows whom to ask. Its signature is the contract; a parameter of type `Request` gets the request.
+        The function itself is returned, marked with this service, so that `client.call(function, …)` knows
+        which service to ask. Its signature is the contract; a parameter of type `Request` gets the request.
 
         Args:
             name: the verb, by default the function's name. Without parentheses: the function itself.
             response: the verb of its value replies, by default `<name>response`.
             allow: the principals that may call it, by default all. Only Nebula's broker vouches for
-                principals: elsewhere a list lets no caller in.
-            queue: the one of the service's queues where callers should ask for it, by default the first.
-            errors: classes of errors that it may raise, see `VerbError`. `describe` lists them, and a caller
-                of the function catches just those. Others may be raised all the same.
-            idempotent: asking twice has the effect of asking once: callers with a retry policy ask again.
-                It only says so; the handler has to keep it.
+                principals: with other brokers, a list admits no caller.
+            queue: the one of the service's queues to which callers send requests for it, by default the
+                first.
+            errors: classes of errors that it may raise, see `VerbError`. `describe` lists them, and callers
+                of the function can catch these classes. Others may be raised all the same.
+            idempotent: calling twice has the same effect as calling once, so callers with a retry policy call
+                again. This is only a declaration; the handler has to fulfil it.
             concurrency: how many requests for it are handled at once; the others wait, and hold no worker
-                meanwhile. By default as many as the service handles. Of all such verbs 256 requests may wait
-                (more with `max_waiting`), the next ones get the reply `busy`: requests that wait here keep
-                the broker from sending others. A queue of its own (`queue`) keeps a verb apart altogether.
-            validate_results: reply `bad-result` where the handler returns what its annotation does not
-                allow, or what JSON cannot carry (NaN). Without it such a result goes out by its own type, NaN
-                as `null`: for large results whose type is sure, and annotations that are not quite true.
+                meanwhile. By default as many as the service handles. Of all such verbs together, 256 requests
+                may wait (more with `max_waiting`), and the next ones get the reply `busy`, because requests
+                that wait here keep the broker from sending others. A queue of its own (`queue`) separates a
+                verb completely.
+            validate_results: reply `bad-result` if the handler returns what its annotation does not allow, or
+                what JSON cannot represent (NaN). If False, such a result is sent by its own type, NaN as
+                `null`: for large results whose type is certain, and annotations that are not quite correct.
 
         Raises:
             TypeError: the function cannot be a verb; the message says what to write instead.
@@ -147,10 +149,11 @@ class HasVerbs:
         allow: Iterable[str] | None = None,
         **options: Any,
     ) -> Any:
-        """Declare a function as a job: its caller gets `success` once it is recorded, then it runs for long.
+        """Declare a function as a job: its caller gets `success` once the job is recorded, and the job runs
+        after that.
 
-        The function itself is returned, marked with this service, so that `client.start(function, …)`
-        knows whom to ask. Its signature is the contract; a parameter of type `Job` gets the context.
+        The function itself is returned, marked with this service, so that `client.start(function, …)` knows
+        which service to ask. Its signature is the contract; a parameter of type `Job` gets the context.
 
         Args:
             name: the verb, by default the function's name. Without parentheses: the function itself.
@@ -176,7 +179,8 @@ class HasVerbs:
         return declare if function is None else declare(function)
 
     def add(self, entry: Endpoint | JobVerb) -> None:
-        """Declare what is made already; `verb`, `job` and `include` make it of functions. Raises as they."""
+        """Add a finished declaration, as `verb`, `job` and `include` make from functions. Raises as they
+        do."""
         self._registry.declare(self._jobs.declare(entry, None) if isinstance(entry, JobVerb) else entry)
 
     def include(self, holder: object) -> None:

@@ -237,20 +237,21 @@ class Incoming:
 class Stream(AsyncIterator[T_co], Generic[T_co]):
     """What a verb yields, as it comes: `async for item in client.stream(…)`.
 
-    Made by `Client.stream`. The request goes out when the first item is asked for. A reader that is slow
-    slows the handler: no more items are under way or unread than credit was given for. Leaving the loop (by
-    `break`, by an error, or cancelled) tells the service that it is read no more, and its handler is
-    closed. That happens at once where nothing else holds the stream; `async with client.stream(…) as items:`
-    makes sure.
+    Made by `Client.stream`. The request goes out when the first item is asked for. A slow reader slows the
+    handler: no more items are in flight or unread than credit was given for. Leaving the loop (by `break`, by
+    an error, or cancelled) tells the service that the stream is no longer read, and its handler is closed.
+    That happens at once if nothing else refers to the stream; `async with client.stream(…) as items:` makes
+    sure.
 
     It is read once, by one task at a time.
 
     Raises:
-        RemoteError: the handler raised an error, or it cannot be asked so; the items before it were given.
+        RemoteError: the handler raised an error, or the request was refused; the items before it were
+            delivered.
         Rejected: no service listens there; the broker refused the request.
-        CallTimeout: the time for the stream is over, or its service says nothing any more.
-        StreamBroken: items are missing, as the instance that sent them is gone.
-        UnexpectedReply: what comes is no stream, or items are not of the type asked for.
+        CallTimeout: the time for the stream is over, or its service has fallen silent.
+        StreamBroken: items are missing, because the instance that sent them is gone.
+        UnexpectedReply: the reply is no stream, or items are not of the type asked for.
         ConnectionLost, ServerError: the connection ended.
     """
 
@@ -283,9 +284,9 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
         return next(self._ready)
 
     async def next_batch(self) -> Sequence[T_co]:
-        """The items that are there, at least one, for readers that take several at once; empty at the end.
+        """The items that have arrived, at least one, for readers that take several at once; empty at the end.
 
-        To ask for more says that the batch before is done with.
+        Asking for the next batch means that the previous one has been handled.
         """
         try:
             while not self._items and not self._is_over:
@@ -341,7 +342,7 @@ class Stream(AsyncIterator[T_co], Generic[T_co]):
         self._items = items if self._read is None else read_checked(items, self._read)
 
     async def aclose(self) -> None:
-        """Read no further. Idempotent."""
+        """Stop reading. Idempotent."""
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:

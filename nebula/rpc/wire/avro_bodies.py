@@ -90,14 +90,15 @@ class AvroSchemas(NamedTuple):
 
 
 def in_avro(*, parameters: Schema | None = None, result: Schema | None = None) -> Callable[[_F], _F]:
-    """Declare the Avro schemas of a verb; to stand below `@verb`.
+    """Declare the Avro schemas of a verb. Put this decorator below `@verb`.
 
-    A request in `avro/binary` is read by them, and answered by them; requests in JSON and text are as ever.
-    Callers of the function send Avro.
+    A request in `avro/binary` is read, and its reply written, with these schemas; JSON and text work as
+    before. Callers of the function send Avro.
 
     Args:
-        parameters: of a record with the verb's parameters as fields, or of the one that is taken whole.
-        result: of what it returns.
+        parameters: the schema of a record with the verb's parameters as fields, or of the one parameter that
+            takes the whole value.
+        result: the schema of what it returns.
     """
 
     def mark(function: _F) -> _F:

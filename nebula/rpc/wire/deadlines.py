@@ -51,11 +51,11 @@ from nebula.milliseconds import MOST_DIGITS, Milliseconds
 __all__ = ["AMBIENT", "Deadlines", "deadline_of", "handler_seconds", "whole_milliseconds"]
 
 AMBIENT: Final[ContextVar[float | None]] = ContextVar("nebula_deadline", default=None)
-"""When the request ends that is being handled, on `time.monotonic`'s clock, or None.
+"""The deadline of the request that is being handled, on `time.monotonic`'s clock, or None.
 
-Set for each handler, on the loop or in a thread, and read by each call: what is called from within a handler
-never waits longer than the handler's own caller. A task that a handler leaves behind inherits it, as it does
-all context; one that has to outlive the request begins with `AMBIENT.set(None)`.
+Set for each handler, on the loop or in a thread, and read by each call: a call from within a handler never
+waits longer than the handler's own caller. A task that a handler leaves behind inherits it, as it does all
+context; one that has to outlive the request begins with `AMBIENT.set(None)`.
 """
 
 _YEAR_SECONDS: Final = 365 * 86400.0

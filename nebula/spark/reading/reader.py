@@ -101,30 +101,31 @@ class Reader:
         corrupt: Literal["fail", "skip"] = "fail",
         reader: Literal["auto"] | Name = "auto",
     ) -> DataFrame:
-        """A table of Avro files, by the quickest reader that is there; the job's log tells which.
+        """A table of Avro files, by the fastest reader that is available; the job's log names it.
 
         Folders called `date=2026-11-22/hour=05` are columns, too, and filters on them leave out folders
         without opening a file. Where the data have a column of the same name, that one is taken.
 
         Args:
             path: a file, a folder with all below it, a glob, or several of these.
-            schema: what rows are read as, by Avro's rules of resolution: read from JSON, as text, or the
-                path of an `.avsc` file. None: the schema of the last file by name, or where there is no file
-                yet, the folder's `_schema.avsc`: the table is empty then. Files may differ.
-            columns: those that are wanted, in this order: what is not is not decoded. None: all.
-            where: a condition on the columns of folders, in SQL: no other file is opened, but for a schema
-                where no folder meets it. `.where(…)` on the table gives the same rows.
-            envelope: of files of envelopes, `content` are the values in them, each by the schema of its
-                fingerprint, without deletions; `raw` are the envelopes.
+            schema: what rows are read as, by Avro's rules of resolution: read from JSON, as text, or the path
+                of an `.avsc` file. None: the schema of the last file by name, or if there is no file yet, the
+                folder's `_schema.avsc`: the table is then empty. Files may differ.
+            columns: those to read, in this order: others are not decoded. None: all.
+            where: a condition on the columns of folders, in SQL: files in other folders are not opened,
+                except for a schema if no folder meets it. `.where(…)` on the table gives the same rows.
+            envelope: for files of envelopes, `content` reads the values in them, each by the schema of its
+                fingerprint, without deletions; `raw` reads the envelopes.
             schemas: the folder of `.avsc` files for that.
-            corrupt: what becomes of a file that is cut or damaged: the job fails with its name, or it is
-                left out whole, logged and listed in `skipped`. To know, every file is read once before.
+            corrupt: what becomes of a file that is cut or damaged: the job fails with its name, or it is left
+                out whole, logged and listed in `skipped`. To find such files, every file is read once
+                beforehand.
             reader: `auto`, or one by name.
 
         Raises:
-            DataError: nothing is there, a schema or column is wrong, a file cannot be read, or the reader
-                that is named cannot be had. A file that is found damaged only while the table is
-                computed fails the job then, with the same code `data`.
+            DataError: nothing is there, a schema or column is wrong, a file cannot be read, or the named
+                reader is not available. A file that is found damaged only while the table is computed fails
+                the job then, with the same code `data`.
         """
         _check("envelope", envelope, ("content", "raw"))
         _check("corrupt", corrupt, ("fail", "skip"))

@@ -32,8 +32,8 @@ MOST_STEPS: Final = 100
 class LogLine(NamedTuple):
     """A line of a job's log; `at` in seconds since the epoch.
 
-    A job's lines are numbered from 1 as they are written, so that a reader knows which it has seen, and
-    which are gone. What is not written yet has no number.
+    A job's lines are numbered from 1 as they are written, so that a reader knows which it has seen, and which
+    are gone. A line that is not written yet has no number.
     """
 
     at: float

@@ -30,13 +30,13 @@ class JobState(StrEnum):
     """Recorded; waits for its turn."""
 
     STARTING = "starting"
-    """Handed to what runs it, which may itself have to start first."""
+    """Handed to its runner, which may have to start first."""
 
     RUNNING = "running"
     """Its code runs."""
 
     CANCELLING = "cancelling"
-    """It was told to end, by a caller or by its time limit, and has not yet."""
+    """A caller or its time limit told it to end, and it has not ended yet."""
 
     DONE = "done"
     """Its code returned; there is a result."""
@@ -51,7 +51,7 @@ class JobState(StrEnum):
     """Its time limit ended it."""
 
     LOST = "lost"
-    """What ran it died, and the verb does not say that it may run again."""
+    """Its runner died, and the verb does not say that it may run again."""
 
     EXPIRED = "expired"
     """Its turn did not come in time. It never ran."""

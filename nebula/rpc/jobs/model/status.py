@@ -37,10 +37,10 @@ class JobStatus:
 
     Attributes:
         job: `<service>/<ulid>`.
-        seq: rises with each change that is kept of one job. Of two, the one with the higher number is the
-            newer. A job that waits is told again with the same one when it has come nearer, or waits for
-            something else.
-        state: one of `JobState`, or, from a newer service, a word that is not: such a state is not final.
+        seq: rises with each recorded change of the job: of two statuses, the one with the higher number is
+            newer. The status of a waiting job is sent again with the same number if its position or its
+            reason to wait has changed.
+        state: one of `JobState`, or an unknown word from a newer service: such a state is not final.
         progress: 0 to 1, or None if it is not known. It never falls and is 1 only when the job is done.
         note: a short text for people.
         step: number from 1, how many there are, name.
@@ -67,7 +67,7 @@ class JobStatus:
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing of it will change any more."""
+        """Whether the job has ended, so that nothing changes any more."""
         return self.state in END_STATES
 
     def to_json(self) -> dict[str, Any]:
