@@ -222,7 +222,7 @@ def _values(thing: griffe.Object) -> Iterator[str]:
 def _name(one: Any) -> str:
     # `Raises` may name several that mean the same.
     found = getattr(one, "name", None) or str(one.annotation)
-    return ", ".join(f"`{part.strip()}`" for part in found.split(","))
+    return ", ".join(f"`{part.strip()}`" for part in found.strip("()").split(","))
 
 
 def _line(text: str) -> str:

@@ -97,6 +97,7 @@ class StateTable(Generic[S]):
         self.initial = rows[0].state
         # Events are rare, so they are looked up here; frames are looked up in the mappings of `rules`.
         self._next = {(row.state, row.command): row.next_state for row in rows}
+        self._live = frozenset(row.state for row in rows)
         # A connection looks up its frames in one mapping, which only a change of state or version replaces.
         # States, dialects and exemptions are few, so all connections share the same handful of mappings.
         self.rules = cache(self._rules)
@@ -123,7 +124,7 @@ class StateTable(Generic[S]):
 
     def is_final(self, state: S) -> bool:
         """Whether nothing is legal in this state, and nothing leads out of it."""
-        return all(row.state is not state for row in self.rows)
+        return state not in self._live
 
     def refusal(self, state: S, command: str) -> str:
         """Why a frame without a row in this state is refused (A.11.4); a state's value is the reason."""

@@ -62,7 +62,7 @@ class Broker:
 
     def __init__(self, context: CoreContext) -> None:
         self.context = context
-        self.limits = context.limits
+        self.limits, self.frame_limits = context.limits, context.limits.frames
         self.access = context.access
         self.account = context.account
         self.journal = context.journal

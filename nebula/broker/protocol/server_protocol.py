@@ -104,7 +104,7 @@ class ServerProtocol:
         self.heartbeat = Heartbeat(0.0, 0.0, now=now)
         self._broker = broker
         self._now = now
-        self._parser = FrameParser(CLIENT_COMMANDS, broker.limits.frames, NAMES)
+        self._parser = FrameParser(CLIENT_COMMANDS, broker.frame_limits, NAMES)
         self._handlers = Handlers(broker, session, server, authenticates=authenticates)
         self._change_state(TABLE.initial)
         # Deadline of an ERROR that waits behind RECEIPTs; None: no ERROR waits.

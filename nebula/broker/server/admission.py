@@ -17,13 +17,11 @@ A guest is any hashable object: a connection, or a TLS handshake that is not a c
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
-import socket
 from collections import Counter
 from collections.abc import Callable
 
-from nebula.broker.core.fixed_limits import KEEPALIVE_PROBES, SUBNET_BITS
+from nebula.broker.core.fixed_limits import SUBNET_BITS
 
 
 class Admission:
@@ -148,26 +146,6 @@ class Admission:
         # Strangers come from any number of addresses; those that are gone must take no memory.
         if not self._counts[place]:
             del self._counts[place]
-
-
-def keep_alive(transport: asyncio.BaseTransport, seconds: float) -> str | None:
-    """Turn TCP keepalive on, with probes after this many seconds of silence.
-
-    Returns:
-        The peer's address; None: there is no socket.
-    """
-    found = transport.get_extra_info("socket")
-    if found is None or found.family not in (socket.AF_INET, socket.AF_INET6):
-        # An in-memory pipe has no socket, and Unix sockets have neither an address nor keepalive.
-        return None
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Not all systems let the time be chosen; it is two hours there.
-    if hasattr(socket, "TCP_KEEPIDLE"):
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(seconds)))
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(seconds / KEEPALIVE_PROBES)))
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
-    peer = transport.get_extra_info("peername")
-    return str(peer[0]) if peer else None
 
 
 def place_of(address: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
+import secrets
 from typing import Any
 
 from nebula.broker.core.access import ANONYMOUS
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
         refusal = self._identify()
         identity = self._login.identity
         session = self._broker.open_session(
-            uuid.uuid4().hex,
+            secrets.token_hex(16),
             ANONYMOUS if identity is None else identity.principal,
             profile=self._listener.profile,
             place=self.peer.place,
@@ -131,10 +131,9 @@ class Connection(asyncio.Protocol):
         # asyncio calls `pause_writing` above this mark. Queues stop dispatching at the same size of the
         # session's outbox, so a slow peer holds about twice this much.
         self._transport.set_write_buffer_limits(high=limits.outbox_high_water_bytes)
-        host = self.peer.keep_alive(limits.keepalive_seconds)
         # Counted even if the certificate was refused, because the connection has a file descriptor until its
         # ERROR is read. The peer is told the later reason; the log has the earlier one.
-        refusal = self._runtime.admit(self, host) or refusal
+        refusal = self._runtime.admit(self, self.peer.host) or refusal
         if refusal is not None:
             self._refuse(refusal)
             return

@@ -14,7 +14,7 @@ import h11
 
 from nebula.broker.core.access import ANONYMOUS
 from nebula.broker.core.fixed_limits import HTTP_CHUNKS_AT_ONCE, MAX_HTTP_HEAD_BYTES
-from nebula.broker.server.admission import keep_alive, place_of
+from nebula.broker.server.admission import place_of
 from nebula.broker.server.body_writer import BodyWriter
 from nebula.broker.server.http import HttpListener
 from nebula.broker.server.http_posts import (
@@ -79,7 +79,8 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         seconds = self._listener.limits.connect_timeout
         self._timer = asyncio.get_running_loop().call_later(seconds, self._time_out)
-        self._address = keep_alive(transport, self._listener.limits.keepalive_seconds)
+        peername = transport.get_extra_info("peername")
+        self._address = str(peername[0]) if peername else None
         if self._address is not None:
             self.payer = f"{ANONYMOUS}@{place_of(self._address)}"
         # The timer is running already; `connection_lost` cancels it.

@@ -12,9 +12,9 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
-from nebula.broker.core.fixed_limits import TLS_LINGER_SECONDS
+from nebula.broker.core.fixed_limits import KEEPALIVE_PROBES, TLS_LINGER_SECONDS
 from nebula.broker.core.limits import Limits
 from nebula.broker.operations.event_log import EventLog
 from nebula.broker.server.admission import Admission
@@ -93,7 +93,11 @@ class OpenListeners:
             listener.host,
             listener.port,
             backlog=1024,
+            start_serving=False,
         )
+        for each in server.sockets:
+            _keep_alive(each, self._limits.keepalive_seconds)
+        await server.start_serving()
         (self._http_servers if listener.http else self._servers).append(server)
         addresses = [each.getsockname()[:2] for each in server.sockets]
         return [
@@ -229,3 +233,18 @@ class _Arrival(asyncio.Protocol):
             cast("asyncio.Transport", transport).abort()
         peer.setblocking(False)
         self._greet(peer)
+
+
+def _keep_alive(listening: Any, seconds: float) -> None:
+    """Turn TCP keepalive on, with probes after this many seconds of silence.
+
+    Connections inherit it from the socket that accepted them: four system calls less for each.
+    """
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Not all systems let the time be chosen; it is two hours there.
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(seconds)))
+        listening.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(seconds / KEEPALIVE_PROBES))
+        )
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)

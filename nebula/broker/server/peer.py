@@ -8,7 +8,7 @@ from typing import Any, Final
 from nebula.broker.operations.traffic import Traffic
 from nebula.broker.operations.views import ConnectionFacts
 from nebula.broker.protocol.server_protocol import ServerProtocol
-from nebula.broker.server.admission import keep_alive, place_of
+from nebula.broker.server.admission import place_of
 from nebula.broker.server.identity import ANONYMOUS_IDENTITY, Identity
 from nebula.broker.server.inflight import Load, load_of
 from nebula.broker.server.listener import Listener
@@ -26,7 +26,8 @@ class Peer:
         now: when it was accepted.
 
     Attributes:
-        address: host and port; None: in this process.
+        host: its address; None: in this process.
+        address: the same with the port.
         traffic: counts bytes.
         held_before_bytes: what the transport has read and cannot hand on yet.
         protocol: the broker's side of the connection; set by its owner before bytes flow.
@@ -46,17 +47,13 @@ class Peer:
         # has none.
         is_remote = listener is not IN_PROCESS
         peername = transport.get_extra_info("peername") if is_remote else None
-        self._host = peername[0] if peername else None
+        self.host: str | None = peername[0] if peername else None
         self.address = f"{peername[0]}:{peername[1]}" if peername else None
         self._sockname = transport.get_extra_info("sockname") if is_remote else None
 
     def detach(self) -> None:
         """Drop the closed transport, which refers back to its connection."""
         self._transport = None
-
-    def keep_alive(self, seconds: float) -> str | None:
-        """See `admission.keep_alive`. A client in this process needs no probes."""
-        return None if self._listener is IN_PROCESS else keep_alive(self._transport, seconds)
 
     @property
     def local_address(self) -> str | None:
@@ -71,7 +68,7 @@ class Peer:
     @property
     def place(self) -> str:
         """The key of its address, see `place_of`."""
-        return "" if self._host is None else place_of(self._host)
+        return "" if self.host is None else place_of(self.host)
 
     @property
     def log_fields(self) -> dict[str, str]:
