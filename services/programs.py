@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
+
+import anyio
+
+_T = TypeVar("_T")
+
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 # A service that was asked to end takes its engine with it, and that takes a moment.
 _STOP_SECONDS = 20.0
@@ -25,13 +32,41 @@ def end_in_order() -> None:
     The default would end it on the spot and leave what it has started running: a broker takes the
     terminal's signal for a word to read its files again.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in _ENDS:
         signal.signal(number, _leave)
 
 
 def _leave(number: int, frame: object) -> NoReturn:  # noqa: ARG001  # a signal handler's form
     # What a shell shows of a program that a signal has ended.
     raise SystemExit(128 + number)
+
+
+def run_async(function: Callable[..., Awaitable[_T]], *arguments: object) -> _T:
+    """`anyio.run`, which the signals of `end_in_order` cancel before they exit.
+
+    An exception that a signal raises in a task would come out of its task group wrapped, and with a trace.
+    """
+    told: list[int] = []
+
+    async def run() -> _T | None:
+        with anyio.CancelScope() as scope:
+
+            def leave(number: int) -> None:
+                told.append(number)
+                scope.cancel()
+
+            for number in _ENDS:
+                asyncio.get_running_loop().add_signal_handler(number, leave, number)
+            return await function(*arguments)
+        return None
+
+    try:
+        result = anyio.run(run)
+    finally:
+        end_in_order()  # the loop has put the defaults back
+    if told:
+        _leave(told[0], None)
+    return cast("_T", result)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from nebula import Client, NebulaError
 from nebula.spark.java import JavaNotFound, find_java
 from services.console.orders import STOCK
 from services.flights.app import airline, busiest_hours
-from services.programs import DemoFailed, end_in_order, program
+from services.programs import DemoFailed, end_in_order, program, run_async
 from services.venue.acts import Pace, Play
 from services.venue.app import Machines, turnover
 from services.venue.site import Doors, Login, make_site
@@ -107,7 +107,7 @@ def _play(console: Console, folder: Path, options: argparse.Namespace) -> None:
         )
         if not options.no_browser and _has_screen():
             webbrowser.open(page)
-        anyio.run(_happen, doors, own, options.seconds)
+        run_async(_happen, doors, own, options.seconds)
 
 
 def _has_screen() -> bool:

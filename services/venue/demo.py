@@ -12,11 +12,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
 from rich.console import Console
 
 from nebula.errors import NebulaError
-from services.programs import DemoFailed, end_in_order, program, tail
+from services.programs import DemoFailed, end_in_order, program, run_async, tail
 from services.venue.acts import Pace, Play
 from services.venue.report import Check, show
 from services.venue.site import Doors, Login, Site, make_site
@@ -49,7 +48,7 @@ def _play(site: Site, pace: Pace, console: Console) -> list[Check]:
         with program("service", ["run", _APP], environment, site.folder) as [service]:
             console.print(f"[dim]nebula run {_APP}[/] serves {service['queues'][0]}")
             try:
-                return anyio.run(Play(doors, pace, console).run)
+                return run_async(Play(doors, pace, console).run)
             except* NebulaError as errors:
                 failure = DemoFailed(_story(errors, site.folder))
             raise failure
