@@ -130,6 +130,7 @@ class FrameParser:
         self._heads: dict[bytes, _Head] = {}
         self._headers: dict[tuple[bytes | None, ...], Headers] = {}
         self._patterns: list[HeadPattern] = []
+        self._likely: HeadPattern | None = None  # that of the last head
         self._heads_split = 0
         self._next_pattern = _HEADS_BEFORE_PATTERN
         # What is held of an unfinished frame, and what it waits for.
@@ -198,25 +199,31 @@ class FrameParser:
                         position += 2
                         continue
                 receipt = None
-                if 0 <= blank <= position:
-                    blank = data.find(b"\n\n", position)
-                end, start = blank, blank + 2
-                if has_cr:
-                    crlf = data.find(b"\n\r\n", position, size if blank < 0 else blank + 1)
-                    if crlf >= 0:
-                        end, start = crlf, crlf + 3
-                if end < 0:
-                    self._scan_head(data[position:])  # notes what it waits for, and finds early faults
-                    break
-                head = data[position:end]
-                if has_cr:
-                    head = self._without_cr(head)
-                known = known_heads.get(head)
-                if known is None:
-                    if head.find(_RECEIPT) >= 0:  # `in` takes twice as long: it tries bytes as a number first
-                        head, receipt = self._cut_receipt(head)
-                    known = known_heads.get(head) or self._read_new_head(head, receipt)
-                command, headers, length, unread = known
+                if (likely := self._likely) is not None and (found := likely.match(data, position)):
+                    # Like the head before: neither its end nor a receipt has to be searched for.
+                    command, headers, (length, unread, start) = "SEND", likely.headers, found
+                else:
+                    self._likely = None
+                    if 0 <= blank <= position:
+                        blank = data.find(b"\n\n", position)
+                    end, start = blank, blank + 2
+                    if has_cr:
+                        crlf = data.find(b"\n\r\n", position, size if blank < 0 else blank + 1)
+                        if crlf >= 0:
+                            end, start = crlf, crlf + 3
+                    if end < 0:
+                        self._scan_head(data[position:])  # notes what it waits for, and finds early faults
+                        break
+                    head = data[position:end]
+                    if has_cr:
+                        head = self._without_cr(head)
+                    known = known_heads.get(head)
+                    if known is None:
+                        # `in` takes twice as long: it tries bytes as a number first.
+                        if head.find(_RECEIPT) >= 0:
+                            head, receipt = self._cut_receipt(head)
+                        known = known_heads.get(head) or self._read_new_head(head, receipt)
+                    command, headers, length, unread = known
                 # The limit of the opening frame counts its head too (A.5).
                 counted_from = position if is_opening else start
                 stop = data.find(b"\0", start) if length == _UNTIL_NUL else start + length
@@ -227,7 +234,9 @@ class FrameParser:
                     raise RemoteProtocolError("the byte after the body is not NUL")
                 body = data[start:stop]
                 if body and command not in COMMANDS_WITH_BODY:
-                    body = self._stray_body(command)
+                    if not self._dialect.ignores_stray_bodies:
+                        raise RemoteProtocolError(f"{command} must not have a body")
+                    body = b""
                 frames.append(Frame(command, headers, body, receipt, unread))
                 position = stop + 1
                 if is_opening:
@@ -302,7 +311,7 @@ class FrameParser:
         self._searched_bytes = len(held)
         self._check_head_so_far(new, len(held) - self._line_begin)
         # A CR at the end of each line does not count, nor does the LF of the last one.
-        self._check_head_size(len(held) - self._lines_held - 2)
+        self._check_sizes(len(held) - self._lines_held - 2, 0)
         if not self._lines_held and len(held) > _LONGEST_COMMAND + 1:
             self._check_command(held)
         if self._dialect is OPENING and len(held) > self._max_body_bytes:
@@ -319,27 +328,27 @@ class FrameParser:
         if 0 in new:
             raise RemoteProtocolError(_NUL_IN_HEAD)
         self._check_count(self._lines_held - 1)  # without the command
-        self._check_line_size(line_bytes - 1)  # without a CR
+        self._check_sizes(0, line_bytes - 1)  # without a CR
 
     def _cut_receipt(self, head: bytes) -> tuple[bytes, str]:
         """Take the first `receipt` line out of a head; returns what is left, and its value."""
         before, _, rest = head.partition(_RECEIPT)
         value, line_end, after = rest.partition(b"\n")
         if len(head) > self._safe_head_bytes:
-            self._check_head_size(len(head))
-            self._check_line_size(len(_RECEIPT) - 1 + len(value))
+            self._check_sizes(len(head), len(_RECEIPT) - 1 + len(value))
         return before + line_end + after, self._unescaped(_decoded(value))
 
     def _read_new_head(self, head: bytes, receipt: str | None) -> _Head:
         """Read a head that is not known as a whole: of a SEND only the headers that are named."""
         if len(head) > self._safe_head_bytes:
-            self._check_head_size(len(head))
-            self._check_line_size(max(map(len, head.split(b"\n"))))
+            self._check_sizes(len(head), max(map(len, head.split(b"\n"))))
         if self._split is None or not head.startswith(_SEND):
             return self._read_head(head, receipt)
         for pattern in self._patterns:
-            if found := pattern.match(head):
-                return "SEND", pattern.headers, *found
+            if found := pattern.match(head + b"\n\n", 0):
+                # The next one may be like it. With a receipt it is not, since that is cut out first.
+                self._likely = pattern if receipt is None else None
+                return "SEND", pattern.headers, found[0], found[1]
         return self._read_split_head(head, self._split(head), receipt)
 
     def _read_split_head(self, head: bytes, parts: list[Any], receipt: str | None) -> _Head:
@@ -380,7 +389,7 @@ class FrameParser:
             self._heads_split += 1
             if self._heads_split >= self._next_pattern and len(head) <= _MAX_PATTERN_BYTES:
                 self._next_pattern *= 2
-                self._patterns.insert(0, HeadPattern(parts, headers, length))
+                self._patterns.insert(0, HeadPattern(parts, headers, length, self._safe_head_bytes))
                 del self._patterns[_MAX_PATTERNS:]
         return known
 
@@ -438,18 +447,11 @@ class FrameParser:
         if headers > self._limits.max_headers:
             raise RemoteProtocolError(f"more than {self._limits.max_headers} headers")
 
-    def _check_head_size(self, size: int) -> None:
-        if size > self._limits.max_head_bytes:
+    def _check_sizes(self, head_bytes: int, line_bytes: int) -> None:
+        if head_bytes > self._limits.max_head_bytes:
             raise RemoteProtocolError(f"the headers of a frame exceed {self._limits.max_head_bytes} bytes")
-
-    def _check_line_size(self, size: int) -> None:
-        if size > self._limits.max_header_line_bytes:
+        if line_bytes > self._limits.max_header_line_bytes:
             raise RemoteProtocolError(f"a header line exceeds {self._limits.max_header_line_bytes} bytes")
-
-    def _stray_body(self, command: str) -> bytes:
-        if not self._dialect.ignores_stray_bodies:
-            raise RemoteProtocolError(f"{command} must not have a body")
-        return b""
 
 
 def _decoded(data: bytes) -> str:

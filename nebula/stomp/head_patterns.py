@@ -30,11 +30,11 @@ class HeadPattern:
             dropped.
         headers: what is read of it.
         length: of its body, where no header says it.
+        most_bytes: of a head that is recognised; longer ones may break a limit.
     """
 
-    def __init__(self, parts: Sequence[bytes], headers: Headers, length: int) -> None:
-        self.headers = headers
-        self._length = length
+    def __init__(self, parts: Sequence[bytes], headers: Headers, length: int, most_bytes: int) -> None:
+        self.headers, self._length, self._most_bytes = headers, length, most_bytes
         self._length_group = -1
         expression, groups = b"SEND", 0
         for place, part in enumerate(parts):
@@ -48,13 +48,18 @@ class HeadPattern:
             elif names := [line.partition(b":")[0] for line in part.split(b"\n")[1:]]:
                 groups += 1
                 expression += b"(" + b"".join(b"\n" + re.escape(name) + USUAL_VALUE for name in names) + b")"
-        self._fullmatch = re.compile(expression).fullmatch
+        self._match = re.compile(expression + b"\n\n").match
 
-    def match(self, head: bytes) -> tuple[int, bytes] | None:
-        """The length of the body and the unread lines, or None for another head."""
-        found = self._fullmatch(head)
-        if found is None:
+    def match(self, data: bytes, position: int) -> tuple[int, bytes, int] | None:
+        """Recognise the head at a position, with the empty line behind it.
+
+        Returns:
+            The length of the body, the unread lines, and where the body begins; None: it is another head, or
+            it is not complete.
+        """
+        found = self._match(data, position)
+        if found is None or found.end() - position > self._most_bytes:
             return None
         groups = list(found.groups())
         length = self._length if self._length_group < 0 else int(groups.pop(self._length_group))
-        return length, b"".join(groups)
+        return length, b"".join(groups), found.end()

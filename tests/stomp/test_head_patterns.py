@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -104,6 +105,40 @@ def test_heads_that_come_after_others_are_read_as_if_they_came_alone(
             one = parser(dialect)
 
 
+@pytest.mark.deep
+@settings(max_examples=200 * DEPTH, deadline=None)
+@given(
+    dialect=st.sampled_from([V1_1, V1_2, V1_2]),
+    sent=heads(),
+    cuts=st.lists(st.integers(0, 5_000), max_size=4),
+)
+def test_heads_in_one_chunk_are_read_as_if_each_came_alone(
+    dialect: Dialect, sent: list[bytes], cuts: list[int]
+) -> None:
+    expected: list[Frame] = []
+    fault = ""
+    whole = b""
+    for head in sent:
+        alone = parser(dialect)
+        frames = alone.feed(head + b"\0")
+        if alone.held:
+            break
+        expected += frames
+        whole += head + b"\0"
+        if alone.failure is not None:
+            fault = str(alone.failure)
+            break
+
+    one = parser(dialect)
+    found: list[Frame] = []
+    ends = sorted({0, len(whole), *(min(cut, len(whole)) for cut in cuts)})
+    for begin, end in pairwise(ends):
+        found += one.feed(whole[begin:end])
+
+    assert found == expected
+    assert str(one.failure or "") == fault
+
+
 def send(*values: str, body: str = "") -> bytes:
     """Four headers that are not read, one that is between them, and a length."""
     own = "a:{}\ndestination:/queue/a\nb:{}\nc:{}\npriority:4\nd:{}\n".format(*values)
@@ -124,8 +159,8 @@ def matches(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     told: list[bool] = []
     match = HeadPattern.match
 
-    def note(self: HeadPattern, head: bytes) -> tuple[int, bytes] | None:
-        found = match(self, head)
+    def note(self: HeadPattern, data: bytes, position: int) -> tuple[int, bytes, int] | None:
+        found = match(self, data, position)
         told.append(found is not None)
         return found
 
@@ -184,3 +219,37 @@ def test_length_of_too_many_digits_is_refused() -> None:
     reader.feed(send("1", "2", "3", "4").replace(b"length:0", b"length:" + b"0" * 20))
 
     assert str(reader.failure).startswith("a body exceeds")
+
+
+def test_what_comes_between_heads_of_a_kind_is_read_as_ever() -> None:
+    reader = learned()
+    usual = send("1", "2", "3", "4", body="xyz")
+    chunk = [
+        usual,
+        usual.replace(b"\na:", b"\nreceipt:r\na:"),  # a receipt
+        usual,
+        b"\n\n" + usual.replace(b"\n", b"\r\n"),  # line ends, and other line ends
+        b"ACK\nid:1\n\n\0",
+        b"SEND\ndestination:/queue/a\n\n\0",  # known as a whole
+        usual,
+        b"SEND\ndestination:/queue/a\n\n\0",
+        usual,
+    ]
+
+    frames = reader.feed(b"".join(chunk))
+
+    assert reader.failure is None
+    assert [(frame.command, frame.receipt, frame.body) for frame in frames] == [
+        ("SEND", None, b"xyz"), ("SEND", "r", b"xyz"), ("SEND", None, b"xyz"), ("SEND", None, b"xyz"),
+        ("ACK", None, b""), ("SEND", None, b""), ("SEND", None, b"xyz"), ("SEND", None, b""),
+        ("SEND", None, b"xyz"),
+    ]  # fmt: skip
+    assert {frame.unread for frame in frames if frame.body} == {b"\na:1\nb:2\nc:3\nd:4"}
+
+
+def test_head_that_is_like_others_and_too_long_is_refused() -> None:
+    reader = learned()
+    reader.feed(send("1", "2", "3", "4"))
+    reader.feed(send("1", "2" * 1_000_000, "3", "4"))
+
+    assert "exceed" in str(reader.failure)

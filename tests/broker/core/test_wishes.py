@@ -62,6 +62,16 @@ def test_what_is_due_by_now_comes_at_once(header: str) -> None:
     assert bob.bodies() == ["now"]
 
 
+def test_message_that_expires_at_0_never_does() -> None:
+    broker = BrokerHarness()
+    broker.connect().publish(QUEUE, "kept", headers=["expires:0"])
+    broker.advance(1_000)
+
+    bob = broker.connect()
+    bob.subscribe(QUEUE)
+    assert bob.bodies() == ["kept"]
+
+
 def test_delayed_message_is_the_newest_when_it_comes(disk: MemoryDisk) -> None:
     broker = start(disk)
     alice = broker.connect()
