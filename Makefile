@@ -82,8 +82,9 @@ bench: $(TESTS) ## measure both builds beside RabbitMQ, ActiveMQ and NATS (Debia
 bench-quick: $(TESTS) ## measure Nebula alone, interpreted, in some minutes
 	@$(PYTHON) -m benchmarks --quick
 
-docs: $(TESTS) ## build the documentation site into build/site, and check its links (npm installs what draws pictures)
+docs: $(TESTS) ## build the documentation site into build/site; check its links, snippets and commands (npm installs what draws pictures)
 	@$(PYTHON) -m website.build
+	@$(PYTHON) -m pytest -q -n $(WORKERS) -m "not slow and not foreign" tests/docs
 
 docs-serve: $(TESTS) ## show the documentation site on 127.0.0.1:8000, and follow changes of its pages
 	@$(PYTHON) -m website.build --serve

@@ -248,7 +248,7 @@ export class Nebula extends EventTarget {
   #send(service, id, request, timeout, extra = {}) {
     this.#stomp.watchForReceipt(id, ({ headers: { disposition = "accepted" } }) => {
       // Without a consumer the broker keeps nothing, and says so at once.
-      if (disposition === "rejected-no-consumer") this.#fail(id, "no-responder", `nobody serves ${service}`, true);
+      if (disposition === "rejected-no-consumer") this.#fail(id, "no-responder", `no service ${service} is running`, true);
       else if (disposition !== "accepted") this.#fail(id, disposition, `${service} cannot be asked`);
     });
     this.#stomp.publish({

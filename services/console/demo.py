@@ -52,6 +52,7 @@ _LISTENERS: Final = """\
 port = {port}
 http = true
 console = true
+calls = true
 anonymous = true
 """
 

@@ -33,8 +33,8 @@ const POOLS: Record<string, string> = {
 };
 
 const CURES: Record<string, string> = {
-  memory: "Find the queues that hold most: start their consumers, or purge what nobody needs.",
-  disk: "Find the deepest queues: start their consumers, or purge what nobody needs.",
+  memory: "Find the queues that hold most: start their consumers, or purge what is no longer needed.",
+  disk: "Find the deepest queues: start their consumers, or purge what is no longer needed.",
   connections: "End clients that do not close theirs, or raise max_connections.",
 };
 
@@ -157,7 +157,7 @@ function store(status: BrokerStatus, before: BrokerStatus | null): Alarm[] {
 const LOSSES: Record<string, string> = {
   "rejected-invalid": "refused: not in the form that their destination asks for",
   "rejected-unauthorised": "refused: their senders lack the right",
-  "rejected-full": "refused for want of room",
+  "rejected-full": "refused because there was no room",
   full: "dropped to make room for later ones",
   "dead-letter-full": "lost: there was no room for them among the dead letters",
 };

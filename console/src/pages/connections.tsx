@@ -153,7 +153,7 @@ function Connections({ chosen }: { chosen: string | undefined }) {
             columns={columns}
             rowKey={(row) => row.session}
             filter="Principal, session or address"
-            empty="Nobody is connected."
+            empty="There are no connections."
             onSelect={(row) => go("connections", [row.session])}
           />
           {chosen !== undefined && <ConnectionDialog name={chosen} onChange={polled.refresh} />}
@@ -313,7 +313,7 @@ function Sessions({ chosen }: { chosen: string | undefined }) {
             rowKey={(row) => row.session}
             initialSort={{ key: "waiting", descending: true }}
             filter="Session or principal"
-            empty="Nobody has durable subscriptions."
+            empty="There are no durable sessions."
             onSelect={(row) => go("connections", [row.session], DURABLE)}
           />
           {chosen !== undefined && <SessionDialog name={chosen} onChange={polled.refresh} />}

@@ -10,7 +10,7 @@ export function reasonText(reason: string): string {
     case "exhausted":
       return "It was delivered as often as its queue allows, and failed each time.";
     case "expired":
-      return "Its time, or that of its queue, was over before it was consumed.";
+      return "Its expiry time, or the time to live of its queue, passed before it was consumed.";
     case "full":
       return "There was no room for it, and no sender who could be told.";
     case "rejected":

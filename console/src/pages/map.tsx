@@ -27,8 +27,9 @@ export default function MapPage() {
       {session.may("flows.list") ? (
         <Flows />
       ) : (
-        <Empty title="This broker does not count messages by sender">
-          It does so while it serves the console itself: start it with <code>--http</code> and <code>--console</code>.
+        <Empty title="There are no counts of messages by sender">
+          They come from the verb <code>flows.list</code>. A broker has it if it serves the console itself (<code>--http</code>,{" "}
+          <code>--console</code>), and you need the right to call it.
         </Empty>
       )}
     </>
@@ -49,7 +50,7 @@ function Flows() {
     <Loaded polled={polled}>
       {(flows) =>
         flows.length === 0 ? (
-          <Empty title="Nothing has been sent yet">Messages appear here as soon as somebody sends one.</Empty>
+          <Empty title="Nothing has been sent yet">Destinations and their senders appear here with the first message.</Empty>
         ) : (
           <>
             <Graph flows={flows} />

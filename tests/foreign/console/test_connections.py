@@ -49,7 +49,7 @@ def test_durable_session_is_ended_with_what_waits_for_it(operator: Page, site: S
     operator.get_by_role("dialog", name="End the session?").get_by_role("button", name="End session").click()
 
     operator.get_by_text("The session has ended.").wait_for()
-    operator.get_by_text("Nobody has durable subscriptions.").wait_for()
+    operator.get_by_text("There are no durable sessions.").wait_for()
 
 
 def test_escape_closes_a_dialog_and_the_focus_goes_back(operator: Page, site: Site) -> None:

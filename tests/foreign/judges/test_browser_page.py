@@ -52,7 +52,7 @@ def folder(installed: None, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("apps", "shown"),
-    [(["--app", "prices:app"], "2.5"), ([], "no-responder: nobody serves prices")],
+    [(["--app", "prices:app"], "2.5"), ([], "no-responder: no service prices is running")],
     ids=["with the service", "without it"],
 )
 def test_page_shows_what_the_service_answers(
