@@ -24,20 +24,20 @@ interface Page {
   path: string;
   title: string;
   component: ComponentType;
-  /** The broker's verb without which there is nothing to see. */
-  needs?: string;
+  /** Verbs of the broker: without the right to call one of them there is nothing to see. */
+  needs?: readonly [string, ...string[]];
 }
 
 const PAGES: readonly Page[] = [
-  { path: "overview", title: "Overview", component: OverviewPage, needs: "broker.status" },
+  { path: "overview", title: "Overview", component: OverviewPage, needs: ["broker.status"] },
   { path: "services", title: "Services", component: ServicesPage },
   { path: "jobs", title: "Jobs", component: JobsPage },
-  { path: "queues", title: "Queues", component: QueuesPage, needs: "queues.list" },
+  { path: "queues", title: "Queues", component: QueuesPage, needs: ["queues.list"] },
   { path: "topics", title: "Topics", component: TopicsPage },
   { path: "values", title: "Last values", component: LastValuesPage },
-  { path: "dead-letters", title: "Dead letters", component: DeadLettersPage, needs: "dlq.list" },
-  { path: "connections", title: "Connections", component: ConnectionsPage, needs: "connections.list" },
-  { path: "map", title: "Map", component: MapPage, needs: "connections.list" },
+  { path: "dead-letters", title: "Dead letters", component: DeadLettersPage, needs: ["dlq.list"] },
+  { path: "connections", title: "Connections", component: ConnectionsPage, needs: ["connections.list", "sessions.list"] },
+  { path: "map", title: "Map", component: MapPage, needs: ["flows.list", "connections.list"] },
 ];
 
 export function App() {
@@ -54,7 +54,7 @@ export function App() {
 function Shell() {
   const isMenuOpen = useSignal(false);
   const main = useRef<HTMLElement>(null);
-  const pages = PAGES.filter(({ needs }) => needs === undefined || session.may(needs));
+  const pages = PAGES.filter(({ needs }) => needs === undefined || needs.some((verb) => session.may(verb)));
   const { page: path } = route.value;
   const page = PAGES.find((each) => each.path === path) ?? (path === "" ? pages[0] : undefined);
 
@@ -124,7 +124,7 @@ function Shell() {
 
 function Content({ page }: { page: Page | undefined }) {
   if (page === undefined) return <Empty title="There is no such page" />;
-  if (page.needs !== undefined && !session.may(page.needs)) return <NotAllowed verb={page.needs} />;
+  if (page.needs !== undefined && !page.needs.some((verb) => session.may(verb))) return <NotAllowed verb={page.needs[0]} />;
   return <page.component key={page.path} />;
 }
 

@@ -30,7 +30,7 @@ const INSTANCE = /^\/queue\/(?!nebula\.)[\w-]+\.[\w-]+$/;
  * What went wrong.
  *
  * `code` is a word to branch on. Of an answer it is the service's own ("bad-parameters", "busy", ...). Else:
- * "no-responder" (nobody serves there), "rejected-..." (the broker's verdict), "timeout", "aborted", "lost" (the
+ * "no-responder" (no such service is running), "rejected-..." (the broker's verdict), "timeout", "aborted", "lost" (the
  * connection ended, or there is none), "refused" (the broker does not let us in, or not subscribe),
  * "unexpected-reply" (the answer is not JSON of a service), and of streams
  * "stream-broken" (items are missing: the instance that sent them is gone) and "not-a-stream" (the verb has answered

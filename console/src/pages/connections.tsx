@@ -20,6 +20,7 @@ const DURABLE = { kind: "durable" };
 export default function ConnectionsPage() {
   const [chosen] = route.value.rest;
   const isSessions = route.value.query.get("kind") === DURABLE.kind;
+  const verb = isSessions ? "sessions.list" : "connections.list";
   return (
     <>
       <PageHead title="Connections" about="Who is connected, and what is kept for those who are away">
@@ -32,15 +33,7 @@ export default function ConnectionsPage() {
           </a>
         </nav>
       </PageHead>
-      {isSessions ? (
-        session.may("sessions.list") ? (
-          <Sessions chosen={chosen} />
-        ) : (
-          <NotAllowed verb="sessions.list" />
-        )
-      ) : (
-        <Connections chosen={chosen} />
-      )}
+      {!session.may(verb) ? <NotAllowed verb={verb} /> : isSessions ? <Sessions chosen={chosen} /> : <Connections chosen={chosen} />}
     </>
   );
 }

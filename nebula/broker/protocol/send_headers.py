@@ -161,7 +161,7 @@ def _wishes(
     if _WISHES.isdisjoint(fields):
         return None
     # JMS clients write 0 for "never".
-    expires_at = given.get(names.EXPIRES) or None if not kind.holds_value else None
+    expires_at = None if kind.holds_value else given.get(names.EXPIRES) or None
     is_queue = kind.holds_messages
     deliver_at = given.get(names.DELIVER_AT) if is_queue else None
     return Wishes(

@@ -95,10 +95,10 @@ class OpenListeners:
             backlog=1024,
             start_serving=False,
         )
+        (self._http_servers if listener.http else self._servers).append(server)
         for each in server.sockets:
             _keep_alive(each, self._limits.keepalive_seconds)
         await server.start_serving()
-        (self._http_servers if listener.http else self._servers).append(server)
         addresses = [each.getsockname()[:2] for each in server.sockets]
         return [
             f"{listener.scheme}://{f'[{host}]' if ':' in host else host}:{port}" for host, port in addresses
@@ -238,7 +238,7 @@ class _Arrival(asyncio.Protocol):
 def _keep_alive(listening: Any, seconds: float) -> None:
     """Turn TCP keepalive on, with probes after this many seconds of silence.
 
-    Connections inherit it from the socket that accepted them: four system calls less for each.
+    Connections inherit it from the listening socket, which saves four system calls for each.
     """
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     # Not all systems let the time be chosen; it is two hours there.

@@ -88,7 +88,7 @@ class SparkJob(Job):
             self._meter.begin_step(number, total, name)
             self._place.begin_step()
             # Each one is told as it begins: the next may begin before the host looks again.
-            self._tell(Counted(Tasks(0, 0, 0), self._told.counters), None, at=time.time())
+            self._tell(Counted(Tasks(0, 0, 0), self._told.counters), at=time.time())
         return nullcontext()
 
     def progress(self, done: float, total: float, note: str = "") -> None:
@@ -118,7 +118,7 @@ class SparkJob(Job):
             self._has_reported = True
             counted = self._place.count()
             self._meter.see(counted.tasks)
-            self._tell(counted, _counts(counted.tasks))
+            self._tell(counted)
 
     def report_last(self) -> None:
         """Say what was counted last, where the host has said anything by now: most jobs are over sooner."""
@@ -126,9 +126,10 @@ class SparkJob(Job):
             self._place.settle()
             self.report()
 
-    def _tell(self, counted: Counted, tasks: tuple[int, int, int] | None, *, at: float | None = None) -> None:
+    def _tell(self, counted: Counted, *, at: float | None = None) -> None:
         meter = self._meter
         note = counted.waits_for or meter.note
+        tasks = _counts(counted.tasks)
         stages = tuple(
             (stage.id, stage.name, stage.done, stage.tasks, stage.active) for stage in counted.stages
         )
