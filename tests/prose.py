@@ -16,9 +16,11 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parent.parent
 PLACES: Final = (
-    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "GOVERNANCE.md"),
-    *("docs", "nebula", "services", "benchmarks"),
+    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "GOVERNANCE.md", "SECURITY.md"),
+    *("docs", "nebula", "services", "benchmarks", "website", "packages", "deploy", "console/src"),
 )
+
+SUFFIXES: Final = frozenset({".py", ".md", ".toml", ".yaml", ".yml", ".js", ".ts", ".tsx"})
 
 BANNED: Final = {
     r"\bwho (?:has|reads|asks|sends|wants|does|needs|knows|comes|calls|writes)\b": "name the subject",
@@ -86,7 +88,7 @@ def findings(places: Sequence[str] = PLACES) -> Iterator[Finding]:
         root = ROOT / place
         files = [root] if root.is_file() else sorted(root.rglob("*"))
         for path in files:
-            if path.suffix in (".py", ".md", ".toml"):
+            if path.suffix in SUFFIXES and "node_modules" not in path.parts:
                 yield from _findings(path)
 
 

@@ -108,7 +108,7 @@ describe("signing in", () => {
     expect(Fake.made[0]!.options).not.toHaveProperty("login");
   });
 
-  it("that is refused leaves nobody signed in, and can be tried again", async () => {
+  it("that is refused leaves the session signed out, and can be tried again", async () => {
     const session = new Session();
     Fake.refusal = new NebulaError("refused", "wrong passcode");
     const attempt = session.signIn({ kind: "passcode", login: "operator", passcode: "wrong" });
@@ -214,7 +214,7 @@ describe("a subscription", () => {
   });
 });
 
-it("who has signed out hears no more of the connection", async () => {
+it("after signing out ignores events of the connection", async () => {
   const { session, client } = await signedIn();
   await session.signOut();
   expect(session.principal.value).toBeNull();

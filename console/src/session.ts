@@ -8,7 +8,7 @@ import { NebulaService } from "./broker";
 export { NebulaError };
 export type Message = IMessage;
 
-/** How somebody signs in; "none" is anonymous, or a client certificate of TLS. */
+/** How a user signs in; "none" is anonymous, or a client certificate of TLS. */
 export type Credentials =
   | { kind: "none" }
   | { kind: "passcode"; login: string; passcode: string }

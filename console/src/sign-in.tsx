@@ -14,7 +14,7 @@ const KINDS: readonly { kind: Kind; title: string }[] = [
   { kind: "none", title: "No passcode" },
 ];
 
-// Of this page: who has signed out wants to see the form.
+// Of this page: after signing out, the user expects the form.
 let isFirst = true;
 
 export function SignIn() {

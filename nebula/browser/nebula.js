@@ -23,7 +23,7 @@ const CREDIT = 256;
 const SILENCE = 30_000;
 const BEAT = 10_000;
 
-// Where instances take credit: nobody is believed who names another kind of destination.
+// Where instances take credit. Any other kind of destination is ignored.
 const INSTANCE = /^\/queue\/(?!nebula\.)[\w-]+\.[\w-]+$/;
 
 /**
@@ -31,7 +31,7 @@ const INSTANCE = /^\/queue\/(?!nebula\.)[\w-]+\.[\w-]+$/;
  *
  * `code` is a word to branch on. Of an answer it is the service's own ("bad-parameters", "busy", ...). Else:
  * "no-responder" (no such service is running), "rejected-..." (the broker's verdict), "timeout", "aborted", "lost" (the
- * connection ended, or there is none), "refused" (the broker does not let us in, or not subscribe),
+ * connection ended, or was never open), "refused" (the broker does not let us in, or not subscribe),
  * "unexpected-reply" (the answer is not JSON of a service), and of streams
  * "stream-broken" (items are missing: the instance that sent them is gone) and "not-a-stream" (the verb has answered
  * with one value).
@@ -79,10 +79,10 @@ export class Nebula extends EventTarget {
       reconnectDelay,
       connectionTimeout: timeout,
       onConnect: () => this.#connected(),
-      // The broker closes after it: of a connection that was open, that is told of then.
+      // The broker closes after it; for a connection that was open, the close is reported.
       onStompError: ({ headers }) =>
         this.#opening && this.#lost("refused", headers.message ?? "the broker has refused"),
-      // Where it is not active the close is our own, and was told of; the next attempt may wait for it.
+      // If it is not active, the close is our own and was reported; the next attempt may wait for it.
       onWebSocketClose: () => this.#stomp.active && this.#lost("lost", "the connection was lost"),
     });
   }
@@ -423,7 +423,7 @@ export class Job {
     }
   }
 
-  /** What the job returned, once it has ended; a `NebulaError` with its code where it ended otherwise than done. */
+  /** What the job returned, once it has ended; a `NebulaError` with its code if it did not end as done. */
   async result() {
     let last;
     for await (const status of this.watch()) last = status;
@@ -477,7 +477,7 @@ class Inflow {
   #wake = () => {};
 
   constructor(service, credit, timeout, tell) {
-    /** Who is told that nobody reads any more. */
+    /** Called when the stream has no reader any more. */
     this.queue = service;
     this.#credit = this.#end = credit;
     this.#tell = tell;
@@ -500,7 +500,7 @@ class Inflow {
     if (this.#isComplete || this.#error !== null) return;
     this.#heardAt = Date.now();
     const { "neb-stream-seq": seq, "neb-stream-end": end, "neb-reply-to": peer } = message.headers;
-    // To who sends the items. Until there are some to who spoke last: the first one may have died, and the broker given
+    // To the sender of the items. Before the first item, to the last peer that spoke: the first one may have died, and the broker given
     // the request to another one.
     if (peer && peer !== this.#peer && this.#next === 0) {
       if (!INSTANCE.test(peer)) {
@@ -510,7 +510,7 @@ class Inflow {
       this.#peer = this.queue = peer;
     }
     if (seq === undefined) {
-      // A sign of life. Only its sender knows how long it bears our silence: it gets one, too.
+      // A sign of life. Only its sender knows how long it accepts our silence, so it gets one, too.
       this.#giveCredit();
       return;
     }
@@ -547,7 +547,7 @@ class Inflow {
     this.#stop(error);
   }
 
-  /** The broker has refused the request, or is gone: nobody is at it. */
+  /** The broker has refused the request, or is gone: no service works on it. */
   refuse(error) {
     this.#isRefused = true;
     this.#stop(error);
@@ -597,7 +597,7 @@ class Inflow {
     this.#owed = 0;
   }
 
-  /** See whether anybody has been silent for too long: the service, or we. */
+  /** Check whether the service or this side has been silent for too long. */
   #look() {
     const now = Date.now();
     if (this.#error !== null || this.#isComplete) return;
@@ -624,7 +624,7 @@ class Latest {
     this.#wake();
   }
 
-  /** Have whoever takes fail from now on. */
+  /** Let every `take` fail from now on. */
   fail(error) {
     this.#failure = error;
     this.#wake();
@@ -649,10 +649,10 @@ class Latest {
   }
 }
 
-/** An id that nobody can guess. `crypto.randomUUID` is there only for pages of https and of this machine. */
+/** An id that cannot be guessed. `crypto.randomUUID` is there only for pages of https and of this machine. */
 function newId() {
-  const octets = crypto.getRandomValues(new Uint8Array(16));
-  return Array.from(octets, (octet) => octet.toString(16).padStart(2, "0")).join("");
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 function isNothing(parameters) {

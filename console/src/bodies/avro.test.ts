@@ -29,7 +29,7 @@ describe("decodeDatum", () => {
     ["a time", { type: "int", logicalType: "time-millis" }, "a0 8d 06", "00:00:50.000"],
     ["a decimal", { type: "bytes", logicalType: "decimal", precision: 9, scale: 2 }, "04 04 d2", "12.34"],
     ["a negative decimal", { type: "bytes", logicalType: "decimal", precision: 4, scale: 2 }, "02 ff", "-0.01"],
-    ["a logical type that nobody knows", { type: "int", logicalType: "colour" }, "02", 1],
+    ["an unknown logical type", { type: "int", logicalType: "colour" }, "02", 1],
   ])("reads %s", (_, schema, bytes, value) => {
     expect(decodeDatum(schema, hex(bytes))).toEqual(value);
   });

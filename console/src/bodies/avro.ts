@@ -284,7 +284,7 @@ function logicalNumber(number: number | bigint, logicalType: unknown): string | 
   }
 }
 
-/** Milliseconds since 1970 as text; with the finer part of `exact`, of so many digits. */
+/** Milliseconds since 1970 as text; with the finer part of `exact`, in this number of digits. */
 function moment(milliseconds: bigint, exact?: bigint, digits = 3): string | null {
   const date = new Date(Number(milliseconds));
   if (Number.isNaN(date.getTime())) return null;
@@ -309,7 +309,7 @@ function logicalBytes(bytes: Uint8Array, schema: Record<string, unknown>): strin
   return null;
 }
 
-/** A two's-complement number, the highest byte first, with so many digits behind the point. */
+/** A two's-complement number, the highest byte first, with this number of digits behind the point. */
 function decimalOf(bytes: Uint8Array, scale: number): string | null {
   if (bytes.length === 0 || bytes.length > 128 || !Number.isInteger(scale) || scale < 0 || scale > 400) return null;
   let number = 0n;

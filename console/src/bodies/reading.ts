@@ -81,7 +81,7 @@ export interface AvroReading {
 /** Schemas by fingerprint and by destination, as the broker knows them. */
 export interface SchemaSource {
   get(fingerprint: string): Promise<{ name: string; definition: Schema }>;
-  /** The one schema of a destination whose bodies are data without an envelope; null: there is none. */
+  /** The one schema of a destination whose bodies are data without an envelope; or null. */
   bare(destination: string): Promise<{ name: string; fingerprint: string; definition: Schema } | null>;
 }
 

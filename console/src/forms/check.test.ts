@@ -50,13 +50,13 @@ describe("check", () => {
     ["uuid", "123e4567-e89b-12d3-a456-426614174000", true],
     ["uuid", "123", false],
     ["email", "a@b.example", true],
-    ["email", "nobody", false],
+    ["email", "no-at-sign", false],
     ["uri", "https://x.example/", true],
     ["uri", "x.example", false],
     ["binary", "aGVsbG8=", true],
     ["binary", "a-b_", true],
     ["binary", "ä", false],
-    ["of-a-kind-that-nobody-knows", "anything", true],
+    ["of-an-unknown-kind", "anything", true],
   ])("a %s: %s", (format, value, isGood) => {
     expect(faults({ type: "string", format }, value)).toHaveLength(isGood ? 0 : 1);
   });

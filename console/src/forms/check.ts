@@ -147,7 +147,7 @@ function textFaults(field: Extract<Field, { kind: "text" }>, value: string): str
   const faults = counted(length, field.minimum, field.maximum, "character");
   if (field.pattern !== null && !matches(field.pattern, value)) faults.push(`must match ${field.pattern}`);
   const form = field.format === null ? undefined : FORMATS[field.format];
-  // Length first: "must be a date" says nothing to who has left it empty.
+  // Length first: "must be a date" would be odd for a field that was left empty.
   if (form !== undefined && !faults.length && !form.test(value)) faults.push(form.words);
   return faults;
 }

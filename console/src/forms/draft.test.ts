@@ -61,7 +61,7 @@ describe("emptyDraft", () => {
     expect(emptyDraft(fieldOf(schema))).toMatchObject({ named: { next: { is: "absent" } } });
   });
 
-  it("says of each required field that it is missing", () => {
+  it("reports each required field that it is missing", () => {
     expect(faultsOf(ORDER, emptyDraft(fieldOf(ORDER)))).toEqual({
       "/id": "is required",
       "/address/zip": "must match ^\\d{5}$",

@@ -49,7 +49,7 @@ export function emptyDraft(field: Field): Draft {
     case "list": {
       const first = field.first.map((inner) => ({ id: newId(), draft: emptyDraft(inner()) }));
       const rest: Item[] = [];
-      // As many as there have to be; not hundreds, if somebody says so.
+      // As many as the schema requires, but not hundreds.
       if (field.rest !== null) {
         const inner = field.rest();
         const wanted = Math.min(field.minimum ?? 0, 10) - first.length;
@@ -75,7 +75,7 @@ function ofProperty(required: boolean, field: Field): Draft {
   return ABSENT;
 }
 
-/** The draft of an optional field that somebody begins to fill in: its default where there is one. */
+/** The draft of an optional field that the user begins to fill in: its default where there is one. */
 export function begunDraft(field: Field): Draft {
   return field.default === undefined || field.default === null ? emptyDraft(field) : draftOf(field, field.default);
 }

@@ -93,7 +93,7 @@ function partsOf(draft: Draft): { named: Record<string, Draft>; more: Entry[] } 
   return draft.is === "object" ? draft : { named: {}, more: [] };
 }
 
-/** The entries of a map: names that somebody chooses, with values. */
+/** The entries of a map: names that the user chooses, with values. */
 function MapParts({ scope, path, field, draft, onChange }: PartProps<ObjectField>): JSX.Element | null {
   if (field.extra === null) return null;
   const { named, more } = partsOf(draft);

@@ -30,7 +30,7 @@ describe("fieldOf", () => {
     expect(property(field, "qty")).toMatchObject({ kind: "number", integer: true, default: 1 });
   });
 
-  it("follows references, and keeps what stands beside them", () => {
+  it("follows references, and keeps what is next to them", () => {
     const field = fieldOf({
       $defs: { Color: { type: "string", enum: ["red", "blue"], title: "Color" } },
       type: "object",
@@ -108,7 +108,7 @@ describe("fieldOf", () => {
     ]);
   });
 
-  it("finds a discriminator that nobody has named", () => {
+  it("finds a discriminator without a name", () => {
     const of = (kind: string) => ({ type: "object", properties: { type: { const: kind }, x: { type: "integer" } } });
 
     expect(fieldOf({ anyOf: [of("a"), of("b")] })).toMatchObject({ kind: "union", discriminator: "type" });

@@ -24,7 +24,7 @@ export interface Common {
   /** Null may be given. */
   nullable: boolean;
   deprecated: boolean;
-  /** `undefined`: there is none. */
+  /** Or `undefined`. */
   default: unknown;
   example: unknown;
 }
@@ -182,7 +182,7 @@ function union(schema: Schema, parts: Schema[], common: Common, root: Schema, de
   return { ...common, nullable, kind: "union", branches: distinct(branches), discriminator };
 }
 
-/** The parts of which a value has to be one; null: there are none. */
+/** The parts of which a value has to be one; or null. */
 function alternatives(schema: Schema): Schema[] | null {
   for (const key of ["anyOf", "oneOf"]) {
     const parts = schema[key];
@@ -194,7 +194,7 @@ function alternatives(schema: Schema): Schema[] | null {
   return schema.type.map((type: unknown) => ({ ...rest, type }));
 }
 
-/** A schema with what it refers to in place. What stands beside a reference wins. */
+/** A schema with what it refers to in place. What is next to a reference wins. */
 function resolve(given: unknown, root: Schema): Schema {
   let schema: Schema = isObject(given) ? given : given === false ? { enum: [] } : {};
   for (let steps = 0; steps < 50; steps += 1) {

@@ -22,7 +22,7 @@ export async function askJob<T>(job: string, verb: string, parameters: Record<st
       return session.call<T>(service, verb, given, options);
     }
     const via = error.code === "elsewhere" && isObject(error.details) ? error.details.via : null;
-    // Nobody is believed who names another service's queue.
+    // A reply that names another service's queue is ignored.
     if (typeof via !== "string" || !via.startsWith(`${service}.`)) throw error;
     if (places.size >= MOST_PLACES) places.clear();
     places.set(job, via);

@@ -19,7 +19,7 @@ import { JobResultView } from "./result";
 import { StatePill } from "./state";
 import { StepsView } from "./steps";
 
-/** What could be read of a job: all of it by its owner, else what everybody may see. */
+/** What could be read of a job: all of it by its owner, else what every caller may see. */
 interface Found {
   row: JobRow;
   details: JobDetails | null;

@@ -151,7 +151,7 @@ function Jobs({ rows, now, onChange, isNarrowed }: { rows: readonly JobRow[]; no
   );
 }
 
-/** The present time, in seconds since 1970, anew every so many milliseconds. */
+/** The present time, in seconds since 1970, renewed after this number of milliseconds. */
 export function useNow(every: number): number {
   const [now, setNow] = useState(() => Date.now() / 1000);
   useEffect(() => {

@@ -102,7 +102,7 @@ export function JobLog({ job, isOver }: { job: string; isOver: boolean }) {
           tabIndex={0}
           onScroll={(event) => {
             const { scrollTop, scrollHeight, clientHeight } = event.currentTarget;
-            // Whoever scrolls up wants to read there; at the end it goes on.
+            // A user who scrolls up wants to read there; at the end, following goes on.
             const isAtEnd = scrollHeight - scrollTop - clientHeight < 24;
             if (isAtEnd !== isFollowing) setFollowing(isAtEnd);
           }}

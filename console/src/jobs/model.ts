@@ -79,7 +79,7 @@ export interface JobResult {
   preview?: unknown;
 }
 
-/** What is told of a job as it changes. */
+/** The status of a job, sent at each change. */
 export interface Status {
   job: string;
   seq: number;
@@ -138,7 +138,7 @@ export function readStatus(body: string): Status | null {
   }
 }
 
-/** A row with what has been told of it since. */
+/** A row with the newest status applied. */
 export function withStatus<R extends JobRow>(row: R, status: Status | undefined): R {
   // An end is final: what was told before it may come after it.
   if (status === undefined || (hasEnded(row.state) && !hasEnded(status.state))) return row;

@@ -12,7 +12,7 @@ export interface RowColumn {
   type: string;
 }
 
-/** What `job.result` says of a table's columns. */
+/** What `job.result` reports about a table's columns. */
 export type TableSchema = readonly { name: string; type: unknown }[] | null;
 
 /** Whether a value is a list of objects, which a table can show. */

@@ -1,4 +1,4 @@
-// Who sends to what, and who receives it: three columns, and lines between them.
+// Senders, destinations and receivers: three columns, and lines between them.
 
 import type { FlowRow } from "../broker";
 
@@ -61,7 +61,7 @@ export class FlowReader {
   }
 }
 
-// So many destinations that differ in one part of their name only are drawn as one.
+// This number of destinations that differ in only one part of their name is drawn as one.
 const ALIKE = 4;
 
 /**

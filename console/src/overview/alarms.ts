@@ -153,7 +153,7 @@ function store(status: BrokerStatus, before: BrokerStatus | null): Alarm[] {
   ];
 }
 
-// Reasons of `nebula_messages_dropped_total` that somebody should know of. The others are as it was wanted.
+// Reasons of `nebula_messages_dropped_total` that an operator should know. The others are intended.
 const LOSSES: Record<string, string> = {
   "rejected-invalid": "refused: not in the form that their destination asks for",
   "rejected-unauthorised": "refused: their senders lack the right",

@@ -86,7 +86,7 @@ export class LiveLog {
     this.#next = this.#kept = this.#bytes = this.#received = this.#missed = 0;
   }
 
-  /** So many of the kept messages, from a place on; place 0 is the newest. */
+  /** A number of the kept messages, from a place on; place 0 is the newest. */
   slice(from: number, count: number): LiveMessage[] {
     const found: LiveMessage[] = [];
     for (let place = from; place < Math.min(from + count, this.#kept); place += 1) {

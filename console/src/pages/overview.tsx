@@ -10,7 +10,7 @@ import { bytes, count, duration, percent, rate, short } from "../widgets/format"
 import { usePolled } from "../widgets/poll";
 import { PageHead } from "../widgets/states";
 
-// News are news for so long.
+// How long an event counts as news.
 const NEWS_SECONDS = 300;
 
 export default function OverviewPage() {

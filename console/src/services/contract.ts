@@ -6,8 +6,8 @@ import { usePolled, type Polled } from "../widgets/poll";
 import { addressOf, type Contract, type Instance } from "./model";
 
 /**
- * What `describe` says. It is read again when instances with another contract come, and stays while there is none: what
- * somebody has typed into a form outlives a restart of the service or the broker.
+ * What `describe` says. It is read again when instances with another contract come, and stays while none is there, so that
+ * what was typed into a form survives a restart of the service or the broker.
  */
 export function useContract(service: string, instances: readonly Instance[]): Polled<Contract> {
   const alike = [...new Set(instances.map(({ schemas }) => schemas))].sort().join();

@@ -13,8 +13,8 @@ export interface Presence {
   error: NebulaError | null;
 }
 
-const NOBODY: Presence = { instances: new Map(), isComplete: false, error: null };
-const found = signal<Presence>(NOBODY);
+const NONE: Presence = { instances: new Map(), isComplete: false, error: null };
+const found = signal<Presence>(NONE);
 let readers = 0;
 let stop = (): void => {};
 
@@ -51,7 +51,7 @@ function follow(): () => void {
     if (session.epoch.value > 0) {
       changed.clear();
       isComplete = false;
-      found.value = NOBODY;
+      found.value = NONE;
     }
   });
   const leave = session.subscribe(
@@ -64,12 +64,12 @@ function follow(): () => void {
       if (destination.startsWith("X/")) changed.set(destination, message.body ? readInstance(message.body, destination) : null);
       timer ??= setTimeout(draw, 30);
     },
-    (error) => (found.value = { ...NOBODY, isComplete: true, error }),
+    (error) => (found.value = { ...NONE, isComplete: true, error }),
   );
   return () => {
     clearTimeout(timer);
     forget();
     leave();
-    found.value = NOBODY;
+    found.value = NONE;
   };
 }

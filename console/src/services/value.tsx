@@ -6,7 +6,7 @@ import { columnsOf, isRows, plotOf } from "../jobs/rows";
 import { CopyButton } from "../widgets/copy";
 import { Views } from "./views";
 
-/** JSON that is longer than this is shown in part: a page of a million lines helps nobody. */
+/** JSON that is longer than this is shown in part: a page of a million lines helps no reader. */
 const MOST_SHOWN = 200_000;
 
 export function Json({ value, label }: { value: unknown; label: string }) {

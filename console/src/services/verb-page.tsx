@@ -30,7 +30,7 @@ export function VerbPage({ service, verb: name }: { service: string; verb: strin
     </span>
   );
   const head = (verb?: Verb) => <PageHead title={<><span class="mono">{name}</span> {verb && <Badges verb={verb} />}</>} about={crumbs} />;
-  // A form stays while instances come and go: only without a contract there is none.
+  // A form stays while instances come and go; it disappears only without a contract.
   if (own.length === 0 && contract.data === null) {
     return (
       <>
@@ -84,7 +84,7 @@ function TryVerb({ service, instances, verb }: { service: string; instances: rea
     if (isOpen || isRefused) return;
     const parameters = form.submit();
     if (parameters === null || timeoutFault) {
-      // After the faults are drawn: the first one is where somebody goes on.
+      // After the faults are drawn: the user goes on at the first one.
       requestAnimationFrame(() => place.current?.querySelector<HTMLElement>("[aria-invalid='true']")?.focus());
       return;
     }

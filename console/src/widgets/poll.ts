@@ -1,4 +1,4 @@
-// Values that are read again and again, while somebody looks.
+// Values that are polled while the page is visible.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { NebulaError, session } from "../session";

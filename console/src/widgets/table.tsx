@@ -45,13 +45,13 @@ export interface TableProps<R> {
   rowKey: (row: R) => string;
   initialSort?: Sort;
   pageSize?: number;
-  /** The placeholder of the filter; without it there is none. */
+  /** The placeholder of the filter; without it the table has no filter. */
   filter?: string;
   empty?: ComponentChildren;
   selected?: string | null;
   onSelect?: (row: R) => void;
   remote?: Remote;
-  /** Beside the filter. */
+  /** Next to the filter. */
   tools?: ComponentChildren;
 }
 

@@ -1,6 +1,6 @@
 // The time axis of a chart. All times are seconds since 1970.
 
-// A row that has just begun is drawn at the end of so many seconds.
+// A row that has just begun is drawn at the end of this number of seconds.
 const FEWEST_SECONDS = 30;
 
 /**
