@@ -385,9 +385,9 @@ class FrameParser:
             if len(self._heads) == _MAX_KNOWN_HEADS:
                 self._heads.clear()
             self._heads[head] = known
-        if lines >= 0 and may_be_known and not self._dialect.trims_values:
+        if may_be_known and not self._dialect.trims_values and len(head) <= _MAX_PATTERN_BYTES:
             self._heads_split += 1
-            if self._heads_split >= self._next_pattern and len(head) <= _MAX_PATTERN_BYTES:
+            if self._heads_split >= self._next_pattern and header_lines.LINES.fullmatch(unread):
                 self._next_pattern *= 2
                 self._patterns.insert(0, HeadPattern(parts, headers, length, self._safe_head_bytes))
                 del self._patterns[_MAX_PATTERNS:]

@@ -76,11 +76,6 @@ class Dialect:
                 text = text.replace(plain, written)
         return text
 
-    def _without_colon(self, name: str) -> str:
-        # Where nothing is escaped a colon ends the name: left there, a sender of another version
-        # could name a header so that it is read as one that only the server may write.
-        return self.escape(name.replace(":", " "))
-
     def unescape(self, text: str) -> str:
         """Read a header name or value; one pass from left to right.
 
@@ -112,7 +107,9 @@ class Dialect:
     def header_block(self, headers: Iterable[tuple[str, str]]) -> bytes:
         """Encode `name:value` lines, each ended by LF. A lone surrogate becomes `?`."""
         escape = self.escape
-        escape_name = escape if self.escapes else self._without_colon
+        # Where nothing is escaped a colon ends the name: left there, a sender of another version could name a
+        # header so that it is read as one that only the server may write.
+        escape_name = escape if self.escapes else lambda name: escape(name.replace(":", " "))
         lines = [f"{escape_name(name)}:{escape(value)}\n" for name, value in headers]
         return "".join(lines).encode("utf-8", "replace")
 

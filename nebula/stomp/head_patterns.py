@@ -16,18 +16,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from nebula.stomp.header_block import Headers
-from nebula.stomp.header_lines import LENGTH, USUAL_VALUE
+from nebula.stomp.header_lines import LENGTH, ODD_VALUE, USUAL_VALUE
 
 # A longer number is too large, or begins with zeros: reading the head finds out.
-_DIGITS: Final = rb"([0-9]{1,9}+)"
+_LENGTH: Final = rb"(?P<length>[0-9]{1,9}+)"
 
 
 class HeadPattern:
     """Heads with the same names and the same lines that are read.
 
     Args:
-        parts: of such a head in the usual form, as `HeaderNames.split` returns them. None of its lines is
-            dropped.
+        parts: of such a head, as `HeaderNames.split` returns them. None of its lines is dropped, and those
+            that are not read match `header_lines.LINES`.
         headers: what is read of it.
         length: of its body, where no header says it.
         most_bytes: of a head that is recognised; longer ones may break a limit.
@@ -35,20 +35,19 @@ class HeadPattern:
 
     def __init__(self, parts: Sequence[bytes], headers: Headers, length: int, most_bytes: int) -> None:
         self.headers, self._length, self._most_bytes = headers, length, most_bytes
-        self._length_group = -1
-        expression, groups = b"SEND", 0
+        expression = b"SEND"
         for place, part in enumerate(parts):
             if place % 3 == 1:  # a line that is read
-                is_length = part == LENGTH and self._length_group < 0  # of two the first one counts
-                expression += b"\n" + re.escape(part) + _DIGITS * is_length
-                if is_length:
-                    self._length_group, groups = groups, groups + 1
+                is_length = part == LENGTH and _LENGTH not in expression  # of two the first one counts
+                expression += b"\n" + re.escape(part) + _LENGTH * is_length
             elif place % 3 == 2:  # the rest of that line
                 expression += b"" if is_length else re.escape(part or b"")
-            elif names := [line.partition(b":")[0] for line in part.split(b"\n")[1:]]:
-                groups += 1
-                expression += b"(" + b"".join(b"\n" + re.escape(name) + USUAL_VALUE for name in names) + b")"
-        self._match = re.compile(expression + b"\n\n").match
+            elif lines := [line.partition(b":") for line in part.split(b"\n")[1:]]:
+                each = [b"\n%b:%b" % (re.escape(name), _like(value)) for name, _, value in lines]
+                expression += b"(%b)" % b"".join(each)
+        self._pattern = re.compile(expression + b"\n\n")
+        self._length_group = self._pattern.groupindex.get("length", 0)
+        self._has_odd_values = ODD_VALUE in expression
 
     def match(self, data: bytes, position: int) -> tuple[int, bytes, int] | None:
         """Recognise the head at a position, with the empty line behind it.
@@ -57,9 +56,17 @@ class HeadPattern:
             The length of the body, the unread lines, and where the body begins; None: it is another head, or
             it is not complete.
         """
-        found = self._match(data, position)
+        found = self._pattern.match(data, position)
         if found is None or found.end() - position > self._most_bytes:
             return None
         groups = list(found.groups())
-        length = self._length if self._length_group < 0 else int(groups.pop(self._length_group))
+        length = int(groups.pop(self._length_group - 1)) if self._length_group else self._length
+        if self._has_odd_values:
+            # All other groups are lines, each with its LF.
+            groups = [each if each[:1] == b"\n" else each.replace(b":", b"\\c") for each in groups]
         return length, b"".join(groups), found.end()
+
+
+def _like(value: bytes) -> bytes:
+    """A pattern for values of a header that has this one. An odd value is a group by itself."""
+    return b")%b(" % ODD_VALUE if b":" in value or b"\\" in value else USUAL_VALUE

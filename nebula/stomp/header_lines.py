@@ -30,8 +30,12 @@ _USUAL: Final = bytes(set(range(128)).difference(_UNUSUAL))
 _USUAL_FORM: Final = b"\n:" * 1024
 
 # What it may contain, and not what it may not: a negated class takes up to twice as long to match.
-USUAL_VALUE: Final = b":[%b]*+" % re.escape(_USUAL)
-"""A pattern for the rest of a line in the usual form, behind its name."""
+USUAL_VALUE: Final = b"[%b]*+" % re.escape(_USUAL)
+"""A pattern for a value in the usual form."""
+ODD_VALUE: Final = b"((?:[:%b]++|\\\\[cn\\\\])*+)" % re.escape(_USUAL)
+"""A pattern for a value that also has colons, or the escapes of 1.1."""
+LINES: Final = re.compile(b"(?:\n[%b]++:%b)*+" % (re.escape(_USUAL), ODD_VALUE))
+"""Lines whose names are in the usual form and whose values match `ODD_VALUE`."""
 
 LENGTH: Final = b"content-length:"
 

@@ -29,8 +29,15 @@ NAME = st.sampled_from(
 VALUE = st.sampled_from([b"1", b"2", b"17", b"x", b"", b"yy", b"01", b" 1", b"1 "])
 # Lengths of the body that is sent, which is empty.
 LENGTH = st.sampled_from([b"0", b"00", b"000", b"0" * 10, b"0" * 20])
+USUAL = st.sampled_from([b"0", b"0", b"0", b"1:", b"http://a:", b"1\\c\\\\2\\n", b"\\c:"])
 ODD = st.sampled_from(
     [
+        b":",
+        b"1:2:3",
+        b"1\\c2",
+        b"\\\\n",
+        b"\\",
+        b"\\r:",
         b"a:1",
         b"1\nb:1",
         b"1\ndestination:2",
@@ -57,10 +64,11 @@ def value_of(draw: st.DrawFn, name: bytes) -> bytes:
 def heads(draw: st.DrawFn) -> list[bytes]:
     """Heads of one sender: values differ, and now and then a line comes, goes, or has another place."""
     names = draw(st.lists(NAME, min_size=1, max_size=9))
-    usual = [(name, b"0") for name in names]
+    # Of some lines all values have colons or escapes.
+    usual = [(name, b"0" if name in READ else draw(USUAL)) for name in names]
     changing = draw(st.sets(st.integers(0, len(names) - 1), max_size=4))
     made = [
-        _head([(name, value if name in READ else b"%d" % number) for name, value in usual])
+        _head([(name, value if name in READ else b"%b%d" % (value, number)) for name, value in usual])
         for number in LESSON
     ]
     for _ in range(draw(st.integers(4, 10))):
@@ -178,6 +186,22 @@ def test_heads_with_the_same_names_are_recognised(matches: list[bool]) -> None:
     assert frame.unread == b"\na:8\nb:9\nc:10\nd:11"
     assert frame.headers == {"destination": "/queue/a", "priority": "4", "content-length": ""}
     assert frame.body == b"xyz"
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("dialect", [V1_1, V1_2])
+@pytest.mark.parametrize("value", ["18:10:{}", "18\\c10\\c{}"])
+def test_values_with_colons_are_recognised_and_passed_on_with_escapes(
+    matches: list[bool], dialect: Dialect, value: str
+) -> None:
+    reader = parser(dialect)
+    head = f"SEND\na:1\ntimestamp:{value}\nb:2\ndestination:/queue/a\nurl:http://{{}}\n\n\0"
+    for number in range(64):
+        reader.feed(head.format(number, number).encode())
+    (frame,) = reader.feed(head.format("77", "host").encode())
+
+    assert matches == [True]
+    assert frame.unread == b"\na:1\ntimestamp:18\\c10\\c77\nb:2\nurl:http\\c//host"
 
 
 @pytest.mark.interpreted

@@ -86,13 +86,13 @@ ContentCheck: TypeAlias = Callable[[bytes], Content]
 PRIORITIES: Final = 10
 DEFAULT_PRIORITY: Final = 4
 
-_LEVELS: Final = frozenset(map(str, range(PRIORITIES)))
+LEVELS: Final = frozenset(map(str, range(PRIORITIES)))
 
 
 def wanted_priority(fields: Mapping[str, str]) -> int:
     """The level that headers ask for, or the usual one."""
     text = fields.get(headers.PRIORITY, "")
-    return int(text) if text in _LEVELS else DEFAULT_PRIORITY
+    return int(text) if text in LEVELS else DEFAULT_PRIORITY
 
 
 @dataclass(frozen=True, slots=True)

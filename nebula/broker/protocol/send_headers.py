@@ -19,7 +19,7 @@ from nebula import headers as names
 from nebula.broker.core.broker import Broker
 from nebula.broker.core.messages import (
     DEFAULT_PRIORITY,
-    PRIORITIES,
+    LEVELS,
     QUEUE_PREFIX,
     DestinationKind,
     Head,
@@ -44,31 +44,23 @@ _NOT_PASSED_ON: Final = frozenset(
     | {names.DEAD_LETTER_REASON, names.DEAD_LETTER_FROM, names.DEAD_LETTER_AT, names.DEAD_LETTER_DELIVERIES}
     | {names.DEAD_LETTER_CODE, names.DEAD_LETTER_TEXT, names.DEAD_LETTER_HANDLER}
 )
-_PRIORITIES: Final = frozenset(map(str, range(PRIORITIES)))
 _WISHES: Final = frozenset({names.EXPIRES, names.DELAY, names.DELIVER_AT, names.DEDUP_ID})
 
 _Form: TypeAlias = Callable[[str, Profile], object | None]
 """Reads the value of a header; None: the value is outside its form."""
 
 
-def _as_seconds(text: str, profile: Profile) -> float | None:  # noqa: ARG001
-    return seconds_of(text)
-
-
-def _as_priority(text: str, profile: Profile) -> int | None:  # noqa: ARG001
-    return int(text) if text in _PRIORITIES else None
-
-
 _FLAGS: Final = (
     *(names.REQUIRE_CONSUMERS, names.PERSISTENT, names.EPHEMERAL, names.RECEIPT_ON_REJECTION),
     *(names.RESPONSE, names.STREAM, names.STREAM_END),
 )
+_TIMES: Final = (names.EXPIRES, names.DELAY, names.DELIVER_AT, names.TIMEOUT)
 # Headers whose values are flags, times or numbers. The form is checked on every kind of destination,
 # even where the header has no meaning, so that a sender learns of a mistake early.
 FORMS: Final[Mapping[str, _Form]] = {
     **dict.fromkeys(_FLAGS, as_flag),
-    **dict.fromkeys((names.EXPIRES, names.DELAY, names.DELIVER_AT, names.TIMEOUT), _as_seconds),
-    names.PRIORITY: _as_priority,
+    **dict.fromkeys(_TIMES, lambda text, _: seconds_of(text)),
+    names.PRIORITY: lambda text, _: int(text) if text in LEVELS else None,
 }
 # Kept longer than the message, so their length is limited: the first for a window, the others as reply
 # rights.
@@ -105,7 +97,6 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     named = fields.get(names.REPLY_TO)
     # A reply gets no reply (D.46); the address that it names is for credit (G.credit).
     reply_to = None if is_response else named
-    notify = fields.get(names.JOB_NOTIFY)
     passed_on = tuple(
         (name, value)
         for name, value in fields.items()
@@ -124,7 +115,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         time_to_live=given.get(names.TIMEOUT) if is_queue and may_expire else None,
         transaction=fields.get("transaction"),
         reply_to=reply_to,
-        addresses=_addresses(named, notify) if named or notify else (),
+        addresses=_addresses(named, fields.get(names.JOB_NOTIFY)),
         is_response=is_response,
         origin=None if reply_to is None else session.origin,
         is_stream=given.get(names.STREAM, False) and not given.get(names.STREAM_END),
@@ -162,15 +153,15 @@ def _wishes(
         return None
     # JMS clients write 0 for "never".
     expires_at = None if kind.holds_value else given.get(names.EXPIRES) or None
-    is_queue = kind.holds_messages
-    deliver_at = given.get(names.DELIVER_AT) if is_queue else None
-    return Wishes(
+    deliver_at = given.get(names.DELIVER_AT) if kind.holds_messages else None
+    wishes = Wishes(
         expires_at=expires_at - wall_offset if expires_at is not None and may_expire else None,
-        delay=given.get(names.DELAY) if is_queue else None,
+        delay=given.get(names.DELAY) if kind.holds_messages else None,
         deliver_at=None if deliver_at is None else deliver_at - wall_offset,
         # An inbox ends with its connection, so there is no later repetition to detect.
         dedup_id=None if destination.startswith(names.INBOX_PREFIX) else fields.get(names.DEDUP_ID) or None,
     )
+    return None if wishes == Wishes() else wishes
 
 
 def _may_be_sent_to(destination: str, kind: DestinationKind, session: Session) -> bool:
