@@ -10,7 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import cycle, islice
 from statistics import median
 from typing import Final
 
@@ -51,10 +51,8 @@ class World:
         self._harness.pump.work(self._harness.now)
 
 
-def _frames(head: str) -> bytes:
-    return b"".join(
-        head.replace("#", str(number)).encode() + b"\n\n" + _BODY + b"\0" for number in range(BATCH)
-    )
+def _frames(head: str, numbers: range = range(BATCH)) -> bytes:
+    return b"".join(head.replace("#", str(number)).encode() + b"\n\n" + _BODY + b"\0" for number in numbers)
 
 
 def _sending(*subscriptions: str, head: str) -> Iterator[bytes]:
@@ -70,6 +68,18 @@ def _sending(*subscriptions: str, head: str) -> Iterator[bytes]:
 def queue() -> Iterator[bytes]:
     """A queue with automatic acks."""
     return _sending("SUBSCRIBE\nid:s\ndestination:/queue/a", head="SEND\ndestination:/queue/a")
+
+
+def differing_heads() -> Iterator[bytes]:
+    """A queue whose sender gives each message an id and a time: more heads than a parser remembers."""
+    world = World()
+    receiver = world.peer("SUBSCRIBE\nid:s\ndestination:/queue/a")
+    sender = world.peer()
+    head = "SEND\ndestination:/queue/a\ncorrelation-id:id-#\ntimestamp:12:00:#\ncontent-length:200"
+    batches = [_frames(head, range(begin, begin + BATCH)) for begin in range(0, 256 * BATCH, BATCH)]
+    for data in cycle(batches):
+        world.say(sender, data)
+        yield receiver.last_write
 
 
 def receipts() -> Iterator[bytes]:
@@ -119,6 +129,7 @@ def calls() -> Iterator[bytes]:
 # Each yields after every batch what a receiver was last written.
 KINDS: Final[tuple[Callable[[], Iterator[bytes]], ...]] = (
     queue,
+    differing_heads,
     receipts,
     fan_out,
     last_values,
