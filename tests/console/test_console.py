@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -269,6 +270,33 @@ def test_broker_with_a_console_keeps_figures_and_counts_who_sends_where() -> Non
         assert mine["principal"] == flow["sender"]
         assert {"broker.history", "flows.list", "queue.purge"} <= set(mine["verbs"])
         assert mine["value_prefixes"] == ["X/"]
+
+
+@pytest.mark.parametrize(("setting", "counts"), [(None, False), ("true", True)])
+def test_other_brokers_keep_figures_too_and_count_flows_where_the_setting_says_so(
+    setting: str | None, counts: bool
+) -> None:
+    environment = os.environ | ({} if setting is None else {"NEBULA_SERVER_COUNT_FLOWS": setting})
+    with (
+        running("broker", "--port", "0", "--store", "memory", env=environment) as (_, line),
+        Client(line["url"]) as client,
+    ):
+        client.publish("/queue/orders", {"number": 1})
+
+        assert len(client.call("nebula.broker", "broker.history")) == 1
+        assert ("flows.list" in client.call("nebula.broker", "rights.mine")["verbs"]) is counts
+        if counts:
+            [flow] = client.call("nebula.broker", "flows.list")
+            assert (flow["destination"], flow["messages"]) == ("/queue/orders", 1)
+
+
+def test_broker_with_a_console_need_not_count_flows() -> None:
+    words = ("broker", "--port", "0", "--http", "0", "--console", "--store", "memory")
+    with (
+        running(*words, env={**os.environ, "NEBULA_SERVER_COUNT_FLOWS": "false"}) as (_, line),
+        Client(line["url"]) as client,
+    ):
+        assert "flows.list" not in client.call("nebula.broker", "rights.mine")["verbs"]
 
 
 def test_all_files_have_a_media_type() -> None:
