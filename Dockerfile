@@ -8,7 +8,7 @@ COPY constraints.txt ./
 # --build-constraint, which pins what builds our package, wants the pinned pip.
 RUN python3 -m venv /opt/pip \
     && /opt/pip/bin/pip install --no-cache-dir --constraint constraints.txt --upgrade pip
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY nebula nebula
 # The installing pip stands outside: the environment that is shipped has none.
 RUN python3 -m venv --without-pip /opt/nebula \

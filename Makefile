@@ -53,11 +53,12 @@ test: $(TESTS) ## run the tests, real Spark among them (some ten minutes on two 
 test-slow: $(TESTS) ## run the tests that take long, and search deeper: kills, clusters, crowds, all pages of the docs
 	@NEBULA_TEST_DEPTH=4 $(PYTHON) -m pytest -n $(WORKERS) -m "(slow or deep) and not foreign"
 
-check: $(TESTS) ## check format, lint, types, the layers of imports and the prose
+check: $(TESTS) ## check format, lint, types, the layers of imports, the workflows of GitHub and the prose
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo --no-cache
+	$(VENV)/bin/jactionlint --shellcheck=
 	@$(PYTHON) -m tests.prose
 
 test-foreign: $(TESTS) ## run ours against RabbitMQ and ActiveMQ, and clients in six languages against ours (Debian: installs them)
@@ -99,6 +100,7 @@ npm-package: ## pack the client of web pages into dist/, for npm (needs npm)
 	@.ci/npm-package dist
 
 artefacts: wheel npm-package ## build everything that is released, and call a service with each in an empty environment
+	@$(VENV)/bin/twine check --strict dist/*.whl dist/*.tar.gz
 	@.ci/try-artefacts dist/*
 
 console: $(TESTS) ## build the console into nebula/console/assets (needs Node 18 or newer); commit what it writes

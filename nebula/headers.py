@@ -1,8 +1,8 @@
 """Names of Nebula's extension headers and destinations. The bottom layer: plain constants.
 
-docs/reference/headers.md has a row for each header, with its values, the frames it belongs to, and
-equivalents on other brokers; section G of docs/reference/protocol.md has the rules. A peer may ignore each of
-them. STOMP's own headers are not here.
+docs/reference/headers.toml has a row for each name, with its values, the frames it belongs to, and
+equivalents on other brokers; docs/reference/headers.md shows the rows as tables. Section G of
+docs/reference/protocol.md has the rules. A peer may ignore each header. STOMP's own headers are not here.
 """
 
 from __future__ import annotations

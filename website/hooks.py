@@ -224,7 +224,16 @@ def translated(target: str, site: str, repository: str | None) -> str | None:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
     """Translate what is written for GitHub."""
-    return for_the_site(markdown, page.file.src_uri, config.repo_url)
+    return for_the_site(markdown, page.file.src_uri, config.repo_url or repository(os.environ))
+
+
+def repository(environment: Mapping[str, str]) -> str | None:
+    """The address of the repository whose workflow runs; None outside of GitHub Actions.
+
+    It is no `repo_url` of the site: Material's script would ask GitHub for the stars of the repository.
+    """
+    server, name = environment.get("GITHUB_SERVER_URL"), environment.get("GITHUB_REPOSITORY")
+    return f"{server}/{name}" if server and name else None
 
 
 def for_the_site(markdown: str, site: str, repository: str | None = None) -> str:

@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Logo, ThemeSwitch } from "./app";
+import { hostOf, thisPlace } from "./place";
 import { session, type Credentials } from "./session";
 import { asNebulaError } from "./widgets/poll";
 
@@ -60,7 +61,7 @@ export function SignIn() {
     return (
       <main class="sign-in">
         <p class="loading" role="status">
-          Connecting to {location.host} …
+          Connecting to {hostOf(thisPlace())} …
         </p>
       </main>
     );
@@ -75,7 +76,7 @@ export function SignIn() {
           <ThemeSwitch />
         </div>
         <p class="muted">
-          Broker at <strong>{location.host}</strong>
+          Broker at <strong>{hostOf(thisPlace())}</strong>
         </p>
         <fieldset class="segments">
           <legend class="hidden">How to sign in</legend>

@@ -99,7 +99,7 @@ class Assembly:
         registry: the schemas that it knows; None: no folder of them was named.
         takes_calls: whether a listener serves `POST /call/…`.
         has_console: whether a listener serves the console.
-        history: figures of the last hour, for the console; None: they are not kept.
+        history: figures of the last hour, for the console.
         source: as it was given.
         value_prefixes: prefixes of the names of last values.
         backups: folder for copies of the store that operators ask for; None: copies are not allowed.
@@ -155,7 +155,7 @@ class Assembly:
                 # Without it `Lifetimes` is deterministic, for tests.
                 chance=random.random,
             ),
-            counts_flows=self.has_console,
+            counts_flows=self.has_console if settings.count_flows is None else settings.count_flows,
         )
         token = None if settings.metrics_token is None else Token(settings.metrics_token)
         if token is not None:
@@ -163,7 +163,7 @@ class Assembly:
         self.server.pages.update(pages_of(self.server, token))
         if self.has_console:
             self.server.console.update(console_pages())
-        self.history = History() if self.has_console else None
+        self.history = History()
 
     def tell_place(self) -> None:
         """Log where messages are kept, and note the broker's address there. Call it once it listens."""

@@ -319,6 +319,13 @@ class BrokerSettings(Settings):
         default=False, description="The listener of `http` also serves `POST /call/SERVICE/VERB`."
     )
     console: bool = Field(default=False, description="The listener of `http` also serves the console.")
+    # `assembly` decides what None means, by the listeners.
+    count_flows: bool | None = Field(
+        default=None,
+        examples=[True],
+        description="Whether messages are counted by sender and destination, for the map of the console. The"
+        " default is true if a listener serves the console, otherwise false.",
+    )
     metrics_token: Path | None = Field(
         default=None,
         examples=["metrics.token"],

@@ -247,11 +247,11 @@ async def _serve_broker(
                 await _stop(server, half)
 
 
-async def _keep_history(server: Server, history: History | None) -> None:
+async def _keep_history(server: Server, history: History) -> None:
     """Take a sample now and each ten seconds, until this is cancelled."""
     from nebula.broker.operations.history import SAMPLE_SECONDS
 
-    while history is not None:
+    while True:
         history.note(time.time(), await server.runtime.walk(server.status()))
         await anyio.sleep(SAMPLE_SECONDS)
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Final
 
@@ -73,6 +74,19 @@ class Asset:
         if not takes_gzip:
             return self.body, self.headers
         return self.compressed, (*self.headers, ("content-encoding", "gzip"))
+
+
+def page_about(broker: str) -> Asset:
+    """The page with the address of a broker, for the calls that users copy from it.
+
+    Args:
+        broker: its address, without login and passcode. The page shows it to everyone.
+    """
+    page = assets()[PATH]
+    # An element, because the page's policy allows no script in it, and to fetch a file takes a request more.
+    told = f'<meta name="nebula-broker" content="{escape(broker)}">'
+    body = page.body.replace(b"</head>", told.encode() + b"</head>", 1)
+    return replace(page, body=body, compressed=gzip.compress(body, mtime=0))
 
 
 @cache

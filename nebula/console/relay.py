@@ -1,9 +1,9 @@
 """The console next to any broker: serves its files, and relays its WebSocket to the broker.
 
 The bytes go through unchanged: a browser speaks STOMP to the broker, with its own login. The relay only knows
-how to reach the broker, by TCP, TLS or WebSocket. If it has a client certificate, the broker takes each
-user of the relay for its holder. So it listens on loopback unless told otherwise, and only its own pages may
-connect.
+how to reach the broker, by TCP, TLS or WebSocket, and tells that address to the page, whose users copy calls
+as code. If it has a client certificate, the broker takes each user of the relay for its holder. So it listens
+on loopback unless told otherwise, and only its own pages may connect.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import quote
 
 import anyio
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -23,7 +24,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from nebula.console.assets import PATH, REDIRECTED, Asset, assets
+from nebula.console.assets import PATH, REDIRECTED, Asset, assets, page_about
 from nebula.logs import get_logger
 from nebula.stomp.client.addresses import Address
 from nebula.stomp.client.link import Link
@@ -104,7 +105,7 @@ class Relay:
             response = connection.respond(HTTPStatus.TEMPORARY_REDIRECT, "")
             response.headers["Location"] = REDIRECTED[path]
             return response
-        asset = assets().get(path)
+        asset = page_about(url_of(self.address)) if path == PATH else assets().get(path)
         if asset is None:
             return connection.respond(HTTPStatus.NOT_FOUND, f"nothing is here; the console is at {PATH}\n")
         return _response_of(asset, request)
@@ -186,6 +187,17 @@ class _Downstream:
             return
 
 
+def url_of(address: Address) -> str:
+    """A broker's address without login and passcode."""
+    scheme = ("stomp" if address.path is None else "ws") + "s" * address.is_tls
+    path = f"/{quote(address.virtual_host, safe='')}" if address.virtual_host != "/" else ""
+    return f"{scheme}://{_place(address.host, address.port)}{path if address.path is None else address.path}"
+
+
+def _place(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _response_of(asset: Asset, request: Request) -> Response:
     accepted = ", ".join(request.headers.get_all("Accept-Encoding"))
     body, headers = asset.encoded(takes_gzip="gzip" in accepted)
@@ -202,4 +214,4 @@ def _response_of(asset: Asset, request: Request) -> Response:
 
 def _url_of(server: Server) -> str:
     host, port = next(iter(server.sockets)).getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
+    return f"http://{_place(host, port)}{PATH}"

@@ -125,8 +125,7 @@ def broker_responder(assembly: Assembly) -> Responder:
             raise VerbError("bad-file", "a file cannot be used; the broker's log says which") from error
 
     _add_own_rights(responder, assembly)
-    if assembly.history is not None:
-        _add_history(responder, assembly.history, may_call)
+    _add_history(responder, assembly.history, may_call)
     if assembly.server.flows is not None:
         _add_flows(responder, assembly.server, assembly.server.flows, may_call)
     if assembly.source is not None:

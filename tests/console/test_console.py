@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 
@@ -18,7 +20,9 @@ from websockets.typing import Origin, Subprotocol
 
 from nebula.broker.server.http import HttpListener
 from nebula.broker.server.listener import Listener
-from nebula.console.assets import FOLDER, PATH, assets
+from nebula.console.assets import FOLDER, PATH, assets, page_about
+from nebula.console.relay import url_of
+from nebula.stomp.client.addresses import parse_address
 from nebula.sync import Client
 from tests.cli.programs import Program, running
 
@@ -220,6 +224,39 @@ def test_relay_reaches_brokers_by_websocket_too() -> None:
         connected(page)
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("stomp://alice:secret@127.0.0.1:61613", "stomp://127.0.0.1:61613"),
+        ("stomps://broker.example", "stomps://broker.example:61614"),
+        ("stomp://rabbit.example/a%20b", "stomp://rabbit.example:61613/a%20b"),
+        ("ws://alice:secret@[::1]:8080", "ws://[::1]:8080/stomp"),
+        ("wss://broker.example/a&b/stomp", "wss://broker.example:443/a&b/stomp"),
+    ],
+)
+def test_address_is_told_without_the_login(given: str, told: str) -> None:
+    address = parse_address(given)
+
+    assert url_of(address) == told
+    assert parse_address(told) == replace(address, login=None, passcode=None)
+
+
+def test_page_of_the_relay_names_its_broker_and_that_of_a_broker_names_none() -> None:
+    with broker_with_console() as (url, console):
+        assert b"nebula-broker" not in console.get()[1]
+        with running("console", "--broker", url.replace("://", "://alice:secret@")) as (_, line):
+            plain = Served(line["url"]).get()[1]
+            packed = Served(line["url"]).get(**{"Accept-Encoding": "gzip"})[1]
+
+    assert f'<meta name="nebula-broker" content="{url}">'.encode() in plain
+    assert b"secret" not in plain
+    assert gzip.decompress(packed) == plain
+
+
+def test_address_on_the_page_is_escaped() -> None:
+    assert b'content="ws://h:1/&quot;&gt;&lt;script&gt;">' in page_about('ws://h:1/"><script>').body
+
+
 def test_relay_ends_a_websocket_with_its_broker_and_says_where_there_is_none() -> None:
     with broker_and_relay() as (broker, relay):
         with relay.page() as page:
@@ -269,6 +306,33 @@ def test_broker_with_a_console_keeps_figures_and_counts_who_sends_where() -> Non
         assert mine["principal"] == flow["sender"]
         assert {"broker.history", "flows.list", "queue.purge"} <= set(mine["verbs"])
         assert mine["value_prefixes"] == ["X/"]
+
+
+@pytest.mark.parametrize(("setting", "counts"), [(None, False), ("true", True)])
+def test_other_brokers_keep_figures_too_and_count_flows_where_the_setting_says_so(
+    setting: str | None, counts: bool
+) -> None:
+    environment = os.environ | ({} if setting is None else {"NEBULA_SERVER_COUNT_FLOWS": setting})
+    with (
+        running("broker", "--port", "0", "--store", "memory", env=environment) as (_, line),
+        Client(line["url"]) as client,
+    ):
+        client.publish("/queue/orders", {"number": 1})
+
+        assert len(client.call("nebula.broker", "broker.history")) == 1
+        assert ("flows.list" in client.call("nebula.broker", "rights.mine")["verbs"]) is counts
+        if counts:
+            [flow] = client.call("nebula.broker", "flows.list")
+            assert (flow["destination"], flow["messages"]) == ("/queue/orders", 1)
+
+
+def test_broker_with_a_console_need_not_count_flows() -> None:
+    words = ("broker", "--port", "0", "--http", "0", "--console", "--store", "memory")
+    with (
+        running(*words, env={**os.environ, "NEBULA_SERVER_COUNT_FLOWS": "false"}) as (_, line),
+        Client(line["url"]) as client,
+    ):
+        assert "flows.list" not in client.call("nebula.broker", "rights.mine")["verbs"]
 
 
 def test_all_files_have_a_media_type() -> None:

@@ -32,6 +32,8 @@ def test_each_artefact_calls_a_service(tmp_path: Path) -> None:
     done(sys.executable, _ROOT / ".ci/npm-package", tmp_path)
     files = sorted(tmp_path.iterdir())
 
+    for_pypi = [file for file in files if file.suffix != ".tgz"]
+    done(sys.executable, "-m", "twine", "check", "--strict", *for_pypi)
     said = done(sys.executable, _ROOT / ".ci/try-artefacts", *files)
 
     assert [file.name for file in files] == [

@@ -179,8 +179,8 @@ def test_kubernetes_takes_the_manifests(python: Path, name: str, version: str) -
 
     problems = helm(python, "validate", version, given=manifests)
 
-    # It is a resource of the Prometheus operator, whose schema is not among those of Kubernetes.
-    assert problems == (["PodMonitor: unknown"] if name == "everything" else [])
+    # These are resources of the Prometheus operator, whose schema is not among those of Kubernetes.
+    assert problems == (["PodMonitor: unknown"] * 2 if name == "everything" else [])
     assert len({(each["kind"], each["metadata"]["name"]) for each in manifests}) == len(manifests)
 
 
@@ -209,16 +209,57 @@ def test_wrong_values_are_refused(python: Path, values: Values, word: str) -> No
     assert word in files["error"]
 
 
-def test_pod_monitor_names_a_port_and_the_secret_of_the_pod(python: Path) -> None:
-    manifests = rendered(python, EVERYTHING)
-    (endpoint,) = one(manifests, "PodMonitor")["spec"]["podMetricsEndpoints"]
-    labels = one(manifests, "StatefulSet")["spec"]["template"]["metadata"]["labels"]
+def monitors_of(manifests: list[Manifest]) -> dict[str, Manifest]:
+    """The PodMonitors by name."""
+    return {each["metadata"]["name"]: each["spec"] for each in manifests if each["kind"] == "PodMonitor"}
 
-    ports = [each["name"] for each in pod_of(manifests)["containers"][0]["ports"]]
-    assert endpoint["port"] in ports
+
+def test_pod_monitor_of_the_broker_names_a_port_and_the_secret_of_the_pod(python: Path) -> None:
+    manifests = rendered(python, EVERYTHING)
+    (endpoint,) = monitors_of(manifests)["demo-nebula"]["podMetricsEndpoints"]
+
+    assert endpoint["port"] in [each["name"] for each in pod_of(manifests)["containers"][0]["ports"]]
     assert endpoint["authorization"]["credentials"] == {"name": "nebula-metrics", "key": "token"}
-    wanted = one(manifests, "PodMonitor")["spec"]["selector"]["matchLabels"]
-    assert wanted.items() <= labels.items()
+
+
+def test_pod_monitor_of_the_services_names_a_port_of_each_and_the_job_of_the_alerts(python: Path) -> None:
+    manifests = rendered(python, EVERYTHING)
+    (endpoint,) = monitors_of(manifests)["demo-nebula-services"]["podMetricsEndpoints"]
+    rules = (ROOT / "deploy/prometheus/nebula-services.rules.yml").read_text(encoding="utf-8")
+
+    for deployment in (each for each in manifests if each["kind"] == "Deployment"):
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert endpoint["port"] in [each["name"] for each in container["ports"]]
+    # The token is one of the broker's.
+    assert "authorization" not in endpoint
+    (job,) = [each["replacement"] for each in endpoint["relabelings"] if each["targetLabel"] == "job"]
+    assert f'up{{job="{job}"}}' in rules
+
+
+def test_pod_monitors_select_the_pods_of_the_broker_and_of_the_services(python: Path) -> None:
+    manifests = rendered(python, EVERYTHING)
+    pods = {
+        each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"]
+        for each in manifests
+        if each["kind"] in ("StatefulSet", "Deployment")
+    }
+    selected = {
+        name: {
+            pod for pod, labels in pods.items() if spec["selector"]["matchLabels"].items() <= labels.items()
+        }
+        for name, spec in monitors_of(manifests).items()
+    }
+
+    assert selected == {
+        "demo-nebula": {"demo-nebula"},
+        "demo-nebula-services": {"demo-nebula-prices", "demo-nebula-orders"},
+    }
+
+
+def test_chart_without_services_has_one_pod_monitor(python: Path) -> None:
+    manifests = rendered(python, {"metrics": {"podMonitor": {"enabled": True}}})
+
+    assert list(monitors_of(manifests)) == ["demo-nebula"]
 
 
 # ----- What the manifests say

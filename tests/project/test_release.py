@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nebula.version import __version__
 
 _ROOT = Path(__file__).parents[2]
+_WORKFLOW = {"GITHUB_SERVER_URL": "https://github.example", "GITHUB_REPOSITORY": "us/nebula"}
+
+
+def metadata(environment: dict[str, str]) -> dict[str, Any]:
+    """The metadata of the package as a build with this environment makes it."""
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("GITHUB_")}
+    said = subprocess.check_output(
+        [sys.executable, "-m", "hatchling", "metadata"], cwd=_ROOT, env=bare | environment, text=True
+    )
+    found: dict[str, Any] = json.loads(said)
+    return found
+
+
+def links_of(text: str) -> list[str]:
+    return re.findall(r"\]\(([^)\s]+)\)", text)
 
 
 def check_tag(tag: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -58,3 +75,30 @@ def test_npm_package_has_no_version_of_its_own() -> None:
     package = json.loads((_ROOT / "packages/client/package.json").read_text(encoding="utf-8"))
 
     assert "version" not in package
+
+
+def test_package_of_a_workflow_links_to_its_repository_at_the_tag() -> None:
+    package = metadata(_WORKFLOW)
+    pages = f"https://github.example/us/nebula/blob/v{__version__}/"
+    pictures = pages.replace("/blob/", "/raw/")
+
+    links = links_of(package["readme"]["text"])
+    own = [link.removeprefix(pages).removeprefix(pictures) for link in links]
+    assert own == links_of((_ROOT / "README.md").read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link] == []
+    assert [link for link in links if link.startswith(pictures)] == [
+        link for link in links if link.endswith((".png", ".svg"))
+    ]
+    assert package["urls"] == {
+        "Repository": "https://github.example/us/nebula",
+        "Documentation": f"{pages}docs/README.md",
+        "Changelog": f"{pages}CHANGELOG.md",
+        "Issues": "https://github.example/us/nebula/issues",
+    }
+
+
+def test_package_of_another_build_names_no_repository() -> None:
+    package = metadata({})
+
+    assert "urls" not in package
+    assert package["readme"]["text"] == (_ROOT / "README.md").read_text(encoding="utf-8")

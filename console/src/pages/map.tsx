@@ -27,9 +27,10 @@ export default function MapPage() {
       {session.may("flows.list") ? (
         <Flows />
       ) : (
-        <Empty title="There are no counts of messages by sender">
-          They come from the verb <code>flows.list</code>. A broker has it if it serves the console itself (<code>--http</code>,{" "}
-          <code>--console</code>), and you need the right to call it.
+        <Empty title="This broker does not count messages by sender">
+          To turn it on, set <code>count_flows = true</code> in the broker's settings, or{" "}
+          <code>NEBULA_SERVER_COUNT_FLOWS=true</code>, and restart it. If it is on, you lack the right to call{" "}
+          <code>flows.list</code>.
         </Empty>
       )}
     </>

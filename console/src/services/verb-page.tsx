@@ -7,10 +7,12 @@ import { draftOf, emptyDraft, outcomeOf, placeDetails, type Draft } from "../for
 import { readDocstring } from "../forms/docstring";
 import { SchemaForm } from "../forms/form";
 import { fieldOf, type Field } from "../forms/schema";
+import { thisPlace } from "../place";
 import { href, route } from "../router";
+import { session } from "../session";
 import { CopyButton } from "../widgets/copy";
 import { Empty, Loaded, PageHead } from "../widgets/states";
-import { asCommand, asCurl, asPython, type Written } from "./calls";
+import { asCommand, asCurl, asPython, notesOn, type Login, type Written } from "./calls";
 import { useContract } from "./contract";
 import { Badges } from "./detail";
 import { addressOf, type Contract, type Instance, type Verb } from "./model";
@@ -80,6 +82,9 @@ function TryVerb({ service, instances, verb }: { service: string; instances: rea
   const timeout = Number(options.timeout);
   const timeoutFault = options.timeout !== "" && !(timeout > 0 && timeout <= 86_400) ? "must be more than 0, at most 86400" : "";
 
+  const chosen = instances.find(({ name }) => name === options.instance);
+  const address = chosen?.queue ?? verb.queue ?? addressOf(instances, service);
+
   const submit = (): void => {
     if (isOpen || isRefused) return;
     const parameters = form.submit();
@@ -92,11 +97,10 @@ function TryVerb({ service, instances, verb }: { service: string; instances: rea
     running.current = aborter;
     // On a narrow screen the reply is below the form.
     answer.current?.scrollIntoView({ block: "nearest" });
-    const chosen = instances.find(({ name }) => name === options.instance);
     void tryCall(
       {
         kind,
-        address: chosen?.queue ?? verb.queue ?? addressOf(instances, service),
+        address,
         verb: verb.verb,
         parameters: parameters.value,
         timeout: options.timeout === "" ? (kind === "stream" ? undefined : 30_000) : timeout * 1000,
@@ -154,7 +158,19 @@ function TryVerb({ service, instances, verb }: { service: string; instances: rea
             <button type="button" class="link" onClick={form.reset}>Reset</button>
           </div>
         </form>
-        <WrittenCall service={service} verb={verb} kind={kind} parameters={form.value} />
+        <WrittenCall
+          link={href("services", [service, verb.verb], { with: JSON.stringify(form.value ?? {}) })}
+          written={{
+            address,
+            verb: verb.verb,
+            parameters: form.value ?? {},
+            kind,
+            place: thisPlace(),
+            timeout: options.timeout === "" || timeoutFault ? null : timeout,
+            priority: options.priority === "" ? null : Number(options.priority),
+            login: loginOf(),
+          }}
+        />
       </section>
       <section class="try-reply" aria-label="Reply">
         <div class="card try-answer" ref={answer} aria-live="polite">
@@ -328,25 +344,35 @@ function JsonForm({ form }: { form: CallForm }): JSX.Element {
   );
 }
 
-function WrittenCall({ service, verb, kind, parameters }: { service: string; verb: Verb; kind: Kind; parameters: unknown }) {
-  const [chosen, choose] = useState<"python" | "curl" | "command">("python");
-  const written: Written = { service, verb: verb.verb, parameters: parameters ?? {}, kind, page: location.href };
-  const text = { python: asPython, curl: asCurl, command: asCommand }[chosen](written);
-  const link = `${location.href.split("#")[0]}${href("services", [service, verb.verb], { with: JSON.stringify(parameters ?? {}) })}`;
+/** How the page has signed in, as far as a text may say so. */
+function loginOf(): Login {
+  const principal = session.principal.value;
+  if (session.kind === "passcode" && principal !== null) return { kind: "passcode", login: principal };
+  return { kind: session.kind === "token" ? "token" : "none" };
+}
+
+function WrittenCall({ written, link }: { written: Written; link: string }) {
+  const [form, choose] = useState<"python" | "curl" | "command">("python");
+  const text = { python: asPython, curl: asCurl, command: asCommand }[form](written);
   return (
     <div class="card">
       <div class="try-head">
         <h2>As code</h2>
-        <Views name="Write the call for" views={[["python", "Python"], ["curl", "curl"], ["command", "nebula call"]]} chosen={chosen} onChoose={choose} />
+        <Views name="Write the call for" views={[["python", "Python"], ["curl", "curl"], ["command", "nebula call"]]} chosen={form} onChoose={choose} />
       </div>
-      <div class="code">
-        <pre tabIndex={0} aria-label="The call as code">{text}</pre>
-        <div class="code-tools">
-          <CopyButton text={link} label="Copy a link" />
-          <CopyButton text={text} />
+      {text !== null && (
+        <div class="code">
+          <pre tabIndex={0} aria-label="The call as code">{text}</pre>
+          <div class="code-tools">
+            <CopyButton text={`${location.href.split("#")[0]}${link}`} label="Copy a link" />
+            <CopyButton text={text} />
+          </div>
         </div>
-      </div>
-      {chosen === "curl" && <p class="form-hint">The listener must serve calls over HTTP: <code>nebula broker --http-calls</code>.</p>}
+      )}
+      {notesOn(written, form).map((note) => (
+        // Between `…` are words to type.
+        <p key={note} class="form-hint">{note.split("`").map((part, place) => (place % 2 === 1 ? <code key={place}>{part}</code> : part))}</p>
+      ))}
     </div>
   );
 }

@@ -25,11 +25,12 @@ class Flows:
 
     def note(self, sender: str, destination: str) -> None:
         """A message was accepted."""
-        if destination.startswith(RESERVED_QUEUE_PREFIX):
-            return
         pair = sender, destination
         count = self.counts.get(pair)
         if count is None:
+            # Only of new pairs: those that are counted have other names.
+            if destination.startswith(RESERVED_QUEUE_PREFIX):
+                return
             if len(self.counts) >= MAX_FLOWS:
                 self._forget_half()
             count = 0

@@ -74,7 +74,7 @@ class Server:
         on_failure: called once, with the reason, when the broker cannot go on. End the program then.
         free_disk_bytes: returns the free space on the store's disk; None: it is not watched.
         lifetimes: how long connections may live; None: as long as their proof of identity is valid.
-        counts_flows: count messages by sender and destination, for the console.
+        counts_flows: count messages by sender and destination, for the map of the console.
 
     Attributes:
         urls: where it listens, from `start` on.
