@@ -3,8 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { go, href } from "../router";
 import { session, type NebulaError } from "../session";
-import { isWebAddress } from "../services/detail";
-import type { Engine } from "../services/model";
+import { SparkPages } from "../services/engines";
 import { Json } from "../services/value";
 import { confirm } from "../widgets/dialog";
 import { count, duration, percent, time } from "../widgets/format";
@@ -238,20 +237,6 @@ function Facts({ row, details }: { row: JobRow; details: JobDetails }) {
           </>
         )}
       </dl>
-    </section>
-  );
-}
-
-/** Links to Spark's own pages, where an engine of the job's instance has them open. */
-function SparkPages({ via }: { via: string }) {
-  const polled = usePolled((signal) => session.call<Record<string, Engine>>(via, "engine.status", {}, { signal, timeout: 5_000 }), 0, [via]);
-  const open = Object.entries(polled.data ?? {}).filter(([, { ui }]) => isWebAddress(ui));
-  if (open.length === 0) return null;
-  return (
-    <section class="card" aria-label="Spark">
-      <h2>Spark</h2>
-      {open.map(([name, { ui }]) => <p key={name}><a class="button" href={ui ?? ""} target="_blank" rel="noreferrer">Spark UI of engine {name} ↗</a></p>)}
-      <p class="form-hint">Usually reachable only from the machine of the service.</p>
     </section>
   );
 }

@@ -3,18 +3,15 @@
 import { useMemo, useState } from "preact/hooks";
 import { readDocstring } from "../forms/docstring";
 import { href } from "../router";
-import { session } from "../session";
 import { Chart } from "../widgets/chart";
-import { confirm } from "../widgets/dialog";
-import { bytes, count, duration, percent, rate } from "../widgets/format";
-import { usePolled } from "../widgets/poll";
+import { count, duration, percent, rate } from "../widgets/format";
 import { Empty, Loaded, PageHead } from "../widgets/states";
 import { Table, type Column } from "../widgets/table";
-import { attempt } from "../widgets/toast";
 import { useContract } from "./contract";
+import { Engines } from "./engines";
 import { healthOf } from "./list";
 import { useStatistics, type Watched } from "./looks";
-import { differ, isBuiltIn, versionsOf, type Contract, type Engine, type Instance, type Statistics, type Verb } from "./model";
+import { differ, isBuiltIn, versionsOf, type Contract, type Instance, type Statistics, type Verb } from "./model";
 import { usePresence } from "./presence";
 import { byVerb, quantile, totalOf, type Tally } from "./statistics";
 
@@ -267,86 +264,4 @@ function mostCommon(words: readonly string[]): string {
   const counts = new Map<string, number>();
   for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1);
   return [...counts].sort(([, one], [, other]) => other - one)[0]?.[0] ?? "";
-}
-
-interface EngineRow extends Engine {
-  instance: string;
-  queue: string;
-  name: string;
-}
-
-/** What runs the jobs of each instance. */
-function Engines({ service, instances }: { service: string; instances: readonly Instance[] }) {
-  const asked = instances.filter(({ queue, verbs }) => queue !== null && verbs.includes("engine.status"));
-  const polled = usePolled(
-    async (signal) => {
-      const replies = await Promise.allSettled(
-        asked.map(async ({ name, queue }) => {
-          const engines = await session.call<Record<string, Engine>>(queue ?? "", "engine.status", {}, { signal, timeout: 5_000 });
-          return Object.entries(engines).map(([engine, status]): EngineRow => ({ ...status, instance: name, queue: queue ?? "", name: engine }));
-        }),
-      );
-      return replies.flatMap((one) => (one.status === "fulfilled" ? one.value : []));
-    },
-    5,
-    [service, asked.map(({ name }) => name).join()],
-  );
-  return (
-    <section class="section">
-      <h2>Engines</h2>
-      <Loaded polled={polled}>
-        {(engines) => (
-          <div class="grid">
-            {engines.map((engine) => <EngineCard key={`${engine.instance} ${engine.name}`} engine={engine} onDone={polled.refresh} isAlone={asked.length === 1} />)}
-          </div>
-        )}
-      </Loaded>
-    </section>
-  );
-}
-
-const ENGINE_KINDS: Record<string, string> = { ready: "ok", starting: "warn", waiting: "warn" };
-
-function EngineCard({ engine, onDone, isAlone }: { engine: EngineRow; onDone: () => void; isAlone: boolean }) {
-  // The service itself runs jobs without Spark; it is called so among the engines.
-  const isSpark = engine.master !== undefined;
-  const kind = engine.broken ? "bad" : (ENGINE_KINDS[engine.state] ?? "");
-  const restart = async (): Promise<void> => {
-    const isSure = await confirm({
-      title: `Restart the engine ${engine.name}?`,
-      body: "Its open jobs are lost, or run again if they are declared that way. Isolated jobs continue.",
-      action: "Restart",
-      danger: true,
-    });
-    if (isSure && (await attempt(() => session.call(engine.queue, "engine.restart", { engine: engine.name }), `Engine ${engine.name} is restarting`))) onDone();
-  };
-  const jobs = Object.entries(engine.jobs).filter(([, number]) => number > 0);
-  return (
-    <div class="card engine">
-      <div class="engine-head">
-        <h3>{isSpark ? `Spark engine ${engine.name}` : "In the service's process"}</h3>
-        <span class={`status ${kind}`}>{engine.state}</span>
-      </div>
-      {engine.broken && <p class="note failed">{engine.broken}</p>}
-      <dl class="facts">
-        {!isAlone && <><dt>instance</dt><dd><code>{engine.instance}</code></dd></>}
-        <dt>jobs</dt><dd>{jobs.map(([what, number]) => `${count(number)} ${what}`).join(", ") || "none"}</dd>
-        {engine.spark && <><dt>Spark</dt><dd>{engine.spark} on {engine.java ?? "Java"}, {engine.master}</dd></>}
-        {typeof engine.rss_bytes === "number" && <><dt>memory</dt><dd>{bytes(engine.rss_bytes)}</dd></>}
-        {typeof engine.up_seconds === "number" && <><dt>up</dt><dd>{duration(engine.up_seconds)}, started {count(engine.starts)} {engine.starts === 1 ? "time" : "times"}</dd></>}
-        {engine.last_end && <><dt>last end</dt><dd>{engine.last_end}</dd></>}
-      </dl>
-      {isSpark && (
-        <div class="actions">
-          {isWebAddress(engine.ui) && <a class="button" href={engine.ui} target="_blank" rel="noreferrer">Spark's pages ↗</a>}
-          <button type="button" onClick={() => void restart()}>Restart</button>
-        </div>
-      )}
-    </div>
-  );
-}
-
-/** Whether this is a link that a page may show: no `javascript:` from a service. */
-export function isWebAddress(text: unknown): text is string {
-  return typeof text === "string" && /^https?:\/\//.test(text);
 }

@@ -69,6 +69,8 @@ export interface Engine {
   state: string;
   broken: string | null;
   jobs: Record<string, number>;
+  /** Whether we may restart it; older services do not say. */
+  may_restart?: boolean;
   last_end?: string | null;
   starts?: number;
   master?: string;

@@ -8,11 +8,13 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nebula.sync import Client
+from tests.cli.programs import running
 from tests.foreign.console.conftest import OpenPage
 from tests.services.demos import ROOT, command, environment
 
@@ -23,6 +25,25 @@ pytestmark = [pytest.mark.foreign, pytest.mark.spark, pytest.mark.timeout(600)]
 
 # An engine starts, and Spark reads a year of flights on two cores that others use.
 _JOB_MS = 120_000
+
+_SHOWN = '''
+import time
+
+from nebula import Job, Responder, Spark
+
+app = Responder("shown", spark=Spark(ui=True, master="local[1]", memory="512m"))
+
+
+@app.job
+def numbers(ctx: Job) -> int:
+    """Count some numbers, again and again."""
+    found = 0
+    for number in range(600):
+        ctx.progress(number, 600)
+        found = ctx.spark.range(10).count()
+        time.sleep(0.2)
+    return found
+'''
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +111,27 @@ def test_spark_job_is_followed_by_its_stages_to_its_result(page: Page, site: Dem
     _state(page, "done")
     stages.filter(has_text=re.compile(r"(\d+) of \1 tasks")).first.wait_for()
     page.get_by_role("region", name="Result", exact=True).get_by_text("United Air Lines Inc.").wait_for()
+
+
+def test_spark_ui_is_opened_from_a_job_and_from_its_engine(page: Page, site: Demo, tmp_path: Path) -> None:
+    (tmp_path / "shown.py").write_text(_SHOWN)
+    broker = site.url.replace("http", "ws", 1).removesuffix("/console/")
+    environment = os.environ | {"NEBULA_BROKER": broker, "NEBULA_STATE": str(tmp_path / "jobs")}
+    with running("run", "shown:app", env=environment, cwd=tmp_path):
+        with site.client() as client:
+            job = client.start("shown", "numbers", {}).id
+        # Before the engine is up: the link comes when it is.
+        page.goto(site.at(f"jobs/{job}"))
+        with page.expect_popup(timeout=_JOB_MS) as opened:
+            page.get_by_role("link", name="Spark UI of engine default").click(timeout=_JOB_MS)
+        opened.value.wait_for_url(re.compile("/jobs/$"))
+        page.goto(site.at("services/shown"))
+        link = page.get_by_role("link", name="Spark UI", exact=False)
+        link.wait_for()
+
+        assert "Spark Jobs" in opened.value.title()
+        assert opened.value.url == f"{link.get_attribute('href')}/jobs/"
+        assert page.get_by_role("button", name="Restart").count() == 1
 
 
 def test_spark_job_is_cancelled(page: Page, site: Demo) -> None:

@@ -343,7 +343,7 @@ async def test_engines_report_their_state_and_are_restarted(house: House) -> Non
         await ask(service, "engine.restart", {"engine": "default"})
         error = await _error(service, "engine.restart", {"engine": "bulk"})
 
-    assert status["default"] == {"state": "ready"}
+    assert status["default"] == {"state": "ready", "may_restart": True}
     assert status["service"]["state"] == "ready"
     assert house.runner.restarts == 2
     assert error.code == "not-found"
@@ -354,7 +354,14 @@ async def test_engine_is_restarted_by_its_operators_alone(house: House) -> None:
     async with house.living() as service:
         errors = [await _error(service, "engine.restart", None, who) for who in (None, "anonymous", "bob")]
         await ask(service, "engine.restart", None, "olga")
+        told = {who: await ask(service, "engine.status", None, who) for who in (None, "bob", "olga")}
 
+    assert {who: status["default"]["may_restart"] for who, status in told.items()} == {
+        None: False,
+        "bob": False,
+        "olga": True,
+    }
+    assert "may_restart" not in told["olga"]["service"]
     assert {error.code for error in errors} == {"not-allowed"}
     assert "operators" in errors[0].message
     assert house.runner.restarts == 1

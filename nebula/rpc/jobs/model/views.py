@@ -98,6 +98,7 @@ class EngineView:
             "Jobs that are `waiting`, `open`, `settling` or `stuck` now; ended ones by their final state.",
         ),
     ]
+    may_restart: Annotated[bool, Shown("", Unit.FLAG, "Whether the caller may call `engine.restart` for it.")]
     last_end: Annotated[str | None, Shown("", about="Why the last process ended.")]
     starts: Annotated[
         int, Shown("starts", Unit.COUNT, "How often it has been started since the service began.")
