@@ -255,6 +255,15 @@ export interface SubscriptionRow {
   unacked: number;
 }
 
+/** What connections are listed by. */
+export type ConnectionOrder = "name" | "traffic" | "outbox" | "unacked";
+export const ConnectionOrder = {
+  NAME: "name",
+  TRAFFIC: "traffic",
+  OUTBOX: "outbox",
+  UNACKED: "unacked",
+} as const;
+
 /** Parameters of "connections.list". */
 export interface ConnectionsListParameters {
   /** @defaultValue `"**"` */
@@ -262,7 +271,7 @@ export interface ConnectionsListParameters {
   /** @defaultValue `null` */
   principal?: string | null;
   /** @defaultValue `"name"` */
-  order?: "name" | "traffic" | "outbox" | "unacked";
+  order?: ConnectionOrder;
   /** @defaultValue `""` */
   after?: string;
   /** @defaultValue `100` */
@@ -476,12 +485,31 @@ export interface FlowRow {
   receivers: string[];
 }
 
+/** What principals are listed by. */
+export type PrincipalOrder =
+  | "name"
+  | "used"
+  | "memory"
+  | "disk"
+  | "connections"
+  | "destinations"
+  | "refusals";
+export const PrincipalOrder = {
+  NAME: "name",
+  USED: "used",
+  MEMORY: "memory",
+  DISK: "disk",
+  CONNECTIONS: "connections",
+  DESTINATIONS: "destinations",
+  REFUSALS: "refusals",
+} as const;
+
 /** Parameters of "principals.list". */
 export interface PrincipalsListParameters {
   /** @defaultValue `"**"` */
   pattern?: string;
   /** @defaultValue `"name"` */
-  order?: "name" | "used" | "memory" | "disk" | "connections" | "destinations" | "refusals";
+  order?: PrincipalOrder;
   /** @defaultValue `""` */
   after?: string;
   /** @defaultValue `100` */
@@ -590,12 +618,24 @@ export interface QueueRow {
   postponed: number;
 }
 
+/** What queues are listed by. */
+export type QueueOrder = "name" | "depth" | "bytes" | "taken" | "unacked" | "consumers" | "oldest";
+export const QueueOrder = {
+  NAME: "name",
+  DEPTH: "depth",
+  BYTES: "bytes",
+  TAKEN: "taken",
+  UNACKED: "unacked",
+  CONSUMERS: "consumers",
+  OLDEST: "oldest",
+} as const;
+
 /** Parameters of "queues.list". */
 export interface QueuesListParameters {
   /** @defaultValue `"**"` */
   pattern?: string;
   /** @defaultValue `"name"` */
-  order?: "name" | "depth" | "bytes" | "taken" | "unacked" | "consumers" | "oldest";
+  order?: QueueOrder;
   /** @defaultValue `""` */
   after?: string;
   /** @defaultValue `100` */
@@ -853,6 +893,16 @@ export interface TopicRow {
   owner: string | null;
 }
 
+/** What topics and last values are listed by. */
+export type TopicOrder = "name" | "subscribers" | "waiting" | "bytes" | "changed";
+export const TopicOrder = {
+  NAME: "name",
+  SUBSCRIBERS: "subscribers",
+  WAITING: "waiting",
+  BYTES: "bytes",
+  CHANGED: "changed",
+} as const;
+
 /** Parameters of "topics.list". */
 export interface TopicsListParameters {
   /** @defaultValue `"**"` */
@@ -866,7 +916,7 @@ export interface TopicsListParameters {
   /** @defaultValue `true` */
   internal?: boolean;
   /** @defaultValue `"name"` */
-  order?: "name" | "subscribers" | "waiting" | "bytes" | "changed";
+  order?: TopicOrder;
   /** @defaultValue `0` */
   skip?: number;
   /** @defaultValue `false` */

@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 
 from typer import Argument, Option
 
+from nebula.broker.operations.orders import ConnectionOrder
 from nebula.cli.operators import (
     Internal,
     Limit,
@@ -31,15 +32,6 @@ class TopicKind(StrEnum):
     LAST_VALUE = "last-value"
 
 
-class Order(StrEnum):
-    """What connections are listed by."""
-
-    NAME = "name"
-    TRAFFIC = "traffic"
-    OUTBOX = "outbox"
-    UNACKED = "unacked"
-
-
 Connection: TypeAlias = Annotated[
     str,
     Argument(
@@ -58,7 +50,7 @@ Connections: TypeAlias = Annotated[
 ]
 Principal: TypeAlias = Annotated[str | None, Option(help="Only those of this principal.")]
 Ordered: TypeAlias = Annotated[
-    Order, Option(help="By session; or by traffic, outbox or un-ACKed messages, largest first.")
+    ConnectionOrder, Option(help="By session; or by traffic, outbox or un-ACKed messages, largest first.")
 ]
 Sessions: TypeAlias = Annotated[
     str, Argument(metavar="SESSION | GLOB", help="One with its durable subscriptions, or those that match.")
@@ -78,7 +70,7 @@ def connections(
     name: Connections = "**",
     *,
     principal: Principal = None,
-    order: Ordered = Order.NAME,
+    order: Ordered = ConnectionOrder.NAME,
     limit: Limit = 100,
     full: FullIds = False,
     broker: Url = None,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Any, Final, TypeAlias
 
 from typer import Argument, Option
 
+from nebula.broker.operations.orders import QueueOrder
 from nebula.cli.layout import Facts
 from nebula.cli.operators import (
     Exact,
@@ -34,15 +34,6 @@ Queue: TypeAlias = Annotated[
 ]
 
 
-class Order(StrEnum):
-    """What queues are listed by."""
-
-    NAME = "name"
-    DEPTH = "depth"
-    BYTES = "bytes"
-    TAKEN = "taken"
-
-
 Pattern: TypeAlias = Annotated[
     str,
     Argument(
@@ -52,14 +43,18 @@ Pattern: TypeAlias = Annotated[
     ),
 ]
 Ordered: TypeAlias = Annotated[
-    Order, Option(help="By name; or by depth, bytes or messages taken in, largest first.")
+    QueueOrder,
+    Option(
+        help="By name; by depth, bytes, messages taken in, un-ACKed messages or consumers, largest first; or"
+        " by the oldest message."
+    ),
 ]
 
 
 def queues(
     name: Pattern = "**",
     *,
-    order: Ordered = Order.NAME,
+    order: Ordered = QueueOrder.NAME,
     limit: Limit = 100,
     internal: Internal = False,
     full: FullIds = False,

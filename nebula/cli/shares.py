@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from typer import Option
 
+from nebula.broker.operations.orders import PrincipalOrder
 from nebula.cli.operators import Limit, list_all, show_list
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url
 from nebula.cli.render import Output
-
-
-class Order(StrEnum):
-    """The order of the list."""
-
-    NAME = "name"
-    USED = "used"
-    MEMORY = "memory"
-    DISK = "disk"
-    CONNECTIONS = "connections"
-    DESTINATIONS = "destinations"
-    REFUSALS = "refusals"
 
 
 def principals(
@@ -30,8 +18,9 @@ def principals(
         str, Option(metavar="GLOB", help="Only matching principals, such as sensor-1 or 'sensor-*'.")
     ] = "**",
     order: Annotated[
-        Order, Option(help="By name; or by what they use or how often they were refused, largest first.")
-    ] = Order.NAME,
+        PrincipalOrder,
+        Option(help="By name; or by what they use or how often they were refused, largest first."),
+    ] = PrincipalOrder.NAME,
     limit: Limit = 100,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,

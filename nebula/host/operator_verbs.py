@@ -35,6 +35,7 @@ from nebula.broker.operations.dead_letters import (
     Purged,
     Replayed,
 )
+from nebula.broker.operations.orders import ConnectionOrder, PrincipalOrder, QueueOrder, TopicOrder
 from nebula.broker.operations.views import (
     BrokerStatus,
     ConnectionDetails,
@@ -214,7 +215,7 @@ def _add_looks(responder: Responder, desk: Desk, may_call: MayCall) -> None:
         after: str = "",
         limit: Limit = 100,
         internal: bool = True,
-        order: Literal["name", "subscribers", "waiting", "bytes", "changed"] = "name",
+        order: TopicOrder = TopicOrder.NAME,
         skip: Skip = 0,
         reverse: bool = False,
     ) -> Listing[TopicRow]:
@@ -269,7 +270,7 @@ def _add_shares(responder: Responder, desk: Desk, may_call: MayCall) -> None:
     def principals(
         request: Request,
         pattern: Pattern = "**",
-        order: Literal["name", "used", "memory", "disk", "connections", "destinations", "refusals"] = "name",
+        order: PrincipalOrder = PrincipalOrder.NAME,
         after: str = "",
         limit: Limit = 100,
     ) -> Listing[PrincipalRow]:
@@ -309,7 +310,7 @@ def _add_connections(responder: Responder, desk: Desk, may_call: MayCall) -> Non
         request: Request,
         pattern: Pattern = "**",
         principal: Pattern | None = None,
-        order: Literal["name", "traffic", "outbox", "unacked"] = "name",
+        order: ConnectionOrder = ConnectionOrder.NAME,
         after: str = "",
         limit: Limit = 100,
     ) -> Listing[ConnectionRow]:
@@ -337,7 +338,7 @@ def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> Non
     def queues(
         request: Request,
         pattern: Pattern = "**",
-        order: Literal["name", "depth", "bytes", "taken", "unacked", "consumers", "oldest"] = "name",
+        order: QueueOrder = QueueOrder.NAME,
         after: str = "",
         limit: Limit = 100,
         internal: bool = True,

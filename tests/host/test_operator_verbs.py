@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_type_hints
@@ -13,7 +14,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nebula.broker.operations.administration import Steps
+from nebula.broker.operations.administration import (
+    CONNECTION_RANKS,
+    PRINCIPAL_RANKS,
+    QUEUE_RANKS,
+    TOPIC_RANKS,
+    Steps,
+)
+from nebula.broker.operations.orders import ConnectionOrder, PrincipalOrder, QueueOrder, TopicOrder
 from nebula.broker.operations.views import (
     BrokerStatus,
     ConnectionDetails,
@@ -522,6 +530,19 @@ Lists return `rows`, whose fields are these. `queue.show`, `topic.show`, `connec
 return such a row as `summary`, and the `subscriptions`. `dlq.show` returns what `queue.peek` has for each
 message.
 """
+
+
+@pytest.mark.parametrize(
+    ("order", "ranks"),
+    [
+        (QueueOrder, QUEUE_RANKS),
+        (TopicOrder, TOPIC_RANKS),
+        (ConnectionOrder, CONNECTION_RANKS),
+        (PrincipalOrder, PRINCIPAL_RANKS),
+    ],
+)
+def test_each_order_of_a_list_has_its_rank(order: type[StrEnum], ranks: Mapping[str, object]) -> None:
+    assert {each.value for each in order} == {"name", *ranks}
 
 
 def field_rows(view: type) -> Iterator[str]:

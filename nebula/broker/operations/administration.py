@@ -143,7 +143,7 @@ class Listing(Generic[T]):
 
 
 # What queues can be ordered by, in addition to their names.
-# The verb's signature has the same words, and refuses others.
+# `orders` has the same words.
 QUEUE_RANKS: Final[Mapping[str, Callable[[Queue], float]]] = {
     "depth": lambda queue: queue.store.depth,
     "bytes": lambda queue: queue.store.stored_bytes,
