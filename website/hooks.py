@@ -293,7 +293,9 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
-    """Load Mermaid on the pages that have a picture, before the theme would fetch one from elsewhere."""
+    """Name the search for screen readers, and load Mermaid where a page has a picture."""
+    output = output.replace('role="dialog"', 'role="dialog" aria-label="Search"', 1)
+    # Before the theme's script: without a Mermaid that script would fetch one from elsewhere.
     if 'class="mermaid"' not in output:
         return output
     script = posixpath.relpath(MERMAID_URI, posixpath.dirname(page.file.dest_uri) or ".")
