@@ -354,6 +354,8 @@ export interface DlqListParameters {
   after?: number;
   /** @defaultValue `100` */
   limit?: number;
+  /** @defaultValue `false` */
+  reverse?: boolean;
 }
 
 /** Dead letters; and how many are on disk alone, which were not looked at. */
@@ -382,6 +384,8 @@ export interface DeadLetter {
   text: string;
   /** The handler that could not process it. */
   handler: string;
+  /** Whether it can be replayed and purged now, and not only when those before it are. */
+  is_at_hand: boolean;
 }
 
 /** Parameters of "dlq.purge". */
@@ -1005,7 +1009,7 @@ export class NebulaService {
     return this.#nebula.call("/queue/nebula.broker", "delayed.purge", parameters, options);
   }
 
-  /** Dead letters in order of arrival: their source, reason, time and number of deliveries. */
+  /** Dead letters in order of arrival, after the number `after`; `reverse`: the newest first. */
   dlq_list(parameters?: DlqListParameters, options?: CallOptions): Promise<Letters> {
     return this.#nebula.call("/queue/nebula.broker", "dlq.list", parameters, options);
   }

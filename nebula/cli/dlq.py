@@ -47,21 +47,28 @@ def list_(
     reason: Reason = None,
     after: Annotated[int, Option(min=0, help="Begin after this number.")] = 0,
     limit: Annotated[int, Option("--limit", "-n", min=1, max=1_000, help="How many.")] = 100,
+    newest: Annotated[
+        bool, Option("--newest", help="The newest first; --after then goes on with older ones.")
+    ] = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters, the oldest first, with source, reason, time and number of deliveries.
+    """List dead letters, the oldest first unless you use --newest, with source, reason, time and number of
+    deliveries.
 
     The code is the error that the last consumer reported; `show` also has its text and the handler's name.
 
-    Example: nebula dlq list --from orders
+    \b
+    Examples:
+      nebula dlq list --from orders
+      nebula dlq list --newest --limit 20
     """
     from nebula.cli.columns import DEAD_LETTERS
 
     # Looks for letters with that source, because the queue itself may be deleted.
     source = find_source(broker, source, timeout, is_exact=exact)
-    wanted = {"source": source, "reason": reason, "after": after, "limit": limit}
+    wanted = {"source": source, "reason": reason, "after": after, "limit": limit, "reverse": newest or None}
     letters = tell(broker, "dlq.list", wanted, timeout, DeadLetters)
     output = Output(as_json=as_json)
     # A single page: with more than a thousand dead letters, replay or drop them first.
@@ -71,7 +78,7 @@ def list_(
         return
     output.show(table(DEAD_LETTERS, rows) if rows else "no dead letters")
     if letters["on_disk"]:
-        output.show(f"on disk, behind these: {letters['on_disk']:,}")
+        output.show(f"on disk, not in this list: {letters['on_disk']:,}")
 
 
 @dlq.command()

@@ -51,7 +51,7 @@ from nebula.broker.operations.views import (
     TopicRow,
 )
 from nebula.errors import Refused
-from nebula.host.deep import peek_deep
+from nebula.host.deep import newest_letters, peek_deep, show_letter
 from nebula.logs import get_logger
 from nebula.rpc.contract.context import Request
 from nebula.rpc.errors import VerbError
@@ -388,10 +388,13 @@ def _add_dead_letter_looks(responder: Responder, desk: Desk, may_call: MayCall) 
         reason: str | None = None,
         after: Number = 0,
         limit: Limit = 100,
+        reverse: bool = False,
     ) -> Letters:
-        """Dead letters in order of arrival: their source, reason, time and number of deliveries."""
+        """Dead letters in order of arrival, after the number `after`; `reverse`: the newest first."""
         may_call(request, "dlq.list")
         wanted = Filter(None, source, reason, after)
+        if reverse:
+            return desk.wait(lambda: newest_letters(desk.server, wanted, limit))
         return desk.walk(lambda: desk.dead_letters.rows(wanted, limit))
 
     @responder.verb(name="dlq.show")
@@ -399,7 +402,7 @@ def _add_dead_letter_looks(responder: Responder, desk: Desk, may_call: MayCall) 
         """A dead letter with all its headers."""
         may_call(request, "dlq.show")
         desk.check_may_look(request)
-        return desk.ask(lambda: desk.dead_letters.show(number, desk.now, max_bytes))
+        return desk.wait(lambda: show_letter(desk.server, number, max_bytes))
 
 
 def _add_dead_letter_acts(responder: Responder, desk: Desk, may_call: MayCall) -> None:

@@ -17,6 +17,7 @@ import { toast } from "../widgets/toast";
 import {
   copiedHeaders,
   letters,
+  notReadText,
   onDiskText,
   REASONS,
   reasonText,
@@ -47,14 +48,14 @@ export default function DeadLettersPage() {
 
 function DeadLetters() {
   const { source, reason } = filter.value;
-  // The number behind which the rows begin.
+  // The number of the row before the first one; 0: the newest comes first.
   const [after, setAfter] = useState(0);
   const [replaying, setReplaying] = useState<Which | null>(null);
   const sources = useId();
   const polled = usePolled(
     (signal) =>
       session.broker.dlq_list(
-        { source: source || null, reason: reason || null, after, limit: LISTED },
+        { source: source || null, reason: reason || null, after, limit: LISTED, reverse: true },
         { signal },
       ),
     5,
@@ -64,6 +65,8 @@ function DeadLetters() {
   if (polled.data !== null) last.current = polled.data;
   const listed = polled.data ?? last.current;
   const rows = listed?.rows ?? [];
+  // The others are out of reach of a replay or purge until those before them are gone.
+  const atHand = rows.filter((row) => row.is_at_hand);
   const marked = rows.filter((row) => chosen.value.has(row.number));
   const known = useMemo(() => [...new Set(rows.map((row) => row.source))].sort(), [rows]);
 
@@ -100,6 +103,7 @@ function DeadLetters() {
             value: () => null,
             render: (row: DeadLetter) => (
               <input
+                disabled={!row.is_at_hand}
                 type="checkbox"
                 aria-label={`Choose dead letter ${row.number}`}
                 checked={chosen.value.has(row.number)}
@@ -123,7 +127,13 @@ function DeadLetters() {
       value: (row) => `${row.reason} ${row.code} ${row.text}`,
       render: (row) => (
         <>
-          <Reason reason={row.reason} /> <span class="muted">{row.code || row.text}</span>
+          <Reason reason={row.reason} />{" "}
+          {!row.is_at_hand && (
+            <span class="pill" title="It can be replayed and purged when those before it are gone.">
+              on disk
+            </span>
+          )}{" "}
+          <span class="muted">{row.code || row.text}</span>
         </>
       ),
     },
@@ -197,12 +207,12 @@ function DeadLetters() {
                 <option key={each} value={each} />
               ))}
             </datalist>
-            {mayMark && rows.length > 0 && (
+            {mayMark && atHand.length > 0 && (
               <button
                 type="button"
-                onClick={() => mark(rows.map((row) => row.number), marked.length < rows.length)}
+                onClick={() => mark(atHand.map((row) => row.number), marked.length < atHand.length)}
               >
-                {marked.length < rows.length ? "Choose all listed" : "Choose none"}
+                {marked.length < atHand.length ? "Choose all listed" : "Choose none"}
               </button>
             )}
           </>
@@ -212,17 +222,22 @@ function DeadLetters() {
         <div class="actions">
           {after > 0 && (
             <button type="button" onClick={() => setAfter(0)}>
-              From the beginning
+              Back to the newest
             </button>
           )}
           {rows.length === LISTED && (
             <button type="button" onClick={() => setAfter(rows.at(-1)?.number ?? 0)}>
-              Next {count(LISTED)}
+              Older ones
             </button>
           )}
         </div>
       )}
-      {listed !== null && listed.on_disk > 0 && <p class="muted">{onDiskText(listed.on_disk)}</p>}
+      {atHand.length < rows.length && (
+        <p class="muted">
+          Dead letters “on disk” can be replayed and purged when those before them are gone.
+        </p>
+      )}
+      {listed !== null && listed.on_disk > 0 && rows.length < LISTED && <p class="muted">{notReadText(listed.on_disk)}</p>}
       {replaying !== null && <Replay which={replaying} onClose={() => setReplaying(null)} onDone={done} />}
     </>
   );

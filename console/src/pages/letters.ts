@@ -35,6 +35,11 @@ export function onDiskText(onDisk: number): string {
   return `${letters(onDisk)} on disk ${onDisk === 1 ? "was" : "were"} not looked at; they come when those before them are gone.`;
 }
 
+/** About a list. */
+export function notReadText(count: number): string {
+  return `${letters(count)} on disk, the oldest there, ${count === 1 ? "was" : "were"} not looked at.`;
+}
+
 export function letters(count: number): string {
   return `${count.toLocaleString("en")} ${count === 1 ? "dead letter" : "dead letters"}`;
 }

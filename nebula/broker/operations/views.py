@@ -285,6 +285,12 @@ class DeadLetter:
     code: Annotated[str, Shown("code", about="What its last consumer said went wrong; empty: nothing.")]
     text: Annotated[str, Shown("", about="The consumer's explanation.")]
     handler: Annotated[str, Shown("", about="The handler that could not process it.")]
+    is_at_hand: Annotated[
+        bool,
+        Shown(
+            "", Unit.FLAG, "Whether it can be replayed and purged now, and not only when those before it are."
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
