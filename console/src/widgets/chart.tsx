@@ -58,7 +58,8 @@ export function Chart(props: ChartProps) {
       {
         width: parent.clientWidth || 300,
         height,
-        padding: [8, 18, 0, 0],
+        // On the right there is room for half of a time with seconds.
+        padding: [8, 30, 0, 0],
         cursor: { y: false, drag: { x: false, y: false } },
         legend: { show: false },
         hooks: { setCursor: [({ cursor }) => setPointed(cursor.idx ?? null)] },
