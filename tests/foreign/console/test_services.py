@@ -133,13 +133,14 @@ def test_same_call_as_code(site: Site, operator: Page) -> None:
     assert 'client.call("shop", "quote", {"symbol": "A\'C"})' in code.inner_text()
     operator.get_by_text("curl", exact=True).click()
     assert code.inner_text() == (
-        f"""curl -s --json '{{"symbol":"A'\\''C"}}' http://127.0.0.1:{site.http_port}/call/shop/quote"""
+        f"""curl -s -u operator --json '{{"symbol":"A'\\''C"}}' http://127.0.0.1:{site.http_port}/call/shop/quote"""
     )
     operator.get_by_text("nebula call", exact=True).click()
     operator.get_by_role("button", name="Copy", exact=True).last.click()
     operator.get_by_text("Copied").wait_for()
     copied = operator.evaluate("navigator.clipboard.readText()")
-    assert copied == f"nebula call --broker ws://127.0.0.1:{site.http_port} shop quote 'symbol=A'\\''C'"
+    address = f'"ws://operator:$PASSCODE@127.0.0.1:{site.http_port}"'
+    assert copied == f"NEBULA_BROKER={address} nebula call shop quote 'symbol=A'\\''C'"
 
 
 def test_typed_error_is_shown_with_its_details(site: Site, operator: Page) -> None:
