@@ -6,6 +6,8 @@ compares them with the package `opentelemetry-semantic-conventions`.
 
 from __future__ import annotations
 
+from math import inf
+from time import monotonic
 from typing import Final, TypeAlias
 
 from opentelemetry.context import Context
@@ -53,6 +55,8 @@ SENT: Final = "messaging.client.sent.messages"
 CONSUMED: Final = "messaging.client.consumed.messages"
 JOB_DURATION: Final = "nebula.job.run.duration"
 
+_SECONDS_BETWEEN_LOOKS: Final = 0.2
+
 _API: Final = ("opentelemetry.trace", "opentelemetry.metrics")
 
 OTHER: Final = "_OTHER"
@@ -82,12 +86,15 @@ class Switch:
     def __init__(self, provider: TracerProvider | None, meters: MeterProvider | None) -> None:
         given = (provider, meters)
         self._is_on = any(one is not None and not _is_idle(one) for one in given)
+        self._asks_after = -inf
 
     @property
     def is_on(self) -> bool:
         """Whether there is an SDK by now."""
-        # Asked with each call until there is one: most programs set theirs after their imports.
-        if not self._is_on:
+        # Asked again until there is one: most programs set theirs after their imports. Not with each call,
+        # because without an SDK the API looks at the environment each time.
+        if not self._is_on and (now := monotonic()) > self._asks_after:
+            self._asks_after = now + _SECONDS_BETWEEN_LOOKS
             self._is_on = not (_is_idle(get_tracer_provider()) and _is_idle(get_meter_provider()))
         return self._is_on
 

@@ -446,6 +446,7 @@ async def main() -> None:
         provider, exporter = TracerProvider(), InMemorySpanExporter()
         provider.add_span_processor(SimpleSpanProcessor(exporter))
         set_tracer_provider(provider)
+        await anyio.sleep(0.3)  # looked for five times a second
         await client.call(quote)
     print([(one.name, one.kind.name) for one in exporter.get_finished_spans()])
 
