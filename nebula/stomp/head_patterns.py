@@ -6,8 +6,8 @@ An expression made from one of its heads therefore matches most others. It has t
 are, and only the names of all other lines. Matching takes a third of the time of a split by names
 (`nebula.stomp.header_lines`) and finds the same.
 
-Most values are in the usual form. A value with colons or escapes, in the head that the expression is made from,
-is a group by itself, since its colons have to be escaped.
+Most values are in the usual form. A value with colons or escapes, in the head that the expression is made
+from, is a group by itself, since its colons have to be escaped.
 
 What this saves, and why other ways were not taken: docs/decisions/0059.
 """
