@@ -29,6 +29,9 @@ From: TypeAlias = Annotated[
 Reason: TypeAlias = Annotated[
     str | None, Option(help="Only messages with this reason: exhausted, expired, full or rejected.")
 ]
+Newest: TypeAlias = Annotated[
+    bool, Option("--newest", help="The newest first; --after then goes on with older ones.")
+]
 Most: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, max=100_000, help="How many at most.")]
 
 
@@ -47,15 +50,12 @@ def list_(
     reason: Reason = None,
     after: Annotated[int, Option(min=0, help="Begin after this number.")] = 0,
     limit: Annotated[int, Option("--limit", "-n", min=1, max=1_000, help="How many.")] = 100,
-    newest: Annotated[
-        bool, Option("--newest", help="The newest first; --after then goes on with older ones.")
-    ] = False,
+    newest: Newest = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters, the oldest first unless you use --newest, with source, reason, time and number of
-    deliveries.
+    """List dead letters, the oldest first, with source, reason, time and number of deliveries.
 
     The code is the error that the last consumer reported; `show` also has its text and the handler's name.
 
@@ -71,7 +71,7 @@ def list_(
     wanted = {"source": source, "reason": reason, "after": after, "limit": limit, "reverse": newest or None}
     letters = tell(broker, "dlq.list", wanted, timeout, DeadLetters)
     output = Output(as_json=as_json)
-    # A single page: with more than a thousand dead letters, replay or drop them first.
+    # A single page: --after shows others.
     rows = letters["rows"]
     if not output.is_for_people:
         output.json_line(letters)
