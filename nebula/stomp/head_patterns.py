@@ -4,7 +4,7 @@ Theory. A sender's SENDs to one destination mostly have the same header lines in
 values that the broker does not read, such as a correlation-id and a timestamp, and in the length of the body.
 An expression made from one of its heads therefore matches most others. It has the lines that are read as they
 are, and only the names of all other lines. Matching takes a third of the time of a split by names
-(`nebula.stomp.header_lines`) and finds the same.
+(`nebula.stomp.header_lines`) and finds the same headers.
 
 Most values are in the usual form. A value with colons or escapes, in the head that the expression is made
 from, is a group by itself, since its colons have to be escaped.

@@ -9,8 +9,8 @@ Lines that are passed on have one form, whatever version the sender speaks: each
 and exactly one colon, and what the version cannot express is escaped as in STOMP 1.2. Nearly all lines have
 this form when they arrive. It is the form of 1.1 too, and of 1.0, unless a backslash occurs.
 
-A repeated header is passed on repeatedly: the first one counts, for the receivers too (A.3). Why lines are
-passed on unread, and what that saves: docs/decisions/0059.
+All lines of a repeated header may be passed on: the first one counts, for the receivers too (A.3). Why lines
+are passed on unread, and what that saves: docs/decisions/0059.
 """
 
 from __future__ import annotations

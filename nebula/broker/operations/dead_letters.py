@@ -39,7 +39,7 @@ class Filter:
         numbers: these; None: all that the rest lets through.
         source: sent to this destination.
         reason: that died of this.
-        after: with a higher number.
+        after: with a higher number; from the newest on, with a lower one. 0: all.
     """
 
     numbers: Collection[int] | None = None
@@ -57,13 +57,19 @@ class Filter:
         )
 
     def comes_before(self, number: int) -> bool:
-        """Whether a list in the other direction, from the newest, has this number behind `after`."""
+        """Whether a newest-first list that goes on from `after` includes this number."""
         return not self.after or number < self.after
 
 
 @dataclass(frozen=True, slots=True)
 class Letters:
-    """Dead letters; and how many are on disk alone, which were not looked at."""
+    """Dead letters of a list.
+
+    Attributes:
+        rows: in its order.
+        on_disk: on disk alone, and not looked at. In a list from the oldest on, all that are there. In one
+            from the newest on, older ones, where reading stopped early: at most this many, and mostly 0.
+    """
 
     rows: list[DeadLetter]
     on_disk: int

@@ -7,7 +7,7 @@ compares them with the package `opentelemetry-semantic-conventions`.
 from __future__ import annotations
 
 from math import inf
-from time import monotonic
+from time import perf_counter
 from typing import Final, TypeAlias
 
 from opentelemetry.context import Context
@@ -93,7 +93,7 @@ class Switch:
         """Whether there is an SDK by now."""
         # Asked again until there is one: most programs set theirs after their imports. Not with each call,
         # because without an SDK the API looks at the environment each time.
-        if not self._is_on and (now := monotonic()) > self._asks_after:
+        if not self._is_on and (now := perf_counter()) > self._asks_after:
             self._asks_after = now + _SECONDS_BETWEEN_LOOKS
             self._is_on = not (_is_idle(get_tracer_provider()) and _is_idle(get_meter_provider()))
         return self._is_on
