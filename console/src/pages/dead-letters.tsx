@@ -30,15 +30,17 @@ const LISTED = 1_000;
 const MOST_AT_ONCE = 100_000;
 const WHOLE_BYTES = 1_000_000;
 
-interface Filter {
+/** What is listed. */
+interface Selection {
   source: string;
   reason: string;
+  order: "newest" | "oldest";
 }
 
 /** Which letters an act is about: chosen ones, or all of a filter. */
 type Which = { numbers: number[] } | { source: string | null; reason: string | null };
 
-const filter = signal<Filter>({ source: "", reason: "" });
+const selection = signal<Selection>({ source: "", reason: "", order: "newest" });
 const chosen = signal<ReadonlySet<number>>(new Set());
 
 export default function DeadLettersPage() {
@@ -47,31 +49,35 @@ export default function DeadLettersPage() {
 }
 
 function DeadLetters() {
-  const { source, reason } = filter.value;
-  // The number of the row before the first one; 0: the newest comes first.
+  const { source, reason, order } = selection.value;
+  // The number of the row before the first one; 0: the list begins at its start.
   const [after, setAfter] = useState(0);
   const [replaying, setReplaying] = useState<Which | null>(null);
+  // Apart from the selection: a list that arrives meanwhile would take back what is being typed.
+  const [typed, setTyped] = useState(source);
   const sources = useId();
   const polled = usePolled(
     (signal) =>
       session.broker.dlq_list(
-        { source: source || null, reason: reason || null, after, limit: LISTED, reverse: true },
+        { source: source || null, reason: reason || null, after, limit: LISTED, ...(order === "newest" && { reverse: true }) },
         { signal },
       ),
     5,
-    [source, reason, after],
+    [source, reason, order, after],
   );
   const last = useRef<Letters | null>(null);
   if (polled.data !== null) last.current = polled.data;
   const listed = polled.data ?? last.current;
   const rows = listed?.rows ?? [];
+  // Those that were not looked at can be replayed and purged, too.
+  const isEmpty = rows.length === 0 && after === 0 && !listed?.on_disk;
   // The others are out of reach of a replay or purge until those before them are gone.
   const atHand = rows.filter((row) => row.is_at_hand);
   const marked = rows.filter((row) => chosen.value.has(row.number));
   const known = useMemo(() => [...new Set(rows.map((row) => row.source))].sort(), [rows]);
 
-  const narrow = (next: Partial<Filter>) => {
-    filter.value = { ...filter.value, ...next };
+  const select = (next: Partial<Selection>) => {
+    selection.value = { ...selection.value, ...next };
     chosen.value = new Set();
     setAfter(0);
   };
@@ -157,12 +163,12 @@ function DeadLetters() {
         about="Messages that could not be delivered. They stay here until they are replayed, purged or consumed."
       >
         {session.may("dlq.replay") && (
-          <button type="button" class="primary" disabled={rows.length === 0} onClick={() => setReplaying(which)}>
+          <button type="button" class="primary" disabled={isEmpty} onClick={() => setReplaying(which)}>
             Replay {nameOf(which)} …
           </button>
         )}
         {session.may("dlq.purge") && (
-          <button type="button" class="danger" disabled={rows.length === 0} onClick={() => void purge(which, done)}>
+          <button type="button" class="danger" disabled={isEmpty} onClick={() => void purge(which, done)}>
             Purge {nameOf(which)} …
           </button>
         )}
@@ -177,14 +183,22 @@ function DeadLetters() {
         rowKey={(row) => String(row.number)}
         pageSize={50}
         filter="Filter what is listed"
-        empty={emptyText(listed, filter.value)}
+        empty={emptyText(listed, after, selection.value)}
         {...(session.may("dlq.show") ? { onSelect: (row: DeadLetter) => go("dead-letters", [String(row.number)]) } : {})}
         tools={
           <>
             <select
+              aria-label="Order"
+              value={order}
+              onChange={(event) => select({ order: event.currentTarget.value === "oldest" ? "oldest" : "newest" })}
+            >
+              <option value="newest">Newest first</option>
+              <option value="oldest">Oldest first</option>
+            </select>
+            <select
               aria-label="Reason"
               value={reason}
-              onChange={(event) => narrow({ reason: event.currentTarget.value })}
+              onChange={(event) => select({ reason: event.currentTarget.value })}
             >
               <option value="">Any reason</option>
               {REASONS.map((each) => (
@@ -198,9 +212,10 @@ function DeadLetters() {
               aria-label="Source"
               list={sources}
               placeholder="Any source"
-              value={source}
+              value={typed}
+              onInput={(event) => setTyped(event.currentTarget.value)}
               // On `change`, not on each key: a part of a name is the name of nothing.
-              onChange={(event) => narrow({ source: event.currentTarget.value.trim() })}
+              onChange={(event) => select({ source: event.currentTarget.value.trim() })}
             />
             <datalist id={sources}>
               {known.map((each) => (
@@ -222,29 +237,33 @@ function DeadLetters() {
         <div class="actions">
           {after > 0 && (
             <button type="button" onClick={() => setAfter(0)}>
-              Back to the newest
+              Back to the {order}
             </button>
           )}
           {rows.length === LISTED && (
-            <button type="button" onClick={() => setAfter(rows.at(-1)?.number ?? 0)}>
-              Older ones
+            // Not while the rows are still those of another order.
+            <button type="button" disabled={polled.data === null} onClick={() => setAfter(rows.at(-1)?.number ?? 0)}>
+              {order === "newest" ? "Older ones" : "Newer ones"}
             </button>
           )}
         </div>
       )}
       {atHand.length < rows.length && (
         <p class="muted">
-          Dead letters “on disk” can be replayed and purged when those before them are gone.
+          Dead letters “on disk” can be replayed and purged when those before them are gone: “Oldest first” begins with
+          those.
         </p>
       )}
-      {listed !== null && listed.on_disk > 0 && rows.length < LISTED && <p class="muted">{notReadText(listed.on_disk)}</p>}
+      {listed !== null && listed.on_disk > 0 && <p class="muted">{notReadText(listed.on_disk)}</p>}
       {replaying !== null && <Replay which={replaying} onClose={() => setReplaying(null)} onDone={done} />}
     </>
   );
 }
 
-function emptyText(listed: Letters | null, { source, reason }: Filter): string {
+function emptyText(listed: Letters | null, after: number, { source, reason }: Selection): string {
   if (listed === null) return "Loading …";
+  if (listed.on_disk > 0) return "Nothing found, but not all dead letters were looked at.";
+  if (after > 0) return "There are no more dead letters.";
   return source || reason ? "No dead letter has this source and reason." : "There are no dead letters.";
 }
 

@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import type { MessageView } from "../broker";
-import { copiedHeaders, REASONS, reasonText, replayedText } from "./letters";
+import { copiedHeaders, notReadText, REASONS, reasonText, replayedText } from "./letters";
 
 it("each reason is explained", () => {
   expect(REASONS.map(reasonText).every((text) => text !== "")).toBe(true);
@@ -13,6 +13,11 @@ it("a replay says what stayed, and why", () => {
     "1 dead letter replayed. 2 dead letters stayed: the queue is full. 1 dead letter stayed: the sender may not send" +
       " there any more. 3 dead letters on disk were not looked at; they come when those before them are gone.",
   );
+});
+
+it("a list says how many it did not look at", () => {
+  expect(notReadText(1)).toBe("1 dead letter on disk was not looked at.");
+  expect(notReadText(1_200)).toBe("1,200 dead letters on disk were not looked at.");
 });
 
 it("a copy begins with the headers of its sender alone", () => {

@@ -35,9 +35,9 @@ export function onDiskText(onDisk: number): string {
   return `${letters(onDisk)} on disk ${onDisk === 1 ? "was" : "were"} not looked at; they come when those before them are gone.`;
 }
 
-/** About a list. */
-export function notReadText(count: number): string {
-  return `${letters(count)} on disk, the oldest there, ${count === 1 ? "was" : "were"} not looked at.`;
+/** About a list that ended before its limit. */
+export function notReadText(onDisk: number): string {
+  return `${letters(onDisk)} on disk ${onDisk === 1 ? "was" : "were"} not looked at.`;
 }
 
 export function letters(count: number): string {

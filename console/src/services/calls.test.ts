@@ -6,6 +6,7 @@ const CALL: Written = {
   address: "/queue/prices",
   verb: "quote",
   parameters: { symbol: "ABC", qty: 2, deep: true, at: null },
+  schema: { type: "object", properties: { symbol: { type: "string" }, qty: { type: "integer" } } },
   kind: "call",
   place: PLACE,
   timeout: 30,
@@ -13,8 +14,12 @@ const CALL: Written = {
   login: { kind: "none" },
 };
 const PLAIN: Written = { ...CALL, parameters: {} };
+// What a verb takes that has one parameter, a list or a model.
+const LIST = { type: "array", "x-parameter": "values" };
+const MODEL = { type: "object", "x-parameter": "order", properties: { item: { type: "string" } } };
 const ALICE = { kind: "passcode", login: "alice" } as const;
 const TOKEN = { kind: "token" } as const;
+const HOSTILE = { url: 'ws://h/a$(id)"`id`/stomp', http: null };
 
 describe("asPython", () => {
   it("writes a call", () => {
@@ -38,9 +43,17 @@ describe("asPython", () => {
 
   it("takes passcodes and tokens from the environment", () => {
     expect(asPython({ ...PLAIN, login: ALICE })).toContain(
-      "import os\n\nfrom nebula import sync\n\nwith sync.Client(f\"ws://alice:{os.environ['PASSCODE']}@localhost:8080\") as client:",
+      "import os\n\nfrom nebula import sync\n\nwith sync.Client(\"ws://alice:\" + os.environ[\"PASSCODE\"] + \"@localhost:8080\") as client:",
     );
-    expect(asPython({ ...PLAIN, login: TOKEN })).toContain("f\"ws://:{os.environ['TOKEN']}@localhost:8080\"");
+    expect(asPython({ ...PLAIN, login: TOKEN })).toContain('"ws://:" + os.environ["TOKEN"] + "@localhost:8080"');
+    expect(asPython({ ...PLAIN, login: TOKEN, place: { url: "ws://h/{id}/stomp", http: null } })).toContain(' + "@h/{id}/stomp")');
+    expect(asPython({ ...PLAIN, login: TOKEN, place: HOSTILE })).toContain(' + "@h/a$(id)\\"`id`/stomp")');
+  });
+
+  it("gives lists by position, and a model or list that is taken whole also if it is empty", () => {
+    expect(asPython({ ...CALL, parameters: ["ABC"] })).toContain('"quote", ["ABC"])');
+    expect(asPython({ ...PLAIN, parameters: [], schema: LIST })).toContain('"quote", [])');
+    expect(asPython({ ...PLAIN, schema: MODEL })).toContain('"quote", {})');
   });
 
   it("writes values as Python does", () => {
@@ -73,7 +86,9 @@ describe("asCurl", () => {
 
   it("leaves the passcode to curl, and takes a token from the environment", () => {
     expect(asCurl({ ...PLAIN, login: ALICE })).toContain(" -u alice ");
-    expect(asCurl({ ...PLAIN, login: TOKEN })).toContain(' -H "Authorization: Bearer $TOKEN" ');
+    expect(asCurl({ ...PLAIN, login: TOKEN })).toBe(
+      `echo "Authorization: Bearer $TOKEN" | curl -s -H @- --json '{}' http://localhost:8080/call/prices/quote`,
+    );
   });
 
   it("is not written, but explained, where no address for HTTP is known", () => {
@@ -102,9 +117,46 @@ describe("asCommand", () => {
   });
 
   it("takes passcodes and tokens from the environment, and encodes a login", () => {
-    expect(asCommand({ ...PLAIN, login: ALICE })).toBe('NEBULA_BROKER="ws://alice:$PASSCODE@localhost:8080" nebula call prices quote');
-    expect(asCommand({ ...PLAIN, login: TOKEN })).toBe('NEBULA_BROKER="ws://:$TOKEN@localhost:8080" nebula call prices quote');
-    expect(asCommand({ ...PLAIN, login: { kind: "passcode", login: 'a$"`b!' } })).toContain('"ws://a%24%22%60b%21:$PASSCODE@');
+    expect(asCommand({ ...PLAIN, login: ALICE })).toBe('NEBULA_BROKER=ws://alice:"$PASSCODE"@localhost:8080 nebula call prices quote');
+    expect(asCommand({ ...PLAIN, login: TOKEN })).toBe('NEBULA_BROKER=ws://:"$TOKEN"@localhost:8080 nebula call prices quote');
+    expect(asCommand({ ...PLAIN, login: { kind: "passcode", login: 'a$"`b!' } })).toContain(`NEBULA_BROKER='ws://a%24%22%60b!:'"$PASSCODE"@localhost`);
+  });
+
+  it("has nothing of an address run by the shell", () => {
+    expect(asCommand({ ...PLAIN, place: HOSTILE })).toContain("--broker 'ws://h/a$(id)\"`id`/stomp' ");
+    expect(asCommand({ ...PLAIN, login: TOKEN, place: HOSTILE })).toContain("NEBULA_BROKER=ws://:\"$TOKEN\"'@h/a$(id)\"`id`/stomp' ");
+  });
+
+  it("gives a list by the names of the contract", () => {
+    expect(asCommand({ ...CALL, parameters: ["ABC", 2] })).toMatch(/ quote symbol=ABC qty:=2$/);
+    expect(asCommand({ ...CALL, parameters: "ABC" })).toMatch(/ quote symbol=ABC$/);
+    expect(asCommand({ ...CALL, parameters: [1, 2], schema: LIST })).toMatch(/ quote 'values:=\[1,2\]'$/);
+    expect(asCommand({ ...CALL, parameters: [], schema: LIST })).toMatch(/ quote 'values:=\[\]'$/);
+    expect(asCommand({ ...CALL, parameters: [], schema: {} })).toMatch(/ quote$/);
+  });
+
+  it("is not written, but explained, where it would say something else", () => {
+    for (const written of [
+      { ...CALL, parameters: ["ABC", 2, 3] },
+      { ...CALL, parameters: 5, schema: LIST },
+      { ...CALL, parameters: [{ item: "a" }], schema: MODEL },
+    ]) {
+      expect(asCommand(written)).toBeNull();
+      expect(notesOn(written, "command").join()).toContain("gives parameters by name");
+    }
+    for (const name of ["a=b", "a:b", ""]) {
+      const written = { ...CALL, parameters: { [name]: 1 } };
+
+      expect(asCommand(written)).toBeNull();
+      expect(notesOn(written, "command")).toEqual([`\`nebula call\` cannot give a parameter named “${name}”. Use Python or curl.`]);
+    }
+  });
+
+  it("has no options in the words of the call", () => {
+    expect(asCommand({ ...CALL, parameters: { "-x": 1, "my-key": "größe" } })).toBe(
+      "nebula call --broker ws://localhost:8080 -- prices quote -x:=1 'my-key=größe'",
+    );
+    expect(asCommand({ ...PLAIN, verb: "-h" })).toMatch(/ -- prices -h$/);
   });
 });
 

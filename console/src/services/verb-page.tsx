@@ -164,6 +164,7 @@ function TryVerb({ service, instances, verb }: { service: string; instances: rea
             address,
             verb: verb.verb,
             parameters: form.value ?? {},
+            schema: verb.parameters,
             kind,
             place: thisPlace(),
             timeout: options.timeout === "" || timeoutFault ? null : timeout,
