@@ -179,6 +179,7 @@ def test_site_has_several_versions(mermaid: None, tmp_path: Path) -> None:
     run("git", "init", "--quiet")
     # Mike names the commit that it builds.
     run("git", "commit", "--quiet", "--allow-empty", "--message", "The pages")
+    run("python", "-m", "website.build")
     run(".ci/deploy-docs", "main")
     assert re.search(r"url=dev/", run("git", "show", "gh-pages:index.html"))
     run(".ci/deploy-docs", "v0.2.0")
