@@ -20,6 +20,7 @@ _RELATIVE_LINK = re.compile(r"(?P<before>(?P<image>!?)\[[^\[\]]*\]\()(?P<path>[\
 
 def repository(environment: Mapping[str, str]) -> str | None:
     """The address of the repository whose workflow runs; None outside of GitHub Actions."""
+    # Also in website/hooks.py and .ci/npm-package: each of the three must work without the others.
     server, name = environment.get("GITHUB_SERVER_URL"), environment.get("GITHUB_REPOSITORY")
     return f"{server}/{name}" if server and name else None
 

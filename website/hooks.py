@@ -232,6 +232,7 @@ def repository(environment: Mapping[str, str]) -> str | None:
 
     It is no `repo_url` of the site: Material's script would ask GitHub for the stars of the repository.
     """
+    # Also in hatch_build.py and .ci/npm-package: each of the three must work without the others.
     server, name = environment.get("GITHUB_SERVER_URL"), environment.get("GITHUB_REPOSITORY")
     return f"{server}/{name}" if server and name else None
 
