@@ -107,6 +107,7 @@ function Values({ globs, filter, selected }: { globs: readonly string[]; filter:
 
   const select = (node: Node) => go("values", [node.path]);
   const node = selected === null ? null : tree.find(selected);
+  const rows = tree.rows(filter);
   return (
     <>
       {error !== null && <ErrorNote error={error} />}
@@ -118,13 +119,16 @@ function Values({ globs, filter, selected }: { globs: readonly string[]; filter:
               : `Loading … ${count(tree.size)} values`}
             {tree.left > 0 && `; ${count(tree.left)} more are not shown: narrow them by a glob`}
           </p>
-          {tree.size === 0 && tree.isComplete ? (
+          {tree.size === 0 && tree.isComplete && (
             <Empty title="There are no values">
               A value that you may read appears here as soon as it is sent.
             </Empty>
-          ) : (
+          )}
+          {tree.size > 0 && rows.length === 0 && <p class="table-empty">Nothing matches.</p>}
+          {/* A tree without items would be a fault for screen readers. */}
+          {rows.length > 0 && (
             <Tree
-              rows={tree.rows(filter)}
+              rows={rows}
               selected={selected}
               onToggle={(each, isOpen) => {
                 tree.toggle(each, isOpen);
@@ -214,7 +218,6 @@ function Tree({ rows, selected, onToggle, onSelect }: TreeProps) {
       onScroll={(event) => setScroll(event.currentTarget.scrollTop)}
       onKeyDown={onKeyDown}
     >
-      {rows.length === 0 && <p class="table-empty">Nothing matches.</p>}
       <div class="tree-space" role="none" style={{ height: `${rows.length * ROW}px` }}>
         <div role="none" style={{ transform: `translateY(${first * ROW}px)` }}>
           {shown.map((row, place) => {

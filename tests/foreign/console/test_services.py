@@ -139,7 +139,7 @@ def test_same_call_as_code(site: Site, operator: Page) -> None:
     operator.get_by_role("button", name="Copy", exact=True).last.click()
     operator.get_by_text("Copied").wait_for()
     copied = operator.evaluate("navigator.clipboard.readText()")
-    address = f'"ws://operator:$PASSCODE@127.0.0.1:{site.http_port}"'
+    address = f'ws://operator:"$PASSCODE"@127.0.0.1:{site.http_port}'
     assert copied == f"NEBULA_BROKER={address} nebula call shop quote 'symbol=A'\\''C'"
 
 
