@@ -1,4 +1,4 @@
 """Version of the package."""
 
-# docs/decisions/0079: the tag of a release has to fit it.
+# docs/decisions/0079: a release has the version of its tag.
 __version__ = "0.2.0"

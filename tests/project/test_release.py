@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +34,18 @@ def links_of(text: str) -> list[str]:
     return re.findall(r"\]\(([^)\s]+)\)", text)
 
 
-def check_tag(tag: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, _ROOT / ".ci/check-tag", tag, *words], capture_output=True, text=True, check=False
-    )
+@pytest.fixture
+def set_version(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`.ci/set-version` in a checkout of its own."""
+    for name in (".ci/set-version", "nebula/version.py", "CHANGELOG.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(_ROOT / name, tmp_path / name)
+
+    def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, tmp_path / ".ci/set-version", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    return run
 
 
 def test_version_is_that_of_the_newest_section_of_the_changelog() -> None:
@@ -48,19 +58,43 @@ def test_version_is_that_of_the_newest_section_of_the_changelog() -> None:
     assert [date for _, date in sections[1:]] == sorted((date for _, date in sections[1:]), reverse=True)
 
 
-def test_tag_of_this_version_may_be_released_with_its_notes(tmp_path: Path) -> None:
-    done = check_tag(f"v{__version__}", tmp_path / "notes.md")
+def test_tag_of_this_version_may_be_released_with_its_notes(
+    tmp_path: Path, set_version: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    done = set_version(f"v{__version__}", tmp_path / "notes.md")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "notes.md").read_text(encoding="utf-8").strip()
+    own = (_ROOT / "nebula/version.py").read_text(encoding="utf-8")
+    assert (tmp_path / "nebula/version.py").read_text(encoding="utf-8") == own
 
 
-@pytest.mark.parametrize("tag", ["v99.0.0", __version__, f"v{__version__}-rc1", ""])
-def test_other_tags_are_refused(tag: str) -> None:
-    done = check_tag(tag)
+@pytest.mark.parametrize("version", ["99.1.2", "99.2.0rc1"])
+def test_release_has_the_version_of_its_tag(
+    tmp_path: Path, set_version: Callable[..., subprocess.CompletedProcess[str]], version: str
+) -> None:
+    changelog = tmp_path / "CHANGELOG.md"
+    changelog.write_text(f"# Changelog\n\n## [{version}] - 2030-01-31\n\nNew.\n", encoding="utf-8")
+
+    done = set_version(f"v{version}")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f'\n__version__ = "{version}"\n' in (tmp_path / "nebula/version.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "tag", ["v99.0.0", __version__, f"v{__version__}-rc1", f"v{__version__}rc1", "v", ""]
+)
+def test_other_tags_are_refused(
+    tmp_path: Path, set_version: Callable[..., subprocess.CompletedProcess[str]], tag: str
+) -> None:
+    done = set_version(tag)
 
     assert done.returncode == 1
-    assert f"tag v{__version__}" in done.stderr
+    assert (
+        "no section" if re.match(r"v\d", tag) and "-" not in tag else "no tag of a release"
+    ) in done.stderr
+    assert __version__ in (tmp_path / "nebula/version.py").read_text(encoding="utf-8")
 
 
 def test_chart_and_page_name_this_version() -> None:
