@@ -358,7 +358,14 @@ export interface DlqListParameters {
   reverse?: boolean;
 }
 
-/** Dead letters; and how many are on disk alone, which were not looked at. */
+/**
+ * Dead letters of a list.
+ *
+ * Attributes:
+ *     rows: in its order.
+ *     on_disk: on disk alone, and not looked at. In a list from the oldest on, all that are there. In one
+ *         from the newest on, older ones, where reading stopped early: at most this many, and mostly 0.
+ */
 export interface Letters {
   rows: DeadLetter[];
   on_disk: number;
