@@ -1068,7 +1068,7 @@ export class NebulaService {
     return this.#nebula.call("/queue/nebula.broker", "queue.show", parameters, options);
   }
 
-  /** Queues by name (`after`: that of the page before), or the greatest by `order`. */
+  /** Queues by name (`after`: the last name of the page before), or the greatest by `order`. */
   queues_list(parameters?: QueuesListParameters, options?: CallOptions): Promise<QueuesListReply> {
     return this.#nebula.call("/queue/nebula.broker", "queues.list", parameters, options);
   }
@@ -1112,7 +1112,7 @@ export class NebulaService {
     return this.#nebula.call("/queue/nebula.broker", "schema.list", parameters, options);
   }
 
-  /** Take in a schema. Those of one name must be readable by each other. */
+  /** Register a schema. Those of one name must be readable by each other. */
   schema_register(
     parameters: SchemaRegisterParameters,
     options?: CallOptions,
@@ -1148,7 +1148,7 @@ export class NebulaService {
   }
 
   /**
-   * Check the settings file, or a new text for it: all errors, or what would change. Takes nothing.
+   * Check the settings file, or a new text for it: all errors, or what would change. Changes nothing.
    */
   settings_check(
     parameters?: SettingsCheckParameters,

@@ -190,7 +190,7 @@ def _add_check(
 ) -> None:
     @responder.verb(name="settings.check")
     def check(request: Request, text: SettingsText | None = None) -> SettingsCheck:
-        """Check the settings file, or a new text for it: all errors, or what would change. Takes nothing."""
+        """Check the settings file, or a new text for it: all errors, or what would change. Changes nothing."""
         may_call(request, "settings.check")
         try:
             found = assembly.check(source, text)
@@ -251,7 +251,7 @@ def _add_schemas(responder: Responder, registry: Registry, may_call: Callable[[R
 
     @responder.verb(name="schema.register")
     def register(definition: Any, request: Request) -> SchemaEntry:
-        """Take in a schema. Those of one name must be readable by each other."""
+        """Register a schema. Those of one name must be readable by each other."""
         may_call(request, "schema.register")
         try:
             return _entry(registry.register(definition))

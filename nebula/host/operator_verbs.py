@@ -345,7 +345,7 @@ def _add_queue_verbs(responder: Responder, desk: Desk, may_call: MayCall) -> Non
         skip: Skip = 0,
         reverse: bool = False,
     ) -> Listing[QueueRow]:
-        """Queues by name (`after`: that of the page before), or the greatest by `order`."""
+        """Queues by name (`after`: the last name of the page before), or the greatest by `order`."""
         may_call(request, "queues.list")
         rank = order if order in QUEUE_RANKS else None
         selection = Selection(pattern, rank, after, limit, internal, skip, reverse)
