@@ -114,7 +114,8 @@ async def _newest_on_disk(server: Server, line: Line, low: int, wanted: Filter, 
     found: list[DeadLetter] = []
     count = read_count = read_bytes = 0
     while high > low and len(found) < limit:
-        if read_count >= _MOST_READ or read_bytes >= _MOST_READ_BYTES:
+        # Never before something was looked at, however often the first window had to shrink.
+        if count and (read_count >= _MOST_READ or read_bytes >= _MOST_READ_BYTES):
             return _Read(found, count, high)
         begin = max(low, high - span)
         rows = await _page(server, line, begin, high, PAGE_MESSAGES)
