@@ -1148,7 +1148,7 @@ export class NebulaService {
   }
 
   /**
-   * Check the settings file, or a new text for it: all errors, or what would change. Changes nothing.
+   * Check the settings file, or a new text: all errors, or what would change. Changes nothing.
    */
   settings_check(
     parameters?: SettingsCheckParameters,

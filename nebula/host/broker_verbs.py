@@ -190,7 +190,7 @@ def _add_check(
 ) -> None:
     @responder.verb(name="settings.check")
     def check(request: Request, text: SettingsText | None = None) -> SettingsCheck:
-        """Check the settings file, or a new text for it: all errors, or what would change. Changes nothing."""
+        """Check the settings file, or a new text: all errors, or what would change. Changes nothing."""
         may_call(request, "settings.check")
         try:
             found = assembly.check(source, text)
