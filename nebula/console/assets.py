@@ -76,14 +76,15 @@ class Asset:
         return self.compressed, (*self.headers, ("content-encoding", "gzip"))
 
 
+@cache
 def page_about(broker: str) -> Asset:
-    """The page with the address of a broker, for the calls that users copy from it.
+    """The page with the address of a broker, for the calls that users copy from it. It is made once.
 
     Args:
         broker: its address, without login and passcode. The page shows it to everyone.
     """
     page = assets()[PATH]
-    # An element, because the page's policy allows no script in it, and to fetch a file takes a request more.
+    # An element, because the page's policy allows no inline script, and a file would take another request.
     told = f'<meta name="nebula-broker" content="{escape(broker)}">'
     body = page.body.replace(b"</head>", told.encode() + b"</head>", 1)
     return replace(page, body=body, compressed=gzip.compress(body, mtime=0))

@@ -209,6 +209,15 @@ def test_wrong_values_are_refused(python: Path, values: Values, word: str) -> No
     assert word in files["error"]
 
 
+def labels_of_pods(manifests: list[Manifest]) -> dict[str, dict[str, str]]:
+    """Labels of the pods, by the name of what makes them."""
+    return {
+        each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"]
+        for each in manifests
+        if each["kind"] in ("StatefulSet", "Deployment")
+    }
+
+
 def monitors_of(manifests: list[Manifest]) -> dict[str, Manifest]:
     """The PodMonitors by name."""
     return {each["metadata"]["name"]: each["spec"] for each in manifests if each["kind"] == "PodMonitor"}
@@ -238,11 +247,7 @@ def test_pod_monitor_of_the_services_names_a_port_of_each_and_the_job_of_the_ale
 
 def test_pod_monitors_select_the_pods_of_the_broker_and_of_the_services(python: Path) -> None:
     manifests = rendered(python, EVERYTHING)
-    pods = {
-        each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"]
-        for each in manifests
-        if each["kind"] in ("StatefulSet", "Deployment")
-    }
+    pods = labels_of_pods(manifests)
     selected = {
         name: {
             pod for pod, labels in pods.items() if spec["selector"]["matchLabels"].items() <= labels.items()
@@ -267,11 +272,7 @@ def test_chart_without_services_has_one_pod_monitor(python: Path) -> None:
 
 def test_selectors_match_the_pods_and_no_others(python: Path) -> None:
     manifests = rendered(python, EVERYTHING)
-    pods = {
-        each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"]
-        for each in manifests
-        if each["kind"] in ("StatefulSet", "Deployment")
-    }
+    pods = labels_of_pods(manifests)
     selectors = [each["spec"]["selector"] for each in manifests if each["kind"] == "Service"]
     selectors += [one(manifests, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"]]
     selectors += [one(manifests, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"]]

@@ -130,10 +130,13 @@ def test_list_stops_after_so_many_bytes(letters: Letters, monkeypatch: pytest.Mo
 
 
 def test_each_page_was_looked_at_as_a_whole(letters: Letters) -> None:
-    after = 0
+    after, sizes = 0, []
     while (page := letters.ask("dlq.list", reverse=True, limit=101, after=after))["rows"]:
         assert page["on_disk"] == 0
+        sizes.append(len(page["rows"]))
         after = page["rows"][-1]["number"]
+
+    assert sizes == [101, 101, 98]
 
 
 def test_letters_that_are_paged_in_meanwhile_are_not_missed(
