@@ -403,10 +403,12 @@ def _at_signal(leave: Callable[[], None]) -> Iterator[None]:
     numbers = (signal.SIGINT, signal.SIGTERM)
 
     def on_first() -> None:
-        # Without a handler the second signal has its usual effect: SIGTERM ends the process, SIGINT raises
-        # KeyboardInterrupt.
         for number in numbers:
             loop.remove_signal_handler(number)
+        # A second signal now ends the process by its default action. For SIGINT the loop has restored
+        # Python's handler instead, and its KeyboardInterrupt would wait for shielded scopes, such as one
+        # in which a hosted service answers its requests.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         leave()
 
     for number in numbers:

@@ -185,7 +185,8 @@ def listens(port: int) -> bool:
     return True
 
 
-def test_second_signal_ends_the_program_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_second_signal_ends_the_program_at_once(tmp_path: Path, number: signal.Signals) -> None:
     with running("broker", "--port", "0", "--data", str(tmp_path)) as (process, line):
         deaf = Wire(int(line["url"].rpartition(":")[2]), receive_buffer_bytes=4096)
         deaf.connect("1.2")
@@ -195,13 +196,13 @@ def test_second_signal_ends_the_program_at_once(tmp_path: Path) -> None:
         quick.say(*["SEND destination:/topic/t | " + "x" * 100_000] * 100)
         assert quick.is_in_order()
 
-        process.terminate()
+        process.send_signal(number)
         # It listens no more: the first one was heard.
         while listens(deaf.socket.getpeername()[1]):
             time.sleep(0.01)
-        process.terminate()
+        process.send_signal(number)
 
-        assert process.wait(timeout=20) == -signal.SIGTERM
+        assert process.wait(timeout=20) == -number
 
 
 def test_who_has_still_to_finish_its_handshake_is_not_let_in(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -145,6 +147,34 @@ def test_request_under_way_is_answered_before_it_ends(folder: Path) -> None:
 
         assert answers == ["answered"]
         assert process.wait(timeout=10) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_second_signal_ends_it_at_once_while_a_request_is_handled(
+    folder: Path, number: signal.Signals
+) -> None:
+    patient = {"NEBULA_SERVER_LIMITS__DRAIN_SECONDS": "120"}
+    with running(*hosting("prices"), cwd=folder, env=patient) as (process, line):
+        with Client(line["url"]) as client:
+            client.send("prices", "slow", {"seconds": 120.0})
+            while client.call("prices", "stats")["busy"] < 2:  # the other one is `stats` itself
+                pass
+            process.send_signal(number)
+            # It no longer listens, so it has received the first one.
+            while listens(line["url"]):
+                time.sleep(0.01)
+            process.send_signal(number)
+
+            assert process.wait(timeout=20) == -number
+
+
+def listens(url: str) -> bool:
+    host, _, port = url.partition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except ConnectionError:
+        return False
+    return True
 
 
 def test_broker_serves_others_while_a_service_computes(folder: Path) -> None:
