@@ -65,7 +65,8 @@ Persistent: TypeAlias = Annotated[
 bench = typer.Typer(
     name="bench",
     no_args_is_help=True,
-    help="Measure a service or a broker from here. Compare ratios: other machines have other figures.",
+    help="Measure a service or a broker from here. Compare results only with others from the same machine,"
+    " as ratios.",
 )
 
 

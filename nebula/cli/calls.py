@@ -54,7 +54,7 @@ def call(
 ) -> None:
     """Call a verb of a service and show its result.
 
-    The verb of a job replies at once with the job's id: see `nebula watch`.
+    The verb of a job replies at once with the job's id: see `nebula job watch`.
 
     \b
     Examples:

@@ -29,10 +29,10 @@ def console(
     {"event": "console", "url": "http://127.0.0.1:40001/console/"}. The log goes to stderr.
 
     The page speaks to the broker through this program and signs in itself: a login in the broker's address is
-    not used. The page shows the address without it, in the calls that users copy as code. Certificates are
-    those of --broker's context or of NEBULA_CA, NEBULA_CERT, ...; with a client certificate, the broker takes
-    each user of this program for its holder. A broker that is started with --http and --console needs no such
-    program.
+    not used. In the code that users copy, the address is shown without the login. Certificates are those of
+    --broker's context or of NEBULA_CA, NEBULA_CERT, ...; with a client certificate, the broker treats
+    everyone who uses this console as the certificate's holder. A broker that is started with --http and
+    --console needs no such program.
 
     Exit status: 0 ended by SIGTERM or Ctrl-C; 2 wrong flags, or an address is taken.
 

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 from typer import BadParameter, Option
 
-from nebula.cli.operators import All, Limit, Yes, list_all, make_sure, show_list, tell
+from nebula.cli.operators import Limit, Yes, list_all, make_sure, show_list, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, named_queue
 from nebula.cli.render import Output
 
@@ -18,6 +18,14 @@ Pattern: TypeAlias = Annotated[
     ),
 ]
 Principal: TypeAlias = Annotated[str | None, Option(help="Only messages that this principal sent.")]
+AllDelayed: TypeAlias = Annotated[
+    bool,
+    Option(
+        "--all",
+        help="All delayed messages. Required if neither --pattern nor --principal is given; not allowed with"
+        " them.",
+    ),
+]
 
 
 delayed = typer.Typer(
@@ -59,7 +67,7 @@ def purge(
     *,
     pattern: Pattern = None,
     principal: Principal = None,
-    everything: All = False,
+    everything: AllDelayed = False,
     yes: Yes = False,
     broker: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 from typer import Argument, BadParameter, Option
 
-from nebula.cli.operators import All, Exact, Yes, find_source, make_sure, tell
+from nebula.cli.operators import Exact, Yes, find_source, make_sure, tell
 from nebula.cli.options import DEFAULT_TIMEOUT, AsJson, Timeout, Url, completion_of, named_queue
 from nebula.cli.queues import show_messages
 from nebula.cli.render import Output
@@ -28,6 +28,13 @@ From: TypeAlias = Annotated[
 ]
 Reason: TypeAlias = Annotated[
     str | None, Option(help="Only messages with this reason: exhausted, expired, full or rejected.")
+]
+AllLetters: TypeAlias = Annotated[
+    bool,
+    Option(
+        "--all",
+        help="All dead letters. Required if no NUMBER, --from or --reason is given; not allowed with one.",
+    ),
 ]
 Newest: TypeAlias = Annotated[
     bool, Option("--newest", help="The newest first; --after then goes on with older ones.")
@@ -58,6 +65,9 @@ def list_(
     """List dead letters, the oldest first, with source, reason, time and number of deliveries.
 
     The code is the error that the last consumer reported; `show` also has its text and the handler's name.
+
+    Of very many dead letters, the broker keeps the oldest in memory and the others only on disk. Those on
+    disk are not listed, only counted below the list (in JSON: `on_disk`). --newest lists them too.
 
     \b
     Examples:
@@ -109,7 +119,7 @@ def replay(
     source: From = None,
     exact: Exact = False,
     reason: Reason = None,
-    everything: All = False,
+    everything: AllLetters = False,
     to: Annotated[
         str | None,
         Option(metavar="QUEUE", help="Put them into this queue instead.", callback=named_queue),
@@ -122,7 +132,7 @@ def replay(
     """Put dead letters back where they came from, as new messages there.
 
     None is lost or doubled, whatever happens meanwhile. A message stays a dead letter if its queue has no
-    room, if it came from a topic, or if its sender may no longer send there.
+    room, if its sender may no longer send there, or if it came from a topic and --to is not given.
 
     \b
     Examples:
@@ -144,7 +154,7 @@ def purge(
     source: From = None,
     exact: Exact = False,
     reason: Reason = None,
-    everything: All = False,
+    everything: AllLetters = False,
     limit: Most = 100_000,
     yes: Yes = False,
     broker: Url = None,

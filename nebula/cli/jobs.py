@@ -28,9 +28,15 @@ OnlyVerb: TypeAlias = Annotated[str | None, Option(help="Only jobs of this verb.
 Owner: TypeAlias = Annotated[str | None, Option(help="Only jobs that this principal asked for.")]
 Since: TypeAlias = Annotated[
     str | None,
-    Option(metavar="TIME", help="Only jobs accepted then or later: 90m, 2h, 7d (ago), or a date."),
+    Option(
+        metavar="TIME",
+        help="Only jobs accepted then or later: 90m, 2h, 7d (ago), or a date such as 2026-10-31T12:30: local"
+        " time, unless it has an offset such as +02:00.",
+    ),
 ]
-Until: TypeAlias = Annotated[str | None, Option(metavar="TIME", help="Only jobs accepted before.")]
+Until: TypeAlias = Annotated[
+    str | None, Option(metavar="TIME", help="Only jobs accepted before this time, in the same forms.")
+]
 Words: TypeAlias = Annotated[
     str | None, Option(help="Only jobs whose note or error contains this text (A to Z in either case).")
 ]

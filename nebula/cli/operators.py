@@ -29,7 +29,6 @@ SERVICE = "nebula.broker"
 _PAGE = 1_000
 
 Limit: TypeAlias = Annotated[int, Option("--limit", "-n", min=1, help="How many.")]
-All: TypeAlias = Annotated[bool, Option("--all", help="All of them.")]
 Internal: TypeAlias = Annotated[
     bool, Option("--all", "-a", help="Include Nebula's own, whose names begin with nebula, such as inboxes.")
 ]

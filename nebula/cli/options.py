@@ -160,7 +160,7 @@ JobId: TypeAlias = Annotated[
     str,
     Argument(
         metavar="JOB",
-        help="SERVICE/ULID, or its first characters, as `nebula jobs` shows it; - reads the reply of"
+        help="SERVICE/ULID, or its first characters, as `nebula job list` shows it; - reads the reply of"
         " `nebula call` from stdin.",
         callback=job_named,
         autocompletion=completion_of("complete_jobs"),

@@ -46,7 +46,7 @@ Status: TypeAlias = Annotated[
 ]
 Durable: TypeAlias = Annotated[
     str | None,
-    Option(metavar="NAME", help="Durable subscription to topics: keeps messages while this is away."),
+    Option(metavar="NAME", help="Durable subscription to topics: keeps messages while the recorder is not running."),
 ]
 Name: TypeAlias = Annotated[
     str, Option(metavar="NAME", help="Name of this recorder, if several write into the folder.")
@@ -99,10 +99,10 @@ def record(
     """Record messages into Avro files, until SIGTERM or Ctrl-C.
 
     A message is ACKed when the file that holds it is synced: none is lost, and repetitions are dropped.
-    Files are TYPE/date=YYYY-MM-DD/hour=HH/*.avro, and appear when they are complete. Data in envelopes are
-    stored under the name of their schema, everything else as records of headers and body under
-    message.DEST. Of last values (X/...) only the latest ones are recorded. To record them all, have the
-    broker copy them into a queue (copy_to), and record that queue.
+    Files are TYPE/date=YYYY-MM-DD/hour=HH/*.avro, and appear when they are complete. Data in envelopes
+    (bodies in Avro that name their schema) are stored under the name of their schema, everything else as
+    records of headers and body under message.DEST. Of last values (X/...) only the latest ones are recorded.
+    To record them all, have the broker copy them into a queue (copy_to), and record that queue.
 
     On a terminal a line shows the progress; off one there is a JSON line every ten seconds.
 

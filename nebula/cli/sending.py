@@ -37,7 +37,7 @@ Destination: TypeAlias = Annotated[
     str,
     Argument(
         metavar="DEST",
-        help="A queue, a topic, or a value: /queue/…, /topic/…, X/…. `orders` is /queue/orders.",
+        help="A queue, a topic, or a last value: /queue/…, /topic/…, X/…. `orders` is /queue/orders.",
         callback=named_destination,
         autocompletion=completion_of("complete_queues"),
     ),
@@ -105,7 +105,10 @@ def pub(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Publish a message, and wait until the broker has it. An empty one deletes a value (X/…).
+    """Publish a message, and wait until the broker has it.
+
+    X/… are last values: the broker keeps the latest message of each. An empty message to X/… deletes its
+    value.
 
     \b
     Examples:

@@ -98,8 +98,8 @@ def stats(
 ) -> None:
     """Show what the verbs of a service did since it started: requests, errors and times, of all instances.
 
-    p50 and p99: half of the requests, and all but one in a hundred, took no longer. Functions of @app.on are
-    shown in the same way. Exit status 3 if no instance replied.
+    p50: half of the requests took no longer than this; p99: 99 in 100 did. Functions of @app.on are shown in
+    the same way. Exit status 3 if no instance replied.
 
     \b
     Examples:

@@ -28,13 +28,15 @@ def principals(
 ) -> None:
     """List the principals of a broker and what each of them uses.
 
-    No principal may use up a broker: each has a share of its memory, its disk and everything that is counted,
-    such as connections. `used` is the part of its share that a principal uses, for the resource that is
-    closest to the limit. At 100 % the broker refuses it more of that resource, and counts the refusals.
+    A principal is the identity of a peer, such as its login or its certificate's fingerprint. No principal
+    may use up a broker: each has a share of its memory, its disk and everything that is counted, such as
+    connections. `used` is the part of its share that a principal uses, for the resource that is closest to
+    the limit. At 100 % the broker refuses it more of that resource, and counts the refusals.
 
-    Operators are marked with *. They may use the reserve and everything that is free. An anonymous peer is
-    listed with its address, such as anonymous@10.0.0.7. The JSON output has all counts, including
-    subscriptions, durable sessions and delayed messages.
+    Operators are marked with *. They may use everything that is free, and the reserve, a part of each
+    resource except the disk that is kept for operators. An anonymous peer is listed with its address, such as
+    anonymous@10.0.0.7. The JSON output has all counts, including subscriptions, durable sessions and delayed
+    messages.
 
     \b
     Examples:

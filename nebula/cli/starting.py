@@ -20,13 +20,19 @@ Priority: TypeAlias = Annotated[
 ]
 NotBefore: TypeAlias = Annotated[
     datetime | None,
-    Option(formats=_TIMES, metavar="TIME", help="For a job: when to start it, such as 2030-01-31T06:00."),
+    Option(
+        formats=_TIMES,
+        metavar="TIME",
+        help="For a job: when to start it, such as 2030-01-31T06:00: local time, or with an offset such as"
+        " +02:00.",
+    ),
 ]
 Notify: TypeAlias = Annotated[
     str | None,
     Option(
         metavar="DESTINATION",
-        help="For a job: send its statuses there too. A /queue/… certainly gets the last one.",
+        help="For a job: send its statuses there too. Delivery of the last status is guaranteed only to a"
+        " /queue/….",
         callback=named_destination,
     ),
 ]

@@ -21,7 +21,7 @@ Source: TypeAlias = Annotated[
     str,
     Argument(
         metavar="DEST",
-        help="What to read: a queue, or topics or values by name or glob. `orders` is /queue/orders.",
+        help="What to read: a queue, or topics or last values by name or glob. `orders` is /queue/orders.",
         callback=named_source,
     ),
 ]
@@ -50,7 +50,8 @@ def sub(
 ) -> None:
     """Show the messages of a destination as they come, each on a line, until Ctrl-C.
 
-    Messages of a queue are consumed. A deleted value is shown as deleted.
+    Messages of a queue are consumed. X/… are last values: the broker keeps the latest message of each, and a
+    slow reader skips intermediate ones. A deleted value is shown as deleted.
 
     \b
     Examples:

@@ -24,7 +24,14 @@ OPENING = """\
 Every command of `nebula` with its arguments, options and examples. This page is generated from the commands
 themselves; `nebula COMMAND --help` shows the same. [Use the command line](../how-to/command-line.md) explains
 how commands name brokers and queues, how tables become JSON, and how to use them in scripts;
-[Commands and Python side by side](cli-and-python.md) has the lines of Python that do the same.
+[Commands and Python side by side](cli-and-python.md) has the lines of Python that do the same. The
+[glossary](glossary.md) explains words such as principal, grant and last value; the page on Avro explains the
+[envelope](avro.md#the-envelope).
+
+Four commands also have a short form, which has no section of its own: `nebula jobs` is
+[`nebula job list`](#nebula-job-list), `nebula watch` is [`nebula job watch`](#nebula-job-watch), `nebula cancel`
+is [`nebula job cancel`](#nebula-job-cancel), and `nebula engines` is
+[`nebula engine list`](#nebula-engine-list).
 """
 
 # An option that so many commands have is described once.

@@ -154,18 +154,20 @@ def test_second_signal_ends_it_at_once_while_a_request_is_handled(
     folder: Path, number: signal.Signals
 ) -> None:
     patient = {"NEBULA_SERVER_LIMITS__DRAIN_SECONDS": "120"}
-    with running(*hosting("prices"), cwd=folder, env=patient) as (process, line):
-        with Client(line["url"]) as client:
-            client.send("prices", "slow", {"seconds": 120.0})
-            while client.call("prices", "stats")["busy"] < 2:  # the other one is `stats` itself
-                pass
-            process.send_signal(number)
-            # It no longer listens, so it has received the first one.
-            while listens(line["url"]):
-                time.sleep(0.01)
-            process.send_signal(number)
+    with (
+        running(*hosting("prices"), cwd=folder, env=patient) as (process, line),
+        Client(line["url"]) as client,
+    ):
+        client.send("prices", "slow", {"seconds": 120.0})
+        while client.call("prices", "stats")["busy"] < 2:  # the other one is `stats` itself
+            pass
+        process.send_signal(number)
+        # It no longer listens, so it has received the first one.
+        while listens(line["url"]):
+            time.sleep(0.01)
+        process.send_signal(number)
 
-            assert process.wait(timeout=20) == -number
+        assert process.wait(timeout=20) == -number
 
 
 def listens(url: str) -> bool:
