@@ -35,7 +35,9 @@ def _by_code(*rows: ErrorCode) -> Mapping[str, ErrorCode]:
 
 # G.error-codes; below the line those of jobs.
 CODES: Final[Mapping[str, ErrorCode]] = _by_code(
-    ErrorCode("bad-request", "The body cannot be read: send JSON or text with a verb."),
+    ErrorCode(
+        "bad-request", "The request is malformed, or reuses a key or stream id: the message says which."
+    ),
     ErrorCode("unknown-verb", "The service has no such verb: ask `describe`."),
     ErrorCode("bad-parameters", "The parameters do not fit the verb: `details` says why, field by field."),
     ErrorCode(
@@ -45,7 +47,7 @@ CODES: Final[Mapping[str, ErrorCode]] = _by_code(
     ErrorCode("busy", "The service has too much to do: try again later.", is_retryable=True),
     ErrorCode(
         "deadline-exceeded",
-        "The time for the request is over: give it more, or ask for less.",
+        "The time for the request or the job is over: give it more, or ask for less.",
         is_retryable=True,
     ),
     ErrorCode("cancelled", "The caller withdrew the request: send it again if it is wanted after all."),
@@ -55,6 +57,11 @@ CODES: Final[Mapping[str, ErrorCode]] = _by_code(
         "what became of it.",
     ),
     ErrorCode("streaming-only", "The verb's result is too long for one reply: read it as a stream."),
+    ErrorCode(
+        "result-too-large",
+        "The result of a call or a job, or an item of a stream, is larger than can be sent or collected: ask for "
+        "less, or in pages.",
+    ),
     ErrorCode("not-found", "The thing asked for does not exist (any more): list those that do."),
     ErrorCode("elsewhere", "Another instance holds the job: send the request to the queue in `details.via`."),
     ErrorCode(
@@ -96,22 +103,28 @@ CODES: Final[Mapping[str, ErrorCode]] = _by_code(
         "A Python worker of Spark died: the service's log has its crash report.",
     ),
     ErrorCode(
-        "result-too-large",
-        "The result is too large for a reply, or for the engine to collect: ask for less, or in pages.",
-    ),
-    ErrorCode(
         "out-of-memory",
         "The job used up its memory, or that of its engine: give it more, or less data.",
         is_retryable=True,
     ),
     ErrorCode(
         "engine-lost",
-        "The engine died under the job, possibly because another job used up its memory: start it again.",
+        "The engine died under the job, possibly because another job used up its memory: start the job again.",
         is_retryable=True,
     ),
     ErrorCode("job", "The job's own code raised an exception: the message and the job's log say which."),
 )
 """The framework's own codes, which no verb may declare."""
+
+# Other implementations of services need not give a reason; Nebula's give `deadline-exceeded` or `engine-lost`.
+JOB_ENDS: Final[Mapping[str, ErrorCode]] = _by_code(
+    ErrorCode("timed-out", "The job ran longer than its time limit: raise the limit, or give it less to do."),
+    ErrorCode(
+        "lost", "The process that ran the job died: look into the service's log, then start the job again."
+    ),
+    ErrorCode("expired", "The job did not start in time: give it more time, or the service fewer jobs."),
+)
+"""Codes that a client makes of the state of a job that ended without a code."""
 
 RESULT_CODES: Final[Mapping[str, ErrorCode]] = _by_code(
     ErrorCode(
@@ -126,7 +139,11 @@ RESULT_CODES: Final[Mapping[str, ErrorCode]] = _by_code(
         "The files of the result are damaged, or the service has no pyarrow: the message says which; run the "
         "job again, or install it.",
     ),
-    ErrorCode("no-rows", "The result is neither a table nor a list: ask for it without rows and pages."),
+    ErrorCode(
+        "no-rows",
+        "The result is not a table, or not in a form that this format needs: ask for a list as JSON, and for other "
+        "values without rows and pages.",
+    ),
 )
 """Codes of questions about the result of a job."""
 
@@ -150,7 +167,9 @@ REFUSALS: Final[Mapping[str, ErrorCode]] = _by_code(
     ErrorCode("session", "The session belongs to another principal: choose another `client-id`."),
     ErrorCode("memory", "The broker has no room: have the messages consumed, or raise `max_memory_bytes`."),
     ErrorCode(
-        "exclusive", "An exclusive subscription and others exclude each other: end those that are there."
+        "exclusive",
+        "The queue has an exclusive subscription, or has others so that an exclusive one is impossible: end the "
+        "existing ones.",
     ),
     ErrorCode("glob", "The destination is a malformed glob: the message says where, correct it."),
     ErrorCode(
@@ -184,7 +203,8 @@ REFUSALS: Final[Mapping[str, ErrorCode]] = _by_code(
         "The broker refuses the subscription of a Spark stream: check destination, `clientId` and rights.",
     ),
     ErrorCode(
-        "no-outcome", "A fake of `nebula.testing` was called more often than it has outcomes: give it more."
+        "no-outcome",
+        "A test double of `nebula.testing` got more calls than it has prepared results: prepare more.",
     ),
 )
-"""Codes of `Refused`, and others that are in no reply of Nebula's broker or services."""
+"""Codes of `Refused`, and others that no reply of Nebula's broker or services has."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from nebula.error_codes import BROKER_CODES, CODES, REFUSALS, RESULT_CODES, ErrorCode
+from nebula.error_codes import BROKER_CODES, CODES, JOB_ENDS, REFUSALS, RESULT_CODES, ErrorCode
 from nebula.rpc.http_problems import status_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "error-codes.md"
@@ -22,14 +22,22 @@ shows how a verb declares codes of its own. This page is generated from `nebula/
 """
 
 SERVICES: Final = "Every service may reply with these, and no verb may declare one of them as its own."
-JOBS: Final = "Why a job failed or was lost. A call of a verb that uses an engine can fail with them too."
+JOBS: Final = """\
+Why a job failed or was lost. A call of a verb that uses an engine can fail with the codes before `timed-out`
+too.
+
+A Nebula service gives every job that does not end well a code: `deadline-exceeded` to one that ran too long or
+did not start in time, `cancelled` to a cancelled one, and to a lost one `engine-lost` or the reason of the loss.
+For a job that ended without a code, as services of other implementations may report it, clients make the code
+from its state: `timed-out`, `lost`, `expired`, or again `cancelled`."""
 RESULTS: Final = "Replies to questions about the result of a job."
 BROKER: Final = """\
 `nebula queues`, `nebula dlq` and other commands for operators call these verbs. They reply with some of the
 codes above as well."""
 REFUSED: Final = """\
-No reply has these codes. Those before `error` are raised in the broker's core, as `Refused`: the peer gets
-only the text, in an ERROR frame. Clients raise `error` and those below it."""
+No reply of Nebula's broker or services has these codes. Those before `error` are raised in the broker, as
+`Refused`: the peer gets only the text, in an ERROR frame. Clients raise `error` and those below it. A call by
+HTTP that ends with `error` has status 500."""
 
 # Where codes of CODES begin that only jobs have.
 FIRST_OF_JOBS: Final = "engine-unavailable"
@@ -41,7 +49,7 @@ def tables() -> dict[str, tuple[str, Mapping[str, ErrorCode]]]:
     first = codes.index(FIRST_OF_JOBS)
     return {
         "Replies of services": (SERVICES, {code: CODES[code] for code in codes[:first]}),
-        "Jobs": (JOBS, {code: CODES[code] for code in codes[first:]}),
+        "Jobs": (JOBS, {code: CODES[code] for code in codes[first:]} | {**JOB_ENDS}),
         "Results of jobs": (RESULTS, RESULT_CODES),
         "The broker's own verbs": (BROKER, BROKER_CODES),
         "Refusals": (REFUSED, REFUSALS),
@@ -71,10 +79,10 @@ def test_page_has_the_table() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tests.docs.test_error_codes_page"
 
 
-def test_each_code_is_on_the_page_once() -> None:
+def test_page_has_each_row() -> None:
     listed = re.findall(r"^\| `([\w-]+)` \|", page(), re.MULTILINE)
 
-    assert sorted(listed) == sorted({**CODES, **RESULT_CODES, **BROKER_CODES, **REFUSALS})
+    assert sorted(listed) == sorted([*CODES, *JOB_ENDS, *RESULT_CODES, *BROKER_CODES, *REFUSALS])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pytest
 from nebula.errors import JobEnded, RemoteError
 from nebula.rpc.contract.job_runner import JobFailure, JobOutput, Progress
 from nebula.rpc.errors import UnexpectedReply
+from nebula.rpc.http_problems import problem_of
 from nebula.rpc.jobs.handle import JobHandle
 from tests.rpc.jobs.handles import FakeClient, watching
 from tests.rpc.jobs.harness import House
@@ -205,6 +206,29 @@ async def test_result_of_a_job_that_failed_raises_why(tmp_path: Path) -> None:
     assert (error.job, error.state, error.code, error.message) == (
         job.handle.id, "failed", "empty", "no readings",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "status"),
+    [("timed_out", "timed-out", 504), ("lost", "lost", 500), ("expired", "expired", 504)],
+)
+async def test_end_without_a_code_has_that_of_its_state(
+    tmp_path: Path, state: str, code: str, status: int
+) -> None:
+    id_ = "counting/" + "0" * 26
+
+    class Foreign(FakeClient):
+        async def call_queue(
+            self, queue: str, verb: str, parameters: Any, *, timeout: float | None = None
+        ) -> Any:
+            return {"job": id_, "seq": 3, "state": state}
+
+    house = House(tmp_path)
+    async with house.living() as service:
+        with pytest.raises(JobEnded) as caught:
+            await JobHandle(Foreign(service), id_, via=service.via).result()
+
+    assert (caught.value.code, problem_of(caught.value).status) == (code, status)
 
 
 async def test_cancel_returns_at_once_and_wait_when_it_is_over(tmp_path: Path) -> None:
