@@ -107,7 +107,9 @@ export interface BrokerStatus {
   max_connections: number;
   /** Sessions with durable subscriptions. */
   sessions: number;
-  /** Messages sent to the broker, derived from their numbers: dead letters count too. */
+  /**
+   * Messages sent to the broker, and those that it makes itself, such as dead letters and copies.
+   */
   received: number;
   /** Deliveries, and replies of the protocol. */
   sent_frames: number;
@@ -144,7 +146,7 @@ export interface BrokerStatus {
 export interface KindTotals {
   /** Destinations that hold or feed something. */
   destinations: number;
-  /** Messages held, waiting and un-ACKed; last values. */
+  /** Messages waiting or un-ACKed; for `last-value`, the values held. */
   messages: number;
   /** Messages delivered and not settled. */
   unacked: number;

@@ -46,7 +46,10 @@ Status: TypeAlias = Annotated[
 ]
 Durable: TypeAlias = Annotated[
     str | None,
-    Option(metavar="NAME", help="Durable subscription to topics: keeps messages while the recorder is not running."),
+    Option(
+        metavar="NAME",
+        help="Durable subscription to topics: keeps messages while the recorder is not running.",
+    ),
 ]
 Name: TypeAlias = Annotated[
     str, Option(metavar="NAME", help="Name of this recorder, if several write into the folder.")

@@ -7,13 +7,20 @@ from typing import Final
 from nebula.log_events import ERROR, INFO, WARNING, Event
 
 EVENTS: Final = (
-    Event("operator ended connection", "`connection.end`", INFO, "principal, session"),
-    Event("operator ended session", "`session.end`", INFO, "principal, session"),
-    Event("operator purged session", "`session.purge`", INFO, "principal, session, count"),
-    Event("operator purged queue", "`queue.purge`", INFO, "principal, queue, count"),
-    Event("operator purged delayed messages", "`delayed.purge`", INFO, "principal, pattern, of, count"),
-    Event("operator purged dead letters", "`dlq.purge`", INFO, "principal, count"),
-    Event("operator replayed dead letters", "`dlq.replay`", INFO, "principal, to, count"),
+    Event("operator ended connection", "the verb `connection.end` was called", INFO, "principal, session"),
+    Event("operator ended session", "the verb `session.end` was called", INFO, "principal, session"),
+    Event(
+        "operator purged session", "the verb `session.purge` was called", INFO, "principal, session, count"
+    ),
+    Event("operator purged queue", "the verb `queue.purge` was called", INFO, "principal, queue, count"),
+    Event(
+        "operator purged delayed messages",
+        "the verb `delayed.purge` was called",
+        INFO,
+        "principal, pattern, of, count",
+    ),
+    Event("operator purged dead letters", "the verb `dlq.purge` was called", INFO, "principal, count"),
+    Event("operator replayed dead letters", "the verb `dlq.replay` was called", INFO, "principal, to, count"),
     Event(
         "operator action cut off",
         "it took too long and was done in part; `action` is one of the events above",
@@ -22,7 +29,7 @@ EVENTS: Final = (
     ),
     Event(
         "reload failed",
-        "of `rights.reload`: settings or files are wrong and stay as they were",
+        "at a call of `rights.reload`: settings or files are wrong and stay as they were",
         WARNING,
         "reason",
     ),

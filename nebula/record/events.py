@@ -11,7 +11,7 @@ EVENTS: Final = (
     Event("open file finished", "a file of an earlier process was completed", INFO, "file, records"),
     Event(
         "lossless recording ruled out",
-        "a destination or broker with which messages can be missing or come twice",
+        "from this destination or broker, messages can be lost or recorded twice",
         WARNING,
         "note",
     ),

@@ -19,14 +19,24 @@ _CALLS: Final = (
         INFO,
         "kind, service, verb, code, seconds, trace_id",
     ),
-    Event("cache failed", "the store of the client's cache; calls are made as without it", WARNING, "error"),
+    Event(
+        "cache failed",
+        "the client's cache store failed; calls are made without it",
+        WARNING,
+        "error",
+    ),
     Event(
         "connect failed",
-        "an attempt to connect; from the second one in a row on at info level",
+        "could not connect while reconnecting or waiting for a broker; warning the first time, then info",
         (Level.INFO, Level.WARNING),
         "reason",
     ),
-    Event("connection lost", "the connection of a client or service; it connects again", WARNING, "reason"),
+    Event(
+        "connection lost",
+        "a client or service has lost its connection, and connects again",
+        WARNING,
+        "reason",
+    ),
     Event("connected again", "a lost connection was replaced", INFO),
     Event(
         "subscription not made again",
@@ -125,7 +135,7 @@ _REQUESTS: Final = (
     ),
     Event(
         "request dropped, the service is stopping",
-        "a request to this instance alone, which no other can handle",
+        "a request sent to this instance only, so no other can handle it",
         INFO,
         "queue",
     ),
@@ -147,7 +157,7 @@ _REQUESTS: Final = (
     Event("stream closed", "a stream of replies ended before its last item", INFO, "verb, reason, items"),
     Event(
         "message not read",
-        "a message to a subscriber that is not of its type",
+        "the schema of a message to a subscriber could not be fetched; from a queue it is tried again",
         ERROR,
         "destination, handler, principal, exception",
     ),
@@ -197,7 +207,7 @@ _JOBS: Final = (
     ),
     Event(
         "job lost",
-        "a run ended with what ran it; the job may run again",
+        "the process or engine that ran the job ended; the job may run again",
         WARNING,
         "job, verb, attempt, code, reason, request_id, principal, trace_id",
     ),

@@ -88,7 +88,7 @@ _DATA: Final = (
     Event("receiving failed", "the query ends with this error", ERROR, "exception"),
     Event(
         "broker found to rename repeats",
-        "a message that is delivered twice has two ids there",
+        "this broker gives a redelivered message a new id, so repeats are recognised by `dedup-id` only",
         WARNING,
         "server, advice",
     ),

@@ -29,8 +29,8 @@ how commands name brokers and queues, how tables become JSON, and how to use the
 [envelope](avro.md#the-envelope).
 
 Four commands also have a short form, which has no section of its own: `nebula jobs` is
-[`nebula job list`](#nebula-job-list), `nebula watch` is [`nebula job watch`](#nebula-job-watch), `nebula cancel`
-is [`nebula job cancel`](#nebula-job-cancel), and `nebula engines` is
+[`nebula job list`](#nebula-job-list), `nebula watch` is [`nebula job watch`](#nebula-job-watch),
+`nebula cancel` is [`nebula job cancel`](#nebula-job-cancel), and `nebula engines` is
 [`nebula engine list`](#nebula-engine-list).
 """
 

@@ -301,7 +301,7 @@ class KindTotals:
         int, Shown("destinations", Unit.COUNT, "Destinations that hold or feed something.")
     ] = 0
     messages: Annotated[
-        int, Shown("messages", Unit.COUNT, "Messages held, waiting and un-ACKed; last values.")
+        int, Shown("messages", Unit.COUNT, "Messages waiting or un-ACKed; for `last-value`, the values held.")
     ] = 0
     unacked: Annotated[int, Shown("un-ACKed", Unit.COUNT, "Messages delivered and not settled.")] = 0
     paged_out: Annotated[int, Shown("on disk", Unit.COUNT, "Messages held on disk alone.")] = 0
@@ -503,7 +503,7 @@ class BrokerStatus:
         Shown(
             "messages in",
             Unit.COUNT,
-            "Messages sent to the broker, derived from their numbers: dead letters count too.",
+            "Messages sent to the broker, and those that it makes itself, such as dead letters and copies.",
         ),
     ]
     sent_frames: Annotated[int, Shown("frames out", Unit.COUNT, "Deliveries, and replies of the protocol.")]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import textwrap
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from http.client import HTTPConnection
@@ -510,11 +511,12 @@ def test_file_without_a_good_token_is_refused_and_not_shown(tmp_path: Path, text
 # --- the page ---
 
 OPENING = """\
-# Metrics
+# Metrics of the broker
 
-Every HTTP listener serves `GET /metrics` in Prometheus's text format. `nebula broker --http 8080` opens one
-on this machine. With [`metrics_token`](settings.md#top-level) a request needs `Authorization: Bearer`,
-which a scraper sends with this configuration:
+Every HTTP listener of the broker serves `GET /metrics` in Prometheus's text format.
+`nebula broker --http 8080` opens one on this machine. [Services](service-metrics.md) and the
+[recorder](recorder-metrics.md) have metrics of their own. With [`metrics_token`](settings.md#top-level) a
+request needs `Authorization: Bearer`, which a scraper sends with this configuration:
 
 ```yaml
 scrape_configs:
@@ -540,17 +542,29 @@ Where the system provides them, there are also `process_resident_memory_bytes`, 
 | --- | --- | --- | --- |
 """
 
+
+def listed(names: Iterable[str]) -> str:
+    *others, last = (f"`{name}`" for name in names)
+    return textwrap.fill(f"{', '.join(others)} or {last}", 108, break_on_hyphens=False)
+
+
 KINDS = (
     """
 `kind` is `queue`, `topic` or `last-value`. The messages of a topic are those that wait for durable
-subscriptions and for subscriptions in a client mode.
+subscriptions and for subscriptions with `ack:client` or `ack:client-individual`.
+
+`resource` is one of those that principals [share](../explanation/reliability.md#shares):
+"""
+    + listed(resource.value for resource in Resource)
+    + """.
 
 `event` is what happened to a connection: `session opened`, `session closed`, `connection refused` (too many
 connections), `peer refused` (because of its certificate), `login refused`, `peer ended` (by the broker) and
-`connection failed` (a bug in the broker). In the log, all but the first are part of
-[`connection closed`](running.md#the-end-of-a-connection). Connections that are refused before their TLS
-handshake, and HTTP requests whose login is refused, count too, and have
-[an event of their own](running.md#log). The `reason` of `nebula_connections_ended_total` is the text of the
+`connection failed` (a bug in the broker). In the log, `session opened` and
+`connection failed` are [events of their own](running.md#log). The others are part of
+[`connection closed`](running.md#the-end-of-a-connection), with two exceptions: a connection that is refused
+before its TLS handshake has the event `connection refused`, and an HTTP request whose login is refused has
+`login refused`. The `reason` of `nebula_connections_ended_total` is the text of the
 ERROR:
 
 """
