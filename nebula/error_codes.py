@@ -59,8 +59,8 @@ CODES: Final[Mapping[str, ErrorCode]] = _by_code(
     ErrorCode("streaming-only", "The verb's result is too long for one reply: read it as a stream."),
     ErrorCode(
         "result-too-large",
-        "The result of a call or a job, or an item of a stream, is larger than can be sent or collected: ask for "
-        "less, or in pages.",
+        "The result of a call or a job, or an item of a stream, is larger than can be sent or collected: ask "
+        "for less, or in pages.",
     ),
     ErrorCode("not-found", "The thing asked for does not exist (any more): list those that do."),
     ErrorCode("elsewhere", "Another instance holds the job: send the request to the queue in `details.via`."),
@@ -109,18 +109,21 @@ CODES: Final[Mapping[str, ErrorCode]] = _by_code(
     ),
     ErrorCode(
         "engine-lost",
-        "The engine died under the job, possibly because another job used up its memory: start the job again.",
+        "The engine died under the job, possibly because another job used up its memory: start the job "
+        "again.",
         is_retryable=True,
     ),
     ErrorCode("job", "The job's own code raised an exception: the message and the job's log say which."),
 )
 """The framework's own codes, which no verb may declare."""
 
-# Other implementations of services need not give a reason; Nebula's give `deadline-exceeded` or `engine-lost`.
+# Services of other implementations need not give a code; Nebula's give `deadline-exceeded` or `engine-lost`.
 JOB_ENDS: Final[Mapping[str, ErrorCode]] = _by_code(
     ErrorCode("timed-out", "The job ran longer than its time limit: raise the limit, or give it less to do."),
     ErrorCode(
-        "lost", "The process that ran the job died: look into the service's log, then start the job again."
+        "lost",
+        "The process that ran the job died: see the service's log, and start the job again if it may run "
+        "twice.",
     ),
     ErrorCode("expired", "The job did not start in time: give it more time, or the service fewer jobs."),
 )
@@ -141,8 +144,8 @@ RESULT_CODES: Final[Mapping[str, ErrorCode]] = _by_code(
     ),
     ErrorCode(
         "no-rows",
-        "The result is not a table, or not in a form that this format needs: ask for a list as JSON, and for other "
-        "values without rows and pages.",
+        "The result is not a table, or not in a form that this format needs: ask for a list as JSON, and for "
+        "other values without rows and pages.",
     ),
 )
 """Codes of questions about the result of a job."""
@@ -168,8 +171,8 @@ REFUSALS: Final[Mapping[str, ErrorCode]] = _by_code(
     ErrorCode("memory", "The broker has no room: have the messages consumed, or raise `max_memory_bytes`."),
     ErrorCode(
         "exclusive",
-        "The queue has an exclusive subscription, or has others so that an exclusive one is impossible: end the "
-        "existing ones.",
+        "The queue has an exclusive subscription, or has others so that an exclusive one is impossible: end "
+        "the existing ones.",
     ),
     ErrorCode("glob", "The destination is a malformed glob: the message says where, correct it."),
     ErrorCode(

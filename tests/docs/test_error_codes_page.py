@@ -26,10 +26,10 @@ JOBS: Final = """\
 Why a job failed or was lost. A call of a verb that uses an engine can fail with the codes before `timed-out`
 too.
 
-A Nebula service gives every job that does not end well a code: `deadline-exceeded` to one that ran too long or
-did not start in time, `cancelled` to a cancelled one, and to a lost one `engine-lost` or the reason of the loss.
-For a job that ended without a code, as services of other implementations may report it, clients make the code
-from its state: `timed-out`, `lost`, `expired`, or again `cancelled`."""
+A Nebula service gives a code to every job that does not succeed: `deadline-exceeded` if it ran too long or
+did not start in time, `cancelled` if it was cancelled, and `engine-lost` or another reason if it was lost. A
+service of another implementation may report an end without a code. Clients then make the code from the state
+of the job: `timed-out`, `lost`, `expired`, or again `cancelled`."""
 RESULTS: Final = "Replies to questions about the result of a job."
 BROKER: Final = """\
 `nebula queues`, `nebula dlq` and other commands for operators call these verbs. They reply with some of the
