@@ -47,7 +47,9 @@ def _durations(name: str, about: str, service: str, durations: Mapping[str, Dura
 
 def _of_engines(service: str, engines: Mapping[str, EngineFacts]) -> Iterator[Metric]:
     labels = ["service", "engine"]
-    ready = GaugeMetricFamily("nebula_service_engine_ready", "1 if jobs can run at once.", labels=labels)
+    ready = GaugeMetricFamily(
+        "nebula_service_engine_ready", "1 if jobs can run at once, otherwise 0.", labels=labels
+    )
     restarts = CounterMetricFamily(
         "nebula_service_engine_restarts", "Starts after the first one, for any reason.", labels=labels
     )

@@ -48,16 +48,20 @@ class ServiceCollector(Collector):
             return
         service = self._app.name
         for name, about, value in (
-            ("nebula_service_uptime_seconds", "Since the start.", stats.uptime_seconds),
-            ("nebula_service_ready", "1: requests are taken.", float(self._app.is_serving)),
+            ("nebula_service_uptime_seconds", "Seconds since the start.", stats.uptime_seconds),
+            (
+                "nebula_service_ready",
+                "1 if the service takes requests, otherwise 0.",
+                float(self._app.is_serving),
+            ),
             ("nebula_service_busy", "Requests that are being handled.", stats.busy),
-            ("nebula_service_waiting", "Requests that came and are not begun.", stats.waiting),
+            ("nebula_service_waiting", "Requests received but not started.", stats.waiting),
         ):
             gauge = GaugeMetricFamily(name, about, labels=["service"])
             gauge.add_metric([service], value)
             yield gauge
         unanswered = CounterMetricFamily(
-            "nebula_service_unanswered", "Messages that no verb was run for.", labels=["service", "reason"]
+            "nebula_service_unanswered", "Messages for which no verb ran.", labels=["service", "reason"]
         )
         for reason, count in stats.unhandled.items():
             unanswered.add_metric([service, reason], count)
@@ -77,17 +81,17 @@ class _ProgramCollector(Collector):
 
 def _of_verbs(service: str, tallies: Mapping[str, Tally]) -> Iterator[Metric]:
     labels = ["service", "verb"]
-    requests = CounterMetricFamily(
-        "nebula_service_requests", "Requests that a verb was run for.", labels=labels
+    requests = CounterMetricFamily("nebula_service_requests", "Requests for which a verb ran.", labels=labels)
+    errors = CounterMetricFamily(
+        "nebula_service_errors", "Of these, requests with an `error` reply.", labels=labels
     )
-    errors = CounterMetricFamily("nebula_service_errors", "Of them those answered `error`.", labels=labels)
     bad = CounterMetricFamily(
         "nebula_service_bad_results",
-        "Of them those whose handler returned what it does not declare.",
+        "Of these, requests whose handler returned an undeclared type.",
         labels=labels,
     )
     seconds = HistogramMetricFamily(
-        "nebula_service_request_seconds", "From the begin of a request to its answer.", labels=labels
+        "nebula_service_request_seconds", "From the start of a request to its reply.", labels=labels
     )
     for verb, tally in tallies.items():
         requests.add_metric([service, verb], tally.requests)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -43,7 +43,7 @@ tables, and all fields of them with `--json`. [Discovery](../how-to/discovery.md
 [jobs](../how-to/jobs.md) and [engines](../how-to/engines.md) explain how to use them. Replies may get
 more fields.
 
-`listens` of `stats` also has the times and errors of `verbs`. `job.show` also has the fields of `job.list`.
+Each entry of `listens` also has the time and error fields listed under `verbs`. `job.show` also has the fields of `job.list`.
 `engine.status` has an object for each engine, by its name.
 """
 
@@ -57,7 +57,20 @@ def page() -> str:
 
 def _rows(view: type) -> Iterator[str]:
     for name, shown in shown_fields(view).items():
-        yield f"| `{name}` | {shown.unit} | {shown.about} |"
+        yield f"| `{name}` | {_kind(get_type_hints(view)[name], shown.unit)} | {shown.about} |"
+
+
+def _kind(hint: Any, unit: Unit) -> str:
+    """What JSON has for a field: its unit, or that it is an object or a list."""
+    kinds = [hint, *get_args(hint)]
+    if Any in kinds:
+        return "any JSON"
+    of = next((kind for kind in kinds if get_origin(kind) in (Mapping, Sequence, list)), None)
+    if of is None:
+        return str(unit)
+    if get_origin(of) is Mapping:
+        return "object of counts" if unit is Unit.COUNT else "object"
+    return "list of objects" if get_origin(get_args(of)[0]) is Mapping else "list of texts"
 
 
 def test_page_says_what_the_views_declare() -> None:

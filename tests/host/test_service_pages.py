@@ -230,9 +230,10 @@ async def test_page_lists_what_is_shown(tmp_path: Path, broker_url: str) -> None
     assert f"nebula_service_engine_ready{of_engine} 1.0" in text
     assert f"nebula_service_engine_restarts_total{of_engine} 3.0" in text
     assert f"nebula_service_engine_memory_bytes{of_engine} 105.0" in text
-    shown = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP nebula_service_")}
+    told = re.findall(r"^# HELP (nebula_service_\w+) (.+)\n# TYPE \1 (\w+)$", text, re.MULTILINE)
     page = Path(__file__).parents[2] / "docs" / "reference" / "service-metrics.md"
-    assert shown == set(re.findall(r"^\| `(nebula_\w+)`", page.read_text(), re.MULTILINE))
+    rows = re.findall(r"^\| `(nebula_\w+)` \| (\w+) \| [^|]+ \| (.+) \|$", page.read_text(), re.MULTILINE)
+    assert rows == [(name, kind, about) for name, about, kind in told]
 
 
 class _Engine(Spark):

@@ -67,7 +67,9 @@ class ProcessView:
 
     nebula: Annotated[str, Shown("nebula", about="The version of Nebula.")]
     python: Annotated[str, Shown("python", about="The version of Python.")]
-    build: Annotated[str, Shown("build", about="Whether the wire runs `compiled` or `interpreted`.")]
+    build: Annotated[
+        str, Shown("build", about="Whether Nebula's protocol code is `compiled` or `interpreted`.")
+    ]
     time: Annotated[float, Shown("clock", Unit.TIME, "The time by its clock.")]
     failing: Annotated[
         list[str] | None,

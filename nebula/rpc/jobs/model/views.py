@@ -21,7 +21,14 @@ class JobRow:
 
     job: Annotated[str, Shown("job", Unit.ID, "SERVICE/ULID.")]
     verb: Annotated[str, Shown("verb")]
-    state: Annotated[str, Shown("state")]
+    state: Annotated[
+        str,
+        Shown(
+            "state",
+            about="`queued`, `starting`, `running` or `cancelling`; at the end `done`, `failed`, `cancelled`,"
+            " `timed_out`, `lost` or `expired`.",
+        ),
+    ]
     progress: Annotated[
         float | None, Shown("progress", Unit.FRACTION, "The part that is done; null if it is not known.")
     ]
@@ -95,7 +102,8 @@ class EngineView:
         Shown(
             "",
             Unit.COUNT,
-            "Jobs that are `waiting`, `open`, `settling` or `stuck` now; ended ones by their final state.",
+            "Jobs now: `waiting` for the engine, `open` in it, `settling` (cancelled, but still using it) and"
+            " `stuck` (cancelled, but their code does not end); and, by final state, how many have ended.",
         ),
     ]
     may_restart: Annotated[bool, Shown("", Unit.FLAG, "Whether the caller may call `engine.restart` for it.")]
@@ -124,7 +132,15 @@ class EngineView:
         int | None, Shown("memory", Unit.BYTES, "Memory of the present process and its Java process.")
     ]
     threads: Annotated[int | None, Shown("", Unit.COUNT)]
-    archive: Annotated[str, Shown("", about="The archive of Java's classes: `used`, `missing`, `made`, …")]
+    archive: Annotated[
+        str,
+        Shown(
+            "",
+            about="The archive of Java's classes: `off`, `missing`, `used`, `unused`, `refused` by Java, or"
+            " `distrusted` because others may write it; later `making`, `made` for the next start,"
+            " `elsewhere` if another service makes it, or `failed`.",
+        ),
+    ]
     isolated: Annotated[
         Sequence[Mapping[str, Any]],
         Shown("", about="One entry for each isolated job: `job`, pids, `rss_bytes`, `seconds`."),
