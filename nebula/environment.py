@@ -207,8 +207,7 @@ class EngineEnvironment(Environment):
         str,
         Variable(
             "PYSPARK_PYTHON",
-            "The Python of workers on other machines.",
-            usual="the path of the service's own Python",
+            "The Python of workers on other machines. The default is the path of the service's own Python.",
         ),
     ]
     spark_conf_dir: Annotated[str, Variable("SPARK_CONF_DIR", "The folder of Spark's own settings.")]
@@ -217,7 +216,7 @@ class EngineEnvironment(Environment):
     spark_dist_classpath: Annotated[
         str, Variable("SPARK_DIST_CLASSPATH", "Java libraries that a Spark without Hadoop needs.")
     ]
-    java_tool_options: Annotated[str, Variable("JAVA_TOOL_OPTIONS", "Options of every Java.")]
+    java_tool_options: Annotated[str, Variable("JAVA_TOOL_OPTIONS", "Options for every Java process.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ Matcher: TypeAlias = Callable[[str], object]
 # At it: ERROR and close.
 MAX_GLOB_CHARACTERS: Final = 512
 
-# Stars: the same.
+# Stars: the time of a match grows with them: as for `MAX_GLOB_CHARACTERS`, some milliseconds.
 # At it: ERROR and close.
 MAX_GLOB_STARS: Final = 32
 

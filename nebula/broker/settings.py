@@ -333,7 +333,10 @@ class BrokerSettings(Settings):
         " Without it they need none.",
         json_schema_extra={AT_RELOAD: Reload.CONTENTS},
     )
-    store: Literal["sqlite", "memory"] = Field(default="sqlite", description="Where messages are stored.")
+    store: Literal["sqlite", "memory"] = Field(
+        default="sqlite",
+        description="Where messages are stored: on disk (`sqlite`), or only in memory (`memory`).",
+    )
     data: Path | None = Field(
         default=None,
         examples=["/var/lib/nebula"],
@@ -364,7 +367,7 @@ class BrokerSettings(Settings):
     )
     log_level: Level = Field(
         default=Level.INFO,
-        description="Lowest level of events that are logged.",
+        description="Lowest level of events that are logged: `debug`, `info`, `warning` or `error`.",
         json_schema_extra={AT_RELOAD: Reload.VALUE},
     )
 

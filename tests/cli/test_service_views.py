@@ -43,8 +43,8 @@ tables, and all fields of them with `--json`. [Discovery](../how-to/discovery.md
 [jobs](../how-to/jobs.md) and [engines](../how-to/engines.md) explain how to use them. Replies may get
 more fields.
 
-Each entry of `listens` also has the time and error fields listed under `verbs`. `job.show` also has the fields of `job.list`.
-`engine.status` has an object for each engine, by its name.
+Each entry of `listens` also has the time and error fields listed under `verbs`. `job.show` also has
+the fields of `job.list`. `engine.status` has an object for each engine, by its name.
 """
 
 

@@ -159,26 +159,12 @@ CLOSING = """
 ## Clients and services
 
 Programs read these variables from the environment unless their code or their flags set another value.
+"""
 
-| variable | default | |
-| --- | --- | --- |
-| `NEBULA_BROKER` | `stomp://127.0.0.1:61613` | The address of the broker; it may have login and passcode. |
-| `NEBULA_CA`, `NEBULA_CERT`, `NEBULA_KEY`, `NEBULA_PIN`, `NEBULA_VERIFY_HOST` | | \
-[TLS](../how-to/certificates.md): trusted certificates, and the program's own. |
-| `NEBULA_CONTEXTS` | `~/.config/nebula/contexts.toml` | \
-Where the command line stores the addresses of brokers. |
-| `NEBULA_STATE` | `~/.local/state/nebula` | \
-The folder for data that must outlive a program: \
-[jobs and their results](../how-to/jobs.md#where-jobs-are-kept), \
-a broker's store. |
-| `NEBULA_RESULTS` | | Where [workers of a cluster](../how-to/cluster.md) write the tables that jobs return; \
-the default is in the state folder. |
-| `NEBULA_JOBS` | | `postgresql://…`: the instances of a service \
-[share their jobs](../how-to/postgresql-registry.md) there. Leave the password to `PGPASSFILE`. |
-| `NEBULA_SPARK` | `local[*]` | \
-Where Spark runs: [a cluster](../how-to/cluster.md), a Connect server, this machine. |
-| `NEBULA_CACHE` | `~/.cache/nebula` | The folder for data that a program can recreate, such as \
-[the class archive of Spark](../how-to/engines.md#quicker-starts). |
+FIXED = """\
+No setting changes these: constants of `nebula.broker.core.fixed_limits` and `nebula.globs`. A turn is one
+iteration of the broker's event loop. A connection that waits its turn stands behind other connections that
+have something to do.
 """
 
 ENVIRONMENTS: dict[str, type[Environment]] = {
@@ -302,7 +288,7 @@ def page() -> str:
             "| --- | --- | --- | --- |",
             *limit_rows(),
             "\n## Fixed limits\n",
-            "No setting changes these: constants of `nebula.broker.core.fixed_limits` and `nebula.globs`.\n",
+            FIXED,
             "| limit | value | why this number | what happens at it |",
             "| --- | --- | --- | --- |",
             *fixed_limit_rows(),

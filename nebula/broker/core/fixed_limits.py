@@ -42,11 +42,12 @@ KEEPALIVE_PROBES: Final = 4
 # At it: its addresses count as one.
 SUBNET_BITS: Final = 64
 
-# Seconds: per refusal for a used-up share: a refusal must not cost others more than a message.
+# Seconds: pause in reading after each refusal for a used-up share, so that refused senders do not slow
+# others.
 # At it: the connection is not read.
 REFUSAL_REST_SECONDS: Final = 0.005
 
-# Seconds: the longest rest of this kind; heart-beats are still read in time.
+# Seconds: the longest pause of this kind; heart-beats are still read in time.
 # At it: the connection is read again.
 MAX_REFUSAL_REST_SECONDS: Final = 0.2
 
@@ -58,14 +59,14 @@ STOP_SECONDS: Final = 0.5
 # --- turns ---
 
 # Bytes: in one read: the peer has more to send, and uvloop would read 8 MB before it looks at another one.
-# At it: the connection lines up.
+# At it: the connection waits its turn.
 LONG_READ_BYTES: Final = 128 * 1024
 
-# Bytes: the same while large bodies wait to be written.
-# At it: the connection lines up.
+# Bytes: as `LONG_READ_BYTES`, while large bodies wait to be written to any connection.
+# At it: the connection waits its turn.
 READ_BEHIND_BYTES: Final = 4 * 1024
 
-# Reads: connections taken from the line in a turn of the loop: others wait for one MB at most.
+# Reads: connections from the queue of those that wait, in a turn of the loop: others wait for one MB at most.
 # At it: the rest waits for the next turn.
 LONG_READS_AT_ONCE: Final = 4
 
@@ -91,20 +92,20 @@ LONG_WRITES_BYTES: Final = 4 * 1024 * 1024
 SLICE_BYTES: Final = 32 * 1024
 
 # Frames: of one read: some milliseconds of work.
-# At it: the connection lines up.
+# At it: the connection waits its turn.
 FRAMES_AT_ONCE: Final = 1500
 
 # Slices: of one read that hold frames, as heads may be large; a WebSocket message may have some MB.
-# At it: the connection lines up.
+# At it: the connection waits its turn.
 SLICES_AT_ONCE: Final = 8
 
-# Frames: handled between two looks at the clock while others are at work.
-# At it: the clock is looked at.
+# Frames: handled between two checks of the time, while other connections are at work.
+# At it: the time is checked.
 FRAMES_BETWEEN_LOOKS: Final = 8
 
 # Messages, subscriptions or actions: that one frame concerns before it counts as much work: some hundred
 # microseconds.
-# At it: the connection lines up after that frame.
+# At it: the connection waits its turn after that frame.
 LONG_FRAME_ACTIONS: Final = 100
 
 # Bytes: from here on a body is handed on without a copy: below, copying is cheaper than one more write.
@@ -130,7 +131,7 @@ HTTP_CHUNKS_AT_ONCE: Final = 400
 HTTP_BODIES: Final = 64
 
 # Frames: of one read; a frame takes six bytes and ten microseconds at least, and a read may hold 43,000.
-# At it: the connection lines up.
+# At it: the connection waits its turn.
 WEBSOCKET_FRAMES_AT_ONCE: Final = 400
 
 # Bytes: before CONNECTED, in addition to `max_opening_frame_bytes`: uvloop reads as much at once behind a
@@ -169,7 +170,7 @@ MAX_LOGGED_CHARACTERS: Final = 200
 # At it: the others are counted in one line.
 MAX_LINES_OF_ONE_EVENT: Final = 5
 
-# Refusals: kept between two looks of the operator's log, a second apart.
+# Refusals: kept until the operator's log takes them, once a second.
 # At it: they are counted in one line.
 MAX_KEPT_REFUSALS: Final = 4
 
@@ -227,20 +228,20 @@ MAX_REMEMBERED_CHARACTERS: Final = 256
 
 # --- the core's work in one go ---
 
-# Messages: looked at because they may have expired, over all queues: some 10 ms.
-# At it: the others at the next look.
+# Messages: checked for expiry at a time, over all queues: some 10 ms.
+# At it: the others are checked next time.
 EXPIRED_AT_ONCE: Final = 20_000
 
-# Messages: postponed ones that are due, over all queues: some 10 ms.
-# At it: the others at the next look.
+# Messages: postponed ones that are due, put back at a time, over all queues: some 10 ms.
+# At it: the others are put back next time.
 PUT_BACK_AT_ONCE: Final = 5_000
 
-# Messages: delayed ones that are due: some 10 ms.
-# At it: the others at the next look.
+# Messages: delayed ones that are due, put into queues at a time: some 10 ms.
+# At it: the others follow next time.
 DUE_AT_ONCE: Final = 5_000
 
 # Destinations: looked at for a snapshot: some milliseconds.
-# At it: the connection lines up.
+# At it: the connection waits its turn.
 SNAPSHOT_DESTINATIONS_AT_ONCE: Final = 2_000
 
 # --- requests and replies ---

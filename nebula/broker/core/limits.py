@@ -177,9 +177,9 @@ class Limits:
     # a month, for `delay` and `deliver-at`; schedule later messages elsewhere.
     # At it: `rejected-invalid`.
     max_delay_seconds: float = 30 * 86_400.0
-    # fraction of each limit of the whole broker that a single principal may use; with the default, each
-    # principal may use up to three times what is still free, so that a part always stays free.
-    # At it: more is refused, or replaces the principal's own.
+    # a principal may use at most f / (1 - f) times what is still free: alone, the fraction f of each limit
+    # of the whole broker; several get equal parts, and a part always stays free.
+    # At it: its request is refused, or its own oldest item is replaced.
     principal_share: float = 0.75
     # fraction of each limit of the whole broker that is reserved for principals with a right to call the
     # broker's verbs, so that they can work when everything else is used up.

@@ -39,7 +39,9 @@ class VerbStatistics:
     longest_seconds: Annotated[float, Shown("longest", Unit.LATENCY)]
     p50_seconds: Annotated[float | None, Shown("p50", Unit.LATENCY, "Half of the requests took no longer.")]
     p99_seconds: Annotated[float | None, Shown("p99", Unit.LATENCY, "99 % of the requests took no longer.")]
-    latency: Annotated[Any, Shown("", about="A histogram that can be added to those of other instances.")]
+    latency: Annotated[
+        Any, Shown("", about="A histogram, as pairs of bucket and count: add it to those of other instances.")
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class JobDetails:
 
     seq: Annotated[int, Shown("", Unit.NUMBER, "Number of the last status that was published.")]
     via: Annotated[str, Shown("", about="The queue that takes requests about the job.")]
-    parameters: Annotated[Any, Shown("parameters")]
+    parameters: Annotated[Any, Shown("parameters", about="Those of the call that started it.")]
     priority: Annotated[int, Shown("priority", Unit.COUNT, "0 to 9; jobs with a higher one start first.")]
     timeout: Annotated[float | None, Shown("", Unit.SECONDS, "The longest that a run may take.")]
     expires_at: Annotated[float | None, Shown("expires_at", Unit.TIME, "The job does not start after this.")]
