@@ -25,12 +25,19 @@ Rounds = Mapping[tuple[str, str], Sequence[Measurement]]
 _HOW_TO_READ = """\
 Written by `make bench` (`python -m benchmarks`, see its `--help`).
 
-Medians, with the contestants of a row interleaved within each round: read the ratios, the absolute figures
-of another machine are others. Under each table stand the day on which it was measured, how often, and what
-ran; rows may be of different days. Bodies of 200 bytes, nothing kept on disk unless it says so. *Times*:
-how many times that contestant the first line is, by rate, or by median latency where a request goes alone.
-*Cpu*: what the broker worked for each, on all cores together. *Load*: the part of a core that the load
-itself took. *Spread*: from the slowest round to the fastest, as a part of the median."""
+Figures are medians. Within each round, the contestants of a table are measured in turn. Compare the ratios:
+the absolute figures are different on another machine. Below each table is the day on which it was measured,
+how often, and with which versions; tables may be of different days. Bodies have 200 bytes, and nothing is
+stored on disk, unless the table says so.
+
+- *spread*: the difference between the fastest and the slowest round, as a fraction of the median.
+- *cpu*: processor time of the broker for each message, request or connection counted in the first column, on
+  all cores together.
+- *load*: the fraction of one core that the programs that make the load used.
+- *times*: how many times better the first line is than this one: by rate, by memory if the table is about
+  memory, or by median latency if requests are sent one at a time.
+
+The line below a table compares the first line with the others, and says whether the target was met."""
 # Readers who compare need the versions.
 PEERS_ORIGIN = (
     "RabbitMQ, ActiveMQ and NATS are those of Debian 12's packages, which are not the newest that there are:"
@@ -129,9 +136,9 @@ def verdict(row: Row, rounds: Rounds) -> str:
     if row.aim is None or not ratios:
         return ""
     reached = min(ratios)
-    what = "met" if reached >= row.aim else "short"
+    what = "met" if reached >= row.aim else "missed"
     whom = f"“{row.against}”" if row.against else "the best of the others"
-    return f"{reached:.2f} times {whom}; aim {row.aim:g}: {what}"
+    return f"{reached:.2f} times {whom}; target {row.aim:g}: {what}"
 
 
 def _judged(row: Row, measured: Sequence[Line]) -> Iterator[str]:
@@ -142,8 +149,8 @@ def _judged(row: Row, measured: Sequence[Line]) -> Iterator[str]:
         if reached is not None:
             told, wanted = (_figure(row, aim.figure, value) for value in (reached, aim.bound))
             name = f"{aim.contestant}: " if len(row.aims) > 1 else ""
-            more = " more than without us" if aim.figure == "more" else ""
-            yield f"{name}{told}{more}; aim {wanted}: {'met' if aim.is_met(reached) else 'short'}"
+            more = " more than without Nebula" if aim.figure == "more" else ""
+            yield f"{name}{told}{more}; target {wanted}: {'met' if aim.is_met(reached) else 'missed'}"
 
 
 def _figure(row: Row, figure: str, value: float) -> str:

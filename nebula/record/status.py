@@ -134,16 +134,21 @@ def _write(state_folder: Path, status: RecorderStatus, suffix: str = "") -> None
 
 def metrics_of(status: RecorderStatus) -> str:
     """The status in Prometheus's text format, for node_exporter's textfile collector for example."""
-    lines = []
+    lines, is_up = [], int(status.state is RecorderState.RECORDING)
     for name, kind, value, what in (
         ("messages_total", "counter", status.messages, "Messages recorded and ACKed."),
         ("message_bytes_total", "counter", status.message_bytes, "Bytes of their bodies."),
-        ("doubles_total", "counter", status.doubles, "Messages that came again and were dropped."),
+        (
+            "doubles_total",
+            "counter",
+            status.doubles,
+            "Duplicates: messages that were delivered again and dropped.",
+        ),
         ("files_total", "counter", status.files, "Files that were closed."),
         ("waiting", "gauge", status.waiting, "Messages received and not yet recorded."),
         ("in_doubt", "gauge", status.in_doubt, "Messages whose ACK is not confirmed."),
-        ("up", "gauge", int(status.state is RecorderState.RECORDING), "Whether messages are recorded now."),
-        ("told_seconds", "gauge", status.told, "When this was written, since 1970."),
+        ("up", "gauge", is_up, "1 while messages are recorded, otherwise 0."),
+        ("told_seconds", "gauge", status.told, "When this file was written, in seconds since 1970."),
     ):
         full = f"nebula_recorder_{name}"
         lines += [f"# HELP {full} {what}", f"# TYPE {full} {kind}"]

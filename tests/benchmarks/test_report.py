@@ -54,7 +54,7 @@ def test_ratio_is_that_of_the_medians() -> None:
     assert slow.spread == pytest.approx(99 / 50)
 
 
-@pytest.mark.parametrize(("best", "said"), [(100.0, "3.00 times"), (150.0, "short")])
+@pytest.mark.parametrize(("best", "said"), [(100.0, "3.00 times"), (150.0, "missed")])
 def test_aim_is_judged_by_the_best_of_the_others(best: float, said: str) -> None:
     rounds = _rounds(Nebula=[300.0], RabbitMQ=[10.0], ActiveMQ=[best])
 
@@ -88,7 +88,7 @@ def test_page_has_every_row_and_leaves_out_empty_columns() -> None:
     assert "## Queue" in page
     assert "| Nebula | 300 |" in page
     assert "p50" not in page
-    assert "30.00 times the best of the others; aim 2.5: met." in page
+    assert "30.00 times the best of the others; target 2.5: met." in page
 
 
 def test_figures_of_last_values_have_columns_of_their_own() -> None:
@@ -114,7 +114,7 @@ def test_aim_may_be_about_another_of_ours_and_counts_both_directions() -> None:
 
     assert "|  | messages/s | spread | RSS MB | times | drained/s | times drained |" in page
     assert "| Nebula, empty | 100 | 0% |  | 0.80 | 100 | 0.40 |" in page
-    assert "0.40 times “Nebula, empty”; aim 0.5: short." in page
+    assert "0.40 times “Nebula, empty”; target 0.5: missed." in page
 
 
 def test_row_that_takes_long_is_asked_for_fewer_rounds() -> None:
@@ -202,7 +202,7 @@ def test_waiting_thread_is_not_busy() -> None:
     assert self_times(samples) == [("read (a.py:1)", 1.0)]
 
 
-@pytest.mark.parametrize(("more", "said"), [(0.008, "8.0 ms more"), (0.025, "aim p50 10.0 ms: short")])
+@pytest.mark.parametrize(("more", "said"), [(0.008, "8.0 ms more"), (0.025, "target p50 10.0 ms: missed")])
 def test_overhead_is_how_much_longer_it_takes_than_the_thing_itself(more: float, said: str) -> None:
     row = Row("job", "Job", "A job.", "jobs", [OURS], aims=[Aim(OURS.name, "more", 0.010)])
     rounds = {("job", OURS.name): [Measurement(9.0, p50=0.1, more=more, more_p90=0.03)]}
@@ -216,7 +216,7 @@ def test_latency_that_is_aimed_at_in_itself_needs_nobody_beside_it() -> None:
     row = Row("loop", "Loop", "A loop.", "ticks", [OURS], aims=[Aim(OURS.name, "p99", 0.005)])
 
     assert report.verdict(row, {("loop", OURS.name): [Measurement(100.0, p50=0.001, p99=0.004)]}) == (
-        "p99 4.0 ms; aim p99 5.0 ms: met"
+        "p99 4.0 ms; target p99 5.0 ms: met"
     )
 
 
@@ -225,7 +225,7 @@ def test_each_contestant_that_is_aimed_for_is_judged_by_its_own_bound() -> None:
     rounds = _rounds(Nebula=[300.0]) | {("queue", "RabbitMQ"): [Measurement(1.0, took=2.0)]}
 
     assert report.verdict(replace(ROW, aims=aims), rounds) == (
-        "Nebula: 300 messages/s; aim 400 messages/s: short; RabbitMQ: 2.00 s; aim 3.00 s: met"
+        "Nebula: 300 messages/s; target 400 messages/s: missed; RabbitMQ: 2.00 s; target 3.00 s: met"
     )
 
 
