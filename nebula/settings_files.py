@@ -84,7 +84,9 @@ def flag_help(setting: Mapping[str, Any]) -> str:
 
 
 def _choices(setting: Mapping[str, Any]) -> str:
-    return f"One of {', '.join(setting['enum'])}." if "enum" in setting else ""
+    values = setting.get("enum", [])
+    is_said = all(f"`{value}`" in setting["description"] for value in values)
+    return "" if is_said else f"One of {', '.join(values)}."
 
 
 def _lines(properties: Mapping[str, Any]) -> Iterator[str]:

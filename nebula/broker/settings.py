@@ -335,7 +335,7 @@ class BrokerSettings(Settings):
     )
     store: Literal["sqlite", "memory"] = Field(
         default="sqlite",
-        description="Where messages are stored: on disk (`sqlite`), or only in memory (`memory`).",
+        description="Where messages are stored: in SQLite on disk, or only in memory.",
     )
     data: Path | None = Field(
         default=None,
@@ -367,7 +367,7 @@ class BrokerSettings(Settings):
     )
     log_level: Level = Field(
         default=Level.INFO,
-        description="Lowest level of events that are logged: `debug`, `info`, `warning` or `error`.",
+        description="Lowest level of events that are logged.",
         json_schema_extra={AT_RELOAD: Reload.VALUE},
     )
 

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from jsonschema import Draft7Validator  # type: ignore[import-untyped]  # it has no types
@@ -210,7 +210,18 @@ HEAD = ["| setting | default | reload | |", "| --- | --- | --- | --- |"]
 def field_rows(fields: dict[str, FieldInfo]) -> Iterator[str]:
     for name, field in fields.items():
         if field.description:
-            yield f"| `{name}` | {default_of(field)} | {RELOADS[reload_of(field)]} | {field.description} |"
+            about = f"{field.description}{choices_of(field)}"
+            yield f"| `{name}` | {default_of(field)} | {RELOADS[reload_of(field)]} | {about} |"
+
+
+def choices_of(field: FieldInfo) -> str:
+    """The values of a setting that has only some and does not name them, as a sentence behind others."""
+    kind: Any = field.annotation
+    is_enum = isinstance(kind, type) and issubclass(kind, Enum)
+    given = [one.value for one in kind] if is_enum else get_args(kind) if get_origin(kind) is Literal else ()
+    values = [f"`{value}`" for value in given]
+    is_said = all(value in (field.description or "") for value in values)
+    return "" if is_said else f" One of {', '.join(values)}."
 
 
 def default_of(field: FieldInfo) -> str:
