@@ -16,8 +16,8 @@ from nebula.private import make_private, open_private, tighten
 # A quota, or a limit on files, is as good as a full disk: it passes when room is made.
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-# Who looks whether a folder is locked has its lock for a moment, and so has a process that is just ending.
-_LOCK_SECONDS: Final = 0.2
+LOCK_SECONDS: Final = 0.2
+"""A process that looks whether a folder is locked has its lock for a moment; so has one that just ends."""
 _LOCK_PAUSE: Final = 0.002
 
 
@@ -103,12 +103,13 @@ def write_at(file: int, data: bytes, offset: int) -> int:
     return position
 
 
-def lock_folder(folder: Path, what: str) -> int:
+def lock_folder(folder: Path, what: str, seconds: float = LOCK_SECONDS) -> int:
     """Lock a folder for this process, until what is returned is closed, or the process ends.
 
     Args:
         folder: which is there.
         what: it is for, in the error.
+        seconds: how long another process is waited for.
 
     Raises:
         SettingsError: another process has it.
@@ -116,11 +117,11 @@ def lock_folder(folder: Path, what: str) -> int:
     """
     # The lock file stays: after a removal another process could lock a new file of the same name.
     lock = open_private(folder / "lock", os.O_RDWR)
-    until = monotonic() + _LOCK_SECONDS
+    until = monotonic() + seconds
     while not _is_locked_by_us(lock):
         if monotonic() > until:
             os.close(lock)
-            # Not waited for longer: the other process may run for days.
+            # Not waited for without end: the other process may run for days.
             raise SettingsError(f"{what} {folder} is in use by another process: end that, or take another")
         sleep(_LOCK_PAUSE)
     return lock

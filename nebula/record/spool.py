@@ -31,7 +31,7 @@ from typing import Final, Self
 from nebula.errors import LocalProtocolError, SettingsError
 from nebula.private import tighten
 from nebula.record.container import ContainerWriter
-from nebula.record.disk import lock_folder, make_folders, sync_folder, truncate
+from nebula.record.disk import LOCK_SECONDS, lock_folder, make_folders, sync_folder, truncate
 from nebula.record.ledger import MAX_IN_DOUBT, Ledger, LedgerDamaged, Mark
 from nebula.record.message import MESSAGE_TEXT
 
@@ -103,6 +103,7 @@ class Spool:
         segment_groups: so is one with this many syncs.
         max_in_doubt: ids that are kept at most, see `Ledger`: at least twice what the broker may send
             ahead of its ACKs.
+        lock_seconds: how long another process that uses the folder is waited for.
 
     Raises:
         SettingsError: another process uses the folder, or it cannot be used. Names it.
@@ -118,6 +119,7 @@ class Spool:
         segment_bytes: int = SEGMENT_BYTES,
         segment_groups: int = SEGMENT_GROUPS,
         max_in_doubt: int = MAX_IN_DOUBT,
+        lock_seconds: float = LOCK_SECONDS,
     ) -> None:
         self.folder = folder
         self._codec = codec
@@ -135,7 +137,7 @@ class Spool:
             with ExitStack() as opened:
                 make_folders(folder, folder)
                 # The lock is taken before anything is read: another process may be truncating.
-                opened.callback(os.close, lock_folder(folder, "the spool"))
+                opened.callback(os.close, lock_folder(folder, "the spool", lock_seconds))
                 self._ledger = _open_ledger(folder, max_in_doubt)
                 opened.callback(self._ledger.close)
                 self._segments = self._recover()

@@ -83,6 +83,9 @@ _DATA: Final = (
         WARNING,
         "message, destination, why",
     ),
+    Event(
+        "spool waited for", "another query uses the spool; it may be just ending", WARNING, "spool, seconds"
+    ),
     Event("receiving paused", "the source's spool is full", WARNING, "spool, why"),
     Event("receiving resumed", "the spool has room again", INFO, "spool"),
     Event("receiving failed", "the query ends with this error", ERROR, "exception"),

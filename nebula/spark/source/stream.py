@@ -7,10 +7,10 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from nebula import logs
 from nebula.avro import Schema
 from nebula.errors import SettingsError
+from nebula.record.disk import is_locked
 from nebula.record.spool import Slice, Spool
 from nebula.spark.source.bookmark import Bookmark
 from nebula.spark.source.options import StreamOptions
@@ -32,12 +33,19 @@ from nebula.spark.source.receiver import Receiver
 from nebula.spark.source.rows import Bodies, MessageRows
 from nebula.spark.source.schemas import Writers
 
+_log = logs.get_logger(__name__)
+
 # A task for fewer rows costs more than it saves.
 _LEAST_TASK_ROWS: Final = 10_000
 
-# A query that was stopped gives its spool free a moment later.
-_LOCK_SECONDS: Final = 5.0
-_LOCK_PAUSE: Final = 0.1
+_STATUS_TERMINATED: Final = 128 + signal.SIGTERM
+
+# Spark's SIGTERM ends the process within this time, whatever it was doing.
+_END_SECONDS: Final = 5.0
+
+# A query that was stopped releases its spool a moment later, or when a slow disk has synced, or when its
+# process was ended.
+_LOCK_SECONDS: Final = 30.0
 
 
 @dataclass
@@ -144,7 +152,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Disconnect, and release the spool."""
         running, self._running = self._running, None
         if running is not None:
-            running.close()
+            with _unbroken():
+                running.close()
 
     def _run(self) -> _Running:
         if self._running is None:
@@ -220,17 +229,32 @@ def _end_by_exception() -> None:
 def _exit(*_: object) -> None:
     # It comes twice, and the second one is not to disturb the stop.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # Wherever the exception comes, and whatever the stop waits for then: the next query needs the spool.
+    # What is synced is safe.
+    last = threading.Timer(_END_SECONDS, os._exit, (_STATUS_TERMINATED,))
+    last.daemon = True
+    last.start()
     sys.exit()
 
 
+@contextmanager
+def _unbroken() -> Iterator[None]:
+    """Keep off the SIGTERM that Spark sends right after it has closed the connection, which ends us too."""
+    is_ours = signal.getsignal(signal.SIGTERM) is _exit
+    if not is_ours or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, _exit)
+
+
 def _opened(options: StreamOptions) -> Spool:
-    """Open the spool; wait a little for a query that is just ending."""
-    until = monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            # Ids are kept for all that may come again after a loss of the connection or two.
-            return Spool(options.spool, max_in_doubt=max(300_000, 3 * options.prefetch))
-        except SettingsError:
-            if monotonic() > until:
-                raise
-            sleep(_LOCK_PAUSE)
+    """Open the spool; wait for a query that is just ending."""
+    if is_locked(options.spool):
+        _log.warning("spool waited for", spool=str(options.spool), seconds=_LOCK_SECONDS)
+    # Ids are kept for all that may come again after a loss of the connection or two.
+    most = max(300_000, 3 * options.prefetch)
+    return Spool(options.spool, max_in_doubt=most, lock_seconds=_LOCK_SECONDS)

@@ -5,16 +5,17 @@
         operator.goto(site.at("queues"))             # signed in as the operator
         operator.get_by_role("button", name="Purge").click()
 
-A test fails when the page has logged an error, or has broken its Content-Security-Policy.
+A test fails when the page has logged an error, or has broken its Content-Security-Policy. Its report says
+what the pages of a failed test showed.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,8 +162,24 @@ def chromium() -> Iterator[Browser]:
 OpenPage = Callable[..., "Page"]
 
 
+_PAGES = pytest.StashKey[list["Page"]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to the report of a failure what its pages showed: the time limit alone does not say what came."""
+    report = yield
+    if call.when == "call" and report.failed:
+        for page in item.stash.get(_PAGES, []):
+            with suppress(Exception):  # it may have crashed
+                report.sections.append((page.url, page.locator("body").aria_snapshot(timeout=5_000)))
+    return report
+
+
 @pytest.fixture
-def open_page(chromium: Browser, site: Site) -> Iterator[OpenPage]:
+def open_page(chromium: Browser, site: Site, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
     """Opens pages; each has a profile of its own. At the end none may have complained.
 
     Called with a login (`OPERATOR`, `READER`), it signs in; without one it shows the sign-in form. Other
@@ -170,6 +187,7 @@ def open_page(chromium: Browser, site: Site) -> Iterator[OpenPage]:
     """
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
+    pages = request.node.stash[_PAGES] = []
 
     def open_one(login: tuple[str, str] | None = None, at: str = "", **options: Any) -> Page:
         options.setdefault("viewport", {"width": 1280, "height": 860})
@@ -178,6 +196,7 @@ def open_page(chromium: Browser, site: Site) -> Iterator[OpenPage]:
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         contexts.append(context)
         page = context.new_page()
+        pages.append(page)
         page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
         page.on("console", lambda said: _note(complaints, said.type, said.text))
         page.goto(site.at(at) if at else site.url)

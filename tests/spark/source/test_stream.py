@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import socketserver
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from nebula import sync
 from nebula.errors import Refused, SettingsError
+from nebula.record.disk import is_locked
 from nebula.record.spool import Spool, Synced
 from nebula.spark.source.options import stream_options
 from nebula.spark.source.receiver import Receiver
@@ -137,6 +140,20 @@ def test_spool_that_another_query_holds_is_refused(
         pytest.raises(SettingsError, match="in use by another"),
     ):
         Query(broker.url, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("moment", "status", "told"),
+    [("waiting", 0, "stopped\n"), ("stopping", 0, "stopped\n"), ("stuck", 143, "")],
+)
+def test_sigterm_at_any_moment_ends_the_process_and_releases_the_spool(
+    broker: RunningBroker, tmp_path: Path, moment: str, status: int, told: str
+) -> None:
+    words = ["-m", "tests.spark.source.ended_query", broker.url, str(tmp_path / "spool"), moment]
+    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=50, check=False)
+
+    assert (ended.returncode, ended.stdout) == (status, told), ended.stderr
+    assert is_locked(tmp_path / "spool") is False
 
 
 def test_worker_that_does_not_see_the_spool_says_so(broker: RunningBroker, tmp_path: Path) -> None:
