@@ -13,7 +13,7 @@ import { attempt, toast } from "../widgets/toast";
 import { askJob, hearStatuses } from "./asking";
 import { useNow } from "./list";
 import { JobLog } from "./log";
-import { hasEnded, lookOf, mayManage, ranFor, readStatus, withStatus, wordOf, type JobDetails, type JobRow, type Status } from "./model";
+import { hasEnded, lookOf, mayManage, ranFor, readStatus, tasksOf, withStatus, wordOf, type JobDetails, type JobRow, type Status } from "./model";
 import { JobResultView } from "./result";
 import { StatePill } from "./state";
 import { StepsView } from "./steps";
@@ -105,7 +105,7 @@ export function JobDetail({ service, ulid }: { service: string; ulid: string }) 
       {details !== null && (
         <div class="job-parts">
           <div>
-            <StepsView details={details} state={row.state} tasks={status?.tasks ?? details.tasks} current={status?.step ?? null} />
+            <StepsView details={details} state={row.state} tasks={tasksOf(details, status)} current={status?.step ?? null} />
             {details.result !== null && row.state === "done" && <JobResultView job={job} result={details.result} />}
             <JobLog job={job} isOver={ended} />
           </div>

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { hasEnded, lookOf, mayManage, merged, ranFor, readStatus, serviceOf, ulidOf, withStatus, type Status } from "./model";
+import { hasEnded, lookOf, mayManage, merged, ranFor, readStatus, serviceOf, tasksOf, ulidOf, withStatus, type Status } from "./model";
 import { row } from "./sample";
 
 function status(job: string, state: string): Status {
@@ -35,6 +35,15 @@ describe("withStatus", () => {
     expect(withStatus(ended, status("a/1", "running"))).toBe(ended);
     expect(withStatus(ended, status("a/1", "done")).note).toBe("half");
   });
+});
+
+it("shows the tasks that were told last", () => {
+  const tasks = (done: number) => ({ done, known: 4, active: 0 });
+  const told = { ...status("a/1", "running"), tasks: tasks(3) };
+
+  expect(tasksOf({ seq: 1, tasks: tasks(2) }, told)?.done).toBe(3);
+  expect(tasksOf({ seq: 3, tasks: tasks(4) }, told)?.done).toBe(4);
+  expect(tasksOf({ seq: 3, tasks: tasks(4) }, undefined)?.done).toBe(4);
 });
 
 it("joins lists, each job once, the last accepted first", () => {

@@ -145,6 +145,11 @@ export function withStatus<R extends JobRow>(row: R, status: Status | undefined)
   return { ...row, state: status.state, progress: status.progress, note: status.note, position: status.position, error: status.error };
 }
 
+/** Spark's tasks in the present or last step, by what was told last. */
+export function tasksOf(details: Pick<JobDetails, "seq" | "tasks">, status: Status | undefined): Tasks | null {
+  return status === undefined || status.seq < details.seq ? details.tasks : status.tasks;
+}
+
 /** Lists of jobs as one, the last accepted first, each job once: the first list that has it counts. */
 export function merged(lists: readonly (readonly JobRow[])[]): JobRow[] {
   const found = new Map<string, JobRow>();

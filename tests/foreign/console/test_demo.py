@@ -81,8 +81,10 @@ def site() -> Iterator[Demo]:
 
 @pytest.fixture
 def page(open_page: OpenPage) -> Page:
-    """The console."""
-    return open_page()
+    """The console. Its services, two engines of Spark and other tests share the machine."""
+    page = open_page()
+    page.set_default_timeout(_JOB_MS)
+    return page
 
 
 def _state(page: Page, state: str) -> None:
