@@ -77,7 +77,8 @@ def _as_python_reads(text: str) -> str:
 
 def identifier(text: str) -> str:
     """A name of Python that looks like the text; it may be a keyword."""
-    name = re.sub(r"\W", "_", _as_python_reads(text))
+    # `\w` would keep numbers that are no digits, such as `৴`.
+    name = "".join(sign if f"_{sign}".isidentifier() else "_" for sign in _as_python_reads(text))
     # A name must not begin with a digit.
     return name if name.isidentifier() else f"_{name}"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from nebula.codegen.asyncapi import asyncapi_document
@@ -131,6 +131,7 @@ verbs = st.fixed_dictionaries(
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
+@example({"service": "a৴", "queues": ["a৴"], "verbs": []})  # `\w`, and in no name
 @given(
     st.fixed_dictionaries(
         {
