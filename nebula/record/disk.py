@@ -17,7 +17,7 @@ from nebula.private import make_private, open_private, tighten
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 LOCK_SECONDS: Final = 0.2
-"""A process that looks whether a folder is locked has its lock for a moment; so has one that just ends."""
+"""A process that only checks whether a folder is locked, or that is ending, holds the lock for a moment."""
 _LOCK_PAUSE: Final = 0.002
 
 
@@ -121,7 +121,7 @@ def lock_folder(folder: Path, what: str, seconds: float = LOCK_SECONDS) -> int:
     while not _is_locked_by_us(lock):
         if monotonic() > until:
             os.close(lock)
-            # Not waited for without end: the other process may run for days.
+            # The wait has an end: the other process may run for days.
             raise SettingsError(f"{what} {folder} is in use by another process: end that, or take another")
         sleep(_LOCK_PAUSE)
     return lock

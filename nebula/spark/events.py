@@ -84,7 +84,10 @@ _DATA: Final = (
         "message, destination, why",
     ),
     Event(
-        "spool waited for", "another query uses the spool; it may be just ending", WARNING, "spool, seconds"
+        "spool waited for",
+        "another query still uses the spool; it may be about to end",
+        WARNING,
+        "spool, seconds",
     ),
     Event("receiving paused", "the source's spool is full", WARNING, "spool, why"),
     Event("receiving resumed", "the spool has room again", INFO, "spool"),

@@ -18,9 +18,14 @@ from nebula.spark.lines import Event, Progressed, Submit
 
 
 class LateSpark:
-    """A Spark whose store knows of what has ended only when its queue of events was waited for."""
+    """A Spark whose store knows of what has ended only when its queue of events was waited for.
 
-    def __init__(self) -> None:
+    Args:
+        looks: how often it shows the last action as running even then.
+    """
+
+    def __init__(self, looks: int = 0) -> None:
+        self._looks = looks
         self._tag = ""
         self._ended: dict[str, int] = {}
         self._known: dict[str, int] = {}
@@ -37,6 +42,13 @@ class LateSpark:
 
     def jobs(self, tag: str) -> list[int]:
         return [list(self._ended).index(tag)] if tag in self._known else []
+
+    def status(self) -> str:
+        self._looks -= 1
+        return "RUNNING" if self._looks >= 0 else "SUCCEEDED"
+
+    def done(self) -> int:
+        return 0 if self._looks >= 0 else 1
 
     def rows_of(self, number: int) -> int:
         return list(self._ended.values())[number]
@@ -55,13 +67,13 @@ def _always(value: Any) -> Callable[..., Any]:
 
 def _session(spark: LateSpark) -> ClassicSession:
     def stage(number: int) -> _Fake:
-        counts = ("numTasks", "numCompletedTasks")
         return _Fake(
             stageId=_always(number),
             submissionTime=_always(1),
             numActiveTasks=_always(0),
             name=_always("collect at /srv/jobs/report.py:7"),
-            **dict.fromkeys(counts, _always(1)),
+            numTasks=_always(1),
+            numCompletedTasks=spark.done,
         )
 
     def found(value: Any) -> _Fake:
@@ -73,9 +85,7 @@ def _session(spark: LateSpark) -> ClassicSession:
         statusTracker=_always(
             _Fake(
                 getJobIdsForTag=spark.jobs,
-                getJobInfo=lambda number: found(
-                    _Fake(stageIds=_always([number]), status=_always("SUCCEEDED"))
-                ),
+                getJobInfo=lambda number: found(_Fake(stageIds=_always([number]), status=spark.status)),
                 getStageInfo=lambda number: found(stage(number)),
             )
         ),
@@ -120,3 +130,31 @@ def test_rows_of_the_last_tasks_of_each_step_are_counted_however_late_spark_tell
     last = told[-1]
     assert isinstance(last, Progressed)
     assert last.counters == {"rows_read": 1000 * steps}
+
+
+def test_end_is_told_with_all_tasks_though_spark_shows_them_late(tmp_path: Path) -> None:
+    spark, told = LateSpark(looks=3), list[Event]()
+    with _job(spark, tmp_path, told.append) as job:
+        job.report()
+        spark.run(rows=1)
+        job.report_last()
+
+    last = told[-1]
+    assert isinstance(last, Progressed)
+    assert last.tasks == (1, 1, 0)
+    assert [stage[2:] for stage in last.stages] == [(1, 1, 0)]
+
+
+def test_end_is_told_though_spark_never_shows_its_last_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nebula.spark.host.classic._LATE_SECONDS", 0.1)
+    spark, told = LateSpark(looks=1_000_000), list[Event]()
+    with _job(spark, tmp_path, told.append) as job:
+        job.report()
+        spark.run(rows=1)
+        job.report_last()
+
+    last = told[-1]
+    assert isinstance(last, Progressed)
+    assert last.tasks == (0, 1, 0)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -53,6 +54,10 @@ appender.file.strategy.max = 1
 logger.pools.name = org.apache.spark.scheduler.FairSchedulableBuilder
 logger.pools.level = error
 """
+
+# How long an ended job waits for the status store to know that its tasks have ended, and how often it looks.
+_LATE_SECONDS = 2.0
+_LATE_PAUSE = 0.05
 
 # Exit status of a JVM with ExitOnOutOfMemoryError.
 _STATUS_NO_MEMORY = 3
@@ -215,7 +220,7 @@ class ClassicPlace:
         self._steps += 1
         context = self._session.context
         context.removeJobTag(self._tag)
-        self.settle()
+        settle(self._java)
         # Counted once more under the old tag, now that Spark's store has all of it.
         self._counter.count(self._java)
         self._rows = self._all_rows()
@@ -225,8 +230,11 @@ class ClassicPlace:
         self._counter = TaskCounter(self._tag)
 
     def settle(self) -> None:
-        """See `Place`."""
+        """See `Place`. On a busy machine the store may know two seconds later that all tasks have ended."""
         settle(self._java)
+        until = monotonic() + _LATE_SECONDS
+        while (tasks := self._counter.count(self._java)).done < tasks.known and monotonic() < until:
+            sleep(_LATE_PAUSE)
 
     def count(self) -> Counted:
         """See `Place`: some milliseconds of asking."""

@@ -47,7 +47,7 @@ class Place(Protocol):
         """The tasks that Spark runs from now on are counted from nothing."""
 
     def settle(self) -> None:
-        """Wait briefly for pending status events of ended actions, so that the next count includes them."""
+        """Wait briefly for pending status events of a job's ended actions: the next count includes them."""
 
     def count(self) -> Counted:
         """What the attempt has done by now. May raise what a dead Spark raises."""

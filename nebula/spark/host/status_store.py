@@ -11,7 +11,7 @@ from typing import Any
 
 from nebula.spark.host.progress import SparkJobSeen, Stages, StageSeen, Tasks, count_tasks
 
-_STORE_PATIENCE_MS = 2_000
+_STORE_PATIENCE_MS = 250
 
 # A job's marks in Spark. A group that was cancelled refuses everything later, so each attempt has its own.
 
@@ -46,7 +46,7 @@ def active_tasks(context: Any, group: str) -> int:
 
 
 def settle(context: Any) -> None:
-    """Wait until the status store has processed all events, two seconds at most: some milliseconds as a rule.
+    """Wait until the status store has processed all events, a quarter of a second at most.
 
     Spark gives an action's result to its caller first, and tells the store of the last tasks by a queue:
     without this, a count right after an action lacks their rows.

@@ -40,7 +40,7 @@ _LEAST_TASK_ROWS: Final = 10_000
 
 _STATUS_TERMINATED: Final = 128 + signal.SIGTERM
 
-# Spark's SIGTERM ends the process within this time, whatever it was doing.
+# The process ends this long after Spark's SIGTERM, whatever it is doing.
 _END_SECONDS: Final = 5.0
 
 # A query that was stopped releases its spool a moment later, or when a slow disk has synced, or when its
@@ -152,7 +152,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Disconnect, and release the spool."""
         running, self._running = self._running, None
         if running is not None:
-            with _unbroken():
+            with _no_exit_by_exception():
                 running.close()
 
     def _run(self) -> _Running:
@@ -227,28 +227,33 @@ def _end_by_exception() -> None:
 
 
 def _exit(*_: object) -> None:
-    # It comes twice, and the second one is not to disturb the stop.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # Wherever the exception comes, and whatever the stop waits for then: the next query needs the spool.
-    # What is synced is safe.
-    last = threading.Timer(_END_SECONDS, os._exit, (_STATUS_TERMINATED,))
-    last.daemon = True
-    last.start()
+    _end_soon()
     sys.exit()
 
 
+def _end_soon(*_: object) -> None:
+    # It comes twice, and the second one is not to disturb the stop.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # However long the stop takes: the next query needs the spool. What is synced is safe.
+    last = threading.Timer(_END_SECONDS, os._exit, (_STATUS_TERMINATED,))
+    last.daemon = True
+    last.start()
+
+
 @contextmanager
-def _unbroken() -> Iterator[None]:
-    """Keep off the SIGTERM that Spark sends right after it has closed the connection, which ends us too."""
+def _no_exit_by_exception() -> Iterator[None]:
+    """Spark's SIGTERM may come after it has closed the connection: an exception would break off the stop."""
     is_ours = signal.getsignal(signal.SIGTERM) is _exit
     if not is_ours or threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end_soon)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, _exit)
+        # Else it has come.
+        if signal.getsignal(signal.SIGTERM) is _end_soon:
+            signal.signal(signal.SIGTERM, _exit)
 
 
 def _opened(options: StreamOptions) -> Spool:

@@ -144,7 +144,12 @@ def test_spool_that_another_query_holds_is_refused(
 
 @pytest.mark.parametrize(
     ("moment", "status", "told"),
-    [("waiting", 0, "stopped\n"), ("stopping", 0, "stopped\n"), ("stuck", 143, "")],
+    [
+        ("waiting", 0, "stopped\n"),
+        ("stopping", 0, "stopped\n"),
+        ("stuck-before", 143, ""),
+        ("stuck-within", 143, ""),
+    ],
 )
 def test_sigterm_at_any_moment_ends_the_process_and_releases_the_spool(
     broker: RunningBroker, tmp_path: Path, moment: str, status: int, told: str
