@@ -65,10 +65,10 @@ check: $(TESTS) ## check format, lint, types, the layers of imports, the workflo
 test-foreign: $(TESTS) ## run ours against RabbitMQ and ActiveMQ, and clients in six languages against ours (Debian: installs them)
 	@$(PYTHON) -m pytest -n $(WORKERS) -m foreign tests/foreign tests/recovery
 
-test-compiled: $(COMPILED)/.built ## run the tests of the wire and of the broker on the compiled build (Debian: installs a compiler)
+test-compiled: $(COMPILED)/.built ## run the tests of the wire, the broker and calls on the compiled build (Debian: installs a compiler)
 	@cd $(COMPILED) && PYTHONPATH=$$PWD NEBULA_COMPILED=require $(CURDIR)/$(PYTHON) -m pytest -n $(WORKERS) \
 	  -m "not slow and not foreign and not interpreted" \
-	  tests/stomp tests/broker tests/conformance tests/properties tests/recovery tests/fuzz tests/compiled
+	  tests/stomp tests/rpc tests/broker tests/conformance tests/properties tests/recovery tests/fuzz tests/compiled
 
 torture: $(TORTURES) $(COMPILED)/.built ## kill the broker a thousand times, then feed it garbage (tens of minutes; Debian: installs a compiler)
 	@$(PYTHON) -m tests.recovery --kills $(KILLS)

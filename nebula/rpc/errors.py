@@ -30,7 +30,6 @@ __all__ = [
     "UnexpectedReply",
     "VerbError",
     "as_declared",
-    "declared_error",
     "kebab_case",
     "meaning_of",
 ]
@@ -152,18 +151,14 @@ class StreamBroken(NebulaError):
     """
 
 
-def declared_error(error: RemoteError, kinds: Iterable[type[VerbError]]) -> VerbError | None:
-    """The error as the class that was declared for its code, or None if none was."""
+def as_declared(error: RemoteError, kinds: Iterable[type[VerbError]]) -> NebulaError:
+    """The error as the class that was declared for its code, caused by what came; else as it came."""
     for kind in kinds:
         if kind.code == error.code:
             # Not by calling the class: what a constructor of its own takes is not on the wire.
             declared = kind.__new__(kind)
             VerbError.__init__(declared, error.message, details=error.details, retryable=error.retryable)
             declared.is_from_reply = True
+            declared.__cause__ = error
             return declared
-    return None
-
-
-def as_declared(error: RemoteError, kinds: Iterable[type[VerbError]]) -> NebulaError:
-    """The error as the class that was declared for its code, else as it came."""
-    return declared_error(error, kinds) or error
+    return error

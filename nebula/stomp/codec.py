@@ -35,7 +35,7 @@ would copy it many times.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from nebula.errors import RemoteProtocolError
 from nebula.stomp import header_lines
@@ -112,15 +112,12 @@ class FrameParser:
     """
 
     def __init__(
-        self,
-        commands: frozenset[str],
-        limits: FrameLimits | None = None,
-        names: HeaderNames | None = None,
+        self, commands: frozenset[str], limits: FrameLimits | None = None, names: HeaderNames | None = None
     ) -> None:
         self.failure: RemoteProtocolError | None = None
         self._commands = commands
         self._limits = limits or FrameLimits()
-        self._split = None if names is None else names.split
+        self._names = names
         self._dialect = OPENING
         self._max_body_bytes = self._limits.max_opening_frame_bytes
         self._is_halted = False
@@ -201,7 +198,7 @@ class FrameParser:
                 receipt = None
                 if (likely := self._likely) is not None and (found := likely.match(data, position)):
                     # Like the head before: neither its end nor a receipt has to be searched for.
-                    command, headers, (length, unread, start) = "SEND", likely.headers, found
+                    command, headers, (length, unread, start, receipt) = "SEND", likely.headers, found
                 else:
                     self._likely = None
                     if 0 <= blank <= position:
@@ -219,10 +216,11 @@ class FrameParser:
                         head = self._without_cr(head)
                     known = known_heads.get(head)
                     if known is None:
+                        whole = head
                         # `in` takes twice as long: it tries bytes as a number first.
                         if head.find(_RECEIPT) >= 0:
                             head, receipt = self._cut_receipt(head)
-                        known = known_heads.get(head) or self._read_new_head(head, receipt)
+                        known = known_heads.get(head) or self._read_new_head(head, whole)
                     command, headers, length, unread = known
                 # The limit of the opening frame counts its head too (A.5).
                 counted_from = position if is_opening else start
@@ -338,27 +336,31 @@ class FrameParser:
             self._check_sizes(len(head), len(_RECEIPT) - 1 + len(value))
         return before + line_end + after, self._unescaped(_decoded(value))
 
-    def _read_new_head(self, head: bytes, receipt: str | None) -> _Head:
-        """Read a head that is not known as a whole: of a SEND only the headers that are named."""
+    def _read_new_head(self, head: bytes, whole: bytes) -> _Head:
+        """Read a head that is not known: of a SEND only the headers that are named.
+
+        Args:
+            head: without the line of its receipt.
+            whole: with that line, if it has one.
+        """
         if len(head) > self._safe_head_bytes:
             self._check_sizes(len(head), max(map(len, head.split(b"\n"))))
-        if self._split is None or not head.startswith(_SEND):
-            return self._read_head(head, receipt)
+        if self._names is None or not head.startswith(_SEND):
+            return self._read_head(head, has_receipt=head is not whole)
         for pattern in self._patterns:
-            if found := pattern.match(head + b"\n\n", 0):
-                # The next one may be like it. With a receipt it is not, since that is cut out first.
-                self._likely = pattern if receipt is None else None
+            if found := pattern.match(whole + b"\n\n", 0):
+                self._likely = pattern  # the next one may be like it
                 return "SEND", pattern.headers, found[0], found[1]
-        return self._read_split_head(head, self._split(head), receipt)
+        return self._read_split_head(head, whole, self._names)
 
-    def _read_split_head(self, head: bytes, parts: list[Any], receipt: str | None) -> _Head:
+    def _read_split_head(self, head: bytes, whole: bytes, names: HeaderNames) -> _Head:
         """Read a head of a SEND of which each line has been looked at."""
+        parts = names.split(head)
         lines = header_lines.usual_lines(head)
         count = (lines if lines >= 0 else head.count(b"\n")) + 1
+        self._check_count(count - (head is whole))
         # The receipt, which was cut out, counts too, and may come the next time.
         may_be_known = count <= self._limits.max_headers
-        if not may_be_known:
-            self._check_count(count - (receipt is None))
         # Lines that are dropped have the same faults. Hardly any head has one of these, and needs the look.
         if lines < 0 and (not head.isascii() or head.find(b"\0") >= 0 or head.find(b"\\") >= 0):
             self._read_headers(_decoded(head).split("\n")[1:])
@@ -389,24 +391,23 @@ class FrameParser:
             self._heads_split += 1
             if self._heads_split >= self._next_pattern and header_lines.LINES.fullmatch(unread):
                 self._next_pattern *= 2
-                self._patterns.insert(0, HeadPattern(parts, headers, length, self._safe_head_bytes))
-                del self._patterns[_MAX_PATTERNS:]
+                newest = HeadPattern(names.split(whole), headers, length, self._safe_head_bytes)
+                self._patterns = [newest, *self._patterns[: _MAX_PATTERNS - 1]]
         return known
 
-    def _read_head(self, head: bytes, receipt: str | None) -> _Head:
+    def _read_head(self, head: bytes, *, has_receipt: bool) -> _Head:
         """Read a whole head."""
         lines = _decoded(head).split("\n")
         command = lines.pop(0)
         if command not in self._commands:
             raise _unknown(command)
         if len(lines) >= self._limits.max_headers:
-            self._check_count(len(lines) + (receipt is not None))
+            self._check_count(len(lines) + has_receipt)
         headers = self._read_headers(lines)
-        if receipt is not None:
+        if has_receipt:
             headers.pop("receipt", None)  # a repeated one
         text = headers.get("content-length")
-        length = _UNTIL_NUL if text is None else self._body_length(text.encode())
-        return command, headers, length, b""
+        return command, headers, _UNTIL_NUL if text is None else self._body_length(text.encode()), b""
 
     def _read_headers(self, lines: list[str]) -> Headers:
         headers = Headers()

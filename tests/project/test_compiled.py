@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 
 from nebula.compiled import build_name
+
+ROOT = Path(__file__).parents[2]
+HOOK = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
+    "hooks"
+]["mypyc"]
 
 ASK = "from nebula.compiled import build_name; print(build_name())"
 
@@ -65,3 +73,47 @@ def test_other_values_are_refused() -> None:
 
     assert said.returncode == 1
     assert 'ImportError: NEBULA_COMPILED is "yes": it is "no", "require" or unset' in said.stderr
+
+
+def compiled_sources() -> list[Path]:
+    """The modules that `make wheel` compiles."""
+    left_out = {path for pattern in HOOK["exclude"] for path in ROOT.glob(pattern.removeprefix("/"))}
+    found = [path for pattern in HOOK["include"] for path in ROOT.glob(pattern.removeprefix("/"))]
+    return sorted(path for path in found if path not in left_out and path.name not in HOOK["exclude"])
+
+
+def unsafe_waits(tree: ast.AST) -> Iterator[int]:
+    """Lines where a coroutine waits while an exception may be handled."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AsyncWith | ast.AsyncFor):
+            yield node.lineno
+        handlers: list[ast.AST] = [node] if isinstance(node, ast.ExceptHandler) else []
+        if isinstance(node, ast.Try):
+            handlers += node.finalbody
+        for handler in handlers:
+            yield from (one.lineno for one in ast.walk(handler) if isinstance(one, ast.Await))
+
+
+@pytest.mark.parametrize("pattern", HOOK["include"])
+def test_what_is_to_be_compiled_exists(pattern: str) -> None:
+    assert any(ROOT.glob(pattern.removeprefix("/")))
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        ("async def f():\n try:\n  await a()\n except E:\n  pass\n await b()", []),
+        ("async def f():\n try:\n  pass\n except E:\n  await a()", [5]),
+        ("async def f():\n try:\n  pass\n finally:\n  await a()", [5]),
+        ("async def f():\n async with a():\n  pass", [2]),
+        ("async def f():\n async for _ in a():\n  pass", [2]),
+    ],
+)
+def test_waits_in_handlers_are_found(code: str, lines: list[int]) -> None:
+    assert list(unsafe_waits(ast.parse(code))) == lines
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in compiled_sources()])
+def test_compiled_coroutine_does_not_wait_while_an_exception_is_handled(path: Path) -> None:
+    # Such a coroutine ends the process with a segmentation fault: docs/decisions/0060.
+    assert list(unsafe_waits(ast.parse(path.read_text()))) == []

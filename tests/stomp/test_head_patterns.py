@@ -24,7 +24,14 @@ LESSON = range(10, 80)
 
 # Some of them begin like those that are read.
 NAME = st.sampled_from(
-    [b"destination", b"priority", b"content-length", b"sender", *[b"a", b"b", b"ab", b"prio"] * 2]
+    [
+        b"destination",
+        b"priority",
+        b"content-length",
+        b"sender",
+        b"receipt",
+        *[b"a", b"b", b"ab", b"prio"] * 2,
+    ]
 )
 VALUE = st.sampled_from([b"1", b"2", b"17", b"x", b"", b"yy", b"01", b" 1", b"1 "])
 # Lengths of the body that is sent, which is empty.
@@ -96,7 +103,9 @@ def parser(dialect: Dialect) -> FrameParser:
 
 def outcome(reader: FrameParser, head: bytes) -> tuple[list[Frame], str]:
     # What a parser waits for shows too.
-    return reader.feed(head + b"\0"), f"{reader.failure} {bytes(reader.held)!r}"
+    frames, failure = reader.feed(head + b"\0"), reader.failure
+    refused = None if failure is None else failure.receipt
+    return frames, f"{failure} {refused} {bytes(reader.held)!r}"
 
 
 @pytest.mark.deep
@@ -167,7 +176,7 @@ def matches(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     told: list[bool] = []
     match = HeadPattern.match
 
-    def note(self: HeadPattern, data: bytes, position: int) -> tuple[int, bytes, int] | None:
+    def note(self: HeadPattern, data: bytes, position: int) -> tuple[int, bytes, int, str | None] | None:
         found = match(self, data, position)
         told.append(found is not None)
         return found
@@ -202,6 +211,51 @@ def test_values_with_colons_are_recognised_and_passed_on_with_escapes(
 
     assert matches == [True]
     assert frame.unread == b"\na:1\ntimestamp:18\\c10\\c77\nb:2\nurl:http\\c//host"
+
+
+def receipted(number: object) -> bytes:
+    """A head that asks for a receipt, between headers that are not read."""
+    return f"SEND\na:{number}\ndestination:/queue/a\nreceipt:{number}\nb:2\ncontent-length:0\n\n\0".encode()
+
+
+@pytest.mark.interpreted
+def test_heads_with_receipts_are_recognised(matches: list[bool]) -> None:
+    reader = parser(V1_2)
+    for number in range(100):
+        reader.feed(receipted(number))
+    matches.clear()
+
+    (frame,) = reader.feed(receipted("last"))
+
+    assert matches == [True]
+    assert (frame.receipt, frame.unread) == ("last", b"\na:last\nb:2")
+    assert frame.headers == {"destination": "/queue/a", "content-length": ""}
+
+
+@pytest.mark.parametrize(("written", "meant"), [("a\\cb", "a:b"), ("a:b", "a:b"), ("", ""), ("é", "é")])
+def test_receipt_of_another_form_is_read_as_ever(written: str, meant: str) -> None:
+    reader = parser(V1_2)
+    for number in range(100):
+        reader.feed(receipted(number))
+
+    (frame,) = reader.feed(receipted(1).replace(b"receipt:1", f"receipt:{written}".encode()))
+
+    assert frame.receipt == meant
+    assert reader.feed(receipted(2))[0].receipt == "2"
+
+
+@pytest.mark.interpreted
+def test_fault_in_a_head_with_a_receipt_names_the_receipt(matches: list[bool]) -> None:
+    reader = parser(V1_2)
+    for number in range(100):
+        reader.feed(receipted(number))
+    matches.clear()
+
+    reader.feed(receipted(101).replace(b"\n\n\0", b"\n\nx"))
+
+    assert matches == [True]
+    assert reader.failure is not None
+    assert reader.failure.receipt == "101"
 
 
 @pytest.mark.interpreted

@@ -392,5 +392,4 @@ class Handlers:
 
 def _holds_much(subscription: Subscription) -> bool:
     feed = subscription.feed
-    pending_count = 0 if feed is None else feed.pending_count
-    return max(len(subscription.unacked), pending_count) > LONG_FRAME_ACTIONS
+    return max(len(subscription.unacked), feed.pending_count if feed else 0) > LONG_FRAME_ACTIONS

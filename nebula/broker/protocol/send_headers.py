@@ -94,7 +94,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     may_expire = destination != broker.queues.dead_letter
     policy = broker.context.policies.lookup(destination)
     is_response = given.get(names.RESPONSE, False)
-    named = fields.get(names.REPLY_TO)
+    named, notify = fields.get(names.REPLY_TO), fields.get(names.JOB_NOTIFY)
     # A reply gets no reply (D.46); the address that it names is for credit (G.credit).
     reply_to = None if is_response else named
     passed_on = tuple(
@@ -115,7 +115,7 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
         time_to_live=given.get(names.TIMEOUT) if is_queue and may_expire else None,
         transaction=fields.get("transaction"),
         reply_to=reply_to,
-        addresses=_addresses(named, fields.get(names.JOB_NOTIFY)),
+        addresses=tuple((name, is_notify) for name, is_notify in ((named, False), (notify, True)) if name),
         is_response=is_response,
         origin=None if reply_to is None else session.origin,
         is_stream=given.get(names.STREAM, False) and not given.get(names.STREAM_END),
@@ -129,10 +129,6 @@ def read_send(frame: Frame, broker: Broker, session: Session) -> Head | Verdict:
     # From here on the parser may hand it out again: its memory is accounted for (`known_heads`).
     session.heads.add(head)
     return head
-
-
-def _addresses(reply_to: str | None, notify: str | None) -> tuple[tuple[str, bool], ...]:
-    return tuple((name, is_notify) for name, is_notify in ((reply_to, False), (notify, True)) if name)
 
 
 def _wishes(

@@ -39,7 +39,7 @@ from nebula.rpc.client.connection import Connection
 from nebula.rpc.client.retry import PLAIN, CallRules, persist
 from nebula.rpc.contract.call_options import CallOptions
 from nebula.rpc.discovery.suggestions import Suggestions
-from nebula.rpc.errors import declared_error
+from nebula.rpc.errors import as_declared
 from nebula.rpc.middleware.chain import Call, CallKind, MakeCall, Publication, call_chain, publish_chain
 from nebula.rpc.wire.deadlines import Deadlines
 from nebula.rpc.wire.replies import read_value, unless_error
@@ -125,8 +125,10 @@ class Calls:
                 return read_value(await self._send(destination, body, seconds), read)
             return read_value(await inbox.ask(destination, body, seconds), read)
         except Rejected as error:
-            await self.explain(error, timeout)
-            raise
+            # Compiled code must not wait in here, see docs/decisions/0060.
+            rejected = error
+        await self.explain(rejected, timeout)
+        raise rejected
 
     async def _send(
         self, destination: str, body: bytes, seconds: float, extra: Mapping[str, str] | None = None
@@ -163,12 +165,12 @@ class Calls:
             )
             return read_value(reply, read)
         except RemoteError as error:
-            if (declared := declared_error(error, rules.errors)) is None:
-                raise
-            raise declared from error
+            failed: NebulaError = as_declared(error, rules.errors)
         except Rejected as error:
-            await self.explain(error, timeout)
-            raise
+            failed = error
+        if isinstance(failed, Rejected):
+            await self.explain(failed, timeout)
+        raise failed
 
     async def _persist(
         self,

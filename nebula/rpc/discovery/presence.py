@@ -12,7 +12,8 @@
 # reader. One thing must not be conflated away: an instance that went and came back has lost the requests
 # that it had begun. `news` therefore remembers that it went, and the reader hears both.
 #
-# `_Asked` has no such tables: it asks anew every two seconds and compares two lists.
+# `_Asked` has no such tables: it asks anew every two seconds and compares two lists. If an instance is
+# missing, it asks once more at once.
 #
 # Nothing in a record is believed that could redirect calls: an instance may name as its queue only the one
 # that belongs to its own name (`_checked`).
@@ -222,6 +223,11 @@ class _Asked(Presence):
             await anyio.sleep(_ASK_EVERY)
             before = self._there
             await self._ask()
+            if before.keys() - self._there.keys():
+                # One late reply is no end: only an instance that misses two questions in a row is gone.
+                replies = self._there
+                await self._ask()
+                self._there = replies | self._there
             for destination in sorted(before.keys() - self._there.keys()):
                 yield Change(before[destination], is_gone=True)
             for destination, instance in self._there.items():

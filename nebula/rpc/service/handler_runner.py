@@ -11,7 +11,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from time import monotonic
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import anyio
 from anyio import CancelScope
@@ -33,7 +33,7 @@ from nebula.rpc.wire.deadlines import AMBIENT
 from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.threads import call_in_thread
 
-__all__ = ["RUNNING", "HandlerRunner", "VerbRunner", "call_handler"]
+__all__ = ["HandlerRunner", "VerbRunner", "call_handler"]
 
 S = TypeVar("S")
 F = TypeVar("F")
@@ -95,10 +95,6 @@ class HandlerRunner(Generic[S, F]):
             return self._failed(subject, request, error)
         finally:
             tally.add(monotonic() - started)
-
-
-RUNNING: Final = HandlerRunner.run.__code__
-"""Stands on the stack where a handler runs, with the `request`: for `LoopWatch`."""
 
 
 async def call_handler(

@@ -40,7 +40,7 @@ from nebula.rpc.wire.envelope import Envelope, content_type_of, media_of, text_o
 from nebula.rpc.wire.reply_body import ReplyBody
 from nebula.stomp.client import AckMode, Message, PushSubscription, StompClient
 
-__all__ = ["WATCHERS", "MessageReceiver", "MessageReceivers"]
+__all__ = ["HANDLES_MESSAGE", "WATCHERS", "MessageReceiver", "MessageReceivers"]
 
 _log = get_logger(__name__)
 
@@ -414,3 +414,7 @@ class MessageReceiver:
         """Log fields of a message."""
         place = {"destination": destination, "handler": self.subscriber.verb.name}
         return place if principal is None else {**place, "principal": principal}
+
+
+HANDLES_MESSAGE: Final = MessageReceiver._handle.__code__
+"""Stands on the stack where a function runs, with the `request`: for `LoopWatch`."""

@@ -32,7 +32,7 @@ from nebula.rpc.wire.cancel import Cancel
 from nebula.rpc.wire.reply_body import ReplyBody, failure
 from nebula.stomp.client.messages import Message
 
-__all__ = ["RequestHandler"]
+__all__ = ["HANDLES_REQUEST", "RequestHandler"]
 
 _log = get_logger(__name__)
 
@@ -246,3 +246,7 @@ class RequestHandler:
         """The connection is lost: what came by it comes again."""
         self.limits.lose()
         self.streams.lose()
+
+
+HANDLES_REQUEST: Final = RequestHandler._run_and_reply.__code__
+"""Stands on the stack where a handler runs, with the `request`: for `LoopWatch`."""

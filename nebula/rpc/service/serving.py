@@ -36,11 +36,10 @@ from nebula.rpc.jobs.service.service import JobService
 from nebula.rpc.jobs.service.verbs import management_verbs
 from nebula.rpc.service.announcement import Announcement
 from nebula.rpc.service.declaration import Lifespan, ServiceDeclaration
-from nebula.rpc.service.handler_runner import RUNNING
 from nebula.rpc.service.loop_watch import LoopWatch
-from nebula.rpc.service.message_receiver import MessageReceivers
+from nebula.rpc.service.message_receiver import HANDLES_MESSAGE, MessageReceivers
 from nebula.rpc.service.request_consumer import RequestConsumer
-from nebula.rpc.service.request_handler import RequestHandler
+from nebula.rpc.service.request_handler import HANDLES_REQUEST, RequestHandler
 from nebula.rpc.service.running_jobs import RunningJobs
 from nebula.rpc.service.shared_client import SharedClient
 from nebula.rpc.service.statistics import Statistics
@@ -125,7 +124,7 @@ class Serving:
         self._announcement = Announcement(
             declared, self.entries.values(), self.instance, own, self.requests, is_exclusive=is_exclusive
         )
-        self._watch = LoopWatch(declared.name, (RUNNING,))
+        self._watch = LoopWatch(declared.name, (HANDLES_REQUEST, HANDLES_MESSAGE))
         # All work is done in this scope: the caller's cancellation does not reach it, only `_stop` does.
         self._shield = anyio.CancelScope(shield=True)
         # The same for the lifespan; None once that is open.

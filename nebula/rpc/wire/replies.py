@@ -76,8 +76,10 @@ def read_checked(value: Any, read: Callable[[Any], Any]) -> Any:
     except ValidationError as error:
         # Place and reason only: the value may be secret.
         first = error.errors(include_url=False, include_input=False)[0]
-        place = "".join(f" at {one}" for one in first["loc"])
-        raise UnexpectedReply(f"the answer is not what was asked for{place}: {first['msg']}") from None
+    place = "".join(f" at {one}" for one in first["loc"])
+    # Not in the handler: there pydantic's error, which has the value, would become the context of this one.
+    # mypyc ignores `from None`.
+    raise UnexpectedReply(f"the answer is not what was asked for{place}: {first['msg']}")
 
 
 def remote_error(envelope: Envelope, header_code: str | None = None) -> RemoteError:

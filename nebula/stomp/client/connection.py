@@ -310,7 +310,10 @@ class ClientConnection:
     def check_alive(self) -> None:
         """Raise `ConnectionLost` if the connection has ended."""
         if self._end_reason:
-            raise ConnectionLost(self._end_reason) from self._server_error
+            lost = ConnectionLost(self._end_reason)
+            # mypyc drops the cause of `raise … from …`.
+            lost.__cause__ = self._server_error
+            raise lost
 
     def count_buffered(self, change: int) -> None:
         """Count bytes that wait in a subscription for a task that takes them.

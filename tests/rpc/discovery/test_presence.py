@@ -15,7 +15,9 @@ from nebula import headers as names
 from nebula.errors import ConnectionLost, ServerError
 from nebula.rpc.client.client import Client
 from nebula.rpc.discovery import Change, Instance, Presence
+from nebula.rpc.discovery.presence import _Asked
 from nebula.rpc.service.responder import Responder
+from nebula.rpc.wire.brokers import brand_of
 from nebula.stomp.client import StompClient
 from nebula.testing import Faults
 from tests.rpc.conftest import RunningBroker, Serving
@@ -200,6 +202,31 @@ async def test_load_is_published_as_it_changes(serving: Serving, client: Client)
             busy.append((await anext(changes)).instance.busy)
 
     assert busy == [1, 0]
+
+
+class Asked(_Asked):
+    """Questions whose replies are given: for each the names of the instances that replied in time."""
+
+    def __init__(self, client: Client, *replies: str) -> None:
+        super().__init__(client.stomp, brand_of(client.stomp.server), None, 0.0)
+        self._replies = iter(replies)
+
+    async def _ask(self) -> None:
+        self._there = {name: Instance("prices", name) for name in next(self._replies)}
+
+
+async def test_instance_that_is_asked_is_gone_when_it_misses_two_questions_in_a_row(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nebula.rpc.discovery.presence._ASK_EVERY", 0.0)
+    # `b` misses one question, then two; `c` comes meanwhile.
+    asked = Asked(client, "ab", "a", "b", "a", "c")
+    async with asked.open(5.0):
+        changes = asked.changes()
+        told = [await anext(changes) for _ in range(2)]
+
+    assert [(change.instance.name, change.is_gone) for change in told] == [("b", True), ("c", False)]
+    assert [one.name for one in asked.instances] == ["a", "c"]
 
 
 @pytest.mark.parametrize(

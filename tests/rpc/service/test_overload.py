@@ -21,20 +21,15 @@ from nebula.rpc.service.concurrency_limits import MAX_SET_ASIDE, ConcurrencyLimi
 from nebula.rpc.service.responder import Responder
 from nebula.rpc.service.worker_pool import Worker, WorkerPool
 from nebula.rpc.wire.envelope import parse
-from nebula.stomp.client import AckMode, Message
+from nebula.stomp.client import Message
 from tests.rpc.conftest import Serving
+from tests.rpc.subscriptions import unconnected
 
 # --- one verb's limit ---
 
 
-class NoListener:
-    """Messages that are never settled."""
-
-    ack = AckMode.AUTO
-
-
 def message() -> Message:
-    return Message({"destination": "/queue/a"}, b"", NoListener())  # type: ignore[arg-type] # never asked
+    return Message({"destination": "/queue/a"}, b"", unconnected())
 
 
 async def serve_nothing(message: Message, arrived: float, worker: Worker) -> None:
@@ -79,17 +74,10 @@ def test_limit_is_full_when_as_many_wait_as_may(max_waiting: int | None, is_full
     assert limit.is_full is is_full
 
 
-class Subscribed(NoListener):
-    """A subscription that may be lost."""
-
-    is_closed = False
-
-
 def test_requests_set_aside_before_a_loss_hold_up_no_others() -> None:
-    limit, waiting, lost = ConcurrencyLimit(1, 1), pool(), Subscribed()
+    limit, waiting, lost = ConcurrencyLimit(1, 1), pool(), unconnected()
     inside, aside, again, another = (
-        Message({"destination": "/queue/a"}, b"", by)  # type: ignore[arg-type] # only asked whether it is closed
-        for by in (lost, lost, Subscribed(), Subscribed())
+        Message({"destination": "/queue/a"}, b"", by) for by in (lost, lost, unconnected(), unconnected())
     )
     assert limit.enter(inside)
     limit.set_aside(waiting, aside, 0.0)
@@ -109,11 +97,8 @@ def test_requests_set_aside_before_a_loss_hold_up_no_others() -> None:
 
 
 def test_place_of_one_that_was_called_and_lost_is_free() -> None:
-    limit, waiting, lost = ConcurrencyLimit(1, None), pool(), Subscribed()
-    first, second = (
-        Message({"destination": "/queue/a"}, b"", lost)  # type: ignore[arg-type] # as above
-        for _ in range(2)
-    )
+    limit, waiting, lost = ConcurrencyLimit(1, None), pool(), unconnected()
+    first, second = (Message({"destination": "/queue/a"}, b"", lost) for _ in range(2))
     limit.enter(first)
     limit.set_aside(waiting, second, 0.0)
     limit.leave()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -13,6 +12,7 @@ from nebula.rpc.errors import StreamBroken
 from nebula.rpc.streams.reading import Incoming
 from nebula.rpc.wire.brokers import RABBITMQ
 from nebula.stomp.client.messages import Message
+from tests.rpc.subscriptions import unconnected
 
 SERVICE = "/queue/prices"
 INSTANCE = "/queue/prices.one"
@@ -48,7 +48,7 @@ def part(seq: int | None, *, end: bool = False, peer: str = INSTANCE) -> Message
         headers["neb-stream-seq"] = str(seq)
     if end:
         headers["neb-stream-end"] = "true"
-    return Message(headers, b"", cast(Any, SimpleNamespace()))
+    return Message(headers, b"", unconnected())
 
 
 def error_of(stream: Incoming) -> NebulaError | None:

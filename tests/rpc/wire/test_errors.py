@@ -9,7 +9,7 @@ import pytest
 
 from nebula.errors import RemoteError
 from nebula.rpc.contract.verbs import VerbOptions
-from nebula.rpc.errors import CODES, VerbError, as_declared, declared_error, meaning_of
+from nebula.rpc.errors import CODES, VerbError, as_declared, meaning_of
 from nebula.rpc.service.responder import Responder
 from nebula.rpc.wire.envelope import Envelope
 from nebula.rpc.wire.replies import remote_error
@@ -175,11 +175,11 @@ def test_errors_that_callers_could_not_distinguish_are_refused(
 def test_answered_error_becomes_the_declared_one_by_its_code() -> None:
     answered = RemoteError("out-of-stock", "two are left", details=[2], retryable=True)
 
-    error = declared_error(answered, [Closed, OutOfStock])
+    error = as_declared(answered, [Closed, OutOfStock])
 
     assert isinstance(error, OutOfStock)
     assert (error.message, error.details, error.retryable) == ("two are left", [2], True)
-    assert declared_error(answered, [Closed]) is None
+    assert error.__cause__ is answered
     assert as_declared(answered, [Closed]) is answered
 
 
@@ -191,4 +191,4 @@ def test_declared_error_with_a_constructor_of_its_own_can_still_be_read() -> Non
             super().__init__(f"no {what} in {where}")
 
     assert Missing("cat", "box").message == "no cat in box"
-    assert str(declared_error(RemoteError("missing", "no cat in box"), [Missing])) == "no cat in box"
+    assert str(as_declared(RemoteError("missing", "no cat in box"), [Missing])) == "no cat in box"
