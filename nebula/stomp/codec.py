@@ -200,7 +200,9 @@ class FrameParser:
                     # Like the head before: neither its end nor a receipt has to be searched for.
                     command, headers, (length, unread, start, receipt) = "SEND", likely.headers, found
                 else:
-                    self._likely = None
+                    # Another frame may stand between two that are alike, such as an ACK.
+                    if likely is not None and data.startswith(_SEND, position):
+                        self._likely = None
                     if 0 <= blank <= position:
                         blank = data.find(b"\n\n", position)
                     end, start = blank, blank + 2

@@ -21,7 +21,6 @@ COMMANDS_WITH_BODY = frozenset({"SEND", "MESSAGE", "ERROR"})
 UNESCAPED_COMMANDS = frozenset({"CONNECT", "STOMP", "CONNECTED"})
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Frame:
     """One STOMP frame.
 
@@ -33,18 +32,25 @@ class Frame:
         unread: further headers, as lines that were not read; see `nebula.stomp.header_lines`. Empty where
             the parser reads all headers.
 
-    Mutable and without checks, because the parser makes one for each frame: a frozen dataclass takes four
-    times as long to make.
+    Mutable and without checks, because the parser makes one for each frame. Not a dataclass: its `__init__`
+    would be interpreted where this one is compiled, and take ten times as long.
 
     `receipt` and `unread` are not among `headers`: they differ from frame to frame, and without them most
     frames of a sender share one `headers`.
     """
 
-    command: str
-    headers: Mapping[str, str]
-    body: bytes = b""
-    receipt: str | None = None
-    unread: bytes = b""
+    __slots__ = ("body", "command", "headers", "receipt", "unread")
+
+    def __init__(
+        self,
+        command: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        receipt: str | None = None,
+        unread: bytes = b"",
+    ) -> None:
+        self.command, self.headers, self.body = command, headers, body
+        self.receipt, self.unread = receipt, unread
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frame):

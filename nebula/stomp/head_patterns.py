@@ -52,9 +52,10 @@ class HeadPattern:
                 each = [b"\n%b:%b" % (re.escape(name), _like(value)) for name, _, value in lines]
                 expression += b"(%b)" % b"".join(each)
         self._pattern = re.compile(expression + b"\n\n")
-        named = self._pattern.groupindex
-        self._length_group, self._receipt_group = named.get("length", 0), named.get("receipt", 0)
-        self._unread = [group for group in range(1, self._pattern.groups + 1) if group not in named.values()]
+        # Places among the groups, from 0; -1: there is no such group.
+        named = {name: group - 1 for name, group in self._pattern.groupindex.items()}
+        self._length_group, self._receipt_group = named.get("length", -1), named.get("receipt", -1)
+        self._unread = [group for group in range(self._pattern.groups) if group not in named.values()]
         self._has_odd_values = ODD_VALUE in expression
 
     def match(self, data: bytes, position: int) -> tuple[int, bytes, int, str | None] | None:
@@ -65,15 +66,16 @@ class HeadPattern:
             is asked for; None: it is another head, or it is not complete.
         """
         found = self._pattern.match(data, position)
-        if found is None or found.end() - position > self._most_bytes:
+        if found is None or (end := found.end()) - position > self._most_bytes:
             return None
-        length = int(found[self._length_group]) if self._length_group else self._length
-        receipt = found[self._receipt_group].decode() if self._receipt_group else None
-        groups = [found[group] for group in self._unread]
+        groups: tuple[bytes, ...] = found.groups()
+        length = int(groups[self._length_group]) if self._length_group >= 0 else self._length
+        receipt = groups[self._receipt_group].decode() if self._receipt_group >= 0 else None
+        unread = [groups[group] for group in self._unread]
         if self._has_odd_values:
             # All other groups are lines, each with its LF.
-            groups = [each if each[:1] == b"\n" else each.replace(b":", b"\\c") for each in groups]
-        return length, b"".join(groups), found.end(), receipt
+            unread = [each if each[:1] == b"\n" else each.replace(b":", b"\\c") for each in unread]
+        return length, b"".join(unread), end, receipt
 
 
 def _like(value: bytes) -> bytes:

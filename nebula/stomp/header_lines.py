@@ -98,8 +98,11 @@ def read(lines: bytes) -> tuple[tuple[str, str], ...]:
 
 def find(lines: bytes, name: str) -> str | None:
     """The value of the first header of this name among lines that are passed on."""
-    _, is_there, rest = lines.partition(f"\n{name}:".encode())
-    return DIALECT.unescape(rest.partition(b"\n")[0].decode()) if is_there else None
+    start = f"\n{name}:".encode()
+    if (begin := lines.find(start)) < 0:
+        return None
+    begin, end = begin + len(start), lines.find(b"\n", begin + 1)
+    return DIALECT.unescape((lines[begin:] if end < 0 else lines[begin:end]).decode())
 
 
 def in_dialect(lines: bytes, dialect: Dialect) -> bytes:

@@ -247,8 +247,9 @@ class Head:
 
     def header(self, name: str, unread: bytes) -> str | None:
         """The value of a header, of the message that has these lines."""
-        value = next((value for each, value in self.headers if each == name), None)
-        return header_lines.find(unread, name) if value is None else value
+        # Most are asked for that are not read.
+        found = header_lines.find(unread, name)
+        return next((value for each, value in self.headers if each == name), None) if found is None else found
 
     def close(self) -> bool:
         """From now on each message counts for all of it.

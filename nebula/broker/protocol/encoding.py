@@ -9,7 +9,7 @@ of a head, and for a message with many receivers the whole of it once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from nebula import headers
 from nebula.broker.core.fixed_limits import LARGE_BODY_BYTES, MAX_ERROR_MESSAGE_CHARACTERS
@@ -71,7 +71,6 @@ class Encoder:
 
     def __init__(self, dialect: Dialect, incarnation: str, profile: Profile = STANDARD) -> None:
         self._dialect = dialect
-        self._is_canonical = dialect is header_lines.DIALECT
         self._incarnation = incarnation
         self._profile = profile
         # What was encoded once is good for all connections that are told the same. One object for
@@ -185,7 +184,7 @@ class Encoder:
                     chunks += (start, numbered)
                     continue
                 if message.size_bytes < large_bytes:
-                    numbered = shared[key] = b"%d%b" % (message.number, self._common(message))
+                    numbered = shared[key] = b"%d%b" % (message.number, self._common(message, shared))
                     chunks += (start, numbered)
                     continue
             if message.size_bytes >= large_bytes:
@@ -194,21 +193,14 @@ class Encoder:
                 # What ends it begins the next piece.
                 chunks = [b"\0\n"]
                 continue
-            number = message.number
-            block = message.head.blocks.get(key)
-            unread = message.unread
-            if shared is None and block is not None and (self._is_canonical or not unread):
-                # As `_common`, without a call: most messages have one receiver, and a known head.
-                body = message.body
-                common = b"%b%b\ncontent-length:%d\n\n%b\0\n" % (block, unread, len(body), body)
-            else:
-                common = self._common(message)
+            number = b"%d" % message.number
+            chunks += (start, number, ack, number) if ack else (start, number)
             if attempts is not None or message.expires_at is not None:
-                common = self._of_this_delivery(message, attempts, now) + common
-            if ack:
-                chunks += (b"%b%d%b%d" % (start, number, ack, number), common)
+                chunks.append(self._of_this_delivery(message, attempts, now))
+            if shared is None:
+                chunks += (self._before_body(message), message.body, b"\0\n")
             else:
-                chunks += (b"%b%d" % (start, number), common)
+                chunks.append(self._common(message, shared))
         pieces.append(b"".join(chunks))
         return pieces
 
@@ -221,14 +213,11 @@ class Encoder:
             lines = b"%b%d%b" % (ack, message.number, lines)
         return b"%b%d%b%b" % (start, message.number, lines, self._before_body(message))
 
-    def _common(self, message: Message) -> bytes:
-        """The headers of a message and its body. Kept where it has several receivers."""
-        shared = message.shared
-        common: bytes | None = None if shared is None else shared.get(self._common_key)
+    def _common(self, message: Message, shared: dict[Any, Any]) -> bytes:
+        """The headers of a message with several receivers, and its body."""
+        common: bytes | None = shared.get(self._common_key)
         if common is None:
-            common = b"%b%b\0\n" % (self._before_body(message), message.body)
-            if shared is not None:
-                shared[self._common_key] = common
+            common = shared[self._common_key] = b"%b%b\0\n" % (self._before_body(message), message.body)
         return common
 
     def _before_body(self, message: Message) -> bytes:

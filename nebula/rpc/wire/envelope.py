@@ -32,7 +32,8 @@ ERROR: Final = "error"
 BOO: Final = b"boo"
 
 
-@dataclass(slots=True)
+# Not the `__init__` of a dataclass: that would be interpreted where this module is compiled.
+@dataclass(slots=True, init=False)
 class Envelope:
     """What one body says.
 
@@ -46,11 +47,25 @@ class Envelope:
         is_text: it was read by the text rules.
     """
 
-    verb: str | None = None
-    parameters: Any = None
-    description: str | None = None
-    body: Any = None
-    is_text: bool = False
+    verb: str | None
+    parameters: Any
+    description: str | None
+    body: Any
+    is_text: bool
+
+    def __init__(
+        self,
+        verb: str | None = None,
+        parameters: Any = None,
+        description: str | None = None,
+        body: Any = None,
+        is_text: bool = False,  # a field
+    ) -> None:
+        self.verb = verb
+        self.parameters = parameters
+        self.description = description
+        self.body = body
+        self.is_text = is_text
 
 
 class Media(NamedTuple):

@@ -15,7 +15,8 @@ _NO_PARAMETERS: Final = b"[]"
 SEE_LOG: Final = "the service failed; its log says why"
 
 
-@dataclass(slots=True)
+# As for `Envelope`, an `__init__` that is compiled with the module.
+@dataclass(slots=True, init=False)
 class ReplyBody:
     """The body of a reply: the fields of an envelope, with parameters as JSON.
 
@@ -28,10 +29,24 @@ class ReplyBody:
     """
 
     verb: str
-    parameters: bytes | None = None
-    description: str | None = None
-    code: str | None = None
-    retryable: bool = False
+    parameters: bytes | None
+    description: str | None
+    code: str | None
+    retryable: bool
+
+    def __init__(
+        self,
+        verb: str,
+        parameters: bytes | None = None,
+        description: str | None = None,
+        code: str | None = None,
+        retryable: bool = False,  # a field
+    ) -> None:
+        self.verb = verb
+        self.parameters = parameters
+        self.description = description
+        self.code = code
+        self.retryable = retryable
 
 
 def success(parameters: bytes = _NO_PARAMETERS, description: str = "") -> ReplyBody:
