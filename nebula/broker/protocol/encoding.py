@@ -221,20 +221,18 @@ class Encoder:
         return common
 
     def _before_body(self, message: Message) -> bytes:
-        blocks = message.head.blocks
-        block = blocks.get(self._key)
-        if block is None:
-            block = blocks[self._key] = self._block(message)
+        block = message.head.blocks.get(self._key) or self._new_block(message)
         # Not in `blocks`: it differs from message to message of one head.
-        unread = header_lines.in_dialect(message.unread, self._dialect)
+        unread = message.unread and header_lines.in_dialect(message.unread, self._dialect)
         return b"%b%b\ncontent-length:%d\n\n" % (block, unread, len(message.body))
 
-    def _block(self, message: Message) -> bytes:
+    def _new_block(self, message: Message) -> bytes:
         passed_on = message.head.headers
         if not self._profile.annotates and not message.head.kind.holds_messages:
             # G.sender: in `maxam` it is written on queues only.
             passed_on = tuple(pair for pair in passed_on if pair[0] != headers.SENDER)
-        return header_lines.write(passed_on, self._dialect)
+        block = message.head.blocks[self._key] = header_lines.write(passed_on, self._dialect)
+        return block
 
     def _of_this_delivery(self, message: Message, attempts: int | None, now: float) -> bytes:
         lines = b""
