@@ -33,7 +33,7 @@ class Frame:
             the parser reads all headers.
 
     Mutable and without checks, because the parser makes one for each frame. Not a dataclass: its `__init__`
-    would be interpreted where this one is compiled, and take ten times as long.
+    would be interpreted where this one is compiled.
 
     `receipt` and `unread` are not among `headers`: they differ from frame to frame, and without them most
     frames of a sender share one `headers`.

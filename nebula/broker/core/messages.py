@@ -247,7 +247,7 @@ class Head:
 
     def header(self, name: str, unread: bytes) -> str | None:
         """The value of a header, of the message that has these lines."""
-        # Most are asked for that are not read.
+        # Nearly all that are asked for are among the unread lines.
         found = header_lines.find(unread, name)
         return next((value for each, value in self.headers if each == name), None) if found is None else found
 

@@ -59,7 +59,7 @@ class Envelope:
         parameters: Any = None,
         description: str | None = None,
         body: Any = None,
-        is_text: bool = False,  # a field
+        is_text: bool = False,
     ) -> None:
         self.verb = verb
         self.parameters = parameters

@@ -40,7 +40,7 @@ class ReplyBody:
         parameters: bytes | None = None,
         description: str | None = None,
         code: str | None = None,
-        retryable: bool = False,  # a field
+        retryable: bool = False,
     ) -> None:
         self.verb = verb
         self.parameters = parameters
