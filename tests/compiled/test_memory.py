@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
+from nebula import testing
+from nebula.errors import CallTimeout, NoResponder
+from nebula.rpc.client.client import Client
+from nebula.rpc.errors import VerbError
+from nebula.rpc.service.responder import Responder
 from tests.compiled.traffic import BATCH, KINDS, run
 
 # More than what caches and lists take once, and less than a byte for each message.
 _MOST_BYTES = 8_000
 _BATCHES = 300
+
+# Of client, service and broker together, whose caches are more.
+_MOST_BYTES_OF_CALLS = 40_000
+_CALLS = 1_000
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -40,3 +51,79 @@ def test_all_messages_of_a_batch_arrive(kind: Callable[[], Iterator[bytes]]) -> 
     run(batches, 100)
 
     assert next(batches).count(b"MESSAGE\n") == BATCH
+
+
+class SoldOut(VerbError):
+    code = "sold-out"
+
+
+@pytest.fixture
+async def shop() -> AsyncGenerator[Client]:
+    """A client of a broker and of a service, all in this process."""
+    app = Responder("shop")
+
+    @app.verb
+    async def price(item: str) -> float:
+        return float(len(item))
+
+    @app.verb(errors=[SoldOut])
+    async def order(item: str) -> None:
+        raise SoldOut(f"no {item} is left")
+
+    @app.verb
+    async def wait() -> None:
+        await asyncio.sleep(60)
+
+    with testing.RunningBroker() as broker:
+        async with testing.serving(broker.url, app), Client(broker.url, timeout=5) as client:
+            yield client
+
+
+async def succeeds(shop: Client) -> None:
+    assert await shop.call("shop", "price", {"item": "tea"}, result=float) == 3.0
+
+
+async def is_refused(shop: Client) -> None:
+    with suppress(SoldOut):
+        await shop.call("shop", "order", {"item": "tea"}, errors=[SoldOut])
+
+
+async def finds_nobody(shop: Client) -> None:
+    with suppress(NoResponder):
+        await shop.call("nobody", "price", {"item": "tea"})
+
+
+async def is_too_late(shop: Client) -> None:
+    with suppress(CallTimeout):
+        await shop.call("shop", "wait", timeout=0.001)
+
+
+async def is_cancelled(shop: Client) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await shop.call("shop", "wait")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("call", [succeeds, is_refused, finds_nobody, is_too_late, is_cancelled])
+async def test_memory_does_not_grow_with_calls(
+    call: Callable[[Client], Awaitable[None]], shop: Client
+) -> None:
+    async def make(count: int) -> None:
+        for _ in range(count // 10):
+            await asyncio.gather(*(call(shop) for _ in range(10)))
+        await asyncio.sleep(0.2)  # what was cancelled ends in the service too
+        gc.collect()
+
+    await make(_CALLS)
+    tracemalloc.start()
+    try:
+        await make(50)
+        before, _ = tracemalloc.get_traced_memory()
+        await make(_CALLS)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert after - before < _MOST_BYTES_OF_CALLS

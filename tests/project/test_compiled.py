@@ -16,9 +16,8 @@ import pytest
 from nebula.compiled import build_name
 
 ROOT = Path(__file__).parents[2]
-HOOK = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
-    "hooks"
-]["mypyc"]
+TOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+HOOK = TOOLS["hatch"]["build"]["targets"]["wheel"]["hooks"]["mypyc"]
 
 ASK = "from nebula.compiled import build_name; print(build_name())"
 
@@ -113,7 +112,9 @@ def test_waits_in_handlers_are_found(code: str, lines: list[int]) -> None:
     assert list(unsafe_waits(ast.parse(code))) == lines
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in compiled_sources()])
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, id=str(path.relative_to(ROOT))) for path in compiled_sources()]
+)
 def test_compiled_coroutine_does_not_wait_while_an_exception_is_handled(path: Path) -> None:
     # Such a coroutine ends the process with a segmentation fault: docs/decisions/0060.
     assert list(unsafe_waits(ast.parse(path.read_text()))) == []

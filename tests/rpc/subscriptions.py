@@ -7,9 +7,9 @@ from typing import Any, cast
 from nebula.stomp.client import AckMode, Message, PushSubscription
 
 
-def unconnected(ack: AckMode = AckMode.AUTO) -> PushSubscription:
+def unconnected() -> PushSubscription:
     """A subscription whose messages are never settled."""
-    return PushSubscription(cast(Any, None), "1", "/queue/a", ack, _ignore)
+    return PushSubscription(cast(Any, None), "1", "/queue/a", AckMode.AUTO, _ignore)
 
 
 def _ignore(_message: Message) -> None:

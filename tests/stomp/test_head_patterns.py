@@ -232,6 +232,24 @@ def test_heads_with_receipts_are_recognised(matches: list[bool]) -> None:
     assert frame.headers == {"destination": "/queue/a", "content-length": ""}
 
 
+@pytest.mark.interpreted
+def test_pattern_is_tried_first_after_another_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = parser(V1_2)
+    for number in range(100):
+        reader.feed(receipted(number))
+    read: list[bytes] = []
+    read_new_head = FrameParser._read_new_head
+
+    def note(self: FrameParser, head: bytes, whole: bytes) -> Any:
+        read.append(head)
+        return read_new_head(self, head, whole)
+
+    monkeypatch.setattr(FrameParser, "_read_new_head", note)
+    reader.feed(b"ACK\nid:1\n\n\0".join(receipted(number) for number in (1, 2, 3)))
+
+    assert read == [b"ACK\nid:1"] * 2
+
+
 @pytest.mark.parametrize(("written", "meant"), [("a\\cb", "a:b"), ("a:b", "a:b"), ("", ""), ("é", "é")])
 def test_receipt_of_another_form_is_read_as_ever(written: str, meant: str) -> None:
     reader = parser(V1_2)

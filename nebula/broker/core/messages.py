@@ -247,9 +247,8 @@ class Head:
 
     def header(self, name: str, unread: bytes) -> str | None:
         """The value of a header, of the message that has these lines."""
-        # Nearly all that are asked for are among the unread lines.
-        found = header_lines.find(unread, name)
-        return next((value for each, value in self.headers if each == name), None) if found is None else found
+        value = next((value for each, value in self.headers if each == name), None)
+        return header_lines.find(unread, name) if value is None else value
 
     def close(self) -> bool:
         """From now on each message counts for all of it.

@@ -34,6 +34,7 @@ from nebula.broker.core.session import Session
 from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.subscription import Subscription
 from nebula.headers import BROKER_QUEUE, IN_REPLY_TO, INBOX_PREFIX, RESERVED_QUEUE_PREFIX
+from nebula.stomp import header_lines
 
 # Levels of the broker's own queue: of callers of its verbs, and of all others.
 _OPERATORS: Final = PRIORITIES - 1
@@ -249,7 +250,7 @@ class Sends:
             if owner is None or owner.session is not session:
                 # None on last-value destinations: a reply would replace the value that others read.
                 if not head.kind.holds_value:
-                    reply_id = head.header(IN_REPLY_TO, unread)
+                    reply_id = header_lines.find(unread, IN_REPLY_TO) or head.header(IN_REPLY_TO, unread)
                     right = session.reply_rights.find(head.destination, reply_id, now)
                 if right is None or not self._is_theirs(right[1], head.destination, owner):
                     return Verdict.UNAUTHORISED, None
