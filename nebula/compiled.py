@@ -20,7 +20,7 @@ _SAMPLE = "nebula.stomp.codec"
 
 
 def is_compiled() -> bool:
-    """Whether the wire, the broker's core and the way of a call run compiled."""
+    """Whether the wire, the broker's core and the path of a call run compiled."""
     spec = find_spec(_SAMPLE)
     return spec is not None and spec.origin is not None and not spec.origin.endswith(tuple(SOURCE_SUFFIXES))
 
