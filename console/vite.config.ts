@@ -30,5 +30,5 @@ export default defineConfig({
   // `npm run dev`: the page comes from Vite, the broker from `nebula broker --http 61680`.
   server: { proxy: { "/stomp": { target: "ws://127.0.0.1:61680", ws: true } } },
   // Generous, because others use the machine too.
-  test: { environment: "jsdom", include: ["src/**/*.test.{ts,tsx}"], testTimeout: 60_000 },
+  test: { environment: "jsdom", include: ["src/**/*.test.{ts,tsx}"], setupFiles: "src/test-setup.ts", testTimeout: 60_000 },
 });
