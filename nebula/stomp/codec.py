@@ -48,7 +48,7 @@ from nebula.stomp.frames import (
     Frame,
     FrameLimits,
 )
-from nebula.stomp.head_patterns import HeadPattern
+from nebula.stomp.head_patterns import HeadPattern, lines_of, lines_of_send
 from nebula.stomp.header_block import Headers
 from nebula.stomp.header_lines import LENGTH, HeaderNames
 
@@ -75,11 +75,12 @@ __all__ = ["FrameLimits", "FrameParser", "serialize"]
 _MAX_KNOWN_HEADS: Final = 32
 _MAX_KNOWN_HEAD_BYTES: Final = 512
 _MAX_KNOWN_LINES: Final = 12
-_MAX_PATTERNS: Final = 4
+_MAX_PATTERNS: Final = 8
 _MAX_PATTERN_BYTES: Final = 1024
-# To make a pattern costs as much as to split some fifty heads. So it takes more heads to get one, and each
-# time twice as many as before: a sender with new names in each head costs next to nothing more.
-_HEADS_BEFORE_PATTERN: Final = 64
+_MAX_PATTERN_LINES: Final = 32
+# A lesson costs as much as reading some four heads. So the next one comes after more heads that had to be read,
+# each time by this number: a sender with new names in each head costs next to nothing more.
+_HEADS_BETWEEN_LESSONS: Final = 4
 _LONGEST_COMMAND: Final = max(map(len, CLIENT_COMMANDS | SERVER_COMMANDS))
 _RECEIPT: Final = b"\nreceipt:"
 _NUL_IN_HEAD: Final = "a NUL before the end of the headers"
@@ -127,9 +128,10 @@ class FrameParser:
         self._heads: dict[bytes, _Head] = {}
         self._headers: dict[tuple[bytes | None, ...], Headers] = {}
         self._patterns: list[HeadPattern] = []
-        self._likely: HeadPattern | None = None  # that of the last head
-        self._heads_split = 0
-        self._next_pattern = _HEADS_BEFORE_PATTERN
+        self._likely: dict[int, HeadPattern] = {}  # the last one that matched, by the first byte of a head
+        self._heads_read = 0
+        self._lessons = 0
+        self._next_lesson = _HEADS_BETWEEN_LESSONS
         # What is held of an unfinished frame, and what it waits for.
         self.held = bytearray()
         self._missing_bytes = 0  # of a body of known length, and its NUL
@@ -148,6 +150,7 @@ class FrameParser:
         self._heads.clear()
         self._headers.clear()
         self._patterns.clear()
+        self._likely.clear()
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take bytes in any split, and return the frames that they complete, in order.
@@ -188,21 +191,22 @@ class FrameParser:
         receipt: str | None = None
         try:
             while position < size:
-                if data[position] <= 13:  # A.1.1: LF or CR; anything else begins a fault
-                    if data[position] == 10:
+                first = data[position]
+                if first <= 13:  # A.1.1: LF or CR; anything else begins a fault
+                    if first == 10:
                         position += 1
                         continue
                     if data[position : position + 2] == b"\r\n":
                         position += 2
                         continue
                 receipt = None
-                if (likely := self._likely) is not None and (found := likely.match(data, position)):
-                    # Like the head before: neither its end nor a receipt has to be searched for.
-                    command, headers, (length, unread, start, receipt) = "SEND", likely.headers, found
+                likely = self._likely.get(first)
+                if likely is not None and (found := likely.match(data, position)) is not None:
+                    # Like one before: neither its end nor a receipt has to be searched for.
+                    command, (headers, length, unread, start, receipt) = likely.command, found
                 else:
-                    # Another frame may stand between two that are alike, such as an ACK.
-                    if likely is not None and data.startswith(_SEND, position):
-                        self._likely = None
+                    if likely is not None:
+                        del self._likely[first]
                     if 0 <= blank <= position:
                         blank = data.find(b"\n\n", position)
                     end, start = blank, blank + 2
@@ -347,13 +351,43 @@ class FrameParser:
         """
         if len(head) > self._safe_head_bytes:
             self._check_sizes(len(head), max(map(len, head.split(b"\n"))))
-        if self._names is None or not head.startswith(_SEND):
-            return self._read_head(head, has_receipt=head is not whole)
         for pattern in self._patterns:
-            if found := pattern.match(whole + b"\n\n", 0):
-                self._likely = pattern  # the next one may be like it
-                return "SEND", pattern.headers, found[0], found[1]
-        return self._read_split_head(head, whole, self._names)
+            if (found := pattern.match(whole + b"\n\n", 0)) is not None:
+                self._likely[whole[0]] = pattern  # the next one may be like it
+                return pattern.command, found[0], found[1], found[2]
+        if self._names is None or not head.startswith(_SEND):
+            known = self._read_head(head, has_receipt=head is not whole)
+        else:
+            known = self._read_split_head(head, whole, self._names)
+        self._heads_read += 1
+        if self._heads_read >= self._next_lesson and len(whole) <= _MAX_PATTERN_BYTES:
+            self._learn(whole, known)
+        return known
+
+    def _learn(self, whole: bytes, known: _Head) -> None:
+        """Learn from a head that had to be read."""
+        self._lessons += 1
+        self._next_lesson += self._lessons * _HEADS_BETWEEN_LESSONS
+        command, headers, length, unread = known
+        if self._dialect.trims_values or not header_lines.LINES.fullmatch(unread):
+            return
+        has_receipt = whole.find(_RECEIPT) >= 0
+        if self._names is None or command != "SEND":
+            lines = lines_of(whole, self._dialect)
+            has_one_of_each = len(lines) == len(headers) + has_receipt
+        else:
+            parts = self._names.split(whole)
+            lines = lines_of_send(parts)
+            # None: a receipt, or another line that is dropped.
+            has_one_of_each = parts[1::3].count(None) == has_receipt and parts[1::3].count(LENGTH) <= 1
+        if not has_one_of_each or len(lines) > _MAX_PATTERN_LINES:
+            return
+        for pattern in self._patterns:
+            if pattern.command == command and pattern.learn(lines):
+                return
+        most_bytes = self._safe_head_bytes
+        newest = HeadPattern(command, lines, headers, length, self._dialect, most_bytes)
+        self._patterns = [newest, *self._patterns[: _MAX_PATTERNS - 1]]
 
     def _read_split_head(self, head: bytes, whole: bytes, names: HeaderNames) -> _Head:
         """Read a head of a SEND of which each line has been looked at."""
@@ -389,12 +423,6 @@ class FrameParser:
             if len(self._heads) == _MAX_KNOWN_HEADS:
                 self._heads.clear()
             self._heads[head] = known
-        if may_be_known and not self._dialect.trims_values and len(head) <= _MAX_PATTERN_BYTES:
-            self._heads_split += 1
-            if self._heads_split >= self._next_pattern and header_lines.LINES.fullmatch(unread):
-                self._next_pattern *= 2
-                newest = HeadPattern(names.split(whole), headers, length, self._safe_head_bytes)
-                self._patterns = [newest, *self._patterns[: _MAX_PATTERNS - 1]]
         return known
 
     def _read_head(self, head: bytes, *, has_receipt: bool) -> _Head:

@@ -26,16 +26,16 @@ DIALECT: Final = V1_2
 
 # All that gives a line another form than the usual one, or ends it; and what may not be UTF-8.
 _UNUSUAL: Final = b"\n:\\\r\0"
-_USUAL: Final = bytes(set(range(128)).difference(_UNUSUAL))
 _USUAL_FORM: Final = b"\n:" * 1024
 
+USUAL: Final = bytes(set(range(128)).difference(_UNUSUAL))
+"""What names and values consist of in the usual form."""
 # What it may contain, and not what it may not: a negated class takes up to twice as long to match.
-USUAL_VALUE: Final = b"[%b]*+" % re.escape(_USUAL)
-"""A pattern for a value in the usual form."""
-ODD_VALUE: Final = b"((?:[:%b]++|\\\\[cn\\\\])*+)" % re.escape(_USUAL)
-"""A pattern for a value that also has colons, or the escapes of 1.1."""
-LINES: Final = re.compile(b"(?:\n[%b]++:%b)*+" % (re.escape(_USUAL), ODD_VALUE))
-"""Lines whose names are in the usual form and whose values match `ODD_VALUE`."""
+_ODD_VALUE: Final = b"(?:[:%b]++|\\\\[cn\\\\])*+" % re.escape(USUAL)
+ODD_VALUES: Final = re.compile(_ODD_VALUE)
+"""Values that also have colons, or the escapes of 1.1; several with a space between them."""
+LINES: Final = re.compile(b"(?:\n[%b]++:%b)*+" % (re.escape(USUAL), _ODD_VALUE))
+"""Lines whose names are in the usual form and whose values match `ODD_VALUES`."""
 
 LENGTH: Final = b"content-length:"
 
@@ -80,7 +80,7 @@ def usual_lines(head: bytes) -> int:
         -1: one line at least has another form.
     """
     # One pass over the bytes, instead of a search for each of what makes a line unusual.
-    marks = head.translate(None, _USUAL)
+    marks = head.translate(None, USUAL)
     return len(marks) // 2 if _USUAL_FORM.startswith(marks) and not len(marks) % 2 else -1
 
 
