@@ -78,8 +78,8 @@ _MAX_KNOWN_LINES: Final = 12
 _MAX_PATTERNS: Final = 8
 _MAX_PATTERN_BYTES: Final = 1024
 _MAX_PATTERN_LINES: Final = 32
-# A lesson costs as much as reading some four heads. So the next one comes after more heads that had to be read,
-# each time by this number: a sender with new names in each head costs next to nothing more.
+# A lesson costs as much as reading some four heads. So each comes after more heads that had to be read, by
+# this number: a sender with new names in each head costs next to nothing more.
 _HEADS_BETWEEN_LESSONS: Final = 4
 _LONGEST_COMMAND: Final = max(map(len, CLIENT_COMMANDS | SERVER_COMMANDS))
 _RECEIPT: Final = b"\nreceipt:"
@@ -351,8 +351,10 @@ class FrameParser:
         """
         if len(head) > self._safe_head_bytes:
             self._check_sizes(len(head), max(map(len, head.split(b"\n"))))
+        ended = whole + b"\n\n"
         for pattern in self._patterns:
-            if (found := pattern.match(whole + b"\n\n", 0)) is not None:
+            # Most patterns of a sender are for other destinations.
+            if ended.startswith(pattern.begin) and (found := pattern.match(ended, 0)) is not None:
                 self._likely[whole[0]] = pattern  # the next one may be like it
                 return pattern.command, found[0], found[1], found[2]
         if self._names is None or not head.startswith(_SEND):

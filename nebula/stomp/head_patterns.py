@@ -13,6 +13,7 @@ other ways were not taken: docs/decisions/0059.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import Struct
 from typing import Final
 
 from nebula.stomp.dialects import Dialect
@@ -29,6 +30,8 @@ _RECEIPT: Final = 4
 _OWN_ROLES: Final = {b"content-length": _LENGTH, b"receipt": _RECEIPT}
 # A longer number is too large, or begins with zeros: reading the head finds out.
 _MOST_DIGITS: Final = 9
+# A letter for each byte in the usual form: `isalpha` says whether a value has no other.
+_FORM: Final = bytes(97 if byte in USUAL else 32 for byte in range(256))
 
 
 class Line:
@@ -76,27 +79,11 @@ def lines_of(head: bytes, dialect: Dialect) -> list[Line]:
     return lines
 
 
-class _Slot:
-    """A value that differs, and what follows it.
-
-    Attributes:
-        line: the line that it is the value of.
-        width: of the value in the last head.
-        text: from the value to the next slot, or to the end of the head.
-        unread: what of that text is passed on.
-    """
-
-    __slots__ = ("line", "text", "unread", "width")
-
-    def __init__(self, line: Line) -> None:
-        self.line, self.width = line, len(line.value)
-        self.text = self.unread = b""
-
-
 class HeadPattern:
     """Heads with the same names in the same order.
 
     Args:
+        command: of these heads.
         lines: of one of them.
         headers: what is read of it.
         length: of its body.
@@ -105,6 +92,7 @@ class HeadPattern:
 
     Attributes:
         command: of these heads.
+        begin: what they begin with.
     """
 
     def __init__(
@@ -139,26 +127,51 @@ class HeadPattern:
         return True
 
     def _arrange(self) -> None:
-        text, unread = self.command.encode(), b""
-        self._slots: list[_Slot] = []
-        self._has_headers = False
+        # Texts are what stands between the values that differ.
+        texts = [self.command.encode()]
+        unread = b""
+        roles: list[int] = []
+        # Places among the values; -1: there is no such value.
+        self._length_place = self._receipt_place = -1
+        self._header_places: list[tuple[str, int]] = []
         for place, line in enumerate(self._lines):
             differs = place in self._differing
-            text += line.name + b"" if differs else line.name + line.value
+            texts[-1] += line.name if differs else line.name + line.value
             if line.role == _UNREAD:
-                unread += line.name if differs else line.name + line.value.replace(b":", b"\\c")
-            if differs:
-                self._end_slot(text, unread)
-                text = unread = b""
-                self._slots.append(_Slot(line))
-                self._has_headers = self._has_headers or line.header is not None
-        self._end_slot(text + b"\n\n", unread)
+                unread += (line.name if differs else line.name + escaped(line.value)).replace(b"%", b"%%")
+            if not differs:
+                continue
+            unread += b"%b" if line.role == _UNREAD else b"%.0b"  # the latter writes nothing
+            if line.role == _LENGTH:
+                self._length_place = len(roles)
+            elif line.role == _RECEIPT:
+                self._receipt_place = len(roles)
+            if line.header is not None:
+                self._header_places.append((line.header, len(roles)))
+            roles.append(line.role)
+            texts.append(b"")
+        texts[-1] += b"\n\n"
+        self.begin, self._texts, self._unread = texts[0], tuple(texts), unread
+        self._has_unread = _UNREAD in [line.role for line in self._lines]
+        self._set_widths([0] * len(roles))
 
-    def _end_slot(self, text: bytes, unread: bytes) -> None:
-        if self._slots:
-            self._slots[-1].text, self._slots[-1].unread = text, unread
-        else:
-            self._text, self._unread = text, unread
+    def _set_widths(self, widths: Sequence[int]) -> None:
+        sizes = [len(self._texts[0])]
+        for text, width in zip(self._texts[1:], widths, strict=True):
+            sizes += width, len(text)
+        self._cut = Struct("".join(f"{size}s" for size in sizes))
+
+    def _fits(self, data: bytes, position: int) -> bool:
+        """Find the widths of the values in the head at a position. False: it is another one."""
+        stop, widths = position, []
+        for text in self._texts:
+            end = stop + len(text)
+            if stop < 0 or data[stop:end] != text:
+                return False
+            stop = data.find(b"\n", end)
+            widths.append(stop - end)
+        self._set_widths(widths[:-1])
+        return True
 
     def match(self, data: bytes, position: int) -> tuple[Headers, int, bytes, int, str | None] | None:
         """Recognise the head at a position, with the empty line behind it.
@@ -167,46 +180,46 @@ class HeadPattern:
             What is read, the length of the body, the unread lines, where the body begins, and the receipt, or
             None if none is asked for; None: it is another head, or it is not complete.
         """
-        end = position + len(self._text)
-        if data[position:end] != self._text:
-            return None
-        values: list[bytes] = []
-        for slot in self._slots:
-            begin, stop = end, end + slot.width
-            end = stop + len(slot.text)
-            if data[stop:end] != slot.text:
-                stop = data.find(b"\n", begin)
-                end = stop + len(slot.text)
-                if stop < 0 or data[stop:end] != slot.text:
-                    return None
-                slot.width = stop - begin
-            values.append(data[begin:stop])
+        texts = self._texts
+        # Mostly each value is as long as in the head before.
+        end = position + self._cut.size
+        pieces: tuple[bytes, ...] = self._cut.unpack_from(data, position) if end <= len(data) else ()
+        if pieces[::2] != texts:
+            if not self._fits(data, position):
+                return None
+            end = position + self._cut.size
+            pieces = self._cut.unpack_from(data, position)
         if end - position > self._most_bytes:
             return None
+        headers, length, receipt = self._headers, self._length, None
+        values = pieces[1::2]
         if not values:
-            return self._headers, self._length, self._unread, end, None
-        is_odd = False
-        if (text := b" ".join(values)).translate(None, USUAL):
+            return headers, length, self._unread % (), end, None
+        text = b" ".join(values)
+        is_odd = not text.translate(_FORM).isalpha()
+        if is_odd:
             # A value with an LF in it too is found here: it was cut off at the wrong place.
             if ODD_VALUES.fullmatch(text) is None:
                 return None
-            is_odd = True
-        headers, length, receipt = self._headers, self._length, None
-        if self._has_headers:
+            values = tuple(map(escaped, values))
+        if (place := self._length_place) >= 0:
+            digits = values[place]
+            if len(digits) > _MOST_DIGITS or not digits.isdigit():
+                return None
+            length = int(digits)
+        if (place := self._receipt_place) >= 0:
+            receipt = self._text(values[place], is_odd=is_odd)
+        if self._header_places:
             headers = Headers(headers)
-        unread = [self._unread]
-        for slot, value in zip(self._slots, values, strict=True):
-            line = slot.line
-            if line.role == _UNREAD:
-                unread.append(value.replace(b":", b"\\c") if is_odd else value)
-            elif line.role == _RECEIPT:
-                receipt = self._dialect.unescape(value.decode())
-            else:
-                if line.role == _LENGTH:
-                    if len(value) > _MOST_DIGITS or not value.isdigit():
-                        return None
-                    length = int(value)
-                if line.header is not None:
-                    headers[line.header] = self._dialect.unescape(value.decode())
-            unread.append(slot.unread)
-        return headers, length, b"".join(unread), end, receipt
+            for name, place in self._header_places:
+                headers[name] = self._text(values[place], is_odd=is_odd)
+        return headers, length, self._unread % values if self._has_unread else b"", end, receipt
+
+    def _text(self, value: bytes, *, is_odd: bool) -> str:
+        text = value.decode()
+        return self._dialect.unescape(text) if is_odd else text
+
+
+def escaped(value: bytes) -> bytes:
+    """A value with colons as it is passed on."""
+    return value.replace(b":", b"\\c")
