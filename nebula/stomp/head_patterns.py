@@ -30,6 +30,8 @@ _RECEIPT: Final = 4
 _OWN_ROLES: Final = {b"content-length": _LENGTH, b"receipt": _RECEIPT}
 # A longer number is too large, or begins with zeros: reading the head finds out.
 _MOST_DIGITS: Final = 9
+# Of widths for which a pattern remembers where it cuts.
+_MAX_CUTS: Final = 16
 # A letter for each byte in the usual form: `isalpha` says whether a value has no other.
 _FORM: Final = bytes(97 if byte in USUAL else 32 for byte in range(256))
 
@@ -77,6 +79,22 @@ def lines_of(head: bytes, dialect: Dialect) -> list[Line]:
         header = None if role == _RECEIPT else dialect.unescape(name.decode())
         lines.append(Line(b"\n%b:" % name, value, role, header))
     return lines
+
+
+class _Cut:
+    """Heads of a pattern whose values have these widths.
+
+    Attributes:
+        size: of such a head.
+        pieces: cuts it into what stands before, between and after the values, and these.
+        unread: from where to where lines are passed on.
+    """
+
+    __slots__ = ("pieces", "size", "unread")
+
+    def __init__(self, sizes: Sequence[int], unread: list[tuple[int, int]]) -> None:
+        self.pieces = Struct("".join(f"{size}s" for size in sizes)).unpack_from
+        self.size, self.unread = sum(sizes), unread
 
 
 class HeadPattern:
@@ -127,51 +145,63 @@ class HeadPattern:
         return True
 
     def _arrange(self) -> None:
-        # Texts are what stands between the values that differ.
+        # What stands between the values that differ.
         texts = [self.command.encode()]
-        unread = b""
-        roles: list[int] = []
-        # Places among the values; -1: there is no such value.
-        self._length_place = self._receipt_place = -1
-        self._header_places: list[tuple[str, int]] = []
+        template = b""
+        slots: list[Line] = []
         for place, line in enumerate(self._lines):
-            differs = place in self._differing
+            differs, is_unread = place in self._differing, line.role == _UNREAD
             texts[-1] += line.name if differs else line.name + line.value
-            if line.role == _UNREAD:
-                unread += (line.name if differs else line.name + escaped(line.value)).replace(b"%", b"%%")
-            if not differs:
-                continue
-            unread += b"%b" if line.role == _UNREAD else b"%.0b"  # the latter writes nothing
-            if line.role == _LENGTH:
-                self._length_place = len(roles)
-            elif line.role == _RECEIPT:
-                self._receipt_place = len(roles)
-            if line.header is not None:
-                self._header_places.append((line.header, len(roles)))
-            roles.append(line.role)
-            texts.append(b"")
+            if is_unread:
+                template += (line.name if differs else line.name + _escaped(line.value)).replace(b"%", b"%%")
+            if differs:
+                template += b"%b" if is_unread else b"%.0b"  # the latter writes nothing
+                slots.append(line)
+                texts.append(b"")
         texts[-1] += b"\n\n"
-        self.begin, self._texts, self._unread = texts[0], tuple(texts), unread
-        self._has_unread = _UNREAD in [line.role for line in self._lines]
-        self._set_widths([0] * len(roles))
+        self.begin, self._texts, self._template = texts[0], tuple(texts), template
+        self._has_colons = b"\\" in template
+        roles = [line.role for line in slots]
+        # Places among the values; -1: there is no such value.
+        self._length_place = roles.index(_LENGTH) if _LENGTH in roles else -1
+        self._receipt_place = roles.index(_RECEIPT) if _RECEIPT in roles else -1
+        self._header_places = [(line.header, place) for place, line in enumerate(slots) if line.header]
+        self._cuts: dict[tuple[int, ...], _Cut] = {}
+        self._cut = self._cut_at(tuple(len(line.value) for line in slots))
 
-    def _set_widths(self, widths: Sequence[int]) -> None:
+    def _cut_at(self, widths: tuple[int, ...]) -> _Cut:
+        """The cut for values of these widths."""
+        if (known := self._cuts.get(widths)) is not None:
+            return known
+        if len(self._cuts) == _MAX_CUTS:
+            self._cuts.clear()
         sizes = [len(self._texts[0])]
         for text, width in zip(self._texts[1:], widths, strict=True):
             sizes += width, len(text)
-        self._cut = Struct("".join(f"{size}s" for size in sizes))
+        unread: list[tuple[int, int]] = []
+        end, slot = len(self.command), 0
+        for place, line in enumerate(self._lines):
+            begin, end = end, end + len(line.name) + len(line.value)
+            if place in self._differing:
+                end += widths[slot] - len(line.value)
+                slot += 1
+            if line.role == _UNREAD:
+                # Lines that follow each other are one piece.
+                before = unread.pop()[0] if unread and unread[-1][1] == begin else begin
+                unread.append((before, end))
+        self._cuts[widths] = cut = _Cut(sizes, unread)
+        return cut
 
-    def _fits(self, data: bytes, position: int) -> bool:
-        """Find the widths of the values in the head at a position. False: it is another one."""
+    def _find_cut(self, data: bytes, position: int) -> _Cut | None:
+        """The cut for the head at a position. None: it is of another kind."""
         stop, widths = position, []
         for text in self._texts:
             end = stop + len(text)
             if stop < 0 or data[stop:end] != text:
-                return False
+                return None
             stop = data.find(b"\n", end)
             widths.append(stop - end)
-        self._set_widths(widths[:-1])
-        return True
+        return self._cut_at(tuple(widths[:-1]))
 
     def match(self, data: bytes, position: int) -> tuple[Headers, int, bytes, int, str | None] | None:
         """Recognise the head at a position, with the empty line behind it.
@@ -180,28 +210,26 @@ class HeadPattern:
             What is read, the length of the body, the unread lines, where the body begins, and the receipt, or
             None if none is asked for; None: it is another head, or it is not complete.
         """
-        texts = self._texts
+        cut = self._cut
+        end = position + cut.size
         # Mostly each value is as long as in the head before.
-        end = position + self._cut.size
-        pieces: tuple[bytes, ...] = self._cut.unpack_from(data, position) if end <= len(data) else ()
-        if pieces[::2] != texts:
-            if not self._fits(data, position):
+        pieces: tuple[bytes, ...] = cut.pieces(data, position) if end <= len(data) else ()
+        if pieces[::2] != self._texts:
+            if (found := self._find_cut(data, position)) is None:
                 return None
-            end = position + self._cut.size
-            pieces = self._cut.unpack_from(data, position)
+            cut = self._cut = found
+            end = position + cut.size
+            pieces = cut.pieces(data, position)
         if end - position > self._most_bytes:
             return None
-        headers, length, receipt = self._headers, self._length, None
         values = pieces[1::2]
-        if not values:
-            return headers, length, self._unread % (), end, None
-        text = b" ".join(values)
-        is_odd = not text.translate(_FORM).isalpha()
-        if is_odd:
+        is_odd = False
+        if values and not (text := b" ".join(values)).translate(_FORM).isalpha():
             # A value with an LF in it too is found here: it was cut off at the wrong place.
             if ODD_VALUES.fullmatch(text) is None:
                 return None
-            values = tuple(map(escaped, values))
+            is_odd = True
+        headers, length, receipt = self._headers, self._length, None
         if (place := self._length_place) >= 0:
             digits = values[place]
             if len(digits) > _MOST_DIGITS or not digits.isdigit():
@@ -210,16 +238,24 @@ class HeadPattern:
         if (place := self._receipt_place) >= 0:
             receipt = self._text(values[place], is_odd=is_odd)
         if self._header_places:
-            headers = Headers(headers)
-            for name, place in self._header_places:
-                headers[name] = self._text(values[place], is_odd=is_odd)
-        return headers, length, self._unread % values if self._has_unread else b"", end, receipt
+            headers = self._read(values, is_odd=is_odd)
+        if is_odd or self._has_colons:
+            return headers, length, self._template % tuple(map(_escaped, values)), end, receipt
+        unread = b""
+        for begin, stop in cut.unread:
+            unread += data[position + begin : position + stop]
+        return headers, length, unread, end, receipt
+
+    def _read(self, values: tuple[bytes, ...], *, is_odd: bool) -> Headers:
+        headers = Headers(self._headers)
+        for name, place in self._header_places:
+            headers[name] = self._text(values[place], is_odd=is_odd)
+        return headers
 
     def _text(self, value: bytes, *, is_odd: bool) -> str:
         text = value.decode()
         return self._dialect.unescape(text) if is_odd else text
 
 
-def escaped(value: bytes) -> bytes:
-    """A value with colons as it is passed on."""
+def _escaped(value: bytes) -> bytes:
     return value.replace(b":", b"\\c")
