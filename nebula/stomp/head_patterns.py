@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, TypeAlias
 
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.header_block import Headers
@@ -30,10 +30,14 @@ _RECEIPT: Final = 4
 _OWN_ROLES: Final = {b"content-length": _LENGTH, b"receipt": _RECEIPT}
 # A longer number is too large, or begins with zeros: reading the head finds out.
 _MOST_DIGITS: Final = 9
-# Of widths for which a pattern remembers where it cuts.
-_MAX_CUTS: Final = 16
-# A letter for each byte in the usual form: `isalpha` says whether a value has no other.
-_FORM: Final = bytes(97 if byte in USUAL else 32 for byte in range(256))
+# A letter for each byte in the usual form, and what a head is made of as it is. So `isalpha` says whether a
+# value is in the usual form.
+_FORM: Final = bytes(97 if byte in USUAL else byte if byte in b"\n:" else 0 for byte in range(256))
+# Heads whose values are not as long as in the layout, until there is a new one. It costs as much as some five of
+# them.
+_WALKS_BEFORE_LAYOUT: Final = 16
+
+_Found: TypeAlias = tuple[Headers, int, bytes, int, str | None]
 
 
 class Line:
@@ -81,20 +85,50 @@ def lines_of(head: bytes, dialect: Dialect) -> list[Line]:
     return lines
 
 
-class _Cut:
-    """Heads of a pattern whose values have these widths.
+class _Layout:
+    """Where everything stands in heads of a pattern whose values are as long as those of one head.
+
+    Args:
+        head: that one.
+        lines: of the pattern, each with the place of its value among those that differ, or -1.
+        texts: what stands before, between and after the values.
+        values: of that head.
 
     Attributes:
         size: of such a head.
-        pieces: cuts it into what stands before, between and after the values, and these.
+        form: the same for all of them.
+        texts: cuts out what stands between the values.
+        values: from where to where each value goes.
         unread: from where to where lines are passed on.
+        has_colons: lines that are passed on have more than one.
     """
 
-    __slots__ = ("pieces", "size", "unread")
+    __slots__ = ("form", "has_colons", "size", "texts", "unread", "values")
 
-    def __init__(self, sizes: Sequence[int], unread: list[tuple[int, int]]) -> None:
-        self.pieces = Struct("".join(f"{size}s" for size in sizes)).unpack_from
-        self.size, self.unread = sum(sizes), unread
+    def __init__(
+        self,
+        head: bytes,
+        lines: Sequence[tuple[Line, int]],
+        texts: tuple[bytes, ...],
+        values: Sequence[bytes],
+    ) -> None:
+        self.size, self.form = len(head), head.translate(_FORM)
+        self.values: list[tuple[int, int]] = []
+        self.unread: list[tuple[int, int]] = []
+        self.has_colons = False
+        end = head.index(b"\n")
+        for line, place in lines:
+            value = line.value if place < 0 else values[place]
+            begin, end = end, end + len(line.name) + len(value)
+            if place >= 0:
+                self.values.append((end - len(value), end))
+            if line.role == _UNREAD:
+                self.has_colons = self.has_colons or b":" in value
+                # Lines that follow each other are one piece.
+                before = self.unread.pop()[0] if self.unread and self.unread[-1][1] == begin else begin
+                self.unread.append((before, end))
+        between = [f"{len(text)}s{len(value)}x" for text, value in zip(texts, [*values, b""], strict=True)]
+        self.texts = Struct("".join(between)).unpack
 
 
 class HeadPattern:
@@ -145,116 +179,104 @@ class HeadPattern:
         return True
 
     def _arrange(self) -> None:
-        # What stands between the values that differ.
-        texts = [self.command.encode()]
-        template = b""
+        texts = [self.command.encode()]  # what stands before, between and after the values that differ
+        unread = b""
         slots: list[Line] = []
         for place, line in enumerate(self._lines):
             differs, is_unread = place in self._differing, line.role == _UNREAD
             texts[-1] += line.name if differs else line.name + line.value
             if is_unread:
-                template += (line.name if differs else line.name + _escaped(line.value)).replace(b"%", b"%%")
+                unread += (line.name if differs else line.name + _escaped(line.value)).replace(b"%", b"%%")
             if differs:
-                template += b"%b" if is_unread else b"%.0b"  # the latter writes nothing
+                unread += b"%b" if is_unread else b"%.0b"  # the latter writes nothing
                 slots.append(line)
                 texts.append(b"")
         texts[-1] += b"\n\n"
-        self.begin, self._texts, self._template = texts[0], tuple(texts), template
-        self._has_colons = b"\\" in template
-        roles = [line.role for line in slots]
-        # Places among the values; -1: there is no such value.
-        self._length_place = roles.index(_LENGTH) if _LENGTH in roles else -1
-        self._receipt_place = roles.index(_RECEIPT) if _RECEIPT in roles else -1
-        self._header_places = [(line.header, place) for place, line in enumerate(slots) if line.header]
-        self._cuts: dict[tuple[int, ...], _Cut] = {}
-        self._cut = self._cut_at(tuple(len(line.value) for line in slots))
+        self.begin, self._texts, self._unread = texts[0], tuple(texts), unread
+        # Of the values that differ: those that are not only passed on.
+        self._read = [
+            (place, line.role, line.header) for place, line in enumerate(slots) if line.role != _UNREAD
+        ]
+        self._has_headers = any(line.header is not None for line in slots)
+        self._layout: _Layout | None = None
+        self._walks = 0
 
-    def _cut_at(self, widths: tuple[int, ...]) -> _Cut:
-        """The cut for values of these widths."""
-        if (known := self._cuts.get(widths)) is not None:
-            return known
-        if len(self._cuts) == _MAX_CUTS:
-            self._cuts.clear()
-        sizes = [len(self._texts[0])]
-        for text, width in zip(self._texts[1:], widths, strict=True):
-            sizes += width, len(text)
-        unread: list[tuple[int, int]] = []
-        end, slot = len(self.command), 0
-        for place, line in enumerate(self._lines):
-            begin, end = end, end + len(line.name) + len(line.value)
-            if place in self._differing:
-                end += widths[slot] - len(line.value)
-                slot += 1
-            if line.role == _UNREAD:
-                # Lines that follow each other are one piece.
-                before = unread.pop()[0] if unread and unread[-1][1] == begin else begin
-                unread.append((before, end))
-        self._cuts[widths] = cut = _Cut(sizes, unread)
-        return cut
-
-    def _find_cut(self, data: bytes, position: int) -> _Cut | None:
-        """The cut for the head at a position. None: it is of another kind."""
-        stop, widths = position, []
-        for text in self._texts:
-            end = stop + len(text)
-            if stop < 0 or data[stop:end] != text:
-                return None
-            stop = data.find(b"\n", end)
-            widths.append(stop - end)
-        return self._cut_at(tuple(widths[:-1]))
-
-    def match(self, data: bytes, position: int) -> tuple[Headers, int, bytes, int, str | None] | None:
+    def match(self, data: bytes, position: int) -> _Found | None:
         """Recognise the head at a position, with the empty line behind it.
 
         Returns:
             What is read, the length of the body, the unread lines, where the body begins, and the receipt, or
             None if none is asked for; None: it is another head, or it is not complete.
         """
-        cut = self._cut
-        end = position + cut.size
-        # Mostly each value is as long as in the head before.
-        pieces: tuple[bytes, ...] = cut.pieces(data, position) if end <= len(data) else ()
-        if pieces[::2] != self._texts:
-            if (found := self._find_cut(data, position)) is None:
+        layout = self._layout
+        if layout is None:
+            return self._walk(data, position)
+        end = position + layout.size
+        head = data[position:end]
+        # The form has each LF, each colon, and nothing that is escaped: so the values end where they ended.
+        if head.translate(_FORM) != layout.form or layout.texts(head) != self._texts:
+            return self._walk(data, position)
+        values = (
+            [head[begin:stop] for begin, stop in layout.values] if self._read or layout.has_colons else []
+        )
+        if layout.has_colons:
+            unread = self._unread % tuple(map(_escaped, values))
+        else:
+            unread = b"".join([head[begin:stop] for begin, stop in layout.unread])
+        return self._found(values, unread, end, is_odd=False)
+
+    def _walk(self, data: bytes, position: int) -> _Found | None:
+        """Go from value to value, however long each is."""
+        values: list[bytes] = []
+        end = position + len(self.begin)
+        if data[position:end] != self.begin:
+            return None
+        for text in self._texts[1:]:
+            begin, stop = end, data.find(b"\n", end)
+            end = stop + len(text)
+            if stop < 0 or data[stop:end] != text:
                 return None
-            cut = self._cut = found
-            end = position + cut.size
-            pieces = cut.pieces(data, position)
+            values.append(data[begin:stop])
         if end - position > self._most_bytes:
             return None
-        values = pieces[1::2]
-        is_odd = False
-        if values and not (text := b" ".join(values)).translate(_FORM).isalpha():
-            # A value with an LF in it too is found here: it was cut off at the wrong place.
-            if ODD_VALUES.fullmatch(text) is None:
-                return None
-            is_odd = True
+        all_values = b" ".join(values)
+        is_odd = not all_values.translate(_FORM).isalpha()
+        if is_odd and ODD_VALUES.fullmatch(all_values) is None:
+            return None
+        if all_values.find(b"\\") < 0:
+            self._note_layout(data[position:end], values)
+        unread = self._unread % tuple(map(_escaped, values) if is_odd else values)
+        return self._found(values, unread, end, is_odd=is_odd)
+
+    def _note_layout(self, head: bytes, values: Sequence[bytes]) -> None:
+        self._walks += 1
+        if self._walks < _WALKS_BEFORE_LAYOUT:
+            return
+        self._walks = 0
+        places = iter(range(len(values)))
+        lines = [
+            (line, next(places) if place in self._differing else -1) for place, line in enumerate(self._lines)
+        ]
+        self._layout = _Layout(head, lines, self._texts, values)
+
+    def _found(self, values: Sequence[bytes], unread: bytes, end: int, *, is_odd: bool) -> _Found | None:
         headers, length, receipt = self._headers, self._length, None
-        if (place := self._length_place) >= 0:
-            digits = values[place]
-            if len(digits) > _MOST_DIGITS or not digits.isdigit():
-                return None
-            length = int(digits)
-        if (place := self._receipt_place) >= 0:
-            receipt = self._text(values[place], is_odd=is_odd)
-        if self._header_places:
-            headers = self._read(values, is_odd=is_odd)
-        if is_odd or self._has_colons:
-            return headers, length, self._template % tuple(map(_escaped, values)), end, receipt
-        unread = b""
-        for begin, stop in cut.unread:
-            unread += data[position + begin : position + stop]
+        if self._has_headers:
+            headers = Headers(headers)
+        for place, role, header in self._read:
+            value = values[place]
+            if role == _LENGTH:
+                if len(value) > _MOST_DIGITS or not value.isdigit():
+                    return None
+                length = int(value)
+            text = value.decode()
+            if is_odd:
+                text = self._dialect.unescape(text)
+            if role == _RECEIPT:
+                receipt = text
+            elif header is not None:
+                headers[header] = text
         return headers, length, unread, end, receipt
-
-    def _read(self, values: tuple[bytes, ...], *, is_odd: bool) -> Headers:
-        headers = Headers(self._headers)
-        for name, place in self._header_places:
-            headers[name] = self._text(values[place], is_odd=is_odd)
-        return headers
-
-    def _text(self, value: bytes, *, is_odd: bool) -> str:
-        text = value.decode()
-        return self._dialect.unescape(text) if is_odd else text
 
 
 def _escaped(value: bytes) -> bytes:
