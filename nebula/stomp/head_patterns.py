@@ -30,12 +30,16 @@ _RECEIPT: Final = 4
 _OWN_ROLES: Final = {b"content-length": _LENGTH, b"receipt": _RECEIPT}
 # A longer number is too large, or begins with zeros: reading the head finds out.
 _MOST_DIGITS: Final = 9
-# A letter for each byte in the usual form, and what a head is made of as it is. So `isalpha` says whether a
-# value is in the usual form.
+# A letter for each byte in the usual form, so that `isalpha` says whether a value has that form. LF and colon
+# stay as they are, since a head is made of them.
 _FORM: Final = bytes(97 if byte in USUAL else byte if byte in b"\n:" else 0 for byte in range(256))
-# Heads whose values are not as long as in the layout, until there is a new one. It costs as much as some five of
-# them.
-_WALKS_BEFORE_LAYOUT: Final = 16
+# A layout costs as much as finding the values of some ten heads. So each comes after more heads whose values
+# had to be found than the one before, up to this many more.
+_FEWEST_WALKS: Final = 16
+_MOST_WALKS: Final = 1024
+
+# What formats a value as nothing.
+_NOTHING: Final = b"%.0b"
 
 _Found: TypeAlias = tuple[Headers, int, bytes, int, str | None]
 
@@ -98,7 +102,7 @@ class _Layout:
         size: of such a head.
         form: the same for all of them.
         texts: cuts out what stands between the values.
-        values: from where to where each value goes.
+        values: cuts out the values.
         unread: from where to where lines are passed on.
         has_colons: lines that are passed on have more than one.
     """
@@ -113,22 +117,20 @@ class _Layout:
         values: Sequence[bytes],
     ) -> None:
         self.size, self.form = len(head), head.translate(_FORM)
-        self.values: list[tuple[int, int]] = []
         self.unread: list[tuple[int, int]] = []
         self.has_colons = False
         end = head.index(b"\n")
         for line, place in lines:
             value = line.value if place < 0 else values[place]
             begin, end = end, end + len(line.name) + len(value)
-            if place >= 0:
-                self.values.append((end - len(value), end))
             if line.role == _UNREAD:
                 self.has_colons = self.has_colons or b":" in value
                 # Lines that follow each other are one piece.
                 before = self.unread.pop()[0] if self.unread and self.unread[-1][1] == begin else begin
                 self.unread.append((before, end))
-        between = [f"{len(text)}s{len(value)}x" for text, value in zip(texts, [*values, b""], strict=True)]
-        self.texts = Struct("".join(between)).unpack
+        sizes = [(len(text), len(value)) for text, value in zip(texts, [*values, b""], strict=True)]
+        self.texts = Struct("".join(f"{text}s{value}x" for text, value in sizes)).unpack
+        self.values = Struct("".join(f"{text}x{value}s" for text, value in sizes[:-1])).unpack_from
 
 
 class HeadPattern:
@@ -188,10 +190,12 @@ class HeadPattern:
             if is_unread:
                 unread += (line.name if differs else line.name + _escaped(line.value)).replace(b"%", b"%%")
             if differs:
-                unread += b"%b" if is_unread else b"%.0b"  # the latter writes nothing
+                unread += b"%b" if is_unread else _NOTHING
                 slots.append(line)
                 texts.append(b"")
         texts[-1] += b"\n\n"
+        if not unread.replace(_NOTHING, b""):
+            unread = b""
         self.begin, self._texts, self._unread = texts[0], tuple(texts), unread
         # Of the values that differ: those that are not only passed on.
         self._read = [
@@ -199,7 +203,7 @@ class HeadPattern:
         ]
         self._has_headers = any(line.header is not None for line in slots)
         self._layout: _Layout | None = None
-        self._walks = 0
+        self._walks, self._next_layout = 0, _FEWEST_WALKS
 
     def match(self, data: bytes, position: int) -> _Found | None:
         """Recognise the head at a position, with the empty line behind it.
@@ -216,9 +220,7 @@ class HeadPattern:
         # The form has each LF, each colon, and nothing that is escaped: so the values end where they ended.
         if head.translate(_FORM) != layout.form or layout.texts(head) != self._texts:
             return self._walk(data, position)
-        values = (
-            [head[begin:stop] for begin, stop in layout.values] if self._read or layout.has_colons else []
-        )
+        values: tuple[bytes, ...] = layout.values(head) if self._read or layout.has_colons else ()
         if layout.has_colons:
             unread = self._unread % tuple(map(_escaped, values))
         else:
@@ -239,25 +241,28 @@ class HeadPattern:
             values.append(data[begin:stop])
         if end - position > self._most_bytes:
             return None
+        if not values:
+            return self._headers, self._length, self._unread % (), end, None
         all_values = b" ".join(values)
         is_odd = not all_values.translate(_FORM).isalpha()
         if is_odd and ODD_VALUES.fullmatch(all_values) is None:
             return None
-        if all_values.find(b"\\") < 0:
-            self._note_layout(data[position:end], values)
-        unread = self._unread % tuple(map(_escaped, values) if is_odd else values)
+        self._walks += 1
+        # A form says nothing of escapes.
+        if self._walks >= self._next_layout and not (is_odd and b"\\" in all_values):
+            self._next_layout += min(self._next_layout, _MOST_WALKS)
+            self._layout = self._layout_of(data[position:end], values)
+        unread = self._unread
+        if unread:
+            unread %= tuple(map(_escaped, values) if is_odd else values)
         return self._found(values, unread, end, is_odd=is_odd)
 
-    def _note_layout(self, head: bytes, values: Sequence[bytes]) -> None:
-        self._walks += 1
-        if self._walks < _WALKS_BEFORE_LAYOUT:
-            return
-        self._walks = 0
+    def _layout_of(self, head: bytes, values: Sequence[bytes]) -> _Layout:
         places = iter(range(len(values)))
         lines = [
             (line, next(places) if place in self._differing else -1) for place, line in enumerate(self._lines)
         ]
-        self._layout = _Layout(head, lines, self._texts, values)
+        return _Layout(head, lines, self._texts, values)
 
     def _found(self, values: Sequence[bytes], unread: bytes, end: int, *, is_odd: bool) -> _Found | None:
         headers, length, receipt = self._headers, self._length, None
@@ -269,6 +274,8 @@ class HeadPattern:
                 if len(value) > _MOST_DIGITS or not value.isdigit():
                     return None
                 length = int(value)
+                if header is None:
+                    continue
             text = value.decode()
             if is_odd:
                 text = self._dialect.unescape(text)
