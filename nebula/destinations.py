@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 __all__ = ["QUEUE", "TOPIC", "destination_named", "is_bare", "queue_named"]
@@ -49,6 +50,8 @@ def destination_named(name: str, *, takes_globs: bool = False) -> str:
     return name
 
 
+# Of each call: its service hardly ever changes.
+@lru_cache(maxsize=256)
 def queue_named(name: str) -> str:
     """The queue for a name, such as a service's. A name that begins with `/` stays as it is.
 

@@ -8,6 +8,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from nebula.broker.core.broker import Broker
+from nebula.broker.core.costs import text_cost_bytes
 from nebula.broker.core.destinations.line import Line
 from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
 from nebula.broker.core.destinations.value_table import TOPIC_COST_BYTES
@@ -16,7 +17,7 @@ from nebula.broker.core.durable import SESSION_COST_BYTES
 from nebula.broker.core.messages import Message
 from nebula.broker.core.policies import WhenFull
 from nebula.broker.core.session import Session
-from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.subscribe import subscription_cost_bytes
 from nebula.broker.core.subscription import AckMode, Feed, Subscription
 from nebula.broker.core.transactions import HELD_COST_BYTES

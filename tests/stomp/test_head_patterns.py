@@ -176,7 +176,7 @@ def matches(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     told: list[bool] = []
     match = HeadPattern.match
 
-    def note(self: HeadPattern, data: bytes, position: int) -> tuple[int, bytes, int, str | None] | None:
+    def note(self: HeadPattern, data: bytes, position: int) -> Any:
         found = match(self, data, position)
         told.append(found is not None)
         return found
@@ -290,7 +290,7 @@ def test_sender_with_new_names_in_each_head_gets_few_patterns(monkeypatch: pytes
     for number in range(5_000):
         reader.feed(f"SEND\ndestination:/queue/a\nname-{number}:1\n\n\0".encode())
 
-    assert len(made) == 7  # after 64 heads, 128, ... 4096
+    assert len(made) < 60  # after 4 heads, 8 more, 12 more, ...
 
 
 def test_line_in_a_value_is_a_line() -> None:

@@ -6,8 +6,9 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from nebula.broker.core.account import Account
+from nebula.broker.core.costs import text_cost_bytes
 from nebula.broker.core.journal import Journal
-from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.tables import DUPLICATES, DuplicateRow, Put
 
 # Memory that CPython uses for an id, without its texts.

@@ -9,9 +9,10 @@ from typing import Final
 from nebula.broker.core import tables
 from nebula.broker.core.access import Rights
 from nebula.broker.core.context import CoreContext
+from nebula.broker.core.costs import text_cost_bytes
 from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
 from nebula.broker.core.session import Session
-from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.subscription import AckMode, Feed, Subscription
 from nebula.errors import Refused
 

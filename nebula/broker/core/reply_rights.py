@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from nebula.broker.core.account import Account
+from nebula.broker.core.costs import text_cost_bytes
 from nebula.broker.core.fixed_limits import MAX_REPLY_RIGHTS, REPLY_RIGHT_SECONDS
 from nebula.broker.core.messages import Message
-from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.shares import Resource, Usage
 from nebula.headers import REPLY_ID
 from nebula.stomp import header_lines
 

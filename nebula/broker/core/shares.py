@@ -22,10 +22,6 @@ from weakref import WeakValueDictionary
 from nebula.broker.core.access import ANONYMOUS, Rights
 from nebula.globs import compile_glob
 
-# Memory that CPython uses for a string without its characters, and for an entry of a dictionary that holds
-# it.
-_TEXT_COST_BYTES: Final = 150
-
 # What may be written if the disk is not watched.
 UNBOUNDED_BYTES: Final = 1 << 62
 
@@ -185,12 +181,3 @@ class Usages:
         """Up to this much in total, no principal can have exceeded a share."""
         shares = (self._usual, *(share for _, share in self._shares))
         return min(min(int(share.fraction * limit), share.most.get(resource, limit)) for share in shares)
-
-
-def text_cost_bytes(*texts: str) -> int:
-    """Memory that these texts cost."""
-    cost_bytes = _TEXT_COST_BYTES * len(texts)
-    for text in texts:
-        # A single non-Latin character can make a text four times as large.
-        cost_bytes += len(text) if text.isascii() else 4 * len(text)
-    return cost_bytes

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Final
 
 from nebula.broker.core.context import CoreContext
+from nebula.broker.core.costs import text_cost_bytes
 from nebula.broker.core.destinations.line import queue_name
 from nebula.broker.core.destinations.queue import Queue
 from nebula.broker.core.durable import Durable, DurableSession, DurableSessions
@@ -21,7 +22,7 @@ from nebula.broker.core.notes import SESSIONS_EXPIRED
 from nebula.broker.core.policies import SlowSubscriber, WhenFull
 from nebula.broker.core.routing import Routing
 from nebula.broker.core.session import Session
-from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.subscription import AckMode, Ending, Feed, Subscription
 from nebula.broker.core.tables import SubscriptionRow
 from nebula.broker.core.value_feed import ENTRY_COST_BYTES, ValueFeed

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from nebula.broker.core.context import CoreContext
+from nebula.broker.core.costs import text_cost_bytes
 from nebula.broker.core.messages import Head, Verdict
 from nebula.broker.core.send import HeldSend, Outcome, Sends
 from nebula.broker.core.session import Session
-from nebula.broker.core.shares import Resource, text_cost_bytes
+from nebula.broker.core.shares import Resource
 from nebula.broker.core.subscribe import Subscriptions
 from nebula.broker.core.subscription import Ending, Nack, Receiver, Subscription
 from nebula.errors import Refused

@@ -80,7 +80,7 @@ class ResultContract:
         Raises:
             BadResult: it is something else.
         """
-        if not self._checks:
+        if not self._checks or type(result) is self._checked_model:
             return result
         try:
             taken = self.adapter.take(result)
@@ -121,6 +121,11 @@ class ResultContract:
     def _distrustful(self) -> Adapter | None:
         """Checks dataclasses anew; None without any. Made late: callers do not need it."""
         return Adapter(self._kind, trusts=False) if self.adapter.can_check_dataclasses() else None
+
+    @cached_property
+    def _checked_model(self) -> type | None:
+        """A model that has checked itself, and holds no dataclasses: there is nothing to do."""
+        return self.adapter.model() if self._distrustful is None else None
 
     def _written_otherwise(self, taken: Any) -> bytes:
         """A result that is not written by its declared type."""

@@ -24,6 +24,7 @@ DEPRECATED_BECAUSE: Final = "deprecationMessage"
 # A model says for itself how its bytes travel; for all else we do. As text they would have to be UTF-8.
 _CONFIG: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 _CORE_CONFIG: Final = core_schema.CoreConfig(ser_json_bytes="base64", val_json_bytes="base64")
+_TRUSTS: Final = ("", "never")  # of `revalidate_instances`; the first one is not set
 _DISTRUSTFUL: Final = ConfigDict(**_CONFIG, revalidate_instances="always")
 
 
@@ -85,6 +86,17 @@ class Adapter:
     def plain(self, value: Any) -> Any:
         """A value as dicts, lists and scalars of Python: dates, decimals and bytes stay what they are."""
         return self._adapter.serializer.to_python(value, by_alias=True, warnings=False)
+
+    def model(self) -> type | None:
+        """The model that it is, if `take` returns its instances as they are; else None."""
+        schema: Any = self._adapter.core_schema
+        if (
+            schema["type"] != "model"
+            or schema.get("config", {}).get("revalidate_instances", "never") != "never"
+        ):
+            return None
+        kind: type = schema["cls"]
+        return kind
 
     def can_check_dataclasses(self) -> bool:
         """Whether there are dataclasses in it, and their fields can be checked once more."""

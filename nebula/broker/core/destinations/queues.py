@@ -23,6 +23,7 @@ from typing import TypeVar
 from nebula import headers as names
 from nebula.broker.core.access import Rights
 from nebula.broker.core.context import CoreContext
+from nebula.broker.core.costs import text_cost_bytes
 from nebula.broker.core.destinations.queue import QUEUE_COST_BYTES, Queue
 from nebula.broker.core.destinations.queue_store import QueueStore, QueueWork
 from nebula.broker.core.fixed_limits import (
@@ -34,7 +35,7 @@ from nebula.broker.core.fixed_limits import (
 from nebula.broker.core.messages import QUEUE_KIND, Head, Message, Verdict
 from nebula.broker.core.notes import MESSAGES_DEAD
 from nebula.broker.core.policies import DestinationPolicy, QueueRules, WhenFull
-from nebula.broker.core.shares import Resource, Usage, text_cost_bytes
+from nebula.broker.core.shares import Resource, Usage
 from nebula.broker.core.subscription import PLAIN_NACK, Nack
 from nebula.broker.core.tables import Headers
 from nebula.milliseconds import to_milliseconds

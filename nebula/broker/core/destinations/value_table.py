@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Final
 
 from nebula.broker.core.context import CoreContext
+from nebula.broker.core.costs import text_cost_bytes
 from nebula.broker.core.messages import Message, ValueOwner
-from nebula.broker.core.shares import Resource, text_cost_bytes
+from nebula.broker.core.shares import Resource
 from nebula.broker.core.tables import VALUES
 from nebula.broker.core.value_feed import LastValueTopic
 
