@@ -416,7 +416,8 @@ class FrameParser:
             headers = self._read_headers([_decoded(line) for line in read if line is not None])
             if may_be_known and is_short and len(read) <= _MAX_KNOWN_LINES:
                 if len(self._headers) == _MAX_KNOWN_HEADS:
-                    self.forget_heads()
+                    self._heads.clear()
+                    self._headers.clear()
                 self._headers[read] = headers
         known = "SEND", headers, length, unread
         # A line that is dropped may be a second receipt: known with it, a head would hide the first one.

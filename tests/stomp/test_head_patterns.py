@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nebula.stomp.codec import FrameLimits, FrameParser
 from nebula.stomp.dialects import V1_0, V1_1, V1_2, Dialect
-from nebula.stomp.frames import CLIENT_COMMANDS, Frame
+from nebula.stomp.frames import CLIENT_COMMANDS, SERVER_COMMANDS, Frame
 from nebula.stomp.head_patterns import HeadPattern
 from nebula.stomp.header_lines import HeaderNames
 from tests.depth import DEPTH
@@ -95,8 +95,8 @@ def _head(lines: list[tuple[bytes, bytes]]) -> bytes:
     return b"SEND\n" + b"".join(b"%b:%b\n" % line for line in lines) + b"\n"
 
 
-def parser(dialect: Dialect) -> FrameParser:
-    made = FrameParser(CLIENT_COMMANDS, FrameLimits(max_headers=9), NAMES)
+def parser(dialect: Dialect, names: HeaderNames | None = NAMES) -> FrameParser:
+    made = FrameParser(CLIENT_COMMANDS, FrameLimits(max_headers=9), names)
     made.begin(dialect)
     return made
 
@@ -110,33 +110,38 @@ def outcome(reader: FrameParser, head: bytes) -> tuple[list[Frame], str]:
 
 @pytest.mark.deep
 @settings(max_examples=300 * DEPTH, deadline=None)
-@given(dialect=st.sampled_from([V1_0, V1_1, V1_2, V1_2]), sent=heads())
+@given(
+    dialect=st.sampled_from([V1_0, V1_1, V1_2, V1_2]),
+    names=st.sampled_from([NAMES, NAMES, None]),
+    sent=heads(),
+)
 def test_heads_that_come_after_others_are_read_as_if_they_came_alone(
-    dialect: Dialect, sent: list[bytes]
+    dialect: Dialect, names: HeaderNames | None, sent: list[bytes]
 ) -> None:
-    one = parser(dialect)
+    one = parser(dialect, names)
     for head in sent:
         found = outcome(one, head)
-        assert found == outcome(parser(dialect), head)
+        assert found == outcome(parser(dialect, names), head)
         if one.failure is not None or one.held:
-            one = parser(dialect)
+            one = parser(dialect, names)
 
 
 @pytest.mark.deep
 @settings(max_examples=200 * DEPTH, deadline=None)
 @given(
     dialect=st.sampled_from([V1_1, V1_2, V1_2]),
+    names=st.sampled_from([NAMES, NAMES, None]),
     sent=heads(),
     cuts=st.lists(st.integers(0, 5_000), max_size=4),
 )
 def test_heads_in_one_chunk_are_read_as_if_each_came_alone(
-    dialect: Dialect, sent: list[bytes], cuts: list[int]
+    dialect: Dialect, names: HeaderNames | None, sent: list[bytes], cuts: list[int]
 ) -> None:
     expected: list[Frame] = []
     fault = ""
     whole = b""
     for head in sent:
-        alone = parser(dialect)
+        alone = parser(dialect, names)
         frames = alone.feed(head + b"\0")
         if alone.held:
             break
@@ -146,7 +151,7 @@ def test_heads_in_one_chunk_are_read_as_if_each_came_alone(
             fault = str(alone.failure)
             break
 
-    one = parser(dialect)
+    one = parser(dialect, names)
     found: list[Frame] = []
     ends = sorted({0, len(whole), *(min(cut, len(whole)) for cut in cuts)})
     for begin, end in pairwise(ends):
@@ -166,7 +171,7 @@ def learned() -> FrameParser:
     """A parser that has seen enough heads of this kind."""
     reader = parser(V1_2)
     for number in range(100):
-        reader.feed(send(str(number), "2", "3", "4"))
+        reader.feed(send(str(number), f"2{number}", f"3{number}", f"4{number}", body="x" * (number % 11)))
     return reader
 
 
@@ -188,10 +193,10 @@ def matches(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 @pytest.mark.interpreted
 def test_heads_with_the_same_names_are_recognised(matches: list[bool]) -> None:
     reader = learned()
+    matches.clear()
     (frame,) = reader.feed(send("8", "9", "10", "11", body="xyz"))
 
-    assert matches
-    assert all(matches)
+    assert matches == [True]
     assert frame.unread == b"\na:8\nb:9\nc:10\nd:11"
     assert frame.headers == {"destination": "/queue/a", "priority": "4", "content-length": ""}
     assert frame.body == b"xyz"
@@ -207,10 +212,106 @@ def test_values_with_colons_are_recognised_and_passed_on_with_escapes(
     head = f"SEND\na:1\ntimestamp:{value}\nb:2\ndestination:/queue/a\nurl:http://{{}}\n\n\0"
     for number in range(64):
         reader.feed(head.format(number, number).encode())
+    matches.clear()
     (frame,) = reader.feed(head.format("77", "host").encode())
 
     assert matches == [True]
     assert frame.unread == b"\na:1\ntimestamp:18\\c10\\c77\nb:2\nurl:http\\c//host"
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("value", ["1", "77", "777", "7:7", "a:b", "\\c7", ""])
+def test_values_of_any_length_and_usual_form_are_recognised(matches: list[bool], value: str) -> None:
+    reader = learned()
+    matches.clear()
+
+    for _ in range(40):
+        (frame,) = reader.feed(send("100", value, "300", "400"))
+
+    escaped = value.replace(":", "\\c")
+    assert frame.unread == f"\na:100\nb:{escaped}\nc:300\nd:400".encode()
+    assert matches == [True] * 40
+
+
+@pytest.mark.interpreted
+def test_line_that_begins_to_differ_is_learned(matches: list[bool]) -> None:
+    reader = parser(V1_2)
+    for number in range(200):
+        reader.feed(send(str(number), f"{number // 100}", "3", "4"))
+    matches.clear()
+
+    (frame,) = reader.feed(send("200", "5", "3", "4"))
+
+    assert matches == [True]
+    assert frame.unread == b"\na:200\nb:5\nc:3\nd:4"
+
+
+def message(number: int, text: str = "a\\cb") -> bytes:
+    """What a client receives."""
+    head = f"subscription:1\nmessage-id:{number}\ndestination:/queue/a\ntext:{text}\ncontent-length:2"
+    return f"MESSAGE\n{head}\n\nxy\0".encode()
+
+
+@pytest.mark.interpreted
+def test_all_headers_of_a_message_are_read(matches: list[bool]) -> None:
+    reader = FrameParser(SERVER_COMMANDS)
+    reader.begin(V1_2)
+    for number in range(100):
+        reader.feed(message(number))
+    matches.clear()
+
+    frames = reader.feed(b"".join(map(message, (100, 101, 1000))))
+
+    assert matches == [True] * 3
+    assert [frame.headers["message-id"] for frame in frames] == ["100", "101", "1000"]
+    assert frames[0].headers == {
+        "subscription": "1",
+        "message-id": "100",
+        "destination": "/queue/a",
+        "text": "a:b",
+        "content-length": "2",
+    }
+    assert {frame.body for frame in frames} == {b"xy"}
+
+
+def test_headers_of_messages_are_not_shared_where_they_differ() -> None:
+    reader = FrameParser(SERVER_COMMANDS)
+    reader.begin(V1_2)
+    kept = [frame for number in range(300) for frame in reader.feed(message(number, f"{number}\\c"))]
+
+    assert [frame.headers["message-id"] for frame in kept] == [str(number) for number in range(300)]
+    assert [frame.headers["text"] for frame in kept] == [f"{number}:" for number in range(300)]
+
+
+def test_repeated_header_of_a_message_does_not_count() -> None:
+    reader = FrameParser(SERVER_COMMANDS)
+    reader.begin(V1_2)
+    head = "MESSAGE\na:{}\nreceipt:{}\na:x{}\nreceipt:y{}\n\n\0"
+    kept = [frame for number in range(300) for frame in reader.feed(head.format(*[number] * 4).encode())]
+
+    assert [(frame.headers, frame.receipt) for frame in kept] == [({"a": f"{n}"}, f"{n}") for n in range(300)]
+
+
+@pytest.mark.interpreted
+def test_settled_messages_are_recognised(matches: list[bool]) -> None:
+    reader = parser(V1_2)
+    acks = [f"ACK\nid:1 {number}\n\n\0".encode() for number in range(100, 200)]
+    reader.feed(b"".join(acks[:50]))
+    matches.clear()
+
+    frames = reader.feed(b"".join(acks[50:]))
+
+    assert matches == [True] * 50
+    assert [frame.headers["id"] for frame in frames] == [f"1 {number}" for number in range(150, 200)]
+
+
+@pytest.mark.interpreted
+def test_few_patterns_are_kept() -> None:
+    reader = parser(V1_2)
+    for number in range(3_000):
+        reader.feed(f"SEND\ndestination:/queue/{number % 100}\na:{number}\n\n\0".encode())
+
+    assert len(reader._patterns) == 8
 
 
 def receipted(number: object) -> bytes:
