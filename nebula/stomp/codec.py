@@ -48,7 +48,7 @@ from nebula.stomp.frames import (
     Frame,
     FrameLimits,
 )
-from nebula.stomp.head_patterns import HeadPattern, lines_of, lines_of_send
+from nebula.stomp.head_patterns import HeadPattern, lines_of
 from nebula.stomp.header_block import Headers
 from nebula.stomp.header_lines import LENGTH, HeaderNames
 
@@ -373,23 +373,12 @@ class FrameParser:
         command, headers, length, unread = known
         if self._dialect.trims_values or not header_lines.LINES.fullmatch(unread):
             return
-        has_receipt = whole.find(_RECEIPT) >= 0
-        if self._names is None or command != "SEND":
-            lines = lines_of(whole, self._dialect)
-            has_one_of_each = len(lines) == len(headers) + has_receipt
-        else:
-            parts = self._names.split(whole)
-            lines = lines_of_send(parts)
-            # None: a receipt, or another line that is dropped.
-            has_one_of_each = parts[1::3].count(None) == has_receipt and parts[1::3].count(LENGTH) <= 1
-        if not has_one_of_each or len(lines) > _MAX_PATTERN_LINES:
+        lines = lines_of(whole, self._dialect, self._names if command == "SEND" else None)
+        if not 0 < len(lines) <= _MAX_PATTERN_LINES:
             return
-        for pattern in self._patterns:
-            if pattern.command == command and pattern.learn(lines):
-                return
-        most_bytes = self._safe_head_bytes
-        newest = HeadPattern(command, lines, headers, length, self._dialect, most_bytes)
-        self._patterns = [newest, *self._patterns[: _MAX_PATTERNS - 1]]
+        if not any(one.command == command and one.learn(lines) for one in self._patterns):
+            newest = HeadPattern(command, lines, headers, length, self._dialect, self._safe_head_bytes)
+            self._patterns = [newest, *self._patterns[: _MAX_PATTERNS - 1]]
 
     def _read_split_head(self, head: bytes, whole: bytes, names: HeaderNames) -> _Head:
         """Read a head of a SEND of which each line has been looked at."""

@@ -12,13 +12,13 @@ other ways were not taken: docs/decisions/0059.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final, TypeAlias
 
 from nebula.stomp.dialects import Dialect
 from nebula.stomp.header_block import Headers
-from nebula.stomp.header_lines import LENGTH, ODD_VALUES, USUAL
+from nebula.stomp.header_lines import ODD_VALUES, USUAL, HeaderNames
 
 # What a line is to the receiver.
 _KEY: Final = 0  # read, and the same in all heads of a pattern
@@ -37,7 +37,6 @@ _FORM: Final = bytes(97 if byte in USUAL else byte if byte in b"\n:" else 0 for 
 # had to be found than the one before, up to this many more.
 _FEWEST_WALKS: Final = 16
 _MOST_WALKS: Final = 1024
-
 # What formats a value as nothing.
 _NOTHING: Final = b"%.0b"
 
@@ -56,81 +55,30 @@ class Line:
 
     __slots__ = ("header", "name", "role", "value")
 
-    def __init__(self, name: bytes, value: bytes, role: int, header: str | None = None) -> None:
-        self.name, self.value, self.role, self.header = name, value, role, header
+    def __init__(self, name: bytes, value: bytes, role: int, header: str | None) -> None:
+        self.name, self.value, self.role, self.header = b"\n%b:" % name, value, role, header
 
 
-def lines_of_send(parts: Sequence[bytes | None]) -> list[Line]:
-    """The lines of a SEND of which not all are read.
+def lines_of(head: bytes, dialect: Dialect, names: HeaderNames | None) -> list[Line]:
+    """The lines of a head; none if one is repeated or dropped, so that it has no pattern.
 
     Args:
-        parts: as `HeaderNames.split` returns them. None of its lines is dropped, except one `receipt`.
+        head: without faults.
+        dialect: in which it is written.
+        names: of the headers that are read; None: all are.
     """
     lines: list[Line] = []
-    for place, part in enumerate(parts):
-        if place % 3 == 0:
-            for line in (part or b"").split(b"\n")[1:]:
-                name, _, value = line.partition(b":")
-                lines.append(Line(b"\n%b:" % name, value, _UNREAD))
-        elif place % 3 == 1:
-            role = _RECEIPT if part is None else _LENGTH if part == LENGTH else _KEY
-            lines.append(Line(b"\n%b" % (part or b"receipt:"), parts[place + 1] or b"", role))
-    return lines
-
-
-def lines_of(head: bytes, dialect: Dialect) -> list[Line]:
-    """The lines of a head of which all are read."""
-    lines: list[Line] = []
+    known = set() if names is None else set(names.dropped)
     for line in head.split(b"\n")[1:]:
         name, _, value = line.partition(b":")
-        role = _OWN_ROLES.get(name, _HEADER)
-        header = None if role == _RECEIPT else dialect.unescape(name.decode())
-        lines.append(Line(b"\n%b:" % name, value, role, header))
+        usual_role = _HEADER if names is None else _KEY if name in names.read else _UNREAD
+        role = _OWN_ROLES.get(name, usual_role)
+        if name in known and (role != _RECEIPT or _RECEIPT in [one.role for one in lines]):
+            return []
+        known.add(name)
+        is_header = names is None and role != _RECEIPT
+        lines.append(Line(name, value, role, dialect.unescape(name.decode()) if is_header else None))
     return lines
-
-
-class _Layout:
-    """Where everything stands in heads of a pattern whose values are as long as those of one head.
-
-    Args:
-        head: that one.
-        lines: of the pattern, each with the place of its value among those that differ, or -1.
-        texts: what stands before, between and after the values.
-        values: of that head.
-
-    Attributes:
-        size: of such a head.
-        form: the same for all of them.
-        texts: cuts out what stands between the values.
-        values: cuts out the values.
-        unread: from where to where lines are passed on.
-        has_colons: lines that are passed on have more than one.
-    """
-
-    __slots__ = ("form", "has_colons", "size", "texts", "unread", "values")
-
-    def __init__(
-        self,
-        head: bytes,
-        lines: Sequence[tuple[Line, int]],
-        texts: tuple[bytes, ...],
-        values: Sequence[bytes],
-    ) -> None:
-        self.size, self.form = len(head), head.translate(_FORM)
-        self.unread: list[tuple[int, int]] = []
-        self.has_colons = False
-        end = head.index(b"\n")
-        for line, place in lines:
-            value = line.value if place < 0 else values[place]
-            begin, end = end, end + len(line.name) + len(value)
-            if line.role == _UNREAD:
-                self.has_colons = self.has_colons or b":" in value
-                # Lines that follow each other are one piece.
-                before = self.unread.pop()[0] if self.unread and self.unread[-1][1] == begin else begin
-                self.unread.append((before, end))
-        sizes = [(len(text), len(value)) for text, value in zip(texts, [*values, b""], strict=True)]
-        self.texts = Struct("".join(f"{text}s{value}x" for text, value in sizes)).unpack
-        self.values = Struct("".join(f"{text}x{value}s" for text, value in sizes[:-1])).unpack_from
 
 
 class HeadPattern:
@@ -158,51 +106,43 @@ class HeadPattern:
         dialect: Dialect,
         most_bytes: int,
     ) -> None:
-        self.command = command
-        self._lines, self._headers, self._length = lines, headers, length
+        self.command, self._lines, self._headers, self._length = command, lines, headers, length
         self._dialect, self._most_bytes = dialect, most_bytes
-        self._differing = {place for place, line in enumerate(lines) if line.role == _RECEIPT}
-        self._arrange()
+        self._arrange({place for place, line in enumerate(lines) if line.role == _RECEIPT})
 
     def learn(self, lines: Sequence[Line]) -> bool:
         """Learn from the lines of another head which values differ. False: it is of another kind."""
-        if len(lines) != len(self._lines):
+        pairs = list(zip(self._lines, lines, strict=False))
+        if len(lines) != len(self._lines) or any(own.name != line.name for own, line in pairs):
             return False
-        differing = set(self._differing)
-        for place, (own, line) in enumerate(zip(self._lines, lines, strict=True)):
-            if own.name != line.name or own.role != line.role:
-                return False
-            if own.value != line.value:
-                if own.role == _KEY:
-                    return False
-                differing.add(place)
-        self._differing = differing
-        self._arrange()
+        differing = {place for place, (own, line) in enumerate(pairs) if own.value != line.value}
+        if any(self._lines[place].role == _KEY for place in differing):
+            return False
+        self._arrange(self._differing | differing)
         return True
 
-    def _arrange(self) -> None:
+    def _arrange(self, differing: set[int]) -> None:
+        self._differing = differing
         texts = [self.command.encode()]  # what stands before, between and after the values that differ
         unread = b""
         slots: list[Line] = []
         for place, line in enumerate(self._lines):
-            differs, is_unread = place in self._differing, line.role == _UNREAD
+            differs = place in differing
             texts[-1] += line.name if differs else line.name + line.value
-            if is_unread:
+            if line.role == _UNREAD:
                 unread += (line.name if differs else line.name + _escaped(line.value)).replace(b"%", b"%%")
             if differs:
-                unread += b"%b" if is_unread else _NOTHING
+                unread += b"%b" if line.role == _UNREAD else _NOTHING
                 slots.append(line)
                 texts.append(b"")
         texts[-1] += b"\n\n"
-        if not unread.replace(_NOTHING, b""):
-            unread = b""
-        self.begin, self._texts, self._unread = texts[0], tuple(texts), unread
+        self.begin, self._texts = texts[0], tuple(texts)
+        self._unread = unread if unread.replace(_NOTHING, b"") else b""
         # Of the values that differ: those that are not only passed on.
-        self._read = [
-            (place, line.role, line.header) for place, line in enumerate(slots) if line.role != _UNREAD
-        ]
+        self._read = [(place, line) for place, line in enumerate(slots) if line.role != _UNREAD]
         self._has_headers = any(line.header is not None for line in slots)
-        self._layout: _Layout | None = None
+        # The layout of a head: where everything stands in those whose values are as long.
+        self._size, self._form = 0, b"none"
         self._walks, self._next_layout = 0, _FEWEST_WALKS
 
     def match(self, data: bytes, position: int) -> _Found | None:
@@ -212,19 +152,16 @@ class HeadPattern:
             What is read, the length of the body, the unread lines, where the body begins, and the receipt, or
             None if none is asked for; None: it is another head, or it is not complete.
         """
-        layout = self._layout
-        if layout is None:
-            return self._walk(data, position)
-        end = position + layout.size
+        end = position + self._size
         head = data[position:end]
         # The form has each LF, each colon, and nothing that is escaped: so the values end where they ended.
-        if head.translate(_FORM) != layout.form or layout.texts(head) != self._texts:
+        if head.translate(_FORM) != self._form or self._cut_texts(head) != self._texts:
             return self._walk(data, position)
-        values: tuple[bytes, ...] = layout.values(head) if self._read or layout.has_colons else ()
-        if layout.has_colons:
+        values: tuple[bytes, ...] = self._cut_values(head) if self._read or self._has_colons else ()
+        if self._has_colons:
             unread = self._unread % tuple(map(_escaped, values))
         else:
-            unread = b"".join([head[begin:stop] for begin, stop in layout.unread])
+            unread = b"".join([head[begin:stop] for begin, stop in self._unread_pieces])
         return self._found(values, unread, end, is_odd=False)
 
     def _walk(self, data: bytes, position: int) -> _Found | None:
@@ -251,38 +188,44 @@ class HeadPattern:
         # A form says nothing of escapes.
         if self._walks >= self._next_layout and not (is_odd and b"\\" in all_values):
             self._next_layout += min(self._next_layout, _MOST_WALKS)
-            self._layout = self._layout_of(data[position:end], values)
-        unread = self._unread
-        if unread:
-            unread %= tuple(map(_escaped, values) if is_odd else values)
+            self._lay_out(data[position:end], values)
+        unread = self._unread and self._unread % tuple(map(_escaped, values) if is_odd else values)
         return self._found(values, unread, end, is_odd=is_odd)
 
-    def _layout_of(self, head: bytes, values: Sequence[bytes]) -> _Layout:
-        places = iter(range(len(values)))
-        lines = [
-            (line, next(places) if place in self._differing else -1) for place, line in enumerate(self._lines)
-        ]
-        return _Layout(head, lines, self._texts, values)
+    def _lay_out(self, head: bytes, values: Sequence[bytes]) -> None:
+        """Note where everything stands in a head."""
+        self._size, self._form = len(head), head.translate(_FORM)
+        sizes = [(len(text), len(value)) for text, value in zip(self._texts, [*values, b""], strict=True)]
+        cut: Callable[[bytes], tuple[bytes, ...]] = Struct("".join(f"{x}s{y}x" for x, y in sizes)).unpack
+        self._cut_texts = cut
+        self._cut_values = Struct("".join(f"{x}x{y}s" for x, y in sizes[:-1])).unpack_from
+        self._unread_pieces: list[tuple[int, int]] = []
+        self._has_colons = False
+        end = len(self.command)
+        for line, text in zip(self._lines, head[:-2].split(b"\n")[1:], strict=True):
+            begin, end = end, end + 1 + len(text)
+            if line.role == _UNREAD:
+                self._has_colons = self._has_colons or text.count(b":") > 1
+                # Lines that follow each other are one piece.
+                pieces = self._unread_pieces
+                before = pieces.pop()[0] if pieces and pieces[-1][1] == begin else begin
+                pieces.append((before, end))
 
     def _found(self, values: Sequence[bytes], unread: bytes, end: int, *, is_odd: bool) -> _Found | None:
         headers, length, receipt = self._headers, self._length, None
         if self._has_headers:
             headers = Headers(headers)
-        for place, role, header in self._read:
+        for place, line in self._read:
             value = values[place]
-            if role == _LENGTH:
+            if line.role == _LENGTH:
                 if len(value) > _MOST_DIGITS or not value.isdigit():
                     return None
                 length = int(value)
-                if header is None:
-                    continue
-            text = value.decode()
-            if is_odd:
-                text = self._dialect.unescape(text)
-            if role == _RECEIPT:
+            text = self._dialect.unescape(value.decode()) if is_odd else value.decode()
+            if line.role == _RECEIPT:
                 receipt = text
-            elif header is not None:
-                headers[header] = text
+            elif line.header is not None:
+                headers[line.header] = text
         return headers, length, unread, end, receipt
 
 

@@ -49,10 +49,11 @@ class HeaderNames:
         dropped: names of the latter.
     """
 
-    __slots__ = ("split",)
+    __slots__ = ("dropped", "read", "split")
 
     def __init__(self, read: Iterable[str], dropped: Iterable[str]) -> None:
-        names = [_one_of(set(each)) for each in (read, dropped)]
+        self.read, self.dropped = ({name.encode() for name in each} for each in (read, dropped))
+        names = [_one_of({name.decode() for name in each}) for each in (self.read, self.dropped)]
         # All alternatives begin with the same byte: so line ends are searched for, at a fifth of the cost.
         # A line without a name counts as read, since reading it finds the fault.
         pattern = rb"\n(?:(%b|%b:[^\n]*+|:[^\n]*+)([^\n]*+)|%b:[^\n]*+)" % (LENGTH, *names)

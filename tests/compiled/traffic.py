@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 from statistics import median
 from typing import Final
 
@@ -19,6 +20,7 @@ from tests.broker.harness import BrokerHarness, Peer
 
 BATCH: Final = 32
 _BODY: Final = b"x" * 200
+_REQUEST: Final = re.compile(rb"\nack:([^\n]*).*?\nneb-reply-id:([^\n]*)", re.DOTALL)
 
 
 class Listener(Peer):
@@ -114,15 +116,23 @@ def transactions() -> Iterator[bytes]:
 
 
 def calls() -> Iterator[bytes]:
-    """Requests with an id, and the replies to them."""
+    """Requests as our client sends them, and the replies and ACKs of our service. No id comes twice."""
     world = World()
-    service = world.peer("SUBSCRIBE\nid:s\ndestination:/queue/svc")
+    service = world.peer("SUBSCRIBE\nid:s\ndestination:/queue/svc\nack:client-individual")
     caller = world.peer("SUBSCRIBE\nid:i\ndestination:/queue/nebula.inbox.me\nexclusive:true")
-    asked = _frames("SEND\ndestination:/queue/svc\nneb-reply-to:/queue/nebula.inbox.me\nneb-reply-id:#")
-    replied = _frames("SEND\ndestination:/queue/nebula.inbox.me\nneb-in-reply-to:#")
-    while True:
-        world.say(caller, asked)
-        world.say(service, replied)
+    asking = (
+        "SEND\ndestination:/queue/svc\ncontent-type:application/json\nrequire-consumers:true\n"
+        "receipt-on-rejection:true\nneb-reply-to:/queue/nebula.inbox.me\ncontent-length:200\n"
+        "neb-timeout:10000\nreceipt:#\nneb-reply-id:id-#"
+    )
+    replying = (
+        b"SEND\ndestination:/queue/nebula.inbox.me\ncontent-type:application/json\nneb-response:true\n"
+        b"content-length:200\nneb-in-reply-to:%b\n\n%b\0ACK\nid:%b\n\n\0"
+    )
+    for begin in count(100_000, BATCH):
+        world.say(caller, _frames(asking, range(begin, begin + BATCH)))
+        requests = _REQUEST.findall(service.last_write)
+        world.say(service, b"".join([replying % (number, _BODY, ack) for ack, number in requests]))
         yield caller.last_write
 
 
@@ -138,9 +148,9 @@ KINDS: Final[tuple[Callable[[], Iterator[bytes]], ...]] = (
 )
 
 
-def run(batches: Iterator[bytes], count: int) -> None:
+def run(batches: Iterator[bytes], number: int) -> None:
     """Let this many batches pass."""
-    for _ in islice(batches, count):
+    for _ in islice(batches, number):
         pass
 
 

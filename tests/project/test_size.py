@@ -11,7 +11,8 @@ from tests.project.code_lines import lines_of_code
 
 ROOT = Path(__file__).parents[2]
 
-LIMIT = 7_000
+# 7,000 and what the patterns of heads take (docs/decisions/0059): a seventh of the CPU time of a call.
+LIMIT = 7_150
 
 
 def core() -> list[Path]:
